@@ -3,9 +3,9 @@
 #
 #   fuzz/run.sh SECONDS [TARGET...]      without targets: all of them
 #
-# Needs a nightly toolchain and a C++ compiler. Builds with address sanitizer and coverage as cargo-fuzz
-# does, without needing it. What it finds is kept in fuzz/corpus/TARGET; an input that breaks a promise is
-# written to fuzz/artifacts/TARGET, and the run ends with status 1.
+# Needs a nightly toolchain and a C++ compiler. Builds with the address sanitizer and coverage as cargo-fuzz
+# does, but does not need cargo-fuzz. Inputs that reach new code are kept in fuzz/corpus/TARGET. An input that
+# breaks a promise is written to fuzz/artifacts/TARGET, and the script ends with status 1.
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${1:?CPU seconds for each target}
@@ -44,7 +44,7 @@ for target in "${targets[@]}"; do
     read -r _ _ _ _ _ _ _ _ _ _ _ user system _ < <(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null) || break
     used=$(((user + system) / ticks))
   done
-  # It prints its numbers when it is interrupted.
+  # The fuzzer prints its statistics when it is interrupted.
   kill -INT "$pid" 2>/dev/null || true
   wait "$pid" || true
   executed=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")

@@ -1,4 +1,4 @@
-//! The choice of hosts among many: exact for independent hosts, and the whole with correlation.
+//! Times the choice of hosts among many: exact for independent hosts, and with correlation.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use placement::{AvailabilityBitmap, Probability};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Hosts at a hundred sites, of all speeds and reliabilities.
+/// Random hosts at a hundred sites: rates from 1e5 to 1e9 bytes/s, and all reliabilities.
 fn pool(hosts: usize) -> Vec<Candidate> {
     let mut random = SmallRng::seed_from_u64(hosts as u64);
     let mut host = || -> Option<Candidate> {
@@ -30,7 +30,7 @@ fn pool(hosts: usize) -> Vec<Candidate> {
     (0..hosts).filter_map(|_| host()).collect()
 }
 
-/// Twenty-eight days of a host that is gone now and then.
+/// A random past of 28 days, in slots of 5 minutes, of a host that is gone for a tenth of its stretches.
 fn past(random: &mut SmallRng) -> AvailabilityBitmap {
     let mut bitmap = AvailabilityBitmap::unknown(Slot(8063));
     let mut slot = 0;

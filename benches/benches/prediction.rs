@@ -1,4 +1,5 @@
-//! TR over ten hours at 6 s steps, the whole curve: the paper's dense recursion against ours.
+//! Times the prediction of temporal reliability (TR) over ten hours: the paper's dense recursion in steps of
+//! 6 s against ours.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! Segments to measure with.
+//! Segments of several kinds for measurements.
 
 use codec::geometry::SEGMENT_BYTES;
 use rand::rngs::SmallRng;
@@ -47,7 +47,7 @@ pub(crate) fn memory() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Bytes that no compressor shortens.
+/// Random bytes, which can't be compressed.
 pub(crate) fn random() -> Vec<Vec<u8>> {
     let mut rng = SmallRng::seed_from_u64(1);
     (0..4)
@@ -59,7 +59,7 @@ pub(crate) fn random() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Zeros with a short run of something else in every sixteenth page of 4 KiB.
+/// Zeros, with 200 random bytes in every sixteenth page of 4 KiB.
 pub(crate) fn sparse() -> Vec<Vec<u8>> {
     let mut rng = SmallRng::seed_from_u64(2);
     (0..4)

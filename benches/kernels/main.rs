@@ -1,8 +1,8 @@
-//! What the stages of the codec cost, beside memory copies and the Reed-Solomon library.
+//! Times the stages of the codec, beside memory copies and a Reed-Solomon library.
 //!
-//! `cargo bench -p benches --bench kernels [FILTER]`. Throughput is image bytes (or, for parts of
-//! the pipeline, input bytes) per second of one core. Only ratios within one run mean something:
-//! machines are shared and their clocks vary.
+//! `cargo bench -p benches --bench kernels [FILTER]`. Throughput is in image bytes (for parts of the
+//! pipeline, in input bytes) per second of one core. Compare figures only within one run, as ratios:
+//! machines are shared and their clock rates vary.
 
 mod images;
 mod pipeline;

@@ -1,4 +1,4 @@
-//! The stages around the code, each alone, and whole rows.
+//! Times the stages of the pipeline without coding, each alone, and whole rows.
 
 use std::hint::black_box;
 
@@ -27,7 +27,7 @@ fn key() -> DataKey {
     DataKey::new([3; 32])
 }
 
-/// Calls `run` with one segment after the other, in a circle, once for each turn.
+/// A function that calls `run` with the next segment each time, and begins again after the last one.
 fn in_turn<T>(items: &[T], mut run: impl FnMut(&T)) -> impl FnMut() {
     let mut at = 0;
     move || {
@@ -101,7 +101,7 @@ pub(crate) fn stages(criterion: &mut Criterion) {
     }
 }
 
-/// Whole rows of 3+2: zero test, hash, compress, seal, code, hash blocks; and back, with all data
+/// Whole rows of 3+2: zero test, hash, compress, seal, code and hash blocks; and decoding, with all data
 /// blocks and with two of them lost.
 pub(crate) fn rows(criterion: &mut Criterion) {
     let redundancy = Redundancy::DEFAULT;

@@ -1,4 +1,4 @@
-//! Reed-Solomon: every kernel of this CPU beside the library and a copy of the same bytes.
+//! Times Reed-Solomon coding: every kernel of this CPU, beside a library and a copy of the same bytes.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use crate::images;
 /// Redundancy and length of each block.
 const SHAPES: [(u8, u8, usize); 5] = [
     (3, 2, 1 << 20),
-    // A segment of 1 MiB as it is coded in a save.
+    // A segment of 1 MiB, as a save codes it.
     (3, 2, 349_531),
     (10, 4, 64 << 10),
     (16, 4, 64 << 10),
@@ -42,7 +42,7 @@ fn copy(group: &mut BenchmarkGroup<'_, WallTime>, bytes: &[u8]) {
     });
 }
 
-/// Parity of all data blocks. The copy is one of the data.
+/// Computes the parity of all data blocks, beside a copy of the data.
 pub(crate) fn encode(criterion: &mut Criterion) {
     for (data, parity, len) in SHAPES {
         let Ok(redundancy) = Redundancy::new(data, parity) else {
@@ -69,8 +69,8 @@ pub(crate) fn encode(criterion: &mut Criterion) {
     }
 }
 
-/// All data blocks, as many of them missing as there is parity. The copy is one of the data, which
-/// is what a restore without losses costs.
+/// Decodes all data blocks, with as many of them lost as there are parity blocks, beside a copy of the data,
+/// which is the cost of a restore without losses.
 pub(crate) fn decode(criterion: &mut Criterion) {
     for (data, parity, len) in SHAPES {
         let Ok(redundancy) = Redundancy::new(data, parity) else {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes two archives for the race: A.tar, and B.tar after some of the files in it were edited.
+"""Makes two archives for the race: A.tar, and B.tar, in which some of the files were edited.
 
     benches/peers/archives.py DIR [--megabytes 400] [--edited 0.01]
 
-Files have 200 bytes to a few megabytes (log-normal); three in five are text, the others numbers and
-random bytes. Of the edited ones four in ten grew, three shrank, two were changed in place and one is
-gone; whatever follows them in the archive moves by some bytes. The same arguments make the same bytes.
+Files have 200 bytes to a few megabytes (log-normal). Three in five are text; the others are numbers or random
+bytes. Of ten edited files, four grew, three shrank, two were changed in place and one was removed, which
+moves the bytes after them in the archive. The same arguments make the same bytes.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def content(rng, vocabulary, size):
 
 
 def edit(rng, data):
-    """The file's next version; None when it is gone."""
+    """The file's next version; None if it is removed."""
     at, size = rng.randint(0, len(data)), rng.randint(1, 5000)
     kind = rng.random()
     if kind < 0.4:

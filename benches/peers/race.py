@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""A race between ckpt and what people use today, on one machine, in one run.
+"""A race between ckpt and other programs that people use for backups, on one machine, in one run.
 
     benches/peers/race.py --image A --next B [--random C] [--rounds 3] [--only ckpt,borg]
 
-A is an image, B its next version, C incompressible. All peers save A, then B, then C, restore B, and
-restore it again with two of five hosts dead where there are hosts. In every round all go in turn. Printed
-are medians and ratios to ckpt: seconds, CPU seconds of clients and servers, peak memory of the client and
-of the largest server, bytes over the loopback device and on disk. What is not installed is reported as
-missing: restic, borg, rsync, glusterfs-server from Debian, tahoe-lafs from PyPI (tahoe on the PATH).
+A is an image, B its next version, and C is incompressible. Each program saves A, then B, then C, and restores
+B; programs with hosts restore B again with two of five hosts dead. In every round the programs take turns.
+Printed are medians and ratios to ckpt: seconds, CPU seconds of clients and servers, peak memory of the client
+and of the largest server, bytes over the loopback device and on disk. Programs that are not installed are
+reported as missing: restic, borg, rsync, glusterfs-server from Debian, tahoe-lafs from PyPI (tahoe on the
+PATH).
 
-A restore counts until its file is synced, as ckpt does by itself. What a client keeps in memory of the save
-is gone before a restore: GlusterFS is unmounted and mounted again, outside of the time that is measured.
+A restore is measured until its file is synced, which ckpt does by itself. Before a restore, clients drop what
+they keep in memory of the save: GlusterFS is unmounted and mounted again, outside of the measured time.
 
-GlusterFS needs root and FUSE. Servers listen on loopback, GlusterFS in a network namespace. Takes about five minutes a round.
+GlusterFS needs root and FUSE. Servers listen on loopback, those of GlusterFS in a network namespace. A round
+takes about five minutes.
 """
 
 import argparse
@@ -33,7 +35,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def loopback_bytes(pid="self"):
-    """Bytes over the loopback device of the network namespace of this process."""
+    """Bytes that were received over the loopback device in the network namespace of a process."""
     for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
         if line.strip().startswith("lo:"):
             return int(line.split()[1])
@@ -83,7 +85,7 @@ def wait_for_port(port, seconds=60):
 
 
 class Peer:
-    """Something that saves and restores one file. `dir` is its own, removed after each round."""
+    """A program that saves and restores one file. Its directory `dir` is removed after each round."""
 
     name = "?"
     needs = ()
@@ -105,7 +107,7 @@ class Peer:
         return child
 
     def run(self, *args, **more):
-        """Runs a client; returns its CPU seconds and peak memory."""
+        """Runs a client; returns its CPU seconds and its peak memory in bytes."""
         log = open(self.dir / "client.log", "ab")
         child = subprocess.Popen(args, stdout=more.pop("stdout", log), stderr=log, stdin=subprocess.DEVNULL, env=self.env, **more)
         _, status, usage = os.wait4(child.pid, 0)
@@ -292,7 +294,7 @@ class Tahoe(Peer):
         end = time.monotonic() + 90
         probe = self.dir / "probe"
         probe.write_bytes(os.urandom(1000))
-        # The client has to have met all five nodes.
+        # Saves can begin once the client has found all five nodes.
         while time.monotonic() < end:
             try:
                 self.put(probe)
@@ -326,7 +328,7 @@ class Tahoe(Peer):
 
 
 class Gluster(Peer):
-    """In a network namespace: it refuses loopback addresses. A save is a copy to the mounted volume."""
+    """GlusterFS in a network namespace, as it refuses loopback addresses. A save is a copy to its volume."""
 
     name = "GlusterFS disperse 3+2"
     needs = ("glusterd", "gluster", "glusterfs", "ip", "nsenter")
@@ -365,7 +367,7 @@ class Gluster(Peer):
         self.bricks = self.find("glusterfsd")
 
     def attach(self):
-        """Mounts the volume, in a mount namespace of the client."""
+        """Mounts the volume in a mount namespace of the client."""
         self.client = self.spawn(
             *self.inside, "glusterfs", "--no-daemon", "--volfile-server", self.address, "--volfile-id", "race",
             "-l", self.dir / "client-log", self.mount,
@@ -446,7 +448,7 @@ def measure(peer, what, work):
 
 
 def restored(peer, what, image, out):
-    """Restores to `out`, to the disk, and compares."""
+    """Measures a restore to `out` with its sync to the disk, and compares the file with `image`."""
 
     def restore():
         used = peer.restore(out)

@@ -3,9 +3,9 @@
 
     benches/ranks/make.py DIR [RANKS]
 
-Each process holds, beside interpreter and libraries: a table that all have (48 MiB of doubles, read from
-the same input), a mesh that all have but for one row in thirty-two (32 MiB), a field of its own (48 MiB of
-smooth doubles), and random numbers of its own (16 MiB). Needs numpy and gdb (gcore).
+Besides interpreter and libraries, each process has a table that is the same in all (48 MiB of doubles, as if
+read from the same input), a mesh of which one row in thirty-two is different (32 MiB), a field of its own (48
+MiB of smooth doubles), and random numbers of its own (16 MiB). Needs numpy and gdb (gcore).
 """
 
 import subprocess

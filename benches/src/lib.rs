@@ -1,5 +1,5 @@
-//! What the benchmarks and evaluations share: availability traces and the evaluations of predictors,
-//! of placement, of supervision and of batch schedulers.
+//! Parts of the benchmarks and evaluations: availability traces, measuring, and the evaluations of
+//! predictors, placement, supervision and schedulers.
 
 pub mod falcon;
 pub mod meter;

@@ -1,4 +1,4 @@
-//! Wall and processor time of work, that of the daemons included.
+//! Wall time and processor time of work, including the processor time of daemons.
 
 use std::time::Instant;
 
@@ -7,26 +7,26 @@ use tests::Grid;
 
 use crate::usage::cpu_seconds;
 
-/// What some work took, in seconds.
+/// The time that some work took, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// By the clock.
+    /// Wall time.
     pub wall: f64,
-    /// Of all processors, in this process, its children and the daemons.
+    /// Processor time of this process, its children that ended, and the daemons.
     pub cpu: f64,
 }
 
-/// Measures what this process does, the programs that it runs, and some daemons.
+/// Measures the work of this process, of the programs that it runs, and of some daemons.
 #[derive(Debug, Default)]
 pub struct Meter {
     daemons: Vec<u32>,
 }
 
 impl Meter {
-    /// Counts the daemons of `grid`, too.
+    /// A meter that includes the daemons of `grid` that run now.
     ///
     /// # Errors
-    /// When it does not say which run.
+    /// When `ckpt grid status` fails.
     pub fn of(grid: &Grid) -> Result<Self> {
         let running = grid.running()?;
         let pids = running.iter().map(|(_, pid)| pid.as_raw_pid());
@@ -34,10 +34,10 @@ impl Meter {
         Ok(Self { daemons })
     }
 
-    /// Does `work`.
+    /// Does `work`, and returns its result and its cost.
     ///
     /// # Errors
-    /// When that fails, or a daemon has gone.
+    /// When the work fails, or a daemon has ended.
     pub fn measure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
         let (begun, before) = (Instant::now(), self.cpu()?);
         let done = work()?;
@@ -52,7 +52,7 @@ impl Meter {
     }
 }
 
-/// The median by wall time and that by processor time, each for itself.
+/// The median wall time and the median processor time, which may be of different costs.
 pub fn median(costs: &[Cost]) -> Cost {
     Cost {
         wall: middle(costs.iter().map(|cost| cost.wall)),
@@ -60,14 +60,14 @@ pub fn median(costs: &[Cost]) -> Cost {
     }
 }
 
-/// The median, of an even number of values the upper one; not a number when there is none.
+/// The median; the upper one of an even number of values, and NaN without values.
 pub fn middle(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Does the same for each client at the same time, each on a thread of its own.
+/// Runs `work` for all clients at the same time, each on a thread of its own.
 ///
 /// # Errors
 /// The first failure in the order of clients.

@@ -1,4 +1,4 @@
-//! The network stage alone: bytes over QUIC on loopback with the program's own settings.
+//! The network stage alone: bytes over QUIC on loopback with the settings of the program.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,10 +9,10 @@ use protocol::identity::{Authority, HostId, Identity, Role, Validity};
 use protocol::net::endpoint::{self, EndpointConfig};
 use quinn::Endpoint;
 
-/// Bytes that are handed to a stream at once, like a block.
-const BLOCK: usize = 256 << 10;
+/// Bytes of one write to a stream, about as many as a block has.
+const WRITE_BYTES: usize = 256 << 10;
 
-/// Sends `total` bytes over so many connections at once, one host at the other end of each.
+/// Sends `total` bytes over `hosts` connections at the same time, in equal parts.
 ///
 /// # Errors
 /// When an endpoint can't be made or a connection breaks.
@@ -43,7 +43,7 @@ pub fn transfer(total: usize, hosts: usize) -> Result<()> {
     })
 }
 
-/// The same authority each time, and a member that it signed.
+/// An authority, the same in each call, and a member whose certificate it signed.
 fn members(number: u8) -> Result<(Authority, Identity)> {
     let validity = Validity {
         from: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 86_400 * 86_400,
@@ -59,10 +59,10 @@ fn members(number: u8) -> Result<(Authority, Identity)> {
 async fn receive(server: Endpoint) -> Result<()> {
     let connection = server.accept().await.context("closed")?.await?;
     let (mut send, mut recv) = connection.accept_bi().await?;
-    while recv.read_chunk(BLOCK, true).await?.is_some() {}
+    while recv.read_chunk(WRITE_BYTES, true).await?.is_some() {}
     send.write_all(&[1]).await?;
     send.finish()?;
-    // The answer has to arrive before the endpoint goes.
+    // Dropping the endpoint earlier could lose the answer.
     connection.closed().await;
     Ok(())
 }
@@ -70,10 +70,10 @@ async fn receive(server: Endpoint) -> Result<()> {
 async fn send(client: &Endpoint, addr: SocketAddr, id: HostId, bytes: usize) -> Result<()> {
     let connection = endpoint::connect(client, addr, id).await?;
     let (mut send, mut recv) = connection.open_bi().await?;
-    let block = bytes::Bytes::from(vec![7; BLOCK]);
+    let block = bytes::Bytes::from(vec![7; WRITE_BYTES]);
     let mut left = bytes;
     while left > 0 {
-        let len = left.min(BLOCK);
+        let len = left.min(WRITE_BYTES);
         send.write_chunk(block.slice(..len)).await?;
         left -= len;
     }

@@ -1,4 +1,4 @@
-//! What processes use, from `/proc`.
+//! Processor time and memory of processes, from `/proc`.
 
 use anyhow::{Context, Result};
 
@@ -19,7 +19,7 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
     Ok(ticks.sum::<Result<f64, _>>()? / TICKS)
 }
 
-/// Resident memory of a process, MiB.
+/// Resident memory of a process, in MiB.
 ///
 /// # Errors
 /// When there is no such process.

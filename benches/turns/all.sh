@@ -1,12 +1,12 @@
 #!/bin/sh
-# All tables of docs/performance.md that compare programs or sizes, in one run on a machine with nothing else
-# to do; takes an hour or two on two cores.
+# Makes all tables of docs/performance.md that compare programs or sizes, in one run. Needs an idle machine,
+# and takes an hour or two on two cores.
 #
 #     benches/turns/all.sh BEFORE IMAGES OUT
 #
-# BEFORE is an earlier build of ckpt; IMAGES holds the reference image and its next version (ckpt1.img,
-# ckpt2.img), and takes the dumps of LAMMPS (Debian: lammps, gdb) and of ranks if they are not there; OUT takes
-# one file for each table. Run it from the top of the repository.
+# BEFORE is an earlier build of ckpt. IMAGES has the reference image and its next version (ckpt1.img,
+# ckpt2.img); the dumps of LAMMPS (Debian: lammps, gdb) and of ranks are written there if they are missing.
+# OUT gets one file for each table. Run this from the top of the repository.
 set -eu
 before=$1 images=$2 out=$3
 turns=benches/turns/turns.py

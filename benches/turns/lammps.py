@@ -3,8 +3,8 @@
 
     benches/turns/lammps.py DIR [--cells 60] [--seconds 20]
 
-Writes DIR/lammps1.img and DIR/lammps2.img, dumps by gcore that are so many seconds of computing apart: 4
-atoms for each of cells^3 cells (134 MB each with 30), on one core.
+Writes DIR/lammps1.img and DIR/lammps2.img, two dumps by gcore with --seconds of computing between them, on
+one core. There are 4 atoms for each of cells^3 cells; with 30 cells a dump has 134 MB.
 """
 
 import argparse
@@ -50,12 +50,12 @@ def main():
     script, log = args.dir / "in.melt", args.dir / "lammps.log"
     script.write_text(INPUT.format(cells=args.cells))
     log.unlink(missing_ok=True)
-    # One process, without the daemon that MPI would start for it.
+    # These keep MPI to one process, without the daemon that it would start.
     env = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_ess_singleton_isolated="1")
     program = subprocess.Popen(["lmp", "-in", script, "-log", log], stdout=subprocess.DEVNULL, env=env)
     try:
         end = time.monotonic() + 300
-        # The table of the run has begun: memory has its size.
+        # Once the log has the first row of the run's table, memory has its full size.
         while not (log.exists() and "Step" in log.read_text()):
             if program.poll() is not None or time.monotonic() > end:
                 sys.exit(f"lmp does not run: {log}")

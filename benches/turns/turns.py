@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""Two builds of ckpt in turn: how long, and how much CPU, the later one takes in units of the earlier.
+"""Compares two builds of ckpt, which take turns: the time and CPU of the later one over those of the earlier.
 
     benches/turns/turns.py --before OLD/ckpt --after target/release/ckpt
         [--sizes 1,16,64] [--image A --next B] [--rounds 5] [--dir DIR]
     benches/turns/turns.py --before OLD/ckpt --after target/release/ckpt --ranks DUMP ...
     benches/turns/turns.py --after target/release/ckpt --image A --next B --slices
 
-Each build has its own grid of five daemons of the same build, 3+2. In every round both go in turn, the one
-that goes first changes. `list` and images of so many MiB are made here; A and B are an image and its next
-version. Of each image: the first save, the save of the next version (a tenth changed), its restore to a
-file, and a full save that replaces both (--full --keep 1). Printed are medians with the range in brackets,
-and the ratio of the medians. CPU is that of client and daemons until 0.5 s after the client has ended.
+Each build has its own grid of five daemons of the same build, and saves with 3+2. In every round both builds
+take turns, and which goes first changes. Images of --sizes MiB are made here; A and B are a given image and
+its next version. Measured are `list` and, for each image, the first save, the save of the next version (a
+tenth changed), its restore to a file, and a full save that replaces both (--full --keep 1). Printed are
+medians with the range in brackets, and the ratio of the medians. CPU is that of client and daemons until
+0.5 s after the client has ended.
 
-With --ranks: the dumps of one parallel job, each as a job of its own (the sum of their saves) and all as
+With --ranks: the dumps of one parallel job, saved each as a job of its own (the sum of the saves) and all as
 one job.
 
-With --slices: the save of the next version alone, in slices of 50 ms: which share of the cores client and
-daemons use, which share nobody uses, and when the hosts said what in their logs.
+With --slices: only the save of the next version, in slices of 50 ms: the shares of the cores that client and
+daemons use, the share that is idle, and the times of the events in the hosts' logs.
 """
 
 import argparse
@@ -70,7 +71,7 @@ class Build:
         return sum(map(cpu_of, self.pids))
 
     def run(self, *args, watch=None):
-        """Runs a command; returns seconds by the clock, and CPU seconds of it and the daemons."""
+        """Runs a command; returns its wall time, and the CPU seconds of the command and the daemons."""
         os.sync()
         before, begun = self.daemons(), time.monotonic()
         child = subprocess.Popen([self.program, *args], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -86,7 +87,7 @@ class Build:
 
 
 def make_image(path, mib, changed_from=None):
-    """A third noise, a third text-like, a third zeros; the next version has a tenth changed."""
+    """Writes an image (a third each noise, like text, zeros), or `changed_from` with a tenth changed."""
     rng = random.Random(mib)
     if changed_from:
         data = bytearray(Path(changed_from).read_bytes())
@@ -182,7 +183,7 @@ def show(found):
 
 
 def said(build, begun):
-    """When hosts said what since `begun`, Unix seconds: milliseconds of each kind of line."""
+    """By kind of line in the hosts' logs, its times in milliseconds after `begun` (Unix seconds)."""
     kinds = {}
     for log in (build.dir / "grid/hosts").glob("*/log"):
         for line in log.read_text(errors="replace").splitlines():

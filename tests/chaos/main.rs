@@ -1,4 +1,5 @@
-//! Disturbs a grid of daemons on this machine for as long as is asked, and says what happened.
+//! Runs chaos on a grid of daemons on this machine for the time that the arguments give, and prints what
+//! happened.
 
 use std::time::Duration;
 

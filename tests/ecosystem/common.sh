@@ -1,12 +1,13 @@
-# For the scripts of this directory; they need root, network access to a Debian mirror, and mmdebstrap.
+# Functions for the scripts of this directory, which need root, network access to a Debian mirror, and
+# mmdebstrap.
 # shellcheck shell=bash
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
-# Roots are made once and kept: CKPT_ROOTS says where.
+# Root directories are made once and kept in CKPT_ROOTS.
 roots=${CKPT_ROOTS:-/var/tmp/ckpt-roots}
 
-# What can't be tried here is said loudly, and the script ends with 77.
+# missing WHAT: reports what can't be tried on this machine, and ends the script with 77.
 missing() {
     printf '\n!!! NOT TRIED HERE: %s !!!\n' "$*" >&2
     exit 77
@@ -21,7 +22,7 @@ die() {
     exit 1
 }
 
-# wait_for SECONDS WHAT COMMAND...: until the command succeeds.
+# wait_for SECONDS WHAT COMMAND...: repeats the command until it succeeds.
 wait_for() {
     local until=$((SECONDS + $1)) what=$2
     shift 2
@@ -32,7 +33,7 @@ wait_for() {
     say "$what"
 }
 
-# The program under test: CKPT_PROGRAM, or built here unoptimised.
+# program: prints the path of the program under test, which is CKPT_PROGRAM or an unoptimised build.
 program() {
     if [ -z "${CKPT_PROGRAM:-}" ]; then
         cargo build --locked --manifest-path "$top/Cargo.toml" -p ckpt >&2
@@ -41,7 +42,7 @@ program() {
     printf '%s\n' "$CKPT_PROGRAM"
 }
 
-# root NAME SUITE PACKAGES: a root directory with these packages, made with the first call.
+# root NAME SUITE PACKAGES: prints the path of a root directory with these packages; the first call makes it.
 root() {
     local name=$1 suite=$2 packages=$3 made=$roots/$1
     [ "$(id -u)" = 0 ] || missing "$name: this needs root"
@@ -49,7 +50,7 @@ root() {
     if [ ! -e "$made.ready" ]; then
         rm -rf "$made"
         mkdir -p "$roots"
-        # A mirror may be older than its lists say.
+        # A mirror's lists may have expired.
         mmdebstrap --variant=minbase --include="$packages" --aptopt='APT::Install-Recommends "false"' \
             --aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$made" >"$made.log" 2>&1 || {
             tail -n 5 "$made.log" >&2
@@ -60,9 +61,9 @@ root() {
     printf '%s\n' "$made"
 }
 
-# inside ROOT SCRIPT [ARGUMENT...]: runs the script in a copy of the root that goes when it ends, with
-# processes, network and names of its own; /ckpt has the program, $top/docs and $top/tests/ecosystem, and
-# /packages the Debian packages of CKPT_PACKAGES, if it is set.
+# inside ROOT SCRIPT [ARGUMENT...]: runs the script in a temporary copy of the root directory, with namespaces
+# of its own for processes, network and names. /ckpt has the program, $top/docs and $top/tests/ecosystem, and
+# /packages the Debian packages of CKPT_PACKAGES, if that is set.
 inside() {
     local root=$1 script=$2 program
     shift 2
@@ -83,17 +84,17 @@ inside() {
         ln -s pts/ptmx dev/ptmx; ln -s /proc/self/fd dev/fd
         ln -s fd/0 dev/stdin; ln -s fd/1 dev/stdout; ln -s fd/2 dev/stderr
         mount -t sysfs sysfs sys
-        # Control groups of version 2 alone, whatever the machine has: crun refuses a mixture.
+        # Only control groups of version 2 are mounted: crun refuses a mixture of versions.
         mount -t cgroup2 cgroup2 sys/fs/cgroup
         mkdir -p ckpt/tests && cp "$program" ckpt/ckpt && cp -r "$here" ckpt/tests/ && cp -r "$top/docs" ckpt/
         if [ -n "${CKPT_PACKAGES:-}" ]; then mkdir packages && cp "$CKPT_PACKAGES"/*.deb packages; fi
         if [ -n "${CKPT_RECORD:-}" ]; then mkdir record && mount --bind "$CKPT_RECORD" record; fi
-        # Addresses of the loopback net alone do not count to some resolvers.
+        # Some resolvers do not count addresses of the loopback net.
         ip link set lo up
         ip address add 10.99.0.1/32 dev lo
         hostname pool
         printf "127.0.0.1 localhost\n10.99.0.1 pool\n" >etc/hosts
-        # Not only a root directory, but the root of the mounts: programs that make containers look.
+        # Programs that make containers need a root directory that is also the root of the mounts.
         pivot_root . mnt
         cd /
         umount --lazy /mnt
@@ -101,7 +102,7 @@ inside() {
             ${CKPT_RECORD:+CKPT_RECORD="$CKPT_RECORD"} chroot . /bin/bash "/ckpt/tests/ecosystem/$script" --inside "$@"' inside "$@"
 }
 
-# block PAGE NAME: a block of docs/recipes/PAGE, the one behind `<!-- run by SCRIPT: NAME -->`.
+# block PAGE NAME: prints the block of docs/recipes/PAGE that follows `<!-- run by SCRIPT: NAME -->`.
 block() {
     awk -v name="$2" '
         index($0, "<!-- run by ") == 1 && index($0, ": " name " -->") { wanted = 1; next }
@@ -110,7 +111,7 @@ block() {
         END { exit !found }' "$top/docs/recipes/$1" || die "$1 has no block $2"
 }
 
-# run_block PAGE NAME: runs it; the first command that fails ends it.
+# run_block PAGE NAME: runs a block up to its end or the first command that fails.
 run_block() {
     bash -euc "$(block "$1" "$2")"
 }

@@ -1,5 +1,5 @@
-# Counts to so many steps, and prints a hash of all of them: job.py STATE [STEPS] [SECONDS for each].
-# Goes on from STATE, which it replaces after every step.
+# Counts up to STEPS steps and prints a hash of all of them: job.py STATE [STEPS] [SECONDS for each].
+# Continues from the file STATE, which is replaced after every step.
 import hashlib, os, sys, time
 
 state = sys.argv[1]

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The recipe of docs/recipes/criu.md with CRIU 4 (Debian sid): a process is saved and ends, two of five hosts
-# are killed, and it goes on in a namespace of its own; the hash that it prints at its end is that of an
-# undisturbed run. The same under `ckpt run --via criu`, which is told to leave. Then 256 MiB of memory: how long out, and how long back and running.
+# Runs the recipe of docs/recipes/criu.md with CRIU 4 (Debian sid). A process is saved and ends, two of five
+# hosts are killed, and the process is restored in a namespace of its own; the hash that it prints at its end
+# has to be that of an undisturbed run. The same under `ckpt run --via criu`, which SIGTERM ends. Then the
+# save and the restore of a process with 256 MiB of memory are timed.
 #
 # Needs root, mmdebstrap, a Debian mirror; 400 MB in CKPT_ROOTS. First 4 min to make the root; then 1 min.
 set -euo pipefail
@@ -28,7 +29,7 @@ for step in range(1, 41):
 print(value)
 END
 )
-# It keeps nothing in files.
+# The job keeps its state only in memory.
 cat >job.py <<'END'
 import hashlib, os, sys, time
 ballast = os.urandom(int(sys.argv[2]) << 20) if len(sys.argv) > 2 else b""
@@ -66,9 +67,9 @@ say "it went on, to the sum of an undisturbed run"
 
 ckpt grid up --dir grid >/dev/null
 rm -rf images
-# An image has open files with their sizes, so the job prints nowhere; the journal says what happened.
+# An image records open files with their sizes, so the job has no standard output; the journal has the events.
 journal() { find / -xdev -name journal.jsonl -exec cat {} +; }
-# Other work on this machine would be its owner's, who comes first: not what is tried here.
+# --batch, because other work on this machine would count as its owner's and suspend the job.
 block criu.md run | sed 's/^ckpt run /exec ckpt run --batch /' >run.sh
 setsid sh run.sh python3 job.py supervised.out </dev/null >/dev/null 2>&1 &
 supervisor=$!

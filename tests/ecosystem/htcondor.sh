@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# A job in a real pool of HTCondor (23.9, Debian trixie) keeps its checkpoints on a grid of six hosts:
-# it is vacated, a shard is damaged, two hosts are killed, it is put on hold because hosts are too few, and
-# is released; it ends with the sum of an undisturbed run, and nothing is left on any host. A second one
-# is removed. The calls of the plug-ins are kept in CKPT_RECORD, if that names a directory.
+# Runs a job in a real pool of HTCondor (23.9, Debian trixie) that keeps its checkpoints on a grid of six
+# hosts. Shards are damaged, the job is vacated, two hosts are killed, the job is put on hold for lack of
+# hosts, and is released. It has to end with the sum of an undisturbed run and leave nothing on any host. A
+# second job is removed. Then the rank of the recipe is tried with two slots. The calls of the plug-ins are
+# kept in CKPT_RECORD, if that names a directory.
 #
 # Needs root, mmdebstrap, a Debian mirror; 400 MB in CKPT_ROOTS. First 90 s to make the root; then 2 min.
 set -euo pipefail
@@ -18,14 +19,14 @@ fi
 
 ln -s ckpt /ckpt/ckpt-store
 condor_version
-# A master without its directories starts processes without end.
+# A limit, because a master without its directories starts processes without end.
 ulimit -u 2000
 useradd --create-home alice
 install -d -o condor -g condor /run/condor /run/lock/condor /var/log/condor /var/spool/condor
 install -d -o condor -g condor -m 755 /var/lib/condor /var/lib/condor/{execute,spool}
 install -d -m 700 /etc/condor/passwords.d /etc/condor/tokens.d
 
-# What an admin adds.
+# Files and settings that an admin adds.
 ln -s /ckpt/ckpt /usr/bin/ckpt
 run_block htcondor.md execute
 run_block htcondor.md access
@@ -129,7 +130,7 @@ block htcondor.md submit | sed '
     s/^\(output\|error\|log\) = /&$(name)./' >/home/alice/job.submit
 chown -R alice: /home/alice/job.*
 
-# The sum of a run that nothing disturbs.
+# The sum of an undisturbed run.
 want=$(cd "$(mktemp -d)" && while python3 /home/alice/job.py 0 history >>out; [ $? = 85 ]; do :; done; sed -n 's/^sum //p' out)
 [ -n "$want" ] || die "no sum of an undisturbed run"
 
@@ -188,8 +189,8 @@ wait_for 90 "a second job has checkpoint 0 on the grid" has_number 0
 condor_rm "$job" >/dev/null
 wait_for 30 "it is removed" is_gone "$job"
 wait_for 60 "no host holds anything of it, either" is_empty
-# Two slots: what the daemon of h01 says is in the ad of both, in one of them as of a machine that is a
-# hundred times slower. A job with the rank of the recipe takes the other one, then the other way round.
+# The ads of two slots have the attributes of h01's daemon, but one slot has the speed of a very slow machine
+# (0.01). A job with the rank of the recipe has to take the other slot. Then the slots change roles.
 ln -s /home/alice/grid/hosts/h01 /var/lib/ckpt-store
 chmod a+x /home/alice /home/alice/grid /home/alice/grid/hosts
 run_block htcondor.md rank-execute

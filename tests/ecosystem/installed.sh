@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The Debian package in bookworm and trixie: installed in its previous version, used, upgraded, used, purged.
-# A checkpoint that the previous version saved is restored by this one; a changed configuration is kept; what
-# is left after the purge is the data of the daemon alone. Then lintian, and `systemd-analyze verify`.
+# Tries the Debian package in bookworm and trixie: installs its previous version, uses, upgrades, uses and
+# purges it. This version has to restore a checkpoint that the previous one saved, and to keep a changed
+# configuration; the purge has to leave only the daemon's data. Then lintian and `systemd-analyze verify`.
 #
 # Needs root, mmdebstrap, a Debian mirror, crates.io for what packages are built with; 500 MB in CKPT_ROOTS.
 # First 25 min on two cores, most of it for the optimised build; then 1 min. CKPT_PROGRAM packs a program that
@@ -19,7 +19,7 @@ if [ "${1:-}" != --inside ]; then
     newer=$("$top/packaging/deb.sh")
     cp "$top/$newer" "$CKPT_PACKAGES/2-newer.deb"
     say "$newer has $(stat -c %s "$top/$newer") bytes"
-    # The previous version was never packed: the same package with its program.
+    # The previous version never had a package: this makes one from the present package and the older program.
     dpkg-deb --raw-extract "$CKPT_PACKAGES/2-newer.deb" "$CKPT_PACKAGES/older"
     cp "$top/$older" "$CKPT_PACKAGES/older/usr/bin/ckpt"
     sed -i 's/^Version: .*/Version: 0.0.1-1/' "$CKPT_PACKAGES/older/DEBIAN/control"
@@ -35,7 +35,7 @@ fi
 
 suite=$2
 export DEBIAN_FRONTEND=noninteractive CKPT_GRID=/work/grid/grid.toml CKPT_STATE_DIR=/work/state
-# /ckpt comes first in the path, and has the program as it was built.
+# Without /ckpt, which has the program as it was built and comes first in the path.
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 mkdir /work
 files() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /work -o -path /packages -o -path /ckpt -o -path '/var/lib/dpkg' -o -path '/var/cache' -o -path '/var/log' \) -prune -o -print | sort; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The recipe of docs/recipes/podman.md with Podman and CRIU 4 (Debian sid): a container is saved as a stream
-# and stops, two of five hosts are killed, and it goes on from the stream; the hash that it prints at its end
-# is that of an undisturbed run.
+# Runs the recipe of docs/recipes/podman.md with Podman and CRIU 4 (Debian sid). A container is saved as a
+# stream and stops, two of five hosts are killed, and the container is restored from the stream; the hash that
+# it prints at its end has to be that of an undisturbed run.
 #
 # Needs root, mmdebstrap, a Debian mirror, control groups of version 2 or 1 for crun; 400 MB in CKPT_ROOTS.
 # First 4 min to make the root; then 1 min.
@@ -15,7 +15,7 @@ if [ "${1:-}" != --inside ]; then
     exit
 fi
 
-# Control groups are the machine's, not this root's.
+# Control groups belong to the machine, so they outlast this root directory and have to be removed.
 tidy() {
     podman rm --force --all >/dev/null 2>&1 || true
     find /sys/fs/cgroup/libpod_parent -depth -type d -exec rmdir {} + 2>/dev/null || true
@@ -40,7 +40,7 @@ runtime = "crun"
 [engine.runtimes]
 crun = ["/usr/local/bin/crun"]
 END
-# Control groups of version 1 that the machine may have besides are not restored.
+# Control groups are not restored, because the machine may also have those of version 1.
 cat >/usr/local/bin/crun <<'END'
 #!/bin/bash
 for argument; do
@@ -53,7 +53,7 @@ chmod 755 /usr/local/bin/crun
 mkdir -p /etc/containers/storage
 printf '[storage]\ndriver = "vfs"\ngraphroot = "/work/storage"\nrunroot = "/work/run"\n' >/etc/containers/storage.conf
 podman info >/dev/null || missing "Podman: it does not start here"
-# An image of what is in this root: nothing is fetched from a registry.
+# The container's image is made from this root directory, so nothing is fetched from a registry.
 mkdir image
 (cd / && tar c usr bin lib lib64 sbin etc 2>/dev/null | tar x -C /work/image) || true
 tar c -C image . | podman import - job >/dev/null

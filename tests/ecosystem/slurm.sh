@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The recipe of docs/recipes/slurm.md in Slurm (24.11, Debian trixie) on one node: a job is requeued before
-# its time limit, one is preempted, and one is an array; two of seven hosts of the grid are dead. All end with
-# the sum of an undisturbed run.
+# Runs the recipe of docs/recipes/slurm.md in Slurm (24.11, Debian trixie) on one node. One job is requeued
+# before its time limit, one is preempted, and one is an array; two of the grid's seven hosts are dead. All
+# jobs have to end with the sum of an undisturbed run.
 #
 # Needs root, mmdebstrap, a Debian mirror; 300 MB in CKPT_ROOTS. First 60 s to make the root; then 5 min.
 set -euo pipefail
@@ -80,7 +80,7 @@ import json, sys
 print(max([0] + [one["version"] for one in json.load(sys.stdin).get("checkpoints", [])]))'; }
 has_version() { [ "$(version_of "$1")" -ge "$2" ]; }
 restarts() { scontrol -o show job "$1" | sed 's/.* Restarts=\([0-9]*\).*/\1/'; }
-# ends_well OUTPUT STEPS LEAST: the sum, and at least so many beginnings behind step 0.
+# ends_well OUTPUT STEPS LEAST: checks the sum, and that at least LEAST starts began behind step 0.
 ends_well() {
     local later
     [ "$(sed -n 's/^sum //p' "$1")" = "$(sum_of "$2")" ] || { cat "$1"; die "another sum"; }
@@ -89,7 +89,7 @@ ends_well() {
     say "$1: the right sum; $(grep '^begins at' "$1" | tr '\n' ',')"
 }
 
-# Weights of the nodes that are called as the hosts are, by the line of the recipe.
+# The recipe's command sets the weights of nodes that have the names of hosts.
 weights() { scontrol -o show nodes h0[1-7] | sed 's/^NodeName=\([^ ]*\) .* Weight=\([0-9]*\).*/\1 \2/' | sort; }
 [ "$(weights | cut -d' ' -f2 | sort -u)" = 1 ] || { weights; die "nodes have weights already"; }
 install -m 600 -t /root /home/alice/grid/owner.key /home/alice/grid/owner.crt
@@ -101,7 +101,7 @@ want=$(as_alice ckpt rank --work 6h --format slurm | sed -n 's/.*nodename=\([^ ]
 [ "$(weights | grep -c ' 1$')" = 2 ] || { weights; die "hosts that are dead have no weight"; }
 say "slurmctld has weights of ckpt rank: $(weights | tr '\n' ';')"
 
-# Time limit: 2 min for 2 min of work. It is requeued, and waits for the end of its credential.
+# The time limit is 2 min for 2 min of work. The requeued job has to wait until its credential ends.
 settings=(STEPS=240 PAUSE=0.5)
 submit=$(block slurm.md submit)
 [ "$submit" = "sbatch --time 60 job.sh" ] || die "the recipe has another line: $submit"

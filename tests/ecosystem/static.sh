@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The static programs: that for x86-64 runs in an empty root directory, that for aarch64 saves and restores
-# under qemu against daemons of this machine.
+# Tries the static programs. The one for x86-64 has to run in an empty root directory. The one for aarch64 has
+# to save and restore under qemu, with daemons of this machine.
 #
 # Needs root, Rust by rustup, PyPI, qemu-user-static (apt-get install qemu-user-static); 30 min on two cores
 # for the builds, then 1 min.

@@ -1,10 +1,12 @@
-//! A grid that is disturbed all the time while jobs save and restore.
+//! Chaos: a grid in which faults never cease while jobs save and restore.
 //!
-//! At any moment at most as many hosts are bad as there are parity shards: killed, stopped, cut off,
-//! lying, or with a shard lost or damaged that was not rebuilt yet. Meanwhile networks lose, delay and
-//! throttle, disks are full, clocks are wrong and registries come and go. Every restore has to succeed,
-//! with the right bytes, of the newest acknowledged version or a later one; the version before it has to
-//! be there, too. What was forgotten or superseded is never restored as the newest. Everything random follows from a seed; what daemons and the system make of it does not.
+//! At any moment, at most as many hosts are bad as a checkpoint has parity shards. A bad host is killed,
+//! stopped, cut off, lies, or has lost or damaged a shard that was not rebuilt yet. Meanwhile networks
+//! lose, delay and throttle packets, disks are full, clocks are wrong, and registries fail.
+//!
+//! Every restore has to succeed, with the right bytes, of the newest acknowledged version or a later one.
+//! The acknowledged version before the newest has to be there, too. A forgotten or superseded version is
+//! never restored as the newest. All faults follow from a seed; their timing depends on the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,62 +26,62 @@ use crate::image;
 use crate::liar::{Hoard, Lie};
 use crate::skip::not_checked;
 
-/// What is disturbed, and for how long.
+/// The size of the grid and of the load, and how long faults last.
 #[derive(Clone, Copy, Debug)]
 pub struct Chaos {
-    /// Of all that is random.
+    /// Seed of everything random.
     pub seed: u64,
-    /// For how long.
+    /// How long faults are injected.
     pub time: Duration,
-    /// Daemons.
+    /// Number of daemons.
     pub hosts: usize,
-    /// Jobs, each with an agent of its own.
+    /// Number of jobs; each runs its own sequence of `ckpt` commands.
     pub jobs: usize,
-    /// Registries.
+    /// Number of registries.
     pub registries: usize,
 }
 
-/// Hosts that may be bad at once: the parity of the checkpoints.
+/// Most hosts that are bad at once: the number of parity shards of the checkpoints.
 const BAD_MAX: usize = 2;
 
-/// Largest image.
+/// Largest random image.
 const IMAGE_BYTES_MAX: usize = 2 << 20;
 
-/// Size of images of which later versions store only what changed.
+/// Size of the images that differ little, so that later versions store only what changed.
 const PATCHED_BYTES: usize = 5 << 20;
 
-/// Memory that no daemon or registry may exceed: the bound that daemons are given.
+/// Memory that no daemon or registry may exceed.
 const MEMORY_MAX: u64 = 64 << 20;
 
-/// Checkpoints that a host which lies keeps for the next time that it lies.
+/// Most checkpoints that a host keeps from one time that it lies to the next.
 const HOARD_MAX: usize = 8;
 
-/// How often the state of a long run is told.
-const TELL_PERIOD: Duration = Duration::from_secs(60);
+/// How often a long run prints its tally.
+const REPORT_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long full redundancy may take to come back once faults have stopped.
 const HEAL_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What happened.
+/// What happened in a run.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
     /// Saves that were acknowledged.
     pub saved: u64,
-    /// Saves that said that they failed.
+    /// Saves that reported a failure.
     pub not_saved: u64,
-    /// Restores that were right.
+    /// Restores of the right bytes.
     pub restored: u64,
-    /// Of these, restores of the version before the newest.
+    /// Those of `restored` that restored the version before the newest.
     pub restored_older: u64,
-    /// Jobs of which everything was forgotten.
+    /// How often all checkpoints of a job were forgotten.
     pub forgotten: u64,
-    /// Hosts that lied, by lie.
+    /// Hosts that lied, by kind of lie.
     pub lies: BTreeMap<String, u64>,
-    /// Most memory that any daemon ever had, in bytes.
+    /// Most memory in bytes that any daemon or registry had.
     pub peak_memory: u64,
-    /// Seconds until all shards were there again in the end.
+    /// Seconds from the end of the faults until all shards were there again.
     pub healed_after: f64,
 }
 
@@ -107,10 +109,10 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// Disturbs a grid and says what happened.
+/// Starts a grid, injects faults while jobs save and restore, and returns what happened.
 ///
 /// # Errors
-/// When a promise is broken, or the test itself fails.
+/// When a checkpoint is lost, wrong or back after it was forgotten, or when the run itself fails.
 pub fn run(chaos: &Chaos) -> Result<Tally> {
     let env = [
         ("CKPT_REPAIR_AFTER", "4s"),
@@ -142,11 +144,11 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
         let agents: Vec<_> = (0..chaos.jobs)
             .map(|job| {
                 let (stage, seed) = (&stage, chaos.seed ^ ((job as u64 + 1) << 32));
-                scope.spawn(move || stage.whole(stage.work(job, seed)))
+                scope.spawn(move || stage.end_all_on_error(stage.work(job, seed)))
             })
             .collect();
-        let weather = scope.spawn(|| stage.whole(stage.weather(chaos.seed)));
-        let disturbed = stage.whole(stage.disturb(chaos));
+        let weather = scope.spawn(|| stage.end_all_on_error(stage.weather(chaos.seed)));
+        let disturbed = stage.end_all_on_error(stage.disturb(chaos));
         stage.over.store(true, Ordering::SeqCst);
         let mut ended = vec![disturbed];
         for agent in agents.into_iter().chain([weather]) {
@@ -164,12 +166,12 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
 /// A job, as its owner remembers it.
 #[derive(Debug, Default)]
 struct Job {
-    /// Images that were handed to a save, by number.
+    /// Seeds of all images that were handed to a save, by number of the image.
     tried: Vec<u64>,
-    /// Number of the last that was acknowledged.
+    /// Number of the image that was acknowledged last.
     acknowledged: Option<usize>,
-    /// Acknowledged versions, and the numbers of their images. A save that failed may have been
-    /// committed all the same and count among those that are kept, so it ends the list.
+    /// Acknowledged versions and the numbers of their images, since the last save that failed. Such a save
+    /// may have been committed and count among the versions that `--keep` keeps, so it clears the list.
     kept: Vec<(u64, usize)>,
     /// The last acknowledged version.
     newest: u64,
@@ -182,18 +184,18 @@ struct Stage<'a> {
     tally: Mutex<Tally>,
     over: AtomicBool,
     jobs: Vec<Mutex<Job>>,
-    /// Held for each job while it saves or forgets.
+    /// One lock for each job, held while it saves or forgets.
     changing: Vec<Mutex<()>>,
     starting: Mutex<()>,
-    /// What hosts kept when they lied, by name.
+    /// Shards that hosts kept when they lied, by name of the host.
     hoards: Mutex<BTreeMap<String, Hoard>>,
 }
 
-/// An image that follows from its seed.
-fn picture(seed: u64) -> Vec<u8> {
+/// The image that follows from this seed.
+fn image_of(seed: u64) -> Vec<u8> {
     let mut rng = SmallRng::seed_from_u64(seed);
     if seed.is_multiple_of(2) {
-        // Like all others of this kind, but for some blocks.
+        // Images of even seeds are the same except for about 8 % of their stretches of 64 KiB.
         let mut image = image::memory(PATCHED_BYTES, 0);
         for block in image.chunks_mut(64 << 10) {
             if rng.random_bool(0.08) {
@@ -215,8 +217,8 @@ impl Stage<'_> {
         Ok(job.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// One that fails ends all.
-    fn whole(&self, ended: Result<()>) -> Result<()> {
+    /// Ends the run if this part of it failed.
+    fn end_all_on_error(&self, ended: Result<()>) -> Result<()> {
         if ended.is_err() {
             self.over.store(true, Ordering::SeqCst);
         }
@@ -227,7 +229,7 @@ impl Stage<'_> {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Saves and restores a job until it is over.
+    /// Saves, restores and forgets a job until the run is over.
     fn work(&self, job: usize, seed: u64) -> Result<()> {
         let mut rng = SmallRng::seed_from_u64(seed);
         while !self.is_over() {
@@ -241,12 +243,12 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn save(&self, job: usize, picture_seed: u64) -> Result<()> {
+    fn save(&self, job: usize, image_seed: u64) -> Result<()> {
         let file = self.cluster.path(&format!("image-{job}"));
-        fs::write(&file, picture(picture_seed))?;
+        fs::write(&file, image_of(image_seed))?;
         let number = {
             let mut job = self.job(job)?;
-            job.tried.push(picture_seed);
+            job.tried.push(image_seed);
             job.tried.len() - 1
         };
         let name = format!("job-{job}");
@@ -282,7 +284,7 @@ impl Stage<'_> {
         Ok(job.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Forgets all of a job, if there is something.
+    /// Forgets all checkpoints of a job, if one was acknowledged.
     fn forget(&self, job: usize) -> Result<()> {
         if self.job(job)?.acknowledged.is_none() {
             return Ok(());
@@ -295,20 +297,20 @@ impl Stage<'_> {
         let mut job = self.job(job)?;
         match forgotten.code {
             Some(0 | 3) => self.tally().forgotten += 1,
-            // Some may have heard it all the same.
+            // Some hosts may have removed the checkpoints nevertheless.
             Some(1 | 5) => job.known.clear(),
             _ => bail!("{name}: {forgotten}"),
         }
         job.acknowledged = None;
-        // The numbers begin again.
+        // Versions count from 1 again.
         job.newest = 0;
         job.kept.clear();
         Ok(())
     }
 
-    /// What was restored of a job of which nothing is acknowledged, or was all forgotten, may be of a save
-    /// that failed, and of no other.
-    fn is_not_dead(&self, job: usize, restored: &crate::Outcome) -> Result<()> {
+    /// Checks a restore of a job without an acknowledged version: its first save did not succeed yet, or all
+    /// was forgotten. The restore may return an image of a save that failed, and no other.
+    fn check_not_revived(&self, job: usize, restored: &crate::Outcome) -> Result<()> {
         let out = self.cluster.path(&format!("out-{job}"));
         if !out.exists() {
             return Ok(());
@@ -316,7 +318,7 @@ impl Stage<'_> {
         let (bytes, job) = (fs::read(out)?, self.job(job)?);
         let mut known = job.known.iter().filter_map(|number| job.tried.get(*number));
         ensure!(
-            known.all(|seed| picture(*seed) != bytes),
+            known.all(|seed| image_of(*seed) != bytes),
             "back from the dead: {restored}"
         );
         Ok(())
@@ -338,9 +340,9 @@ impl Stage<'_> {
         ];
         let restored = self.cluster.run(restore)?;
         let Some(acknowledged) = acknowledged else {
-            return self.is_not_dead(job, &restored);
+            return self.check_not_revived(job, &restored);
         };
-        // 3: a save that was not acknowledged left a newer one of which too little is there.
+        // 3: a save that was not acknowledged left a newer version that has too few shards.
         ensure!(
             matches!(restored.code, Some(0 | 3)),
             "{name} has an acknowledged version and is not restored: {restored}"
@@ -354,7 +356,7 @@ impl Stage<'_> {
                 .copied()
                 .collect::<Vec<_>>()
         };
-        let found = newer.iter().any(|seed| picture(*seed) == bytes);
+        let found = newer.iter().any(|seed| image_of(*seed) == bytes);
         ensure!(
             found,
             "{name}: {} bytes that are not those of version {acknowledged} or later: {restored}",
@@ -391,14 +393,14 @@ impl Stage<'_> {
             "{name}: version {version} was acknowledged, is kept, and is not restored: {restored}"
         );
         let bytes = fs::read(self.cluster.path(&out))?;
-        ensure!(picture(seed) == bytes, "{name}: wrong bytes: {restored}");
+        ensure!(image_of(seed) == bytes, "{name}: wrong bytes: {restored}");
         let mut tally = self.tally();
         tally.restored += 1;
         tally.restored_older += 1;
         Ok(())
     }
 
-    /// Changes what does not make hosts bad: networks, full disks, clocks, registries.
+    /// Injects faults that do not count as bad hosts: in networks, full disks, clocks and registries.
     fn weather(&self, seed: u64) -> Result<()> {
         let mut rng = SmallRng::seed_from_u64(seed ^ 0x5eed);
         while !self.is_over() {
@@ -407,7 +409,7 @@ impl Stage<'_> {
             let count = rng.random_range(1..=3);
             hosts.rotate_left(rng.random_range(0..self.cluster.hosts.len()));
             hosts.truncate(count);
-            let kind = self.a_kind(&mut rng);
+            let kind = self.draw_fault(&mut rng);
             if !kind.is_empty() {
                 let many = if kind.starts_with("registry") {
                     1
@@ -423,7 +425,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn a_kind(&self, rng: &mut SmallRng) -> &'static str {
+    fn draw_fault(&self, rng: &mut SmallRng) -> &'static str {
         let kinds = [
             "packets lost",
             "packets delayed",
@@ -443,7 +445,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Begins or ends a fault.
+    /// Begins or ends a fault of this kind.
     fn change(&self, kind: &str, hosts: &[&Node], rng: &mut SmallRng, begin: bool) -> Result<()> {
         let registries = &self.cluster.registries;
         for host in hosts {
@@ -466,7 +468,7 @@ impl Stage<'_> {
         if !kind.starts_with("registry") {
             return Ok(());
         }
-        // One of them, or all.
+        // One registry, or all of them.
         let one = rng.random_range(0..=registries.len());
         for (at, registry) in registries.iter().enumerate() {
             if begin && one < registries.len() && at != one {
@@ -486,7 +488,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Starts what was killed; one thread at a time, and none that is to stay dead for now.
+    /// Starts daemons and registries that were killed. The lock keeps this from starting hosts that another
+    /// thread still wants dead.
     fn restart(&self) -> Result<()> {
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.cluster.start_stopped()
@@ -506,16 +509,16 @@ impl Stage<'_> {
     fn disturb(&self, chaos: &Chaos) -> Result<()> {
         let mut rng = SmallRng::seed_from_u64(chaos.seed);
         let started = Instant::now();
-        // Nothing is worth disturbing before something was saved.
+        // Faults before the first save would test nothing.
         while self.tally().saved == 0 && !self.is_over() && started.elapsed() < HEAL_TIMEOUT {
             std::thread::sleep(Duration::from_millis(50));
         }
-        let mut told = Instant::now();
+        let mut reported = Instant::now();
         while started.elapsed() < chaos.time && !self.is_over() {
             self.fault(&mut rng)?;
             self.watch_memory()?;
-            if told.elapsed() > TELL_PERIOD {
-                told = Instant::now();
+            if reported.elapsed() > REPORT_PERIOD {
+                reported = Instant::now();
                 eprintln!("{} s: {}", started.elapsed().as_secs(), self.tally());
             }
         }
@@ -542,7 +545,7 @@ impl Stage<'_> {
         *self.tally().faults.entry(kind).or_default() += chosen.len() as u64;
         match kind {
             "killed" => {
-                // A registry that is started meanwhile must not start these.
+                // The lock keeps the restart of a registry from starting these hosts, too.
                 let starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
                 for host in &chosen {
                     host.kill()?;
@@ -573,7 +576,7 @@ impl Stage<'_> {
             kind => {
                 for host in &chosen {
                     for file in host.shard_files()? {
-                        // It may have been superseded and removed meanwhile.
+                        // The shard may have been superseded and its file removed meanwhile.
                         let _ = if kind == "shards lost" {
                             fs::remove_file(&file).map_err(Into::into)
                         } else {
@@ -582,15 +585,15 @@ impl Stage<'_> {
                         };
                     }
                 }
-                // Until they are rebuilt these hosts are as bad as dead ones.
+                // These hosts count as bad until the shards are rebuilt.
                 self.heal_for(HEAL_TIMEOUT)?;
             }
         }
         Ok(())
     }
 
-    /// Hosts lie for a while in the place of daemons; each has what its daemon had, and what it kept the
-    /// last time.
+    /// Replaces daemons by hosts that lie for a while. Each has the shards of its daemon, and those that it
+    /// kept when it lied the last time.
     fn lie(&self, chosen: &[&Node], lasting: Duration, rng: &mut SmallRng) -> Result<()> {
         let starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut liars = Vec::new();
@@ -609,7 +612,7 @@ impl Stage<'_> {
         }
         drop(starting);
         self.restart()?;
-        // What was saved meanwhile lacks the shards that liars took, until they are rebuilt.
+        // Checkpoints that were saved meanwhile lack the shards that liars took, until they are rebuilt.
         for job in 0..self.jobs.len() {
             drop(self.changing(job)?);
         }
@@ -628,14 +631,14 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits until every job of which something is acknowledged was whole once: nothing is disturbed
-    /// meanwhile that would make it incomplete again.
+    /// Waits until every job with an acknowledged version has been whole once. No fault meanwhile takes
+    /// shards away, so a job that was whole stays so.
     fn heal_for(&self, limit: Duration) -> Result<Duration> {
         let started = Instant::now();
         let mut missing: Vec<usize> = (0..self.jobs.len()).collect();
         loop {
             for job in std::mem::take(&mut missing) {
-                // A save would remove versions while they are read.
+                // A save would remove versions while `verify` reads them.
                 let _changing = self.changing(job)?;
                 if self.job(job)?.acknowledged.is_some() && !self.is_whole(job)? {
                     missing.push(job);
@@ -651,7 +654,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Whether all shards of all versions of a job are there that hosts show.
+    /// Whether all shards are there of every version of a job that hosts show.
     fn is_whole(&self, job: usize) -> Result<bool> {
         let name = format!("job-{job}");
         let newest = self.job(job)?.newest;
@@ -662,7 +665,7 @@ impl Stage<'_> {
         let Some(checkpoints) = report["checkpoints"].as_array() else {
             return Ok(false);
         };
-        // Others may build on any of them.
+        // Every version counts: others may build on any of them.
         let is_whole = |one: &Value| {
             let good = one["good"].as_array().cloned().unwrap_or_default();
             let shards: BTreeSet<_> = good
@@ -675,7 +678,7 @@ impl Stage<'_> {
         Ok(shown.max() >= Some(newest) && checkpoints.iter().all(is_whole))
     }
 
-    /// Everything is undone: waits until all is whole and restores it all.
+    /// Starts what does not run, waits until all jobs are whole, and restores all of them.
     fn heal(&self) -> Result<Duration> {
         self.restart()?;
         let took = self.heal_for(HEAL_TIMEOUT)?;

@@ -1,5 +1,6 @@
-//! Daemons and registries whose network, disks and clocks can be disturbed: each behind a relay, with
-//! a small file system of its own where that can be made, and with a clock that can be set.
+//! Daemons and registries whose networks, disks and clocks a test can disturb. Each is behind a relay.
+//! Hosts have a small file system of their own where one can be mounted, and all have a clock that can
+//! be set where libfaketime is installed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,10 +22,10 @@ use crate::port::free_address;
 use crate::program::{Outcome, command, run, wait_until};
 use crate::relay::Relay;
 
-/// Size of a host's file system.
+/// Size of a host's file system, in MiB.
 const DISK_MB: u32 = 96;
 
-/// What is preloaded so that a program sees another time of day.
+/// Where libfaketime may be: preloaded, it shows a program another time of day.
 const FAKETIME: [&str; 2] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
@@ -33,9 +34,9 @@ const FAKETIME: [&str; 2] = [
 /// A daemon or a registry.
 #[derive(Debug)]
 pub struct Node {
-    /// Its name.
+    /// Its name in the grid file.
     pub name: String,
-    /// The network in front of it.
+    /// The network between it and all others.
     pub relay: Relay,
     verb: &'static str,
     dir: PathBuf,
@@ -43,7 +44,7 @@ pub struct Node {
     child: Mutex<Option<Child>>,
 }
 
-/// What can be disturbed here besides processes and networks.
+/// What a test can disturb on this machine besides processes and networks.
 #[derive(Clone, Copy, Debug)]
 pub struct Powers {
     /// Hosts have file systems that can be filled.
@@ -57,11 +58,11 @@ pub struct Powers {
 pub struct Cluster {
     dir: tempfile::TempDir,
     env: Vec<(String, String)>,
-    /// Donors.
+    /// The daemons.
     pub hosts: Vec<Node>,
-    /// Registries.
+    /// The registries.
     pub registries: Vec<Node>,
-    /// What can be disturbed.
+    /// What this machine lets a test disturb.
     pub powers: Powers,
     runtime: tokio::runtime::Runtime,
 }
@@ -71,12 +72,12 @@ impl Node {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its data directory.
+    /// Data directory of the daemon or registry.
     pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills the process, if it runs, and waits until it is gone.
     ///
     /// # Errors
     /// When it can't be killed.
@@ -88,10 +89,10 @@ impl Node {
         Ok(())
     }
 
-    /// Sends a signal, if it runs.
+    /// Sends a signal to the process, if it runs.
     ///
     /// # Errors
-    /// When that fails.
+    /// When the signal can't be sent.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         if let Some(pid) = self.pid() {
             kill_process(pid, signal)?;
@@ -104,7 +105,7 @@ impl Node {
         Pid::from_raw(i32::try_from(child.as_ref()?.id()).ok()?)
     }
 
-    /// Most memory that it ever had since it started, in bytes.
+    /// Most memory in bytes that the process had at any time since its start; `None` if it does not run.
     pub fn peak_memory(&self) -> Option<u64> {
         let status = format!("/proc/{}/status", self.pid()?.as_raw_nonzero());
         let status = fs::read_to_string(status).ok()?;
@@ -113,24 +114,24 @@ impl Node {
         Some(kib << 10)
     }
 
-    /// Sets its clock so many seconds off.
+    /// Sets its clock `off_s` seconds ahead of the machine's clock, or behind it if negative.
     ///
     /// # Errors
-    /// When the file from which it reads its time can't be written.
+    /// When the file from which libfaketime reads the offset can't be written.
     pub fn set_clock(&self, off_s: i64) -> Result<()> {
         let file = self.dir.join("clock");
         fs::write(&file, format!("{off_s:+}\n"))?;
         Ok(())
     }
 
-    /// Leaves no room on its disk, or makes room again.
+    /// Fills its disk, or removes what filled it.
     ///
     /// # Errors
-    /// When the room can't be made.
+    /// When the file that filled the disk can't be removed.
     pub fn fill_disk(&self, fill: bool) -> Result<()> {
         let filler = self.data().join("filler");
         if fill {
-            // Fails when there is no room left, which is the purpose.
+            // The write fails once the disk is full, which is the purpose.
             let _ = fs::write(&filler, vec![1; (DISK_MB as usize) << 20]);
         } else {
             fs::remove_file(&filler)?;
@@ -138,25 +139,25 @@ impl Node {
         Ok(())
     }
 
-    /// Its shard files.
+    /// The shard files in its data directory.
     ///
     /// # Errors
-    /// When its directory can't be read.
+    /// When a directory can't be read.
     pub fn shard_files(&self) -> Result<Vec<PathBuf>> {
         self.files_of("shards")
     }
 
-    /// Its files of a kind: `shards`, `manifests`, `notices`, `fences`.
+    /// The files of one kind in its data directory: `shards`, `manifests`, `notices` or `fences`.
     ///
     /// # Errors
-    /// When its directory can't be read.
+    /// When a directory can't be read.
     pub fn files_of(&self, kind: &str) -> Result<Vec<PathBuf>> {
         crate::grid::files_of_owners(&self.data().join(kind))
     }
 }
 
 impl Cluster {
-    /// Starts hosts and registries, with these environment variables.
+    /// Starts this many hosts and registries, with these environment variables.
     ///
     /// # Errors
     /// When one does not start.
@@ -164,8 +165,8 @@ impl Cluster {
         Self::start_with(hosts, registries, &[], env)
     }
 
-    /// The same with etcd at these addresses as a registry. Only the first host is in the grid file
-    /// then.
+    /// Like [`Self::start`], with etcd at these addresses as a further registry. If there are any, the grid
+    /// file names only the first host.
     ///
     /// # Errors
     /// When one does not start.
@@ -244,7 +245,7 @@ impl Cluster {
         Ok(grid.save(&self.path("grid.toml"))?)
     }
 
-    /// Starts what does not run, and waits until it is ready.
+    /// Starts all daemons and registries that do not run, and waits until all are ready.
     ///
     /// # Errors
     /// When one does not start.
@@ -312,8 +313,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has a host that lies take the place of a daemon that does not run, with its identity, what is on
-    /// its disk, and `more`.
+    /// Replaces a daemon that does not run by a host that lies. The liar has the daemon's identity and
+    /// address, the shards on its disk, and those of `more`.
     ///
     /// # Errors
     /// When the files of the daemon can't be read, or its address is taken.
@@ -336,10 +337,10 @@ impl Cluster {
         Ok(liar)
     }
 
-    /// Ends a host that lies, so that its daemon can be started again. Returns what it had.
+    /// Ends a host that lies, so that the daemon can be started again. Returns the shards that the liar had.
     ///
     /// # Errors
-    /// When its address does not become free.
+    /// When the liar's address does not become free.
     pub fn unmask(&self, node: &Node, liar: Liar) -> Result<Hoard> {
         let hoard = liar.hoard();
         drop(liar);
@@ -349,17 +350,17 @@ impl Cluster {
         Ok(hoard)
     }
 
-    /// Hosts and registries.
+    /// All hosts, then all registries.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.hosts.iter().chain(&self.registries)
     }
 
-    /// A path for the test's own files.
+    /// A path in the directory of the cluster, for the test's own files.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Runs a `ckpt` command.
+    /// Runs a `ckpt` command and waits for its end.
     ///
     /// # Errors
     /// When it can't be run or does not end.
@@ -367,8 +368,8 @@ impl Cluster {
         run(&mut self.command("state", args)?)
     }
 
-    /// The same on a machine that has its own memory of what it saw, and whose clock is so many seconds
-    /// off where clocks can be set.
+    /// Like [`Self::run`], on a machine whose `ckpt` has a state directory of its own and, where clocks can
+    /// be set, a clock that is `off_s` seconds ahead.
     ///
     /// # Errors
     /// When it can't be run or does not end.
@@ -388,7 +389,7 @@ impl Cluster {
         run(&mut command)
     }
 
-    /// A `ckpt` command on a machine that has its own memory of what it saw.
+    /// A `ckpt` command on a machine whose `ckpt` has a state directory of its own.
     ///
     /// # Errors
     /// When the program does not build.
@@ -409,11 +410,11 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for node in self.nodes() {
-            // A stopped process dies of SIGKILL, too.
+            // SIGKILL also ends a process that is stopped.
             let _ = node.kill();
         }
         for node in &self.hosts {
-            // Fails where none was mounted.
+            // Fails if no file system was mounted there.
             let _ = Command::new("umount")
                 .arg("--lazy")
                 .arg(node.data())
@@ -428,7 +429,7 @@ pub fn faketime() -> Option<&'static str> {
     FAKETIME.into_iter().find(|path| Path::new(path).exists())
 }
 
-/// Mounts a small file system; says whether it could.
+/// Mounts a small file system at `dir`, and returns whether that was possible.
 fn mount(dir: &Path) -> bool {
     let mut mount = Command::new("mount");
     mount

@@ -1,4 +1,4 @@
-//! Ways to damage what a host has on its disk.
+//! Ways to damage files of a host.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -21,7 +21,7 @@ pub fn flip(file: &Path, offset: u64) -> Result<()> {
 /// Cuts the file to `len` bytes.
 ///
 /// # Errors
-/// When it can't be written.
+/// When the file can't be written.
 pub fn cut(file: &Path, len: u64) -> Result<()> {
     Ok(OpenOptions::new().write(true).open(file)?.set_len(len)?)
 }

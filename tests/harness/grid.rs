@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::program::{Outcome, ckpt, command, command_of, run, run_with_input, wait_until};
 
-/// A running grid; dropping it stops the daemons and removes everything.
+/// A running grid. Dropping it stops the daemons and removes all files.
 #[derive(Debug)]
 pub struct Grid {
     dir: tempfile::TempDir,
@@ -46,7 +46,7 @@ impl Grid {
     /// Starts the daemons of a grid whose directory `make` fills.
     ///
     /// # Errors
-    /// When that fails, or one does not start.
+    /// When `make` fails, or a daemon does not start.
     pub fn of(make: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
         let grid = Self {
             dir: tempfile::Builder::new().prefix("ckpt-test-").tempdir()?,
@@ -83,7 +83,7 @@ impl Grid {
         Ok(grid)
     }
 
-    /// Starts again what does not run.
+    /// Starts the daemons that do not run.
     ///
     /// # Errors
     /// When a daemon does not start.
@@ -91,7 +91,7 @@ impl Grid {
         self.restart_as(ckpt()?)
     }
 
-    /// Starts what does not run, as the program at `program`.
+    /// Starts the daemons that do not run, with the program at `program`.
     ///
     /// # Errors
     /// When a daemon does not start.
@@ -141,7 +141,8 @@ impl Grid {
         run(&mut self.command(args)?)
     }
 
-    /// Runs a command of the program at `program` on this grid; each program remembers for itself.
+    /// Runs a command of the program at `program` on this grid. A program other than the one under test has
+    /// a state directory of its own.
     ///
     /// # Errors
     /// When it can't be run or does not end.
@@ -212,7 +213,7 @@ impl Grid {
     /// Versions of a job that `ckpt list` shows, oldest first.
     ///
     /// # Errors
-    /// When it shows nothing that can be read.
+    /// When the output of `ckpt list` can't be read.
     pub fn versions(&self, job: &str) -> Result<Vec<u64>> {
         let listed = self.run(["--json", "list", "--job", job])?;
         if listed.code == Some(4) {
@@ -256,7 +257,7 @@ impl Grid {
         files_of_owners(&self.data_dir(host).join("manifests"))
     }
 
-    /// Files of what `host` promised about successors of checkpoints.
+    /// Files in which `host` keeps what it promised about the successors of checkpoints.
     ///
     /// # Errors
     /// When its directory can't be read.
@@ -264,7 +265,7 @@ impl Grid {
         files_of_owners(&self.data_dir(host).join("fences"))
     }
 
-    /// Directory of the grid's and the test's files.
+    /// Directory of the files of the grid and of the test.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -272,7 +273,7 @@ impl Grid {
 
 impl Drop for Grid {
     fn drop(&mut self) {
-        // A stopped process does not see SIGTERM.
+        // A stopped process handles SIGTERM only once it is continued.
         for (_, pid) in self.running().unwrap_or_default() {
             let _ = kill_process(pid, Signal::CONT);
         }
@@ -292,7 +293,8 @@ fn is_zombie(pid: Pid) -> bool {
     stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")))
 }
 
-/// Each owner has a directory; none of it exists before the daemon ran.
+/// All files of a directory that has a directory for each owner. None if the directory does not exist,
+/// as before the daemon's first start.
 pub(crate) fn files_of_owners(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     if !dir.exists() {

@@ -1,5 +1,6 @@
-//! A job whose state can be checked: each step hashes the one before, and the state is full of bytes that
-//! follow from the last hash. A state that is torn, old or mixed does not fit to its own number of steps.
+//! A job whose state can be checked. Each step hashes the step before, and the rest of the state is bytes
+//! that follow from the last hash. A state that is torn or mixed from two does not match its own number of
+//! steps.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::image;
 
-/// What a state is full of.
+/// The bytes of a state after its first line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Filler {
     /// Bytes that do not compress.
@@ -18,7 +19,7 @@ pub enum Filler {
     Memory,
 }
 
-/// Where the job is.
+/// A step of the job: its number and its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// Steps done.
@@ -27,13 +28,13 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// The beginning.
+    /// Before the first step.
     pub const START: Self = Self {
         number: 0,
         hash: 0x9E37_79B9_7F4A_7C15,
     };
 
-    /// One step further.
+    /// The next step. The hash is mixed as by SplitMix64's finalizer.
     #[must_use]
     pub const fn next(self) -> Self {
         let mut hash = self.hash ^ self.number;
@@ -45,7 +46,7 @@ impl Steps {
         }
     }
 
-    /// The state that holds it, in this many bytes.
+    /// The state at this step: a line with number, hash and `bytes`, then filler up to about `bytes` bytes.
     pub fn state(self, bytes: usize, filler: Filler) -> Vec<u8> {
         let mut text = format!("{} {:016x} {bytes}", self.number, self.hash);
         if filler == Filler::Memory {
@@ -66,10 +67,10 @@ impl Steps {
         state
     }
 
-    /// Reads a state.
+    /// Reads the step from a state, and checks all bytes of the state.
     ///
     /// # Errors
-    /// When it is not one that the job has ever had as a whole.
+    /// When the state is not one that the job wrote as a whole.
     pub fn of_state(state: &[u8]) -> Result<Self> {
         let line = state.split(|&byte| byte == b'\n').next().context("empty")?;
         let line = std::str::from_utf8(line)?;
@@ -93,10 +94,10 @@ impl Steps {
         Ok(steps)
     }
 
-    /// Reads the state in a file.
+    /// Reads the step from the state in a file.
     ///
     /// # Errors
-    /// As [`Self::of_state`], and when it can't be read.
+    /// As [`Self::of_state`], and when the file can't be read.
     pub fn read(path: &Path) -> Result<Self> {
         let state = std::fs::read(path).with_context(|| path.display().to_string())?;
         Self::of_state(&state).with_context(|| path.display().to_string())

@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Bytes like those of a process: fields, noise, zero pages, indices, in pieces of 64 KiB.
+/// Bytes like the memory of a process. Stretches of 64 KiB take turns: a smooth field with noise of
+/// 1e-9, random bytes, zeros, and rising integers.
 pub fn memory(bytes: usize, seed: u64) -> Vec<u8> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut image = vec![0; bytes];
@@ -33,10 +34,10 @@ pub fn memory(bytes: usize, seed: u64) -> Vec<u8> {
     image
 }
 
-/// A tree with every kind of file that is kept.
+/// Writes a directory tree with every kind of file that `ckpt` saves.
 ///
 /// # Errors
-/// When it can't be written.
+/// When the tree can't be written.
 pub fn tree(root: &Path, seed: u64) -> Result<()> {
     use std::os::unix::ffi::OsStrExt;
     fs::create_dir_all(root.join("empty directory"))?;
@@ -60,7 +61,7 @@ pub fn tree(root: &Path, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless both trees are the same: names, kinds, bytes, modes, times, links.
+/// Fails unless both trees have the same names, kinds, bytes, modes, times and links.
 ///
 /// # Errors
 /// When they differ; the error names the first difference.

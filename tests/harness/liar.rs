@@ -1,5 +1,5 @@
-//! A storage host that keeps shards in memory, speaks the protocol as it should, and lies as it is
-//! told to.
+//! A storage host that keeps shards in memory, follows the protocol, and lies in the way that a test
+//! chooses.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub use crate::lies::{Kind, Lie};
 /// Longest wait for a client.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How far a clock is ahead that lies.
+/// How far the clock of a host that lies about the time is ahead.
 const AHEAD: Duration = Duration::from_secs(3 * 365 * 86_400);
 
 /// A shard in memory.
@@ -41,7 +41,7 @@ pub(crate) struct Shard {
     pub(crate) outline: Option<Outline>,
 }
 
-/// What a host has of a checkpoint.
+/// What the host has of one checkpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) owner: OwnerId,
@@ -51,7 +51,7 @@ pub(crate) struct Held {
     pub(crate) shards: BTreeMap<u8, Shard>,
 }
 
-/// Checkpoints that a host has shards of.
+/// All checkpoints of which a host has shards, with these shards.
 #[derive(Clone, Debug, Default)]
 pub struct Hoard(pub(crate) BTreeMap<CheckpointId, Held>);
 
@@ -60,12 +60,12 @@ struct State {
     name: String,
     lie: Mutex<Lie>,
     held: Mutex<BTreeMap<CheckpointId, Held>>,
-    /// How often it was asked for notices and its clock.
+    /// How often a host asked this one for its notices and its clock.
     clock_asked: AtomicU64,
     witness: Mutex<Witness>,
 }
 
-/// A host that can lie. Stops when dropped.
+/// A host that can lie. Dropping it stops it.
 #[derive(Debug)]
 pub struct Liar {
     state: Arc<State>,
@@ -82,7 +82,7 @@ impl Drop for Liar {
 }
 
 impl Liar {
-    /// Starts an honest host; within a tokio runtime.
+    /// Starts a host that is honest until [`Self::lie`]. Needs a tokio runtime around it.
     ///
     /// # Errors
     /// When it can't listen.
@@ -95,7 +95,7 @@ impl Liar {
         Self::start_at(anywhere, name, identity, authority, Hoard::default())
     }
 
-    /// The same at an address, with shards that it has already.
+    /// Like [`Self::start`], at the address `listen`, with the shards of `hoard`.
     ///
     /// # Errors
     /// When it can't listen there.
@@ -129,12 +129,12 @@ impl Liar {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Lies from now on.
+    /// Has the host lie in this way from now on.
     pub fn lie(&self, lie: Lie) {
         *self
             .state
@@ -143,21 +143,22 @@ impl Liar {
             .unwrap_or_else(PoisonError::into_inner) = lie;
     }
 
-    /// How often it was asked for notices and its clock.
+    /// How often a host asked this one for its notices and its clock.
     pub fn clock_asked(&self) -> u64 {
         self.state.clock_asked.load(Ordering::SeqCst)
     }
 
-    /// What it has.
+    /// A copy of all shards that it has.
     pub fn hoard(&self) -> Hoard {
         let held = &self.state.held;
         Hoard(held.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// What sends all that is committed here to every other host of a grid, as rebuilt shards.
+    /// A [`Replay`] that sends all committed shards of this host to every other host of the grid, as if they
+    /// were rebuilt.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// When no socket can be opened.
     pub fn bring_back(&self, grid: &protocol::grid::Grid) -> Result<Replay> {
         let config = EndpointConfig::new(self.identity.clone(), self.authority.clone());
         Replay::of(&config, grid, self.hoard())
@@ -185,8 +186,8 @@ async fn accept(endpoint: Endpoint, state: Arc<State>) {
                 };
                 let connection = connection.clone();
                 tokio::spawn(async move {
-                    // However it ends, the client has to cope with it. A connection that is kept
-                    // would keep the address.
+                    // Errors don't matter: the client has to cope with them. Ending with the connection
+                    // frees the address for the daemon that is started after this host.
                     tokio::select! {
                         served = serving.serve() => drop(served),
                         _ = connection.closed() => {}
@@ -207,8 +208,8 @@ struct Serving {
 }
 
 impl Serving {
-    /// Does what some lies do whatever is asked; says whether that was all.
-    async fn answers_nothing_asked(&mut self) -> Result<bool> {
+    /// Carries out lies that don't depend on the request; returns whether the request is dealt with.
+    async fn carries_out_lie(&mut self) -> Result<bool> {
         match self.lie {
             Lie::IsSilent => {
                 tokio::time::sleep(LIMIT).await;
@@ -235,7 +236,7 @@ impl Serving {
 
     async fn serve(mut self) -> Result<()> {
         let asked: Request = read_frame(&mut self.recv, LIMIT).await?;
-        if self.answers_nothing_asked().await? {
+        if self.carries_out_lie().await? {
             return Ok(());
         }
         self.hang_up_at(kind(&asked))?;
@@ -341,7 +342,7 @@ impl Serving {
 
     async fn say(&mut self, response: &Response) -> Result<()> {
         write_frame(&mut self.send, response).await?;
-        // Fails when it is finished already.
+        // Fails if the stream is finished already.
         let _ = self.send.finish();
         let _ = tokio::time::timeout(Duration::from_secs(1), self.send.stopped()).await;
         Ok(())
@@ -378,7 +379,7 @@ impl Serving {
         Version(newest.unwrap_or(0) + 1)
     }
 
-    /// Removes what its owner says is gone.
+    /// Removes the checkpoints that the owner's notice declares gone.
     async fn hear(&mut self, notice: Vec<u8>) -> Result<()> {
         let notice = Notice::parse(notice)?;
         let words = notice.words();
@@ -390,7 +391,7 @@ impl Serving {
         self.say(&Response::Noted).await
     }
 
-    /// It has heard nothing of any job, and says what time it is.
+    /// Answers that this host has no notices, with its clock.
     async fn notices(&mut self) -> Result<()> {
         let mut clock = SystemTime::now().duration_since(UNIX_EPOCH)?;
         if self.lie == Lie::ClockAhead {
@@ -402,7 +403,8 @@ impl Serving {
         Ok(())
     }
 
-    /// As an earlier program, which is asked by name and proves nothing but by rows.
+    /// Answers like a program from before proofs of possession: lists the shards that it has by name, and
+    /// proves them only by sending rows.
     async fn peer_held(&mut self, checkpoints: &[CheckpointId]) -> Result<()> {
         let lie = self.lie;
         let held = |id: &CheckpointId| -> Vec<u8> {
@@ -559,7 +561,7 @@ impl Serving {
         self.end().await
     }
 
-    /// A page of records that are none; there is always another one.
+    /// Sends a page of invalid records, and announces that another page follows, each time.
     async fn flood(&mut self) -> Result<()> {
         let count = 1024;
         write_frame(&mut self.send, &Response::Found { count, more: true }).await?;
@@ -653,7 +655,7 @@ impl Serving {
         };
         if self.lie == Lie::SwapsBlocks {
             blocks.reverse();
-            // A single one is turned round itself.
+            // The bytes of a single block are reversed instead.
             if let [only] = blocks.as_mut_slice() {
                 only.reverse();
             }

@@ -1,4 +1,4 @@
-//! What end-to-end tests need: the real programs, a grid of real daemons, images, and damage.
+//! Parts of end-to-end tests: the real programs, grids of real daemons, images to save, and faults.
 
 pub mod chaos;
 pub mod cluster;

@@ -1,70 +1,72 @@
 //! The lies of a host that can lie.
 
-/// Ways to be wrong.
+/// Ways in which a host departs from the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// It does as it should.
+    /// The host is honest.
     None,
     /// One bit of every answer with blocks is flipped.
     FlipsBits,
-    /// Blocks come in another order.
+    /// Blocks come in the reverse order; a single block comes with its bytes reversed.
     SwapsBlocks,
     /// Answers with blocks end too early.
     Truncates,
-    /// Blocks of another shard, or of another checkpoint.
+    /// The host sends blocks of another shard, or of another checkpoint.
     ServesAnotherShard,
-    /// Only the oldest checkpoint of a job is shown.
+    /// The host shows only the oldest checkpoint of a job.
     HidesNewVersions,
-    /// It says that it has nothing.
+    /// The host answers that it has no checkpoints.
     HidesEverything,
-    /// It shows a manifest with a changed byte.
+    /// The host shows manifests with a changed byte.
     ForgesManifests,
-    /// It shows manifests of other jobs as those of the job that was asked for.
+    /// The host answers with manifests of all jobs when it is asked for those of one.
     MixesJobsUp,
-    /// It claims to hold shards that it never got.
+    /// The host claims to hold shards that it never got, and sends blocks of other shards for them.
     ClaimsShards,
-    /// It acknowledges what it throws away.
+    /// The host acknowledges shards and throws them away.
     StoresNothing,
-    /// It acknowledges another root than that of what it got.
+    /// The host acknowledges a shard with a wrong root.
     AcknowledgesAnotherRoot,
-    /// Blocks come a byte at a time.
+    /// Blocks come one byte at a time, ten bytes a second.
     Drips,
-    /// It announces and sends far more than was asked for.
+    /// The host announces and sends far more than was asked for.
     AnswersTooMuch,
-    /// It sends frames that say to be as long as can be.
+    /// The host sends a frame that states the greatest length there is.
     SendsHugeFrames,
-    /// It sends noise.
+    /// The host sends bytes that mean nothing.
     SendsNoise,
-    /// It says that the version is taken, and the next free one is the last there is.
+    /// The host answers each claim that the version is taken, and that the next free one is the greatest
+    /// number there is.
     TakesAllVersions,
-    /// It has no room, and tells other donors that it holds every shard they ask for.
+    /// The host refuses shards for lack of room, and answers other donors that it holds every shard that
+    /// they ask for.
     ClaimsToHoldAll,
-    /// It acknowledges what it should store, and keeps other bytes.
+    /// The host acknowledges shards as they are, and keeps other bytes.
     StoresOther,
-    /// It never answers.
+    /// The host never answers.
     IsSilent,
-    /// It ends the connection when it gets a request of this kind.
+    /// The host closes the connection when it gets a request of this kind.
     HangsUpAt(Kind),
-    /// It shows records of zeros, as long as can be, without end.
+    /// The host shows long records of zeros without end.
     FloodsFind,
-    /// It shows the first of its records again and again.
+    /// The host shows the first of its records again and again, without end.
     RepeatsFind,
-    /// It stores and shows everything, and does not listen when something is to be removed.
+    /// The host stores and shows everything, and refuses notices and requests to remove a checkpoint.
     IsDeaf,
-    /// It says that it removes what is to be removed, and keeps it, shows it, and brings it back to
-    /// other donors ([`crate::liar::Liar::bring_back`]).
+    /// The host answers that it removes checkpoints, but keeps and shows them, and sends them to other
+    /// donors again ([`crate::liar::Liar::bring_back`]).
     ReplaysDeleted,
-    /// It has no room, and its clock is years ahead.
+    /// The host refuses shards for lack of room, and its clock is three years ahead.
     ClockAhead,
-    /// It says that it does not know notices, as an earlier program does, and that it removes what it
-    /// then keeps.
+    /// The host refuses notices as malformed, like a program from before notices. It answers that it
+    /// removes checkpoints, but keeps them.
     RefusesNotices,
-    /// It promises and accepts every successor of a checkpoint, and shows the first that it heard of, or
-    /// none.
+    /// The host, as a witness, promises and accepts every successor of a checkpoint, and shows the first
+    /// proposal that it got, or none.
     ForgetsPromises,
 }
 
-/// Kinds of requests.
+/// The request at which a host closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `Status`.
@@ -88,7 +90,7 @@ pub enum Kind {
 }
 
 impl Lie {
-    /// All of them.
+    /// Every lie, without [`Self::None`].
     pub const ALL: [Self; 35] = [
         Self::FlipsBits,
         Self::SwapsBlocks,

@@ -1,4 +1,5 @@
-//! Machines of a grid, each with a home of its own: nothing is shared between them but what travels.
+//! Machines of a grid, each with a home of its own: they share nothing but what the network or a copied
+//! file brings.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::program::{Outcome, ckpt, command, run, wait_until};
 
-/// Longest wait for a daemon.
+/// Longest wait until a daemon is ready.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The machines, in a temporary directory; dropping them ends their daemons.
@@ -24,7 +25,7 @@ pub struct Machines {
 impl Drop for Machines {
     fn drop(&mut self) {
         for (_, daemon) in &mut self.running {
-            // May have ended.
+            // The daemon may have ended already.
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
@@ -32,10 +33,10 @@ impl Drop for Machines {
 }
 
 impl Machines {
-    /// No machine yet.
+    /// A temporary directory without machines; a machine begins with its first command.
     ///
     /// # Errors
-    /// When there is no temporary directory.
+    /// When the directory can't be made.
     pub fn new() -> Result<Self> {
         Ok(Self {
             dir: tempfile::Builder::new()
@@ -55,15 +56,15 @@ impl Machines {
         self.home(machine).join(name)
     }
 
-    /// Where programs of a machine put something unless it is said otherwise.
+    /// Where programs on a machine keep `what` if no option or variable names another place.
     pub fn usual(&self, machine: &str, what: &str) -> PathBuf {
         self.home(machine).join("data/ckpt").join(what)
     }
 
-    /// Has a command run as the user of a machine.
+    /// Has a command run in the home and the environment of a machine's user.
     ///
     /// # Errors
-    /// When there can be no home.
+    /// When the home can't be made.
     pub fn at(&self, machine: &str, command: &mut Command) -> Result<()> {
         let home = self.home(machine);
         fs::create_dir_all(&home)?;
@@ -97,10 +98,10 @@ impl Machines {
         run(&mut self.command(machine, args)?)
     }
 
-    /// What `ckpt --json` says, which has to succeed.
+    /// Runs `ckpt --json` on a machine, and returns its report.
     ///
     /// # Errors
-    /// When it does not.
+    /// When its exit status is not 0, or the report can't be read.
     pub fn json(&self, machine: &str, args: &[&str]) -> Result<Value> {
         let args = [&["--json"], args].concat();
         self.ckpt(machine, &args)?.expect(0)?.json()
@@ -151,7 +152,7 @@ impl Machines {
     pub fn start(&mut self, machine: &str, args: &[&str]) -> Result<()> {
         let mut program = self.store_command(machine, args)?;
         let ready = self.path(machine, "ready");
-        // One of an earlier start.
+        // An earlier start may have left the file.
         let _ = fs::remove_file(&ready);
         let log = fs::File::options()
             .create(true)
@@ -172,7 +173,7 @@ impl Machines {
         is_ready
     }
 
-    /// Where the daemon of a machine listens.
+    /// The address at which the daemon of a machine listens.
     ///
     /// # Errors
     /// When none was started.
@@ -213,7 +214,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Makes an authority with a registry on the machine `admin`, which runs then.
+    /// Makes an authority on the machine `admin`, and starts a registry there at `addr`.
     ///
     /// # Errors
     /// When a command fails.
@@ -223,10 +224,10 @@ impl Machines {
         self.start("admin", &["registry"])
     }
 
-    /// Makes tokens: so many for donors, then so many for submitters.
+    /// Makes tokens: first those for `donors` donors, then those for `submitters` submitters.
     ///
     /// # Errors
-    /// When that fails.
+    /// When the command fails.
     pub fn invite(&self, donors: usize, submitters: usize) -> Result<Vec<String>> {
         let (donors, submitters) = (donors.to_string(), submitters.to_string());
         let asked = [
@@ -246,10 +247,10 @@ impl Machines {
             .collect()
     }
 
-    /// Has a machine join as a donor and serve, on any port.
+    /// Has a machine join the grid as a donor and serve, on a port that the kernel chooses.
     ///
     /// # Errors
-    /// When that fails.
+    /// When the machine can't join, or its daemon does not start.
     pub fn join(&mut self, machine: &str, token: &str) -> Result<()> {
         self.store(machine, &["join", token, "--name", machine])?
             .expect(0)?;

@@ -1,4 +1,4 @@
-//! Members of grids that are made up for tests.
+//! Authorities, keys and certificates of grids that exist only in tests.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,11 +14,11 @@ use protocol::wire::announcement::Announcement;
 use protocol::wire::message::{MemberRecord, Presence};
 use protocol::wire::parts::Parts;
 
-/// Clocks may be set wrong by 30 days less than this without ending a certificate, or having programs warn
-/// of its end.
+/// How long certificates are valid before and after now. Programs warn in the last 30 days, so a test may
+/// set clocks wrong by 30 days less than this without a warning or an expired certificate.
 const CLOCK_SLACK: Duration = Duration::from_secs(60 * 86_400);
 
-/// Signs members of a grid.
+/// An authority that enrols the members of a grid, with keys that are the same in each run.
 #[derive(Debug)]
 pub(crate) struct Members {
     grid: Grid,
@@ -49,7 +49,7 @@ impl Members {
         Ok(Identity::new(secret, certificate)?)
     }
 
-    /// Enrols a daemon whose data directory is this; it is made.
+    /// Enrols a daemon, makes its data directory `data`, and writes its key and certificate there.
     pub(crate) fn enrol_in(&mut self, data: &Path, name: &str, role: Role) -> Result<HostId> {
         std::fs::create_dir_all(data)?;
         let identity = self.enrol(name, role)?;
@@ -61,7 +61,7 @@ impl Members {
         Ok(HostId(identity.secret.id()))
     }
 
-    /// A submitter with files in `dir`.
+    /// Enrols a submitter, and writes the key and the certificate to `dir`.
     pub(crate) fn owner_in(&mut self, dir: &Path) -> Result<OwnerFiles> {
         let identity = self.enrol("owner", Role::Submitter)?;
         let files = OwnerFiles {
@@ -73,7 +73,7 @@ impl Members {
     }
 }
 
-/// A host about which nothing more is known.
+/// An entry of the grid file for a host without a site and an owner.
 pub(crate) fn host(name: impl Into<String>, addr: SocketAddr, id: HostId) -> GridHost {
     GridHost {
         name: name.into(),
@@ -84,7 +84,7 @@ pub(crate) fn host(name: impl Into<String>, addr: SocketAddr, id: HostId) -> Gri
     }
 }
 
-/// What a registry says of a host that it heard of 5 s ago.
+/// The record of a registry about a host that announced itself 5 s ago.
 pub(crate) fn record(host: &GridHost, addr: SocketAddr) -> MemberRecord {
     MemberRecord {
         id: host.id.0,

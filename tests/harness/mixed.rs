@@ -1,4 +1,4 @@
-//! A grid of honest daemons and of hosts that can lie, all within the test's process.
+//! A grid of honest daemons and hosts that can lie, all within the process of the test.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ use crate::program::{Outcome, command, run};
 use crate::relay::Relay;
 use crate::teller::Teller;
 
-/// The grid.
+/// A running grid. Dropping it stops all its hosts and registries.
 #[derive(Debug)]
 pub struct MixedGrid {
     dir: tempfile::TempDir,
@@ -50,7 +50,7 @@ impl Drop for MixedGrid {
 }
 
 impl MixedGrid {
-    /// Starts so many hosts of both kinds; the others do not lie yet.
+    /// Starts `honest` daemons and `others` hosts that can lie, but don't yet. Daemons repair nothing.
     ///
     /// # Errors
     /// When one does not start.
@@ -58,8 +58,7 @@ impl MixedGrid {
         Self::start(honest, others, false, |_| no_repair())
     }
 
-    /// The same with daemons that repair as `repair` says for each, by its name, and follow the grid
-    /// file.
+    /// Like [`Self::up`], with daemons that repair. `repair` returns the settings of a daemon by its name.
     ///
     /// # Errors
     /// When one does not start.
@@ -71,7 +70,7 @@ impl MixedGrid {
         Self::start(honest, others, false, repair)
     }
 
-    /// Starts so many honest hosts, each behind a relay. They do not know each other: only clients
+    /// Starts `honest` daemons, each behind a relay. The daemons don't know each other: only clients
     /// connect to them.
     ///
     /// # Errors
@@ -142,27 +141,27 @@ impl MixedGrid {
         })
     }
 
-    /// Has all hosts that can lie do so.
+    /// Has all hosts that can lie do so in this way from now on.
     pub fn lie(&self, lie: Lie) {
         for liar in &self.liars {
             liar.lie(lie);
         }
     }
 
-    /// Has some of the hosts that can lie do so: those with these numbers, from 0 on.
+    /// Has some of the hosts that can lie do so: those with the numbers `which`, counted from 0.
     pub fn lie_at(&self, which: std::ops::Range<usize>, lie: Lie) {
         for liar in self.liars.get(which).unwrap_or_default() {
             liar.lie(lie);
         }
     }
 
-    /// How often each host that can lie was asked for its clock.
+    /// How often each host that can lie was asked for its notices and its clock.
     pub fn clock_asked(&self) -> Vec<u64> {
         self.liars.iter().map(Liar::clock_asked).collect()
     }
 
-    /// Has every host that can lie bring all that it has to all other hosts. Returns the checkpoints of
-    /// which a host took a shard.
+    /// Has every host that can lie send all its committed shards to all other hosts, as if they were rebuilt.
+    /// Returns the checkpoints of which a host took a shard.
     ///
     /// # Errors
     /// When the grid file can't be read.
@@ -188,11 +187,12 @@ impl MixedGrid {
         Ok(grid.save(&path)?)
     }
 
-    /// Starts a registry that tells this of every host of the grid file, and enters it there. What
-    /// `say` is given is true but for the time since the host was heard of, which is 5 s.
+    /// Starts a registry that answers with a record of every host of the grid file, and enters the registry
+    /// in the grid file. `say` may change each record first. Unchanged, a record is true, except that the
+    /// host announced itself 5 s ago.
     ///
     /// # Errors
-    /// When it does not start.
+    /// When the registry does not start.
     pub fn tell(&mut self, name: &str, say: impl Fn(&mut MemberRecord)) -> Result<()> {
         let identity = self.members.enrol(name, Role::Registry)?;
         let id = HostId(identity.secret.id());
@@ -216,14 +216,14 @@ impl MixedGrid {
         })
     }
 
-    /// Has all relays lose so many of a thousand packets.
+    /// Has all relays drop `per_mille` of a thousand packets.
     pub fn lose(&self, per_mille: u32) {
         for relay in &self.relays {
             relay.weather(per_mille, 0, 0);
         }
     }
 
-    /// Connections that the honest hosts count against their limits now.
+    /// Number of connections that the honest hosts count against their limits now.
     pub fn connections(&self) -> usize {
         self.daemons.iter().map(|(_, one)| one.connections()).sum()
     }
@@ -237,7 +237,7 @@ impl MixedGrid {
         }
     }
 
-    /// Has an honest host hand its shards over. Returns how many were handed over, and how many not.
+    /// Has an honest host hand its shards over to others. Returns how many it handed over, and how many not.
     ///
     /// # Errors
     /// When there is no such host.
@@ -257,12 +257,12 @@ impl MixedGrid {
         crate::grid::files_of_owners(&self.path(name).join("shards"))
     }
 
-    /// A path in the directory of the grid.
+    /// A path in the directory of the grid, which has the grid file and the data directories.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// `ckpt` for this grid.
+    /// A `ckpt` command on this grid.
     ///
     /// # Errors
     /// When the program does not build.
@@ -275,7 +275,7 @@ impl MixedGrid {
         Ok(program)
     }
 
-    /// Runs `ckpt` for this grid.
+    /// Runs a `ckpt` command on this grid.
     ///
     /// # Errors
     /// When it can't be run.

@@ -1,5 +1,5 @@
-//! Hosts with links of their own: each in a network namespace, joined by a bridge in another one.
-//! Needs root; where that is missing the caller has to skip, loudly ([`available`]).
+//! Hosts with links of their own: each is in a network namespace, and a bridge in another namespace joins
+//! them. This needs root; without it ([`available`]) the caller has to report that it checks nothing.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use protocol::identity::Role;
 use crate::members::{self, Members};
 use crate::program::{Outcome, command, run, wait_until};
 
-/// Port of every daemon.
+/// UDP port of every daemon.
 const PORT: u16 = 7000;
 
-/// Hosts that fit into the network: its addresses are 10.77.0.N.
+/// Most hosts of a network: their addresses are 10.77.0.1, 10.77.0.2, ...
 const HOSTS_MAX: u8 = 200;
 
 /// Address number of the machine on which `ckpt` runs; further machines without a daemon count down from it.
@@ -24,7 +24,7 @@ pub const CLIENT: u8 = 254;
 
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether namespaces can be made here; otherwise why not.
+/// Whether network namespaces can be made on this machine and `tc` is installed; the error says why not.
 pub fn available() -> Result<(), String> {
     let probe = format!("ckpt-{}-probe", std::process::id());
     let done = ip(["netns", "add", &probe]).and_then(|()| {
@@ -47,7 +47,7 @@ pub struct NetGrid {
 }
 
 impl NetGrid {
-    /// Builds the network and starts `hosts` daemons; `ckpt` runs on a machine of its own.
+    /// Builds the network and starts `hosts` daemons. `ckpt` runs on a machine of its own, [`CLIENT`].
     ///
     /// # Errors
     /// When a namespace can't be made or a daemon does not start.
@@ -55,7 +55,7 @@ impl NetGrid {
         Self::up_with(hosts, 1)
     }
 
-    /// The same with this many machines without a daemon: [`CLIENT`], the number below it, and so on.
+    /// Like [`Self::up`], with `machines` machines without a daemon: [`CLIENT`], the number below, and so on.
     ///
     /// # Errors
     /// As [`Self::up`].
@@ -120,7 +120,7 @@ impl NetGrid {
         run(inside.stdout(Stdio::piped()).stderr(Stdio::piped()))
     }
 
-    /// A `ckpt` command on a machine, whose memory of hosts is its own.
+    /// A `ckpt` command on a machine, with that machine's state directory.
     ///
     /// # Errors
     /// When the program does not build.
@@ -142,7 +142,7 @@ impl NetGrid {
         Ok(inside)
     }
 
-    /// Where `ckpt` keeps what it remembers on a machine.
+    /// State directory of `ckpt` on a machine.
     pub fn state_dir(&self, machine: u8) -> PathBuf {
         match machine {
             CLIENT => self.path("state"),
@@ -153,7 +153,7 @@ impl NetGrid {
     /// Kills the daemon of a host.
     ///
     /// # Errors
-    /// When there is no such host, or it can't be waited for.
+    /// When there is no such host, or its process can't be ended.
     pub fn kill(&mut self, host: u8) -> Result<()> {
         let at = usize::from(host)
             .checked_sub(1)
@@ -164,10 +164,10 @@ impl NetGrid {
         Ok(())
     }
 
-    /// Starts the daemon of a host again that was killed.
+    /// Starts the killed daemon of a host again.
     ///
     /// # Errors
-    /// When it does not start.
+    /// When the daemon does not start.
     pub fn revive(&mut self, host: u8) -> Result<()> {
         let ready = self.data_dir(host).join("ready");
         let _ = std::fs::remove_file(&ready);
@@ -211,7 +211,7 @@ impl NetGrid {
         Ok(())
     }
 
-    /// Numbers of all that have a link: hosts, then machines without a daemon.
+    /// Address numbers of all hosts, then of the machines without a daemon.
     fn members(&self) -> impl Iterator<Item = u8> + use<> {
         (1..=self.hosts).chain((0..self.machines).map(|one| CLIENT - one))
     }
@@ -247,8 +247,8 @@ impl NetGrid {
         daemon.spawn().context("starting a daemon")
     }
 
-    /// A program on a host or machine. `ip netns exec` becomes the program: its process id is that of the
-    /// program.
+    /// A program on a host or machine. `ip netns exec` replaces itself by the program, so the process id of
+    /// the command is the program's.
     pub fn inside(&self, member: u8, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command
@@ -283,13 +283,13 @@ impl Drop for NetGrid {
         }
         let members = self.members().map(|n| n.to_string());
         for member in members.chain(["switch".to_owned()]) {
-            // A network that was only half built does not have them all.
+            // Fails for namespaces that were never made because `build_network` failed.
             let _ = ip(["netns", "delete", &self.namespace(&member)]);
         }
     }
 }
 
-/// Machines with the addresses 10.0.0.1, 10.0.0.2, ..., each with a name of its own, and nothing on them.
+/// Machines with the addresses 10.0.0.1, 10.0.0.2, ..., on which nothing runs yet.
 #[derive(Debug)]
 pub struct Lan {
     prefix: String,
@@ -297,7 +297,7 @@ pub struct Lan {
 }
 
 impl Lan {
-    /// Builds the network.
+    /// Builds a network of this many machines.
     ///
     /// # Errors
     /// When a namespace can't be made.
@@ -331,7 +331,7 @@ impl Lan {
         Ok(lan)
     }
 
-    /// A shell on a machine, called `mN`, that becomes what `line` says.
+    /// A shell on machine N that sets the host name `mN` and then runs `line`.
     pub fn shell(&self, machine: u8, line: &str) -> Command {
         let mut command = Command::new("ip");
         let named = format!("echo m{machine} > /proc/sys/kernel/hostname && {line}");
@@ -356,7 +356,7 @@ impl Lan {
 impl Drop for Lan {
     fn drop(&mut self) {
         for machine in 0..=self.machines {
-            // A network that was only half built does not have them all.
+            // Fails for namespaces that were never made because `new` failed.
             let _ = ip(["netns", "delete", &self.namespace(machine)]);
         }
     }

@@ -1,4 +1,5 @@
-//! Addresses for servers that have to know theirs before they start, and keep it while they are down.
+//! Addresses for servers whose address has to be known before they start, and stays theirs while they are
+//! down.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,14 +12,14 @@ use anyhow::{Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::getuid;
 
-/// Ports that may be given.
+/// Ports that [`free_address`] may return.
 const PORTS: RangeInclusive<u16> = 10_000..=65_000;
 
-/// The ports of client sockets, where the kernel does not say.
+/// The ports that client sockets get, if the kernel does not say: Linux's usual range.
 const CLIENT_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 
-/// Ports that this process has, each with the lock that keeps other test processes away from it: also
-/// while its server is down, and also from trying whether it is free.
+/// Ports that this process has, each with the lock that keeps other test processes from binding it, also
+/// while its server is down.
 static GIVEN: Mutex<BTreeMap<u16, File>> = Mutex::new(BTreeMap::new());
 
 /// Ports that the kernel gives to sockets that do not ask for one.
@@ -45,8 +46,8 @@ fn reserve(port: u16) -> Result<Option<File>> {
     Ok(is_ours.then_some(file))
 }
 
-/// An address of loopback that is free for UDP and TCP. No other test process gets it before this one
-/// ends, and no client socket: restarted servers find it free.
+/// A loopback address that is free for UDP and TCP. Until this process ends, neither another test process
+/// nor a client socket gets the address, so a restarted server finds it free.
 ///
 /// # Errors
 /// When none is free, or locks can't be kept in the folder for temporary files.
@@ -57,7 +58,7 @@ pub fn free_address() -> Result<SocketAddr> {
         UdpSocket::bind(addr).is_ok() && TcpListener::bind(addr).is_ok()
     };
     let clients = client_ports();
-    // Programs that run side by side begin at different places.
+    // Test processes that run at the same time begin their search at different ports.
     let first = rand::random_range(PORTS);
     let ports = (first..=*PORTS.end()).chain(*PORTS.start()..first);
     for port in ports.filter(|port| !clients.contains(port)) {
@@ -83,7 +84,7 @@ mod tests {
     fn a_given_port_is_out_of_reach_of_client_sockets_and_of_other_test_processes() -> Result<()> {
         let port = free_address()?.port();
         assert!(!client_ports().contains(&port));
-        // Locks belong to open files, so this is what another process would see.
+        // The lock belongs to an open file, so a second open fails here as in another process.
         assert!(reserve(port)?.is_none());
         assert_ne!(free_address()?.port(), port);
         Ok(())
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_port_comes_back_when_its_lock_is_gone() -> Result<()> {
-        // Outside of what is given.
+        // `free_address` never returns this port.
         let port = *PORTS.end() + 1;
         let lock = reserve(port)?.context("somebody has it")?;
         assert!(reserve(port)?.is_none());

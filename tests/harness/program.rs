@@ -1,4 +1,4 @@
-//! The program under test, built from the sources at hand.
+//! The program under test, built from this source tree, and how tests run it.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -15,10 +15,10 @@ use crate::skip::not_checked;
 /// Longest time that one command of a test may take.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Path of the `ckpt` binary; builds it once for each test process.
+/// Path of the `ckpt` binary; the first call in a test process builds it.
 ///
-/// `cargo test` builds the binaries of other packages only by chance, so a test that just looked
-/// into the target directory could run yesterday's program.
+/// `cargo test` builds the binaries of other packages only by chance, so a test that takes the binary from
+/// the target directory could run an outdated program.
 ///
 /// # Errors
 /// When it does not build.
@@ -54,11 +54,11 @@ fn build() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Path of the program as it was before the wire protocol got its second version, which
-/// `.ci/older-program` builds; `None` when it is not there, which is said.
+/// Path of the program from before the second version of the wire protocol, which `.ci/older-program`
+/// builds. `None` if there is no such file, which [`not_checked`] reports.
 ///
 /// # Errors
-/// When that can't be noted.
+/// When the report can't be written.
 pub fn older() -> Result<Option<PathBuf>> {
     let path = std::env::var_os("CKPT_OLDER_PROGRAM").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/older-program/ckpt"),
@@ -75,7 +75,7 @@ pub fn older() -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// What a command did.
+/// The exit code and the output of a command that ended.
 #[derive(Debug)]
 pub struct Outcome {
     /// Exit code; `None` when a signal ended it.
@@ -90,7 +90,7 @@ impl Outcome {
     /// The one JSON object on standard output.
     ///
     /// # Errors
-    /// When there is something else.
+    /// When standard output is not one JSON value.
     pub fn json(&self) -> Result<Value> {
         serde_json::from_slice(&self.stdout).with_context(|| format!("{self}"))
     }
@@ -98,7 +98,7 @@ impl Outcome {
     /// Fails unless the command ended with `code`.
     ///
     /// # Errors
-    /// When it ended otherwise; the error shows what it said.
+    /// When it ended otherwise; the error shows its output.
     pub fn expect(self, code: i32) -> Result<Self> {
         if self.code != Some(code) {
             bail!("exit code {code} expected\n{self}");
@@ -177,7 +177,7 @@ pub fn run_with_input(command: &mut Command, input: &[u8]) -> Result<Outcome> {
     })
 }
 
-/// Waits for `child` and collects what it said.
+/// Waits until `child` ends and collects its output.
 ///
 /// # Errors
 /// When it takes longer than [`COMMAND_TIMEOUT`]; then it is killed.
@@ -194,11 +194,11 @@ pub fn wait(child: Child) -> Result<Outcome> {
     }
 }
 
-/// Runs `command` to its end, whatever its exit code, and returns the most memory in bytes that it ever
-/// had beside what it said.
+/// Runs `command` to its end, with any exit code. Returns its outcome, and the most memory in bytes that
+/// the process had.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`], and when the command ends before its memory can be read once.
 pub fn run_measured(command: &mut Command) -> Result<(Outcome, u64)> {
     let child = command.spawn()?;
     let path = format!("/proc/{}/status", child.id());
@@ -217,17 +217,17 @@ pub fn run_measured(command: &mut Command) -> Result<(Outcome, u64)> {
     Ok((outcome, peak))
 }
 
-/// Most memory in bytes that the process of this `/proc/PID/status` ever had; 0 if the text does not say.
+/// Most memory in bytes that a process had, from the text of its `/proc/PID/status`; 0 if it has no `VmHWM`.
 pub fn high_water(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
 
-/// Waits until `state` is reached.
+/// Waits until `state` returns true.
 ///
 /// # Errors
-/// When it is not reached within `limit`, or asking fails.
+/// When it returns an error, or false for longer than `limit`.
 pub fn wait_until(
     what: &str,
     limit: Duration,

@@ -1,5 +1,5 @@
-//! A UDP relay in front of a server, as a bad network: it cuts, loses, delays and throttles. Simulates
-//! what `netem` does, on machines that do not have it.
+//! A UDP relay in front of a server. It acts as a bad network: it can drop, delay and throttle packets.
+//! It replaces the kernel's `netem` on machines that do not have it.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,10 +12,10 @@ use rand::Rng;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
 
-/// Longest queue of a throttled link; what would wait longer is dropped.
+/// Longest queue of a throttled link; a packet that would wait longer is dropped.
 const QUEUE_MAX: Duration = Duration::from_millis(200);
 
-/// A client that is silent for this long is forgotten.
+/// The relay forgets a client that sent nothing for this long.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// What the network does to packets, both ways.
@@ -32,13 +32,13 @@ pub struct Link {
 /// A relay; dropping its runtime ends it.
 #[derive(Clone, Debug)]
 pub struct Relay {
-    /// Where clients send to.
+    /// The address to which clients send.
     pub addr: SocketAddr,
     link: Arc<Link>,
 }
 
 impl Link {
-    /// How long to hold a packet of `bytes` bytes; `None` when it is lost.
+    /// How long to hold a packet of `bytes` bytes; `None` if the packet is dropped.
     fn hold(&self, bytes: usize) -> Option<Duration> {
         if self.cut.load(Ordering::Relaxed) {
             return None;
@@ -68,7 +68,7 @@ impl Relay {
     /// A relay to `server`. Needs a tokio runtime around it.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// When no socket can be opened.
     pub async fn to(server: SocketAddr) -> Result<Self> {
         let front = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
         let addr = front.local_addr()?;
@@ -77,13 +77,13 @@ impl Relay {
         Ok(Self { addr, link })
     }
 
-    /// Lets nothing through, or everything again.
+    /// Drops all packets, or ends that.
     pub fn cut(&self, cut: bool) {
         self.link.cut.store(cut, Ordering::Relaxed);
     }
 
-    /// Loses so many of a thousand packets, holds each for `delay_ms`, and lets so many bytes per
-    /// second through; 0 for no limit.
+    /// Drops `loss_per_mille` of a thousand packets, delays each by `delay_ms`, and lets `bytes_per_s`
+    /// bytes per second through; 0 means no limit.
     pub fn weather(&self, loss_per_mille: u32, delay_ms: u32, bytes_per_s: u64) {
         let link = &self.link;
         link.loss_per_mille.store(loss_per_mille, Ordering::Relaxed);
@@ -92,12 +92,13 @@ impl Relay {
     }
 }
 
-/// One socket to the server for each client, so that the server can tell them apart.
+/// Forwards packets of clients to the server. Each client has a socket of its own, so that the server
+/// sees different addresses.
 async fn forward(front: Arc<UdpSocket>, server: SocketAddr, link: Arc<Link>) {
     let mut clients: HashMap<SocketAddr, (Arc<UdpSocket>, Instant)> = HashMap::new();
     let mut buffer = vec![0; 65_536];
     loop {
-        // Fails when the server behind was not there: of no interest to a network.
+        // Fails if the server did not run when the last packet arrived; a network ignores that.
         let Ok((len, from)) = front.recv_from(&mut buffer).await else {
             continue;
         };
@@ -144,7 +145,7 @@ async fn answer(back: Arc<UdpSocket>, front: Arc<UdpSocket>, to: SocketAddr, lin
     loop {
         match tokio::time::timeout(FORGET_AFTER, back.recv(&mut buffer)).await {
             Err(_) => return,
-            // The server is not there at the moment.
+            // The server does not run at the moment.
             Ok(Err(_)) => {}
             Ok(Ok(len)) => {
                 let Some(hold) = link.hold(len) else { continue };

@@ -1,4 +1,4 @@
-//! A donor that brings what it kept to others, as shards that it rebuilt.
+//! A donor that sends shards which it kept to other hosts, as if it had rebuilt them.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -22,7 +22,7 @@ use crate::liar::{Held, Hoard, Shard};
 /// Longest wait for a host.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What is brought, and to whom.
+/// Shards to send, and the hosts to send them to.
 #[derive(Debug)]
 pub struct Replay {
     endpoint: Endpoint,
@@ -41,8 +41,8 @@ impl Replay {
         })
     }
 
-    /// Brings everything to everybody. Returns the checkpoints of which a host took a shard. Hosts that
-    /// can't be reached are passed over.
+    /// Sends every shard to every host that can be reached. Returns the checkpoints of which a host took a
+    /// shard.
     pub async fn run(&self) -> BTreeSet<CheckpointId> {
         let mut taken = BTreeSet::new();
         for host in &self.hosts {
@@ -54,9 +54,9 @@ impl Replay {
             };
             for (id, held) in &self.hoard.0 {
                 for (number, shard) in &held.shards {
-                    let brought = bring(&connection, held, *number, shard);
-                    // Who hangs up in the middle has not taken it.
-                    if let Ok(Ok(true)) = tokio::time::timeout(LIMIT, brought).await {
+                    let sent = send_shard(&connection, held, *number, shard);
+                    // A host that closes the connection in the middle has not taken the shard.
+                    if let Ok(Ok(true)) = tokio::time::timeout(LIMIT, sent).await {
                         taken.insert(*id);
                     }
                 }
@@ -67,8 +67,13 @@ impl Replay {
     }
 }
 
-/// Sends a shard; whether it was taken.
-async fn bring(connection: &Connection, held: &Held, number: u8, shard: &Shard) -> Result<bool> {
+/// Sends a shard, and returns whether the host took it.
+async fn send_shard(
+    connection: &Connection,
+    held: &Held,
+    number: u8,
+    shard: &Shard,
+) -> Result<bool> {
     let manifest = held.manifest.clone().context("not committed")?;
     let parsed = Manifest::parse(manifest.clone())?;
     let public = parsed.public();
@@ -104,7 +109,8 @@ async fn bring(connection: &Connection, held: &Held, number: u8, shard: &Shard) 
 }
 
 impl Hoard {
-    /// What a daemon that does not run has in its data directory. Damaged files are left out.
+    /// Reads the shards and manifests in the data directory of a daemon that does not run, without damaged
+    /// files.
     ///
     /// # Errors
     /// When a directory can't be read.
@@ -113,7 +119,7 @@ impl Hoard {
         let disk = RealDisk::new(data.to_owned(), 0);
         for path in crate::grid::files_of_owners(&data.join("shards"))? {
             let path = path.strip_prefix(data)?;
-            // A fault may have damaged it or removed it.
+            // A fault may have damaged or removed the file.
             let Ok((header, shard)) = read_shard(&disk, path) else {
                 continue;
             };
@@ -131,14 +137,15 @@ impl Hoard {
         Ok(hoard)
     }
 
-    /// Adds what another one has; what both have stays as it is here.
+    /// Adds the checkpoints of another hoard, except those that are here already.
     pub fn add(&mut self, other: Self) {
         for (id, held) in other.0 {
             self.0.entry(id).or_insert(held);
         }
     }
 
-    /// Leaves the committed checkpoints with the lowest versions, so many.
+    /// Keeps the `count` committed checkpoints with the lowest versions. Keeps fewer if more than one has
+    /// the version at which the list is cut.
     pub fn keep_oldest(&mut self, count: usize) {
         self.0.retain(|_, held| held.manifest.is_some());
         let mut versions: Vec<_> = self.0.values().map(|held| held.version).collect();

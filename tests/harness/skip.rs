@@ -1,15 +1,15 @@
-//! What can't be checked on this machine is said, and not counted as passed in silence.
+//! Reports what a test could not check on this machine, so that it does not pass in silence.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 
 use anyhow::Result;
 
-/// Name of the environment variable with the file that collects what was not checked.
+/// Environment variable with the path of the file that collects what was not checked.
 const LIST: &str = "CKPT_NOT_CHECKED";
 
-/// Says that `what` was not checked, and why: on standard error, and in the file that the gate
-/// prints at its end.
+/// Reports that `what` was not checked, and why: on standard error, and in the file that `CKPT_NOT_CHECKED`
+/// names, which the gate prints at its end.
 ///
 /// # Errors
 /// When that file can't be written.

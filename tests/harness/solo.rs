@@ -1,4 +1,5 @@
-//! Checkpoints of which one host has the one shard that suffices: the least that a member can write.
+//! Checkpoints with redundancy 1 + 1, of which one host has the one shard that suffices: the least that a
+//! member can write.
 
 use std::time::Duration;
 
@@ -14,26 +15,26 @@ use protocol::net::stream::{ExchangeError, read_frame, request};
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request, Response, ShardName};
 use quinn::Connection;
 
-/// What to make.
+/// The fields of a checkpoint to make.
 #[derive(Clone, Debug)]
 pub struct SoloPlan {
     /// The job.
     pub job: JobId,
-    /// Its version.
+    /// The version of the checkpoint.
     pub version: u64,
-    /// Unix seconds.
+    /// When the checkpoint was made, in Unix seconds.
     pub created: u64,
     /// Id of the checkpoint.
     pub id: [u8; 16],
-    /// Of the manifest.
+    /// Format of the manifest.
     pub format: Format,
-    /// How often the block is repeated.
+    /// Number of rows, all with the same block.
     pub rows: usize,
-    /// The one block.
+    /// The block of each row.
     pub block: Vec<u8>,
 }
 
-/// A checkpoint of the same block in each row, of which one host has the one shard that suffices.
+/// A signed checkpoint with the same block in each row.
 #[derive(Clone, Debug)]
 pub struct Solo {
     claim: Claim,
@@ -44,7 +45,7 @@ pub struct Solo {
 }
 
 impl Solo {
-    /// Signs it.
+    /// Signs the manifest of the checkpoint.
     ///
     /// # Errors
     /// When the keys are not for the job.
@@ -111,7 +112,7 @@ impl Solo {
         })
     }
 
-    /// Its shard, as it is offered.
+    /// The offer of the shard to a host.
     pub fn put(&self) -> PutShard {
         PutShard {
             claim: self.claim,
@@ -121,7 +122,7 @@ impl Solo {
         }
     }
 
-    /// Its shard, as it is asked for.
+    /// The name by which a client asks for the shard.
     pub const fn shard(&self) -> ShardName {
         ShardName {
             checkpoint: self.claim.checkpoint,
@@ -129,10 +130,10 @@ impl Solo {
         }
     }
 
-    /// Has a host take the shard, within `limit` for each answer.
+    /// Stores the shard on a host, which has `limit` for each answer.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the host refuses the shard or does not answer.
     pub async fn store(&self, host: &Connection, limit: Duration) -> Result<(), ExchangeError> {
         let (_, mut exchange) = request(host, &Request::PutShard(self.put()), limit).await?;
         let len = (self.block.len() as u32).to_le_bytes();
@@ -148,7 +149,7 @@ impl Solo {
         }
     }
 
-    /// Makes it visible there.
+    /// Commits the checkpoint on a host, which makes it visible there.
     ///
     /// # Errors
     /// When the host refuses.

@@ -12,30 +12,30 @@ use crate::Grid;
 use crate::hash_job::Steps;
 use crate::program::{Outcome, wait, wait_until};
 
-/// How long a state is waited for.
+/// Longest wait for a job or its supervisor to reach a state.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A machine that runs jobs: a directory for their files, and a memory of its own.
+/// A machine that runs a job: a directory for the job's files and for what `ckpt` remembers.
 #[derive(Debug)]
 pub struct RunMachine<'a> {
     grid: &'a Grid,
-    /// Where jobs run.
+    /// Working directory of the job.
     pub dir: PathBuf,
     job: String,
-    /// The program that is the job.
+    /// The program that the job runs.
     program: PathBuf,
 }
 
-/// A supervisor that runs.
+/// A running supervisor: a `ckpt run`.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    /// Its process id.
+    /// The supervisor's process id.
     pub pid: Pid,
 }
 
 impl<'a> RunMachine<'a> {
-    /// A machine that is called `name` and runs the job `job`, which is `program`.
+    /// A machine called `name`, for the job called `job`, which runs `program`.
     ///
     /// # Errors
     /// When its directory can't be made.
@@ -50,13 +50,13 @@ impl<'a> RunMachine<'a> {
         })
     }
 
-    /// The job's state.
+    /// The file to which the job writes its state.
     pub fn state(&self) -> PathBuf {
         self.dir.join("state")
     }
 
-    /// `ckpt run` with these options and the job with these words. The machine of the tests has an owner
-    /// of its own, who is busy: he does not count.
+    /// `ckpt run` with `options`, and the job's program with `words` as its arguments. `--batch` is added,
+    /// because the machine on which tests run has load of its own, which must not suspend the job.
     ///
     /// # Errors
     /// When the program does not build.
@@ -64,7 +64,7 @@ impl<'a> RunMachine<'a> {
         self.watched(&[options, &["--batch"]].concat(), words)
     }
 
-    /// The same on a machine whose owner is watched.
+    /// Like [`Self::command`], on a machine whose owner's load `ckpt run` watches.
     ///
     /// # Errors
     /// As [`Self::command`].
@@ -96,7 +96,7 @@ impl<'a> RunMachine<'a> {
         Ok(command)
     }
 
-    /// Starts it.
+    /// Starts the supervisor with [`Self::command`].
     ///
     /// # Errors
     /// When it does not start.
@@ -104,48 +104,48 @@ impl<'a> RunMachine<'a> {
         Running::of(self.command(options, words)?)
     }
 
-    /// Steps at which the job began, each time.
+    /// The step at which the job began, for each time that it was started.
     pub fn began(&self) -> Vec<u64> {
         let text = std::fs::read_to_string(self.dir.join("state.began")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Waits until the job has begun so often.
+    /// Waits until the job has been started `times` times.
     ///
     /// # Errors
-    /// When it does not.
+    /// When that takes longer than [`PATIENCE`].
     pub fn wait_for_start(&self, times: usize) -> Result<()> {
         wait_until("the job runs", PATIENCE, || Ok(self.began().len() >= times))
     }
 
-    /// Waits until its state is at this step.
+    /// Waits until the state that the job wrote is at step `number` or later.
     ///
     /// # Errors
-    /// When it does not come there.
+    /// When that takes longer than [`PATIENCE`].
     pub fn wait_for_step(&self, number: u64) -> Result<()> {
         wait_until("the job gets on", PATIENCE, || {
             Ok(Steps::read(&self.state()).is_ok_and(|steps| steps.number >= number))
         })
     }
 
-    /// Waits until so many entries of this kind are in the journal.
+    /// Waits until the supervisor's journal has `times` entries of the kind `event`.
     ///
     /// # Errors
-    /// When they do not come.
+    /// When that takes longer than [`PATIENCE`].
     pub fn wait_for_entries(&self, event: &str, times: usize) -> Result<()> {
         wait_until(event, PATIENCE, || Ok(self.entries(event).len() >= times))
     }
 
-    /// Entries of this kind in the journal.
+    /// Entries of the kind `event` in the supervisor's journal.
     pub fn entries(&self, event: &str) -> Vec<Value> {
         let path = self.dir.join("memory/run").join(&self.job);
         journal_entries(&path.join("journal.jsonl"), event)
     }
 
-    /// Process id of the job that was started last.
+    /// Process id of the job when it was started last.
     ///
     /// # Errors
-    /// When none was.
+    /// When the job was never started.
     pub fn job_pid(&self) -> Result<Pid> {
         let started = self.entries("started");
         let pid = started.last().and_then(|entry| entry["pid"].as_i64());
@@ -156,7 +156,7 @@ impl<'a> RunMachine<'a> {
     /// The steps in the newest checkpoint.
     ///
     /// # Errors
-    /// When there is none, or it is not a state that the job ever had.
+    /// When there is no checkpoint, or its content is not a state that the job ever had.
     pub fn saved(&self) -> Result<Steps> {
         let restored = self.grid.run(["restore", "--job", &self.job, "-o", "-"])?;
         ensure!(matches!(restored.code, Some(0 | 3)), "{restored}");
@@ -165,10 +165,10 @@ impl<'a> RunMachine<'a> {
 }
 
 impl Running {
-    /// Starts a command.
+    /// Starts a supervisor by this command.
     ///
     /// # Errors
-    /// When it does not start.
+    /// When the command does not start.
     pub fn of(mut command: Command) -> Result<Self> {
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
@@ -183,19 +183,19 @@ impl Running {
         Ok(kill_process(self.pid, signal)?)
     }
 
-    /// Whether it has ended.
+    /// Whether the supervisor has ended.
     ///
     /// # Errors
-    /// When that can't be said.
+    /// When the kernel does not say.
     pub fn has_ended(&mut self) -> Result<bool> {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         Ok(waitid(WaitId::Pid(self.pid), look)?.is_some())
     }
 
-    /// Waits for its end; its outcome, and its report.
+    /// Waits until the supervisor ends, and returns its outcome and its report.
     ///
     /// # Errors
-    /// When it does not end, or reports nothing.
+    /// When the supervisor does not end, or writes no report.
     pub fn end(self) -> Result<(Outcome, Value)> {
         let ended = wait(self.child)?;
         let report = report_of(&ended).with_context(|| ended.to_string())?;
@@ -203,7 +203,7 @@ impl Running {
     }
 }
 
-/// Entries of this kind in a journal; none where there is no journal yet.
+/// Entries of the kind `event` in a journal; none if the file does not exist yet.
 pub fn journal_entries(journal: &Path, event: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(journal).unwrap_or_default();
     let lines = text
@@ -217,7 +217,7 @@ pub fn journal_entries(journal: &Path, event: &str) -> Vec<Value> {
 /// The report of a `ckpt --json run`: the last line on standard error.
 ///
 /// # Errors
-/// When there is none.
+/// When standard error has no line of JSON.
 pub fn report_of(ended: &Outcome) -> Result<Value> {
     let line = ended
         .stderr
@@ -227,7 +227,7 @@ pub fn report_of(ended: &Outcome) -> Result<Value> {
     Ok(serde_json::from_str(line.context("no report")?)?)
 }
 
-/// Whether a process is there and is no zombie.
+/// Whether a process exists and has not ended as a zombie.
 pub fn lives(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     let stat = stat.unwrap_or_default();
@@ -237,7 +237,7 @@ pub fn lives(pid: Pid) -> bool {
     matches!(state, Some(Some(state)) if !matches!(state, 'Z' | 'X'))
 }
 
-/// Whether any process has this file in its command line.
+/// Whether any other process has this path in its command line.
 pub fn is_run_by_somebody(path: &Path) -> bool {
     let wanted = path.display().to_string();
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! A registry that tells what it was made to tell, whatever donors say.
+//! A registry that answers with the members that a test chose, and ignores announcements of donors.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use quinn::{Connection, Endpoint};
 /// Longest wait for a client.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The registry. Stops when dropped.
+/// The registry. Dropping it stops it.
 #[derive(Debug)]
 pub struct Teller {
     endpoint: Endpoint,
@@ -29,7 +29,7 @@ impl Drop for Teller {
 }
 
 impl Teller {
-    /// Starts one that tells of these members; within a tokio runtime.
+    /// Starts a registry that lists these members. Needs a tokio runtime around it.
     ///
     /// # Errors
     /// When it can't listen.
@@ -48,7 +48,7 @@ impl Teller {
                 let members = members.clone();
                 tokio::spawn(async move {
                     if let Ok(connection) = incoming.await {
-                        // However it ends, the client has to cope with it.
+                        // Errors don't matter: the client has to cope with them.
                         drop(tell(connection, &members).await);
                     }
                 });
@@ -57,7 +57,7 @@ impl Teller {
         Ok(Self { endpoint, addr })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }

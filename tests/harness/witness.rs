@@ -1,4 +1,4 @@
-//! What a host that can lie promises about the successors of checkpoints.
+//! The witness of a host that can lie: what it promises about the successors of checkpoints.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use codec::CheckpointId;
 use codec::proposal::{Proposal, Successor};
 use protocol::wire::message::{Request, Response};
 
-/// By the checkpoint that is followed: what was promised, and all that was ever proposed.
+/// For each checkpoint: what this witness promised about its successor, and all proposals that it got.
 #[derive(Debug, Default)]
 pub(crate) struct Witness(BTreeMap<CheckpointId, (Acceptor<Successor>, Vec<Proposal>)>);
 
 impl Witness {
-    /// Answers as a witness should; or, if it lies, promises and accepts whatever is asked, and shows the
-    /// first proposal that it ever got, or none.
+    /// Answers as an honest witness does. With `lies`, promises and accepts whatever is asked, and shows
+    /// the first proposal that it ever got for even ballot rounds, and none for odd ones.
     pub(crate) fn answer(&mut self, asked: Request, lies: bool) -> Result<Option<Response>> {
         Ok(match asked {
             Request::Prepare { after, ballot, .. } => {

@@ -1,21 +1,24 @@
-//! A job for tests of `ckpt run`: hashes its way, and writes its state as its arguments say.
+//! A job for tests of `ckpt run`. Each step hashes the step before; the arguments say when and how the job
+//! writes its state.
 //!
 //! ```text
 //! hash-job STATE WORD...
-//!   end=N        ends after step N (never)
-//!   status=N     with this exit status (0)
-//!   step=MS      time of a step (10)
-//!   every=N      steps from one state to the next (5; 0: only when asked)
-//!   bytes=N      size of the state (1000)
-//!   like=memory  of bytes like those of a process; else the state does not compress
-//!   write=HOW    replace (renamed into place), place (written in place, with a pause in between)
-//!   usr2         writes its state at SIGUSR2, too
-//!   term         writes its state at SIGTERM and ends with 0
-//!   count        writes the number of steps done to STATE.count after each, 8 bytes
-//!   notify       reports SAVED=1 after each state, PROGRESS and STEP
+//!   end=N        end after step N (default: never)
+//!   status=N     exit status (default: 0)
+//!   step=MS      time of a step in milliseconds (default: 10)
+//!   every=N      steps from one state to the next (default: 5; 0: only when a signal asks)
+//!   bytes=N      size of the state (default: 1000)
+//!   like=memory  fill the state with bytes like those of a process; else with bytes that don't compress
+//!   write=HOW    replace: write a new file and rename it into place (the default);
+//!                place: write in place, with a pause in the middle
+//!   usr2         write the state at SIGUSR2, too
+//!   term         write the state at SIGTERM and end with the exit status
+//!   count        write the number of steps done to STATE.count after each step, in 8 bytes
+//!   notify       report SAVED=1 and STEP to CKPT_NOTIFY after each state
 //! ```
 //!
-//! It writes the step at which it began to a new line of STATE.began.
+//! At each start, the job appends the number of the step at which it begins to STATE.began, on a line of
+//! its own.
 
 use std::fs::{self, File};
 use std::io::Write;

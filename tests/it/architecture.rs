@@ -1,4 +1,4 @@
-//! `ARCHITECTURE.md` and the manifests say the same, and what is pure stays so.
+//! The crates and their dependencies match `ARCHITECTURE.md`, and pure crates stay pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,16 +20,16 @@ const WORLDLY: [&str; 7] = [
     "tokio",
 ];
 
-/// What cargo knows of the workspace.
+/// The output of `cargo metadata`.
 struct Metadata(Value);
 
-/// A crate of ours.
+/// A crate of the workspace.
 struct Member<'a> {
     name: &'a str,
     id: &'a str,
-    /// Its folder below the root.
+    /// The crate's folder below the root.
     dir: String,
-    /// Crates of ours that it uses, in tests and build scripts too.
+    /// Crates of the workspace that it uses, also in tests and build scripts.
     uses: BTreeSet<String>,
 }
 
@@ -47,7 +47,7 @@ impl Metadata {
         let mut metadata = Command::new(cargo);
         metadata
             .args(["metadata", "--format-version", "1", "--locked"])
-            // Crates for other systems need not be on this machine.
+            // Sources of crates for other systems may be missing on this machine.
             .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
             .current_dir(tree::root());
         let output = metadata.output().context("starting cargo")?;
@@ -81,7 +81,7 @@ impl Metadata {
         .collect()
     }
 
-    /// Names of all crates that are linked into this one, each with the name of one that uses it.
+    /// Names of all crates that are linked into this one, each with the name of a crate that uses it.
     fn linked(&self, id: &str) -> BTreeMap<&str, &str> {
         let packages = list(&self.0["packages"]).iter();
         let names: BTreeMap<&str, &str> = packages
@@ -112,7 +112,7 @@ impl Metadata {
     }
 }
 
-/// The line of the code map for a crate: that of its folder, or of the folder above.
+/// The position in the code map of a crate's folder, or of the folder above it.
 fn place_of(map: &[Listed], dir: &str) -> Option<usize> {
     let first = dir.split('/').next().unwrap_or_default();
     map.iter().position(|listed| listed.dir == first)

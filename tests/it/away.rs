@@ -1,4 +1,4 @@
-//! `ckpt run --on`: jobs that a launcher starts on other machines, which here are directories.
+//! `ckpt run --on`: a launcher starts jobs on other machines, each of which is a directory here.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,10 +15,10 @@ use tests::supervised::{PATIENCE, journal_entries, lives, report_of};
 
 use crate::run::HASH_JOB;
 
-/// As `ssh` does it: arguments are joined, and a shell splits them again.
+/// A launcher like `ssh`, which joins the arguments and has a shell split them again.
 const LIKE_SSH: &str = r#"host=$1; shift; [ "$1" = -- ] && shift; exec sh -c "$*""#;
 
-/// As `ip netns exec` does it: arguments are passed on.
+/// A launcher like `ip netns exec`, which passes the arguments on.
 const LIKE_NETNS: &str = r#"host=$1; shift; exec "$@""#;
 
 /// A working directory whose jobs run on the hosts of a grid.
@@ -29,7 +29,7 @@ struct Lab<'a> {
     launcher: PathBuf,
 }
 
-/// `ckpt run --on` that runs.
+/// A running `ckpt run --on`.
 struct Front {
     child: Option<Child>,
     pid: Pid,
@@ -43,7 +43,8 @@ impl<'a> Lab<'a> {
             launcher: grid.path("launch"),
         };
         fs::create_dir_all(&lab.dir)?;
-        // Each host has a home of its own, and nothing of this one's settings; one may refuse.
+        // Each host has a state directory of its own and none of this machine's settings. A host refuses if
+        // the file `down-HOST` exists.
         let head = format!(
             "#!/bin/sh\n[ -e \"{0}/down-$1\" ] && exit 255\nexport CKPT_STATE_DIR=\"{0}/home-$1\" CKPT_GUEST_SOCKET=\"{0}/none\"\nunset CKPT_GRID CKPT_KEY_FILE\ncd /\n",
             lab.dir.parent().context("no directory")?.display()
@@ -90,7 +91,7 @@ impl<'a> Lab<'a> {
         Ok(command)
     }
 
-    /// Starts the job that hashes its way, in the file `state` of the working directory.
+    /// Starts a hash job with its state in the file `state` of the working directory.
     fn start(&self, job: &str, options: &[&str], words: &[&str]) -> Result<Front> {
         let words = [&[HASH_JOB, "state"][..], words].concat();
         let child = self.command(job, options, &words)?.spawn()?;
@@ -101,13 +102,13 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// Entries of this kind in the journal of `ckpt run --on`.
+    /// Entries of the kind `event` in the journal of `ckpt run --on`.
     fn entries(&self, job: &str, event: &str) -> Vec<Value> {
         let path = self.grid.path("state/away/run").join(job);
         journal_entries(&path.join("journal.jsonl"), event)
     }
 
-    /// Waits until the job runs for the so manieth time; the host.
+    /// Waits until the job has been started on a host `times` times, and returns that host.
     fn wait_for_host(&self, job: &str, times: usize) -> Result<String> {
         let runs = || self.entries(job, "runs_there");
         wait_until("the job runs", PATIENCE, || Ok(runs().len() >= times))?;
@@ -115,7 +116,7 @@ impl<'a> Lab<'a> {
         host.context("no host")
     }
 
-    /// A file of the job on a host.
+    /// The path of one of the job's files on a host.
     fn there(&self, host: &str, job: &str, name: &str) -> PathBuf {
         let home = self.grid.path(&format!("home-{host}"));
         home.join("there")
@@ -125,7 +126,7 @@ impl<'a> Lab<'a> {
             .join(name)
     }
 
-    /// The process of `ckpt run` on a host.
+    /// Process id of the `ckpt run` on a host.
     fn supervisor(&self, host: &str, job: &str) -> Result<Pid> {
         let text = fs::read_to_string(self.there(host, job, "lock"))?;
         Pid::from_raw(text.trim().parse()?).context("no process id")
@@ -147,7 +148,7 @@ impl<'a> Lab<'a> {
         pids.filter(is_there).filter_map(Pid::from_raw).collect()
     }
 
-    /// Waits until the state of the job on a host is at this step.
+    /// Waits until the job's state on a host is at step `number` or later.
     fn wait_for_step(&self, host: &str, job: &str, number: u64) -> Result<()> {
         let state = self.there(host, job, "work/state");
         wait_until("the job gets on", PATIENCE, || {
@@ -155,7 +156,7 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// Steps at which the job that came back began.
+    /// The steps at which the job began, from the file that came back with the result.
     fn began(&self) -> Result<Vec<u64>> {
         let text = fs::read_to_string(self.dir.join("state.began"))?;
         text.lines().map(|line| Ok(line.parse()?)).collect()
@@ -164,7 +165,7 @@ impl<'a> Lab<'a> {
 
 impl Drop for Lab<'_> {
     fn drop(&mut self) {
-        // What a test that failed has left would go on for ever.
+        // A failed test may leave processes that would never end.
         for host in ["h01", "h02", "h03", "h04", "h05"] {
             signal_all(&self.processes(host), Signal::KILL);
         }
@@ -174,7 +175,7 @@ impl Drop for Lab<'_> {
 impl Drop for Front {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Fails when it has ended.
+            // Fails if the process has ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -182,12 +183,12 @@ impl Drop for Front {
 }
 
 impl Front {
-    /// Waits for its end.
+    /// Waits until `ckpt run --on` ends.
     fn wait(mut self) -> Result<Outcome> {
         wait(self.child.take().context("it was waited for")?)
     }
 
-    /// Waits for its end with this status; its outcome, and its report.
+    /// Waits until `ckpt run --on` ends with this exit status. Returns its outcome and its report.
     fn end(self, status: i32) -> Result<(Outcome, Value)> {
         let ended = self.wait()?.expect(status)?;
         let report = report_of(&ended).with_context(|| ended.to_string())?;
@@ -197,7 +198,7 @@ impl Front {
 
 fn signal_all(processes: &[Pid], signal: Signal) {
     for pid in processes {
-        // Fails when it has just ended.
+        // Fails if the process has just ended.
         let _ = kill_process(*pid, signal);
     }
 }
@@ -230,7 +231,7 @@ fn words_and_files_arrive_as_they_are_and_the_result_comes_back() -> Result<()> 
         }
         fs::remove_dir_all(&lab.dir)?;
     }
-    // A run that ends with 0 is noted here, with the host.
+    // A run that ends with 0 is noted in the history of this machine, with the host.
     let lab = Lab::new(&grid, LIKE_SSH)?;
     let ended = run(&mut lab.command("noted", &[], &["true"])?)?.expect(0)?;
     let host = report_of(&ended)?["host"].clone();
@@ -284,7 +285,7 @@ fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
 }
 
 #[test]
-fn a_killed_launcher_is_started_again_and_a_host_that_takes_none_loses_the_job() -> Result<()> {
+fn a_killed_launcher_is_started_again_and_a_host_that_refuses_one_loses_the_job() -> Result<()> {
     let grid = Grid::up(5)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
     let front = lab.start("cut", &["--mtbf", "2s"], &["end=600", "every=5", "notify"])?;
@@ -305,7 +306,7 @@ fn a_killed_launcher_is_started_again_and_a_host_that_takes_none_loses_the_job()
         Ok(!now.is_empty() && now.iter().all(|pid| !killed.contains(pid)))
     })?;
     ensure!(lab.entries("cut", "runs_there").len() == 1);
-    // The machine goes, with all that is on it.
+    // The machine fails: all its processes are killed, and it refuses to start others.
     let journal = lab.there(&first, "cut", "journal.jsonl");
     wait_until("a checkpoint is there", PATIENCE, || {
         Ok(!journal_entries(&journal, "saved").is_empty())
@@ -323,7 +324,7 @@ fn a_killed_launcher_is_started_again_and_a_host_that_takes_none_loses_the_job()
 }
 
 #[test]
-fn a_host_that_stands_still_loses_the_job_and_its_incarnation_when_it_wakes_up() -> Result<()> {
+fn a_stopped_host_loses_the_job_and_its_incarnation_ends_when_the_host_continues() -> Result<()> {
     let grid = Grid::up(5)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
     let front = lab.start("still", &["--mtbf", "2s"], &["every=5", "notify"])?;
@@ -348,7 +349,7 @@ fn a_host_that_stands_still_loses_the_job_and_its_incarnation_when_it_wakes_up()
     );
     ensure!(!lab.there(&first, "still", "work").exists());
     kill_process(front.pid, Signal::TERM)?;
-    // A job that is ended by SIGTERM while it writes may have an older checkpoint.
+    // If SIGTERM ends the job while it writes, its checkpoint may be older than its state (76).
     let ended = front.wait()?;
     ensure!(matches!(ended.code, Some(75 | 76)), "{ended}");
     Ok(())
@@ -365,7 +366,7 @@ fn a_start_after_a_kill_finds_the_job_or_its_result() -> Result<()> {
     front.wait()?;
     let supervisor = lab.supervisor(&host, "found")?;
     ensure!(lives(supervisor));
-    // Another command, another directory, a second one beside it: refused.
+    // A start with another command is refused, also with --local.
     let other = [HASH_JOB, "state", "end=401"];
     run(&mut lab.command("found", &[], &other)?)?.expect(125)?;
     run(&mut lab.command("found", &["--local"], &other)?)?.expect(125)?;
@@ -375,7 +376,7 @@ fn a_start_after_a_kill_finds_the_job_or_its_result() -> Result<()> {
     let refused = run(&mut lab.command("found", &[], &again)?)?.expect(125)?;
     ensure!(refused.stderr.contains("is run already"), "{refused}");
     ensure!(lab.supervisor(&host, "found")? == supervisor);
-    // The second process is killed, too, and the job ends while nobody looks.
+    // The second process is killed, too, and the job ends without one.
     kill_process(front.pid, Signal::KILL)?;
     front.wait()?;
     wait_until("the job has ended", PATIENCE, || Ok(!lives(supervisor)))?;
@@ -384,7 +385,7 @@ fn a_start_after_a_kill_finds_the_job_or_its_result() -> Result<()> {
     ensure!(report["host"] == *host && report["starts"] == 1, "{report}");
     ensure!(Steps::read(&lab.dir.join("state"))?.number == 400);
     ensure!(lab.began()? == [0]);
-    // What was done is not gone on with: the next start is a new one.
+    // A job that has ended is not continued: the next start runs it as a new one.
     let (_, report) = lab.start("found", &[], &words)?.end(0)?;
     ensure!(
         report["starts"] == 1 && lab.began()? == [0, 400],
@@ -404,7 +405,7 @@ fn a_signal_ends_the_restore_of_a_result_and_the_next_start_brings_it_back() -> 
     front.wait()?;
     let supervisor = lab.supervisor(&host, "ended")?;
     wait_until("the job has ended", PATIENCE, || Ok(!lives(supervisor)))?;
-    // Nobody answers the restore, so that it lasts.
+    // No host answers, so that the restore lasts.
     for (host, _) in grid.running()? {
         grid.signal(&host, Signal::STOP)?;
     }
@@ -424,7 +425,7 @@ fn a_signal_ends_the_restore_of_a_result_and_the_next_start_brings_it_back() -> 
 }
 
 #[test]
-fn signals_reach_the_job_and_what_can_t_be_started_ends_with_its_status() -> Result<()> {
+fn signals_reach_the_job_and_a_job_that_cannot_start_has_a_status_of_its_own() -> Result<()> {
     let grid = Grid::up(3)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
     let two = ["--data", "2", "--parity", "1"];
@@ -435,7 +436,7 @@ fn signals_reach_the_job_and_what_can_t_be_started_ends_with_its_status() -> Res
     let (_, report) = front.end(75)?;
     ensure!(report["ended_by"] == "supervisor", "{report}");
     ensure!(!lab.dir.join("state").exists());
-    // It goes on from there; INT is passed on to the job, which it ends.
+    // The next start continues the job. SIGINT is passed on to the job and ends it.
     let front = lab.start("told", &two, &["term", "every=5"])?;
     let host = lab.wait_for_host("told", 2)?;
     lab.wait_for_step(&host, "told", 20)?;

@@ -10,7 +10,7 @@ use tests::{Grid, image};
 use crate::{restore_bytes, save_file};
 
 #[test]
-fn empty_things_come_back() -> Result<()> {
+fn empty_files_directories_and_streams_are_restored() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "file", b"")?;
     assert_eq!(restore_bytes(&grid, "file")?, b"");
@@ -29,7 +29,7 @@ fn empty_things_come_back() -> Result<()> {
 }
 
 #[test]
-fn what_is_missing_is_named() -> Result<()> {
+fn a_missing_file_or_checkpoint_is_named() -> Result<()> {
     let grid = Grid::up(5)?;
     let failed = grid
         .run(["save", "--job", "42", "nowhere.img"])?
@@ -87,7 +87,7 @@ fn a_target_that_exists_is_kept_unless_forced() -> Result<()> {
     grid.run(["restore", "--job", "42", "-o", "here", "--force"])?
         .expect(0)?;
     assert_eq!(fs::read(grid.path("here"))?, b"new");
-    // A link at the target is replaced itself, not what it points to.
+    // If the target is a link, the link is replaced, not the file that it points to.
     fs::write(grid.path("victim"), b"precious")?;
     symlink("victim", grid.path("planted"))?;
     grid.run(["restore", "--job", "42", "-o", "planted"])?
@@ -100,7 +100,7 @@ fn a_target_that_exists_is_kept_unless_forced() -> Result<()> {
 }
 
 #[test]
-fn a_full_disk_is_named_and_nothing_stays() -> Result<()> {
+fn a_restore_to_a_full_disk_says_so_and_leaves_nothing() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", &image::memory(20 << 20, 2))?;
     let small = grid.path("small");
@@ -134,7 +134,7 @@ fn a_full_disk_is_named_and_nothing_stays() -> Result<()> {
 }
 
 #[test]
-fn wrong_usage_is_told_apart() -> Result<()> {
+fn wrong_usage_and_refused_keys_have_exit_statuses_of_their_own() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("img"), b"x")?;
     for args in [
@@ -151,7 +151,7 @@ fn wrong_usage_is_told_apart() -> Result<()> {
     let mut lost = tests::program::command(["list"])?;
     let lost = tests::program::run(&mut lost)?.expect(2)?;
     assert!(lost.stderr.contains("CKPT_GRID"), "{lost}");
-    // Set to nothing is not set.
+    // An empty variable counts as not set.
     let mut empty = tests::program::command(["list"])?;
     let empty = tests::program::run(empty.env("CKPT_GRID", ""))?.expect(2)?;
     assert_eq!(empty.stderr, lost.stderr);

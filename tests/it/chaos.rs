@@ -1,4 +1,4 @@
-//! A minute of faults of all kinds; `cargo run -p tests --bin chaos -- --hours 1` for more.
+//! A minute of chaos; `cargo run -p tests --bin chaos -- --hours 1` runs it for longer.
 
 use std::time::Duration;
 

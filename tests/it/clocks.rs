@@ -1,5 +1,5 @@
-//! Two machines of one owner whose clocks are a day apart, in a grid that falls in two: one deletes a
-//! job on its side, the other one saves it on the other side.
+//! Wrong clocks. Two machines of one owner have clocks a day apart, and a partition cuts the grid in two:
+//! one machine deletes a job on its side, and the other saves the same job on the other side.
 
 use std::fs;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use tests::{Outcome, image};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// By how much the clock of one machine is ahead, seconds.
+/// How far the clock of one machine is ahead, in seconds.
 const DAY: i64 = 86_400;
 
-/// Hosts on each side.
+/// Number of hosts on each side of the partition.
 const SIDE: usize = 5;
 
 /// A machine of the owner.
@@ -32,7 +32,7 @@ impl Machine<'_> {
         self.cluster.run_on(self.name, self.off_s, args)
     }
 
-    /// Saves an image; returns the version.
+    /// Saves an image and returns the version.
     fn save(&self, image: &str) -> Result<String> {
         let saved = self.run(&["--json", "save", "--job", "42", image])?;
         let saved = saved.expect(0)?.json()?;
@@ -40,8 +40,8 @@ impl Machine<'_> {
     }
 }
 
-/// Lets only these hosts be reached.
-fn reach(cluster: &Cluster, side: Range<usize>) {
+/// Cuts off all hosts except these.
+fn cut_off_all_but(cluster: &Cluster, side: Range<usize>) {
     for (at, host) in cluster.hosts.iter().enumerate() {
         host.relay.cut(!side.contains(&at));
     }
@@ -53,7 +53,7 @@ fn write_image(cluster: &Cluster, name: &str, seed: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// One machine saves and then forgets everything, the other one saves, each on its side.
+/// One machine saves and then forgets the whole job on its side, and the other saves it on the other side.
 fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<()> {
     let env = [("CKPT_REPAIR_PERIOD", "300ms")];
     let cluster = Cluster::start(2 * SIDE, 0, &env)?;
@@ -77,10 +77,10 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
     remover.save("first")?;
 
     let remove = || -> Result<()> {
-        reach(&cluster, 0..SIDE);
+        cut_off_all_but(&cluster, 0..SIDE);
         remover.save("second")?;
         let forgotten = remover.run(&["forget", "--job", "42", "--all"])?;
-        // The other side has not heard of it.
+        // Exit status 3 means that hosts of the other side have not heard of the deletion.
         ensure!(matches!(forgotten.code, Some(0 | 3)), "{forgotten}");
         Ok(())
     };
@@ -89,14 +89,14 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
         remove()?;
     }
     {
-        reach(&cluster, SIDE..2 * SIDE);
+        cut_off_all_but(&cluster, SIDE..2 * SIDE);
         version.push_str(&saver.save("third")?);
     }
     if !remover_is_first {
         remove()?;
     }
 
-    reach(&cluster, 0..2 * SIDE);
+    cut_off_all_but(&cluster, 0..2 * SIDE);
     wait_until("what was forgotten is gone", LIMIT, || {
         let files = cluster
             .hosts
@@ -111,8 +111,8 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
     Ok(())
 }
 
-/// What was saved is restored, or passed over with a word and restored when it is asked for; never what
-/// was forgotten.
+/// Checks that the saved version is restored, and never a forgotten one. With `is_passed_over`, a restore
+/// without `--version` has to fail with a reason, and one with `--version` has to succeed.
 fn check(machine: Machine<'_>, version: &str, bytes: &[u8], is_passed_over: bool) -> Result<()> {
     let out = machine.cluster.path("out");
     let restored = machine.run(&["restore", "--job", "42", "--force", "-o", "out"])?;
@@ -152,7 +152,7 @@ fn a_save_survives_a_removal_on_the_other_side_by_a_clock_ahead() -> Result<()> 
 }
 
 #[test]
-fn who_can_not_delete_for_a_wrong_clock_hears_of_it() -> Result<()> {
+fn a_deletion_by_a_clock_four_days_ahead_fails_and_says_why() -> Result<()> {
     let cluster = Cluster::start(SIDE, 0, &[])?;
     if !cluster.powers.clocks {
         return not_checked("a clock that is far ahead", "libfaketime is not installed");

@@ -1,5 +1,5 @@
-//! HTCondor's plug-ins, called as a starter and a schedd of version 23.9.6 called them in a real pool
-//! (`tests/ecosystem/htcondor.sh`, which records such calls).
+//! The plug-ins for HTCondor, called as a starter and a schedd of version 23.9.6 called them in a real
+//! pool; `tests/ecosystem/htcondor.sh` recorded these calls.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,7 +16,7 @@ use tests::damage::flip;
 use tests::program::{command, run, wait, wait_until};
 use tests::{Grid, Outcome};
 
-/// The job, in addresses and as the grid knows it.
+/// The job's name, in URLs of the plug-in and in the grid.
 const JOB: &str = "alice/localhost_1.0_1795362462";
 
 /// A job's directory on an execute machine.
@@ -26,7 +26,7 @@ struct Sandbox<'a> {
 }
 
 impl<'a> Sandbox<'a> {
-    /// One with what the job brings along: the grid file and a key of its own.
+    /// A sandbox with the files that the job brings along: the grid file and a job key.
     fn new(grid: &'a Grid, name: &str, environment: &str) -> Result<Self> {
         let dir = grid.path(name);
         fs::create_dir(&dir)?;
@@ -91,9 +91,9 @@ impl<'a> Sandbox<'a> {
         self.call_as_it_is(upload)
     }
 
-    /// A call with the infile that is there.
+    /// A call of the transfer plug-in with the present infile.
     fn call_as_it_is(&self, upload: bool) -> Result<Command> {
-        // The starter makes it as long as this before the call.
+        // The starter writes an outfile of this length before the call.
         self.write(".ckpt_plugin.out", &[0; 19_264])?;
         let mut plugin = self.program("ckpt_plugin")?;
         plugin
@@ -117,7 +117,7 @@ impl<'a> Sandbox<'a> {
         Ok((outcome, self.answers(files)?))
     }
 
-    /// What the outfile says, one ad for each file.
+    /// The ads of the outfile, one for each file.
     fn answers(&self, files: &[&str]) -> Result<Vec<ClassAd>> {
         let answers = parse_ads(&self.read(".ckpt_plugin.out")?)?;
         ensure!(answers.len() == files.len(), "{answers:?}");
@@ -129,7 +129,7 @@ impl<'a> Sandbox<'a> {
     }
 
     fn cleanup(&self, number: &str, file: &str, more: &[&str]) -> Result<Outcome> {
-        // The access point's ad: there the files are where the user has them.
+        // The job's ad at the access point, where its files are in the user's directories.
         let ad = format!(
             "Environment = \"CKPT_GRID=grid.toml CKPT_KEY_FILE=job.key\"\nIwd = \"{}\"\n\
              TransferInput = \"job.key,grid/grid.toml\"\n",
@@ -193,9 +193,9 @@ fn a_plug_in_says_what_it_can_do() -> Result<()> {
     Ok(())
 }
 
-/// Saves three checkpoints, each of which differs a little from the one before; the ballast of each.
+/// Saves three checkpoints, each a little different from the one before, and returns the ballast of each.
 fn save_three(job: &Sandbox) -> Result<Vec<Vec<u8>>> {
-    // Smaller ones are always stored whole.
+    // Smaller images are always stored whole.
     let mut ballast = vec![0; 6 << 20];
     SmallRng::seed_from_u64(19).fill(ballast.as_mut_slice());
     let mut all = Vec::new();
@@ -237,7 +237,7 @@ fn a_checkpoint_goes_there_and_back() -> Result<()> {
         "what did not change is stored once: {listed}"
     );
 
-    // Another machine, a damaged shard, a host that is dead.
+    // The job moves to another machine; one shard is damaged and one host is dead.
     let holders = grid.holders(JOB)?;
     for shard in grid.shard_files(&holders[1])? {
         flip(&shard, 5000)?;
@@ -260,17 +260,17 @@ fn a_checkpoint_goes_there_and_back() -> Result<()> {
 }
 
 #[test]
-fn clean_up_leaves_what_is_needed_and_at_last_nothing_whoever_was_away() -> Result<()> {
+fn clean_up_keeps_what_later_checkpoints_need_and_in_the_end_removes_all() -> Result<()> {
     let grid = Grid::up(5)?;
     let job = Sandbox::new(&grid, "dir_1", ENVIRONMENT)?;
     save_three(&job)?;
     grid.kill("h01")?;
-    // Later ones build on the first; the others hear what is removed from those that heard it.
+    // Later checkpoints build on the first. The host that was away hears of the removal from other hosts.
     for (number, left) in [("0000", &[1, 2, 3][..]), ("0001", &[1, 3])] {
         let begun = Instant::now();
         job.cleanup(number, "state/sum", &[])?.expect(0)?;
         let took = begun.elapsed();
-        // Less than two on a machine that does nothing else.
+        // A clean-up takes less than two seconds on an idle machine.
         ensure!(took < Duration::from_secs(15), "{took:?}");
         ensure!(grid.versions(JOB)? == left, "{number}");
     }
@@ -286,7 +286,7 @@ fn clean_up_leaves_what_is_needed_and_at_last_nothing_whoever_was_away() -> Resu
 }
 
 #[test]
-fn a_call_is_one_version_or_nothing() -> Result<()> {
+fn an_upload_makes_one_version_or_none() -> Result<()> {
     let grid = Grid::up(5)?;
     let job = Sandbox::new(&grid, "dir_1", ENVIRONMENT)?;
     job.write("one", b"1")?;
@@ -299,11 +299,11 @@ fn a_call_is_one_version_or_nothing() -> Result<()> {
         };
         answers.iter().all(is_so)
     };
-    // A file that is not there.
+    // One of the files does not exist.
     let (ended, answers) = job.transfer("0000", &["one", "none"], true)?;
     ended.expect(1)?;
     ensure!(refused(&answers, "none"), "{answers:?}");
-    // Files of two checkpoints.
+    // The files belong to two checkpoints.
     let mut call = job.call("0000", &["one", "two"], true)?;
     let items = String::from_utf8(job.read(".ckpt_plugin.in")?)?;
     job.write(
@@ -315,7 +315,7 @@ fn a_call_is_one_version_or_nothing() -> Result<()> {
         &job.answers(&["one", "two"])?,
         "is not of checkpoint 0"
     ));
-    // Another grid than the one of the file, no key, an infile that is none.
+    // The URLs name another grid than the grid file; the infile lacks a field; others may read the key.
     job.write(
         ".ckpt_plugin.in",
         items.replace("ckpt://grid/", "ckpt://lab/").as_bytes(),
@@ -337,7 +337,7 @@ fn a_call_is_one_version_or_nothing() -> Result<()> {
     ensure!(refused(&answers, "job.key"), "{answers:?}");
     ensure!(grid.versions(JOB)?.is_empty() && stored(&grid)? == 0);
 
-    // A link is what it points to; the ad of each file is written although the outfile was longer.
+    // A symbolic link is saved as the file that it points to.
     fs::set_permissions(job.dir.join("job.key"), fs::Permissions::from_mode(0o600))?;
     symlink("two", job.dir.join("latest"))?;
     let (ended, answers) = job.transfer("0000", &["one", "latest"], true)?;
@@ -358,7 +358,7 @@ fn a_call_is_one_version_or_nothing() -> Result<()> {
 }
 
 #[test]
-fn too_few_hosts_are_tried_again_within_the_call() -> Result<()> {
+fn an_upload_to_too_few_hosts_is_tried_again_within_the_call() -> Result<()> {
     let grid = Grid::up(5)?;
     let job = Sandbox::new(&grid, "dir_1", &ENVIRONMENT.replace("RETRY=0", "RETRY=60s"))?;
     job.write("one", b"1")?;
@@ -373,7 +373,7 @@ fn too_few_hosts_are_tried_again_within_the_call() -> Result<()> {
     wait(call)?.expect(0)?;
     ensure!(all_moved(&job.answers(&["one"])?));
     ensure!(grid.versions(JOB)? == [1]);
-    // Without another try it fails at once, and says which hosts are away.
+    // With CKPT_RETRY=0 the call fails at once, and names the host that is away.
     grid.kill("h01")?;
     job.write_ad(ENVIRONMENT)?;
     let (ended, answers) = job.transfer("0001", &["one"], true)?;
@@ -387,7 +387,7 @@ fn too_few_hosts_are_tried_again_within_the_call() -> Result<()> {
 }
 
 #[test]
-fn a_failed_uploads_number_goes_alone_and_what_is_gone_may_be_removed_again() -> Result<()> {
+fn clean_up_of_a_failed_upload_removes_it_alone_and_can_be_repeated() -> Result<()> {
     let grid = Grid::up(5)?;
     let job = Sandbox::new(&grid, "dir_1", ENVIRONMENT)?;
     for number in ["0000", "0001", "0002"] {
@@ -400,12 +400,12 @@ fn a_failed_uploads_number_goes_alone_and_what_is_gone_may_be_removed_again() ->
     job.cleanup("0002", "one", &more)?.expect(0)?;
     job.cleanup("0009", "one", &more)?.expect(0)?;
     ensure!(grid.versions(JOB)? == [1, 2], "others are needed");
-    // Hosts keep what is newest from job keys, whatever rights they have.
+    // Hosts don't let a job key remove the newest version, even with the right to remove.
     fs::rename(grid.path("grid/owner.key"), grid.path("owner.key"))?;
     let ended = job.cleanup("0001", "one", &[])?.expect(1)?;
     ensure!(ended.stderr.contains("kept from job keys"), "{ended}");
     fs::rename(grid.path("owner.key"), grid.path("grid/owner.key"))?;
-    // With too many hosts away nobody knows; HTCondor calls again later.
+    // With all hosts away the plug-in fails, so that HTCondor calls it again later.
     for host in ["h01", "h02", "h03", "h04", "h05"] {
         grid.kill(host)?;
     }

@@ -24,18 +24,18 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tests::Grid;
 
-/// Shards that are written.
+/// Number of shards that are written.
 const SHARDS: u64 = 1000;
 
-/// Writers at once.
+/// Number of writers at the same time.
 const WRITERS: u64 = 4;
 
-/// Times that the daemon is killed.
+/// How often the daemon is killed.
 const KILLS: u64 = 5;
 
 const HOST: HostIndex = HostIndex(0);
 
-/// A checkpoint of one shard with one or two rows.
+/// A checkpoint of one shard, with a row for the image and a row for the index.
 fn checkpoint(keys: &Keys, number: u64, rng: &mut SmallRng) -> Result<(Manifest, Vec<EncodedRow>)> {
     let redundancy = Redundancy::new(1, 0)?;
     let mut id = [0; 16];
@@ -83,7 +83,7 @@ fn checkpoint(keys: &Keys, number: u64, rng: &mut SmallRng) -> Result<(Manifest,
     Ok((draft.sign(keys, Format::One, Vec::new())?, rows))
 }
 
-/// Writes one shard; true when the host acknowledged it.
+/// Writes one shard, and returns whether the host acknowledged it.
 async fn write(hosts: &Hosts, manifest: &Manifest, rows: &[EncodedRow]) -> bool {
     let public = manifest.public();
     let put = PutShard {
@@ -147,12 +147,12 @@ fn every_acknowledged_shard_survives_kills() -> Result<()> {
                     return;
                 };
                 if write(&hosts, &manifest, &rows).await {
-                    // Every other one is committed, too.
+                    // Every second checkpoint is committed, too.
                     let bytes = manifest.bytes().to_vec();
                     let committed = number % 2 == 0 && hosts.commit(HOST, bytes).await.is_ok();
                     acknowledged.lock().unwrap().push((manifest, committed));
                 } else {
-                    // The daemon is down; it comes back.
+                    // The daemon is down, and is started again soon.
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
@@ -183,7 +183,7 @@ fn every_acknowledged_shard_survives_kills() -> Result<()> {
     runtime.block_on(check(&hosts, owner, &acknowledged))
 }
 
-/// What the daemon said last.
+/// The last 20 lines of the daemon's log.
 fn log(grid: &Grid) -> String {
     let log = std::fs::read_to_string(grid.data_dir("h01").join("log"));
     let log = log.unwrap_or_else(|cause| cause.to_string());
@@ -191,7 +191,7 @@ fn log(grid: &Grid) -> String {
     last.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// Reads every acknowledged shard; committed ones have to be found, too.
+/// Reads every acknowledged shard, and checks that committed checkpoints are found.
 async fn check(hosts: &Hosts, owner: OwnerId, acknowledged: &[(Manifest, bool)]) -> Result<()> {
     let mut found = Vec::new();
     let take = |shown: Shown| {

@@ -13,15 +13,15 @@ use tests::{Grid, Outcome, image};
 use crate::faults::{busy_host, half_a_save};
 use crate::restore_bytes;
 
-/// What a save may take when a host dies: three seconds until it is known, one for another try, and the
-/// rest for a busy machine. QUIC would notice after 20 s.
-const DEATH_COSTS_AT_MOST: Duration = Duration::from_secs(9);
+/// Longest time of the rest of a save in which a host dies: three seconds until the death is noticed, one
+/// for another try, and the rest for a busy machine. QUIC would notice after 20 s.
+const DEATH_COST_MAX: Duration = Duration::from_secs(9);
 
-/// Bytes that fit into what is on the way to a host, so that nothing else shows that it is gone.
-const SMALL: usize = 8 << 20;
+/// An image so small that its shards fit into send buffers: no write blocks because a host is dead.
+const IMAGE_BYTES: usize = 8 << 20;
 
-/// A save in the middle of which `harm` happens to a holder; returns its end and how long it took from
-/// then on.
+/// Runs a save, and `harm` on a host that gets a shard in the middle of it. Returns the outcome, and how
+/// long the rest of the save took.
 fn save_through(
     grid: &Grid,
     args: &[&str],
@@ -39,14 +39,14 @@ fn save_through(
 }
 
 fn is_quick(outcome: &Outcome, took: Duration) -> Result<()> {
-    ensure!(took < DEATH_COSTS_AT_MOST, "{took:?}: {outcome}");
+    ensure!(took < DEATH_COST_MAX, "{took:?}: {outcome}");
     Ok(())
 }
 
 #[test]
 fn a_host_that_is_killed_during_a_save_costs_seconds() -> Result<()> {
     let grid = Grid::up(6)?;
-    let bytes = image::memory(SMALL, 1);
+    let bytes = image::memory(IMAGE_BYTES, 1);
     let args = ["--json", "save", "--job", "42", "-"];
     let (saved, took) = save_through(&grid, &args, &bytes, |host| grid.kill(host))?;
     let saved = saved.expect(0)?;
@@ -64,7 +64,7 @@ fn a_host_that_is_killed_during_a_save_costs_seconds() -> Result<()> {
 #[test]
 fn a_host_that_stops_for_good_during_a_save_costs_seconds() -> Result<()> {
     let grid = Grid::up(6)?;
-    let bytes = image::memory(SMALL, 2);
+    let bytes = image::memory(IMAGE_BYTES, 2);
     let args = ["--json", "save", "--job", "42", "-"];
     let mut stopped = None;
     let (saved, took) = save_through(&grid, &args, &bytes, |host| {
@@ -81,7 +81,7 @@ fn a_host_that_stops_for_good_during_a_save_costs_seconds() -> Result<()> {
 #[test]
 fn without_a_spare_a_death_ends_the_save_within_seconds() -> Result<()> {
     let grid = Grid::up(5)?;
-    let bytes = image::memory(SMALL, 3);
+    let bytes = image::memory(IMAGE_BYTES, 3);
     let args = ["--json", "save", "--job", "42", "-"];
     let (failed, took) = save_through(&grid, &args, &bytes, |host| grid.kill(host))?;
     let failed = failed.expect(5)?;
@@ -91,7 +91,7 @@ fn without_a_spare_a_death_ends_the_save_within_seconds() -> Result<()> {
 #[test]
 fn a_host_that_stands_still_for_two_seconds_keeps_its_shard() -> Result<()> {
     let grid = Grid::up(5)?;
-    let bytes = image::memory(SMALL, 4);
+    let bytes = image::memory(IMAGE_BYTES, 4);
     let args = ["--json", "save", "--job", "42", "-"];
     let (saved, took) = save_through(&grid, &args, &bytes, |host| {
         let pid = grid.signal(host, Signal::STOP)?;

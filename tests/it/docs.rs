@@ -1,4 +1,4 @@
-//! What the documents say is what the program does.
+//! The documents match the program: JSON fields, exit statuses, commands, figures, and names of tests.
 
 use std::collections::BTreeSet;
 
@@ -218,11 +218,12 @@ fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
     }
 }
 
-/// The unit is for a program at its installed place, which is not here.
+/// The unit names the program's installed path. That path is replaced by the path of the program that was
+/// built, because nothing is installed here.
 #[test]
 fn the_systemd_unit_is_sound_and_tight() -> Result<()> {
     const UNIT: &str = include_str!("../../packaging/ckpt-store.service");
-    /// Of 10; a unit without any settings has 9.6.
+    /// Highest exposure level, on a scale to 10; a unit without any settings has 9.6.
     const EXPOSURE_MAX: f64 = 1.5;
     let analyze = |args: &[&str], unit: &std::path::Path| {
         std::process::Command::new("systemd-analyze")
@@ -290,7 +291,7 @@ fn tests_below(dir: &std::path::Path, found: &mut BTreeSet<String>) -> Result<()
 }
 
 #[test]
-fn the_tests_that_security_rests_on_exist() -> Result<()> {
+fn the_tests_that_the_security_page_names_exist() -> Result<()> {
     const SECURITY: &str = include_str!("../../docs/security.md");
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = BTreeSet::new();

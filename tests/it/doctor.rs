@@ -1,4 +1,4 @@
-//! What `ckpt doctor` finds, each with what helps.
+//! What `ckpt doctor` finds; each finding has a remedy.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -13,7 +13,7 @@ use tests::{Grid, Outcome};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Checks that found something bad, and what.
+/// The checks that found something bad, each with what they found.
 fn bad(outcome: &Outcome) -> Result<Vec<(String, String)>> {
     let json = outcome.json()?;
     let all = json["findings"].as_array().context("no findings")?;
@@ -61,10 +61,10 @@ fn nothing_is_found_where_all_is_well() -> Result<()> {
 }
 
 #[test]
-fn hosts_that_refuse_are_told_from_those_that_are_silent() -> Result<()> {
+fn a_closed_port_and_a_silent_one_are_told_apart() -> Result<()> {
     let grid = Grid::up(3)?;
     grid.kill("h02")?;
-    // Somebody listens where h03 was, and says nothing.
+    // At the address of h03, a socket listens and never answers.
     let hosts = grid.run(["--json", "hosts"])?.expect(0)?.json()?;
     let addr = hosts["hosts"][2]["addr"]
         .as_str()
@@ -113,7 +113,7 @@ fn what_is_wrong_with_the_identity_ends_with_its_own_status() -> Result<()> {
             .any(|(check, what)| check == "identity" && what.contains("open.key")),
         "{found:?}"
     );
-    // A donor's certificate saves nothing.
+    // With a donor's certificate nobody can save.
     let key = key.display().to_string();
     let certificate = grid
         .data_dir("h01")
@@ -132,7 +132,7 @@ fn what_is_wrong_with_the_identity_ends_with_its_own_status() -> Result<()> {
 }
 
 #[test]
-fn limits_files_and_directories_are_looked_at_without_a_grid() -> Result<()> {
+fn limits_and_files_are_checked_without_a_grid() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let program = ckpt()?.display().to_string();
     let script =

@@ -1,5 +1,5 @@
-//! A grid that is set up by hand: keys made where they are used, certificates signed apart from them,
-//! members that come and go.
+//! A grid that is set up by hand: each member makes its own key, the authority signs certificates
+//! elsewhere, and members join and are revoked.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ use tests::skip::not_checked;
 const HOSTS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A directory for every party: `authority`, `hN`, and one for each submitter.
+/// A grid with a directory for each party: `authority`, `hN`, and one for each submitter.
 struct Campus {
     dir: tempfile::TempDir,
     daemons: Vec<(String, Child)>,
@@ -26,7 +26,7 @@ struct Campus {
 impl Drop for Campus {
     fn drop(&mut self) {
         for (_, daemon) in &mut self.daemons {
-            // May have ended.
+            // The daemon may have ended already.
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
@@ -34,7 +34,7 @@ impl Drop for Campus {
 }
 
 impl Campus {
-    /// An authority alone.
+    /// A grid with an authority and no members.
     fn empty() -> Result<Self> {
         let campus = Self {
             dir: tempfile::tempdir()?,
@@ -45,7 +45,7 @@ impl Campus {
         Ok(campus)
     }
 
-    /// An authority and hosts that run.
+    /// A grid with an authority and [`HOSTS`] running hosts.
     fn open() -> Result<Self> {
         let mut campus = Self::empty()?;
         for number in 1..=HOSTS {
@@ -65,7 +65,7 @@ impl Campus {
         self.path("authority").join("grid.toml")
     }
 
-    /// `ckpt grid COMMAND --dir AUTHORITY ...`
+    /// Runs `ckpt grid COMMAND --dir AUTHORITY ...`.
     fn authority(&self, args: &[&str]) -> Result<Outcome> {
         let (first, rest) = args.split_first().context("no command")?;
         let mut asked = command(["grid", first, "--dir"])?;
@@ -139,10 +139,10 @@ impl Campus {
         self.start_program(name, daemon)
     }
 
-    /// Starts a daemon with the log and the ready file in its data directory, and waits for it.
+    /// Starts a daemon with its log and its ready file in its data directory, and waits until it is ready.
     fn start_program(&mut self, name: &str, mut program: Command) -> Result<()> {
         let ready = self.path(name).join("ready");
-        // One of an earlier start.
+        // An earlier start may have left the file.
         let _ = std::fs::remove_file(&ready);
         program
             .arg("--ready-file")
@@ -163,7 +163,7 @@ impl Campus {
         Ok(std::fs::read_to_string(self.path(host).join("log"))?)
     }
 
-    /// `ckpt` as this submitter, whose home is a directory of its own.
+    /// A `ckpt` command of the submitter `who`, in that submitter's home.
     fn ckpt(&self, who: &str, args: &[&str]) -> Result<Command> {
         let mut program = command(args)?;
         program
@@ -232,7 +232,7 @@ fn with(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// A registry of the campus, and a daemon that is only known to it.
+/// A registry, and hosts that join with a token and are found only through the registry.
 impl Campus {
     fn registry(&mut self, addr: &str) -> Result<()> {
         let data = self.path("r1");
@@ -272,7 +272,8 @@ impl Campus {
         Ok(join.arg(self.path(name)).output()?.into())
     }
 
-    /// Starts a host that joined: with the grid file that it was given, on any port.
+    /// Starts a host that joined with a token. The host uses the grid file that it got, and a port that the
+    /// kernel chooses.
     fn start_joined(&mut self, name: &str) -> Result<()> {
         let data = self.path(name);
         let mut daemon = self.store(&[
@@ -297,10 +298,10 @@ impl Campus {
         Ok(made["tokens"][0].as_str().context("token")?.to_owned())
     }
 
-    /// Hosts that answer `who`.
+    /// Names of the hosts that answer the submitter `who`.
     fn hosts_up(&self, who: &str) -> Result<Vec<String>> {
         let asked = self.as_user(who, &["hosts", "--json"])?;
-        // With 5 while none is up.
+        // The exit status is 5 while no host is up.
         ensure!(matches!(asked.code, Some(0 | 5)), "{asked}");
         let hosts = asked.json()?;
         let hosts = hosts["hosts"].as_array().context("hosts")?.clone();
@@ -311,7 +312,7 @@ impl Campus {
     }
 }
 
-/// Who has only a token that nobody signed does not learn which names there are.
+/// A join with an invalid token gets the same answer for a name that exists and for one that does not.
 fn names_are_not_shown_without_a_token(campus: &Campus, token: &str) -> Result<()> {
     let (unsigned, last) = token.split_at(token.len() - 1);
     let unsigned = format!("{unsigned}{}", if last == "0" { 1 } else { 0 });
@@ -342,7 +343,7 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
             !joined.stderr.contains(&token),
             "a token is not printed: {joined}"
         );
-        // The same token does not let in another machine.
+        // A second machine can't join with the same token.
         let again = campus.join(&format!("x{number}"), &token)?.expect(1)?;
         ensure!(again.stderr.contains("redeemed already"), "{again}");
         campus.start_joined(&name)?;
@@ -353,7 +354,7 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
     campus.save("ada", "42")?.expect(0)?;
     ensure!(campus.restore("ada", "42")?.expect(0)?.stdout == b"42\n");
 
-    // A forged, a wrong, an expired token; a name that is taken.
+    // Joins are refused with a wrong, forged or expired token, or in a data directory that belongs to a grid.
     let token = campus.invite()?;
     let forged = token.replace("/127.0.0.1", "/127.0.0.2");
     for (wrong, why) in [
@@ -379,7 +380,7 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         "{late}"
     );
 
-    // The registry forgets everything and knows it again within a heartbeat.
+    // A restarted registry knows no host until the hosts announce themselves again.
     campus.stop("r1")?;
     let without = campus.hosts_up("ada")?;
     ensure!(
@@ -393,7 +394,7 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         Ok(campus.hosts_up("bob")?.len() == 5)
     })?;
 
-    // What the registry's key signed is worth nothing once that key is revoked.
+    // Certificates that the registry's key signed are not accepted any more once that key is revoked.
     campus.authority(&["revoke", "r1"])?.expect(0)?;
     let hosts = campus
         .as_user("ada", &["hosts", "--json"])?
@@ -415,7 +416,7 @@ fn a_registry_may_sign_donors_and_nobody_else() -> Result<()> {
         Authority, Enroller, Identity, Role, Validity, certificate_to_pem, write_key,
     };
     let campus = Campus::open()?;
-    // The registry's key in wrong hands: a certificate of a submitter, signed by it.
+    // An attacker has the registry's key, and signs a certificate of a submitter with it.
     let authority = campus.path("authority");
     let secret = protocol::identity::read_key(&authority.join("authority.key"))?;
     let pem = std::fs::read_to_string(authority.join("authority.crt"))?;
@@ -426,7 +427,7 @@ fn a_registry_may_sign_donors_and_nobody_else() -> Result<()> {
     };
     let registry = OwnerSecret::new([9; 32]);
     let enrol = authority.delegate("r1", registry.id(), &[Role::Donor], validity)?;
-    // `Enroller` signs donors only, so an authority is made of its key.
+    // `Enroller` signs only donors, so the attacker signs as an authority with the same key.
     let rogue = Authority::load(registry.clone(), enrol.clone());
     let key = OwnerSecret::new([8; 32]);
     for (role, code) in [(Role::Submitter, 6), (Role::Admin, 6)] {
@@ -447,7 +448,7 @@ fn a_registry_may_sign_donors_and_nobody_else() -> Result<()> {
 }
 
 #[test]
-fn members_are_enrolled_by_hand_and_taken_back() -> Result<()> {
+fn members_are_enrolled_by_hand_and_revoked() -> Result<()> {
     let campus = Campus::open()?;
     std::fs::create_dir_all(campus.path("ada"))?;
     let unsigned = campus.save("ada", "42")?.expect(6)?;
@@ -460,7 +461,7 @@ fn members_are_enrolled_by_hand_and_taken_back() -> Result<()> {
         "{saved}"
     );
 
-    // Another submitter neither reads nor sees it, and has the same name for a job of its own.
+    // Another submitter does not see the job, and can use its name for a job of their own.
     campus.restore("bob", "42")?.expect(4)?;
     campus.save("bob", "42")?.expect(0)?;
     let restored = campus.restore("ada", "42")?.expect(0)?;
@@ -468,7 +469,7 @@ fn members_are_enrolled_by_hand_and_taken_back() -> Result<()> {
 
     campus.authority(&["revoke", "ada"])?.expect(0)?;
     campus.authority(&["revoke", "nobody"])?.expect(4)?;
-    // The daemons read the grid file again by themselves.
+    // The daemons notice the changed grid file without a restart.
     wait_until("a revoked member is refused", LIMIT, || {
         Ok(campus.restore("ada", "42")?.code == Some(6))
     })?;
@@ -493,7 +494,7 @@ fn members_are_enrolled_by_hand_and_taken_back() -> Result<()> {
         state("ada") == Some("revoked".into()) && state("bob") == Some("valid".into()),
         "{show}"
     );
-    // The key that was taken back is not signed again, a new one under the same name is.
+    // The authority does not sign a revoked key again.
     let key = campus.key("ada");
     let certificate = key.with_extension("crt");
     let again = campus
@@ -504,7 +505,7 @@ fn members_are_enrolled_by_hand_and_taken_back() -> Result<()> {
 }
 
 #[test]
-fn a_donor_that_was_taken_back_is_not_used() -> Result<()> {
+fn a_revoked_donor_is_not_used() -> Result<()> {
     let campus = Campus::open()?;
     campus.enrol_submitter("ada")?;
     campus.save("ada", "42")?.expect(0)?;
@@ -520,7 +521,7 @@ fn a_donor_that_was_taken_back_is_not_used() -> Result<()> {
     );
     let restored = campus.restore("ada", "42")?.expect(0)?;
     ensure!(restored.stdout == b"42\n", "{restored}");
-    // Four are left: fewer than were asked for.
+    // Four hosts are left for five shards.
     campus.save("ada", "42")?.expect(5)?;
     campus
         .as_user(
@@ -531,7 +532,8 @@ fn a_donor_that_was_taken_back_is_not_used() -> Result<()> {
     Ok(())
 }
 
-/// By a clock that is half an hour behind, the certificate has not ended: hosts go by theirs.
+/// A client whose clock is half an hour behind takes its certificate for valid. Hosts refuse it by their
+/// own clocks.
 fn hosts_refuse_who_does_not_see_it(campus: &Campus) -> Result<()> {
     let Some(library) = faketime() else {
         return not_checked(
@@ -553,7 +555,7 @@ fn hosts_refuse_who_does_not_see_it(campus: &Campus) -> Result<()> {
 }
 
 #[test]
-fn certificates_end() -> Result<()> {
+fn an_expired_certificate_is_refused() -> Result<()> {
     let campus = Campus::open()?;
     campus.enrol_submitter("ada")?;
     campus.save("ada", "42")?.expect(0)?;
@@ -576,9 +578,9 @@ fn certificates_end() -> Result<()> {
 }
 
 #[test]
-fn a_role_is_not_enough_for_another() -> Result<()> {
+fn a_donor_can_not_save() -> Result<()> {
     let campus = Campus::open()?;
-    // A donor's certificate in a submitter's hands.
+    // A donor uses its key and certificate to save.
     let data = campus.path("h1");
     let mut save = campus.ckpt("h1", &["save", "--job", "1", "--", "echo", "1"])?;
     save.env("CKPT_KEY_FILE", data.join("identity.key"));
@@ -603,7 +605,7 @@ fn keys_are_replaced_and_what_the_old_one_saved_is_restored() -> Result<()> {
     campus.as_user("ada", &["key", "rotate"])?.expect(0)?;
     let public = std::fs::read_to_string(with(&key, ".next.pub"))?;
     ensure!(public.contains("ada-2"), "{public}");
-    // Nothing changes until the certificate is there.
+    // The old key stays in use until the new one has a certificate.
     ensure!(std::fs::read(&key)? == before);
     campus.restore("ada", "old")?.expect(0)?;
     let certificate = campus.path("next.crt");
@@ -654,7 +656,7 @@ fn what_a_retired_key_saved_is_seen_and_removed(campus: &Campus) -> Result<()> {
     );
     json(&["verify", "--job", "old"])?;
     json(&["gc", "--dry-run"])?;
-    // Of a job that both keys saved, the newest are those of the present one.
+    // Both keys saved this job: versions of the present key count as newer.
     campus.save("ada", "old")?.expect(0)?;
     let removed = json(&["forget", "--job", "old", "--keep", "1"])?;
     ensure!(removed["removed"] == serde_json::json!([1]), "{removed}");
@@ -669,9 +671,9 @@ fn what_a_retired_key_saved_is_seen_and_removed(campus: &Campus) -> Result<()> {
     Ok(())
 }
 
-/// A registry that is gone is not waited for by those who know the hosts.
+/// A client that knows the hosts from earlier does not wait for a registry that does not answer.
 #[test]
-fn a_registry_that_is_gone_does_not_hold_every_command_up() -> Result<()> {
+fn a_dead_registry_does_not_delay_a_client_that_knows_the_hosts() -> Result<()> {
     let mut campus = Campus::open()?;
     campus.registry(&free_address()?.to_string())?;
     campus.enrol_submitter("ada")?;
@@ -687,7 +689,7 @@ fn a_registry_that_is_gone_does_not_hold_every_command_up() -> Result<()> {
 }
 
 #[test]
-fn a_key_comes_from_a_command_and_goes_to_a_copy() -> Result<()> {
+fn a_key_can_come_from_a_command_and_be_exported() -> Result<()> {
     let campus = Campus::open()?;
     campus.enrol_submitter("ada")?;
     campus.save("ada", "42")?.expect(0)?;
@@ -714,7 +716,7 @@ fn a_key_comes_from_a_command_and_goes_to_a_copy() -> Result<()> {
     let mut restore = campus.ckpt("ada", &["restore", "--job", "42", "-o", "-"])?;
     restore.env("CKPT_KEY_COMMAND", "false");
     run(&mut restore)?.expect(6)?;
-    // A key that others can read is not used.
+    // `ckpt` does not use a key file that other users can read.
     std::fs::copy(&copy, &key)?;
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644))?;
     let open = campus.restore("ada", "42")?.expect(6)?;

@@ -22,7 +22,7 @@ struct Etcd {
 }
 
 impl Etcd {
-    /// `None` where it is not installed.
+    /// Starts etcd, and waits until it listens; `None` if etcd is not installed.
     fn start() -> Result<Option<Self>> {
         let dir = tempfile::tempdir()?;
         let (addr, peer) = (free_address()?.to_string(), free_address()?);
@@ -93,7 +93,7 @@ fn hosts_are_found_through_etcd_and_without_it_what_was_saved_is_restored() -> R
     let bytes = image::memory(2 << 20, 3);
     fs::write(cluster.path("image"), &bytes)?;
     cluster.run(["save", "--job", "42", "image"])?.expect(0)?;
-    // What is lost is rebuilt: hosts find each other through etcd, too.
+    // A lost shard is rebuilt, because hosts find each other through etcd.
     let shown = cluster.run(["--json", "show", "--job", "42"])?.json()?;
     let victim = shown["holders"][4]["host"].as_str().context("holder")?;
     let victim = cluster.hosts.iter().find(|host| host.name == victim);
@@ -102,7 +102,7 @@ fn hosts_are_found_through_etcd_and_without_it_what_was_saved_is_restored() -> R
         let verified = cluster.run(["--json", "verify", "--job", "42"])?.json()?;
         Ok(verified["checkpoints"][0]["can_lose"] == 2)
     })?;
-    // The lease of the dead host ends, and with it what etcd says of it.
+    // etcd drops the entry of the dead host when its lease ends.
     wait_until("the dead host is not listed any more", LIMIT, || {
         Ok(up(&cluster)?.len() == 6)
     })?;

@@ -1,4 +1,4 @@
-//! How commands end: hosts hear that a client is gone, and count it no longer.
+//! How commands end: hosts learn that a client is gone, and stop counting its connections.
 
 use std::process::Child;
 use std::time::Duration;
@@ -9,26 +9,27 @@ use tests::program::{wait, wait_until};
 
 const HOSTS: u8 = 3;
 
-/// More than one client may have connections at once: three quarters of 64.
+/// Number of commands: more than the connections that one client may have, which are three quarters of 64.
 const COMMANDS: usize = 56;
 
-/// A host that hears nothing counts a connection for longer.
+/// Time within which a host learns that a client closed its connection.
 const HEARD_WITHIN: Duration = Duration::from_secs(10);
 
-/// The idle timeout of connections, and as much again for a machine that is busy.
+/// Time within which a host drops a connection that went silent: the idle timeout, and as much again for
+/// a busy machine.
 const NOTICED_WITHIN: Duration = Duration::from_secs(40);
 
-/// `list` names the hosts that did not answer in time, which happens on a machine that is overloaded;
-/// none of them may have refused the connection because it counts too many.
-fn nobody_is_busy(listed: &tests::Outcome) -> Result<()> {
+/// Fails if a host refused the connection because it counts too many. `list` may name hosts that did not
+/// answer in time, which happens on an overloaded machine.
+fn check_not_busy(listed: &tests::Outcome) -> Result<()> {
     let silent = listed.json()?["silent"].to_string();
     ensure!(!silent.contains("too many connections"), "{listed}");
     Ok(())
 }
 
-/// Of so many commands hosts have heard the ends: on a machine that is overloaded they may miss one in
-/// eight, and notice later.
-fn most_are_heard(grid: &MixedGrid, commands: usize) -> Result<()> {
+/// Checks that hosts have learned of the ends of this many commands. On an overloaded machine they may
+/// miss one in eight, and notice it later.
+fn check_ends_are_heard(grid: &MixedGrid, commands: usize) -> Result<()> {
     let most = commands * usize::from(HOSTS) / 8;
     wait_until("most connections are closed", HEARD_WITHIN, || {
         Ok(grid.connections() <= most)
@@ -42,9 +43,9 @@ fn most_are_heard(grid: &MixedGrid, commands: usize) -> Result<()> {
 fn no_host_is_busy_after_many_commands_in_a_row() -> Result<()> {
     let grid = MixedGrid::behind_relays(HOSTS)?;
     for _ in 0..COMMANDS {
-        nobody_is_busy(&grid.run(["--json", "list"])?.expect(0)?)?;
+        check_not_busy(&grid.run(["--json", "list"])?.expect(0)?)?;
     }
-    most_are_heard(&grid, COMMANDS)
+    check_ends_are_heard(&grid, COMMANDS)
 }
 
 #[test]
@@ -54,9 +55,9 @@ fn no_host_is_busy_after_sixteen_commands_at_once() -> Result<()> {
         let spawn = |_| Ok(grid.command(["--json", "list"])?.spawn()?);
         let commands: Result<Vec<Child>> = (0..16).map(spawn).collect();
         for command in commands? {
-            nobody_is_busy(&wait(command)?.expect(0)?)?;
+            check_not_busy(&wait(command)?.expect(0)?)?;
         }
-        most_are_heard(&grid, 16)?;
+        check_ends_are_heard(&grid, 16)?;
     }
     Ok(())
 }
@@ -71,11 +72,11 @@ fn of_hosts_behind_a_lossy_link_most_hear_and_all_notice() -> Result<()> {
         let before = grid.connections();
         grid.run(["list"])?.expect(0)?;
         asked += usize::from(HOSTS);
-        // Those that hear do so within this time, unless the machine is busy.
+        // Hosts that get the packet close the connection within this time, unless the machine is busy.
         let _ = wait_until("all have heard", Duration::from_millis(500), || {
             Ok(grid.connections() <= before)
         });
-        // Earlier ones may have been given up meanwhile.
+        // Earlier connections may have timed out meanwhile, which makes the difference negative.
         unheard += grid.connections().saturating_sub(before);
     }
     eprintln!("{unheard} of {asked} not heard");

@@ -1,4 +1,4 @@
-//! Hosts that die, stall, lie, fill up, or are somebody else.
+//! Hosts that die, stall, have damaged files, are full, or are impostors.
 
 use std::fs;
 use std::io::Write;
@@ -32,7 +32,7 @@ fn any_two_holders_can_die() -> Result<()> {
 }
 
 #[test]
-fn with_three_holders_dead_the_answer_is_clear() -> Result<()> {
+fn with_three_holders_dead_a_restore_says_how_many_shards_it_found() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", b"image")?;
     for host in &grid.holders("42")?[..3] {
@@ -69,14 +69,14 @@ fn a_donor_that_is_away_does_not_keep_a_new_job_from_starting() -> Result<()> {
     grid.kill(&holders[0])?;
     let none = if_exists("new", &[])?.expect(0)?.json()?;
     assert!(none["version"].is_null(), "{none}");
-    // Somebody who mirrors to two hosts says so, and is not told that there is none.
+    // With --data 1 one silent host could have a checkpoint, so the answer is not that there is none.
     if_exists("new", &["--data", "1"])?.expect(5)?;
     grid.kill(&holders[1])?;
     if_exists("new", &[])?.expect(0)?;
     let old = if_exists("old", &[])?.expect(0)?.json()?;
     assert_eq!(old["version"], 1);
     fs::remove_file(grid.path("out"))?;
-    // Three could have one for themselves.
+    // Three silent hosts could have a checkpoint that no other host has.
     grid.kill(&holders[2])?;
     let unknown = if_exists("new", &[])?.expect(5)?;
     assert!(
@@ -87,7 +87,7 @@ fn a_donor_that_is_away_does_not_keep_a_new_job_from_starting() -> Result<()> {
         "{unknown}"
     );
     if_exists("old", &[])?.expect(5)?;
-    // This machine knows that there was a checkpoint, which nobody shows now.
+    // This machine remembers a checkpoint that no host shows now.
     for host in &holders[3..] {
         grid.kill(host)?;
     }
@@ -115,7 +115,7 @@ fn flipped_bytes_are_erasures() -> Result<()> {
     let bytes = image::memory(4 << 20, 2);
     save_file(&grid, "42", &bytes)?;
     let holders = grid.holders("42")?;
-    // One host lies about the first block, another one about its table.
+    // One host has a damaged block, and another one a damaged table.
     for (host, from_end) in [(&holders[0], None), (&holders[1], Some(200))] {
         let shard = &grid.shard_files(host)?[0];
         let len = fs::metadata(shard)?.len();
@@ -141,7 +141,7 @@ fn flipped_bytes_are_erasures() -> Result<()> {
 }
 
 #[test]
-fn a_damaged_version_is_passed_over_and_said() -> Result<()> {
+fn a_damaged_version_is_passed_over_and_reported() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", b"old")?;
     save_file(&grid, "42", b"new")?;
@@ -192,7 +192,8 @@ fn damaged_files_are_found_at_start() -> Result<()> {
     Ok(())
 }
 
-/// Starts a save that reads from a pipe, and gives it the first half of the image.
+/// Starts a save that reads from a pipe, writes the first half of the image to the pipe, and waits until
+/// hosts have got some of it.
 pub(crate) fn half_a_save(
     grid: &Grid,
     args: &[&str],
@@ -265,7 +266,7 @@ fn a_shard_that_is_too_long_for_memory_is_rebuilt_on_the_spare() -> Result<()> {
 #[test]
 fn a_host_that_stalls_is_replaced() -> Result<()> {
     let grid = Grid::up(6)?;
-    // More than fits into the stalled host's windows.
+    // The image is larger than what fits into the stalled host's windows.
     let bytes = image::memory(100 << 20, 6);
     let args = ["--json", "save", "--job", "42", "-"];
     let (child, mut stdin) = half_a_save(&grid, &args, &bytes)?;
@@ -311,7 +312,7 @@ fn without_a_spare_the_old_version_stands() -> Result<()> {
 }
 
 #[test]
-fn degraded_only_if_asked_for() -> Result<()> {
+fn a_save_is_degraded_only_if_asked_for() -> Result<()> {
     let grid = Grid::up(4)?;
     fs::write(grid.path("img"), b"image")?;
     let refused = grid.run(["save", "--job", "42", "img"])?.expect(5)?;
@@ -353,7 +354,7 @@ fn strangers_get_nothing() -> Result<()> {
         "{refused}"
     );
 
-    // Our client at their host: the grid file names it, but it has another authority.
+    // Now the grid file names a host of another grid, which has another authority.
     let text = fs::read_to_string(ours.file())?;
     let addr = fs::read_to_string(theirs.data_dir("h01").join("address"))?;
     let own = fs::read_to_string(ours.data_dir("h01").join("address"))?;
@@ -372,7 +373,7 @@ fn garbage_on_a_port_is_no_host() -> Result<()> {
     let grid = Grid::up(6)?;
     grid.kill("h06")?;
     let addr = fs::read_to_string(grid.data_dir("h06").join("address"))?;
-    // Somebody else may have taken the port: that is garbage, too.
+    // Another process may have taken the port, and it answers no valid packets either.
     let socket = UdpSocket::bind(&addr).or_else(|_| UdpSocket::bind("127.0.0.1:0"))?;
     std::thread::spawn(move || {
         let mut datagram = [0; 65536];
@@ -405,7 +406,7 @@ fn hosts_that_are_slow_to_answer_are_waited_for_when_they_are_needed() -> Result
         let mut hosts = cluster.hosts.iter();
         hosts.find(|host| Some(host.name.as_str()) == name)
     };
-    // Two say that they have their shards, and have not.
+    // Two hosts claim to have shards whose files are gone.
     for at in [0, 1] {
         for file in node(at).context("no host")?.shard_files()? {
             fs::remove_file(file)?;
@@ -422,7 +423,7 @@ fn hosts_that_are_slow_to_answer_are_waited_for_when_they_are_needed() -> Result
 }
 
 #[test]
-fn a_dead_host_is_waited_for_once_not_once_for_each_question() -> Result<()> {
+fn a_list_with_a_dead_host_takes_less_than_two_connection_timeouts() -> Result<()> {
     let grid = Grid::up(6)?;
     save_file(&grid, "42", &image::memory(100_000, 1))?;
     let list = || -> Result<Duration> {
@@ -431,7 +432,7 @@ fn a_dead_host_is_waited_for_once_not_once_for_each_question() -> Result<()> {
         Ok(begun.elapsed())
     };
     grid.kill(&grid.holders("42")?[0])?;
-    // Each of three questions waits for the connection; a ratio to what one takes.
+    // If each of the three requests of `list` waited for the dead host, it would take three timeouts.
     let limit = protocol::wire::limits::CONNECT_TIMEOUT;
     let fastest = (0..3).map(|_| list()).collect::<Result<Vec<_>>>()?;
     let fastest = fastest.into_iter().min().context("no run")?;

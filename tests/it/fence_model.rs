@@ -1,5 +1,5 @@
-//! `save --after` in a model: the real proposers and acceptors, a network that loses, delays, reorders and
-//! repeats messages, saves that die and are begun again, and witnesses that lie.
+//! A model of `save --after`. Proposers and acceptors are the real ones. The network loses, delays,
+//! reorders and repeats messages; saves die and are started again; witnesses may lie.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -13,10 +13,10 @@ use codec::proposal::Ballot;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// What a save wants to be chosen: its own number.
+/// The value that a save proposes as the successor: the save's own number.
 type Value = u8;
 
-/// A question, as it was sent to every witness. It may arrive at any of them at any time, more than once
+/// A question that was sent to every witness. It may arrive at each witness at any time, more than once,
 /// or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Question {
@@ -24,7 +24,7 @@ enum Question {
     Accept(Ballot, Value),
 }
 
-/// What a witness answered, until it arrives or is lost.
+/// An answer of a witness that is on its way to a saver. Each has the ballot of the question first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Answer {
     Promised(Ballot, Option<(Ballot, Value)>),
@@ -40,16 +40,16 @@ impl Answer {
     }
 }
 
-/// One machine that runs the job, and what it may still do.
+/// One machine that runs the job and saves.
 #[derive(Clone, Debug)]
 struct Saver {
     proposer: Proposer<Value>,
     me: Value,
-    /// Attempts that it may still begin.
+    /// How many further attempts the saver may begin.
     attempts: u8,
-    /// Times that it may still die.
+    /// How often the saver may still die.
     deaths: u8,
-    /// What it takes for chosen.
+    /// The value that the saver believes to be chosen.
     chosen: Option<Value>,
 }
 
@@ -58,9 +58,9 @@ struct World {
     savers: Vec<Saver>,
     witnesses: Vec<Acceptor<Value>>,
     asked: BTreeSet<Question>,
-    /// On their way from each witness.
+    /// For each witness, its answers that are on their way.
     answers: Vec<BTreeSet<Answer>>,
-    /// What each witness ever accepted.
+    /// For each witness, all that it ever accepted.
     accepted: Vec<BTreeSet<(Ballot, Value)>>,
 }
 
@@ -68,21 +68,21 @@ const fn id(of: Value) -> CheckpointId {
     CheckpointId([of; 16])
 }
 
-/// What savers may do.
+/// The size of a model.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     quorum: Quorum,
     savers: u8,
     attempts: u8,
     deaths: u8,
-    /// Witnesses that forget at once what they said.
+    /// Number of witnesses that forget at once what they answered.
     forgetful: usize,
 }
 
 impl World {
     fn new(bounds: Bounds) -> Self {
         let saver = |number: u8| Saver {
-            // Numbers of lives differ between savers.
+            // A saver that dies gets the next number, so the numbers of savers are 10 apart.
             proposer: Proposer::new(id(1 + 10 * number), bounds.quorum),
             me: 1 + 10 * number,
             attempts: bounds.attempts,
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// Every world that can follow this one at once.
+    /// Every world that can follow this one in one step.
     fn next(&self, bounds: Bounds) -> Vec<Self> {
         let mut next = Vec::new();
         for at in 0..self.savers.len() {
@@ -123,7 +123,7 @@ impl World {
         let saver = &self.savers[at];
         let standing = saver.proposer.standing();
         if saver.attempts > 0 && standing != Standing::Promised {
-            // At any time: it does not wait for what may be lost.
+            // An attempt may begin at any time: a saver does not wait for messages that may be lost.
             let mut world = self.clone();
             world.begins(at);
             next.push(world);
@@ -159,7 +159,7 @@ impl World {
         self.drop_late();
     }
 
-    /// It dies with all that it knew, and is begun again as another save.
+    /// The saver dies, loses all that it knew, and is started again as another save.
     fn dies(&mut self, bounds: Bounds, at: usize) {
         let saver = &mut self.savers[at];
         saver.deaths -= 1;
@@ -170,8 +170,8 @@ impl World {
         self.drop_late();
     }
 
-    /// Answers to attempts that are over change nothing any more, and neither do promises once it is
-    /// proposed.
+    /// Removes answers that change nothing any more: those to attempts that are over, and promises to an
+    /// attempt that has proposed.
     fn drop_late(&mut self) {
         let open: Vec<(Ballot, bool)> = self
             .savers
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// A witness is asked.
+    /// A question arrives at a witness.
     fn arrives(&mut self, at: usize, question: Question) {
         let (after, answer) = ask_witness(self.witnesses[at], question);
         self.witnesses[at] = after;
@@ -195,10 +195,11 @@ impl World {
         self.drop_late();
     }
 
-    /// The world in which a witness was asked; `None` when it is this one. What does not change what can
-    /// come about is left out, so that there are fewer: a saver hears at once that a witness agreed, as it
-    /// goes on as if it had not; one that begins no other attempt does not hear that it is outbid; and
-    /// nobody hears twice what he knows.
+    /// The world after a question arrived at a witness; `None` if that is this world.
+    ///
+    /// To have fewer worlds, steps that don't change what can happen are left out. A saver hears at once that
+    /// a witness agreed, because it may act as if it had not heard. A saver without another attempt does not
+    /// hear that it is outbid. No saver hears a second time what it knows.
     fn after_question(&self, bounds: Bounds, at: usize, question: Question) -> Option<Self> {
         let before = self.witnesses[at];
         let (after, answer) = ask_witness(before, question);
@@ -245,7 +246,7 @@ impl World {
         }
     }
 
-    /// What a quorum of witnesses has accepted, whoever knows of it.
+    /// All values that a quorum of witnesses has accepted or that a saver believes to be chosen.
     fn decided(&self, bounds: Bounds) -> BTreeSet<Value> {
         let all: BTreeSet<&(Ballot, Value)> = self.accepted.iter().flatten().collect();
         let by = |one: &(Ballot, Value)| self.accepted.iter().filter(|it| it.contains(one)).count();
@@ -258,7 +259,7 @@ impl World {
             .collect()
     }
 
-    /// A saver hears an answer.
+    /// An answer of witness `at` arrives at the saver to whose ballot it belongs.
     fn hears(&mut self, at: usize, answer: Answer) {
         let witness = Witness(at);
         for saver in &mut self.savers {
@@ -276,7 +277,7 @@ impl World {
         }
     }
 
-    /// What any saver takes for chosen.
+    /// All values that a saver believes to be chosen.
     fn chosen(&self) -> BTreeSet<Value> {
         self.savers
             .iter()
@@ -284,7 +285,7 @@ impl World {
             .collect()
     }
 
-    /// A save that begins now, and whom all witnesses answer: what is chosen then.
+    /// The value that is chosen if a new save begins now and all witnesses answer it.
     fn goes_on(&self, bounds: Bounds) -> Option<Value> {
         const LATER: Value = 200;
         let mut witnesses = self.witnesses.clone();
@@ -316,7 +317,8 @@ impl World {
         None
     }
 
-    /// Equal for worlds that differ only in which witness is which; of others in one case of 2^64.
+    /// A hash that is equal for worlds that differ only in the order of witnesses. Other worlds have the same
+    /// hash with probability 2^-64.
     fn fingerprint(&self, bounds: Bounds) -> u64 {
         let mut columns: Vec<u64> = (0..self.witnesses.len())
             .map(|at| {
@@ -343,7 +345,7 @@ impl World {
     }
 }
 
-/// What a witness is after a question, and what it answers.
+/// The state of a witness after a question, and its answer.
 fn ask_witness(before: Acceptor<Value>, question: Question) -> (Acceptor<Value>, Answer) {
     let outbid = |asked, Outbid(higher)| (before, Answer::Outbid(asked, higher));
     match question {
@@ -364,15 +366,16 @@ fn hash(what: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// What a search has seen.
+/// What a search visited.
 #[derive(Debug, Default)]
 struct Seen {
     states: usize,
-    /// Of these, the ones in which somebody was chosen.
+    /// Number of those states in which a value was chosen.
     chosen: usize,
 }
 
-/// Visits every world that can come about.
+/// Visits every world that can follow from the first one. Fails if two values are chosen in one of them,
+/// or if a later save can't go on with the chosen one.
 fn visit_all(bounds: Bounds) -> Result<Seen> {
     let first = World::new(bounds);
     let mut known: HashSet<u64> = HashSet::from([first.fingerprint(bounds)]);
@@ -421,8 +424,8 @@ fn bounds(witnesses: usize, deaths: u8) -> Bounds {
     }
 }
 
-/// Each saver dies once at any step and is begun again; each witness may die at any step, which loses what
-/// was on its way to and from it, as what it has answered is on its disk.
+/// Each saver dies once at any step and is started again. The death of a witness needs no step of its own:
+/// a witness has its answers on its disk, so its death only loses messages, which the network may lose.
 #[test]
 fn with_three_witnesses_two_savers_and_a_death_each_never_two_are_chosen() -> Result<()> {
     visit("3 witnesses, 1 death each", bounds(3, 1))
@@ -433,14 +436,14 @@ fn with_five_witnesses_and_two_savers_never_two_are_chosen() -> Result<()> {
     visit("5 witnesses, no death", bounds(5, 0))
 }
 
-/// Takes minutes and gigabytes.
+/// This takes minutes and gigabytes of memory.
 #[test]
 #[ignore = "takes minutes"]
 fn with_five_witnesses_two_savers_and_a_death_each_never_two_are_chosen() -> Result<()> {
     visit("5 witnesses, 1 death each", bounds(5, 1))
 }
 
-/// Savers that bid more when others did: two attempts each.
+/// Each saver has two attempts, so that it can bid more after it was outbid.
 #[test]
 #[ignore = "takes minutes"]
 fn with_three_witnesses_and_savers_that_bid_again_never_two_are_chosen() -> Result<()> {
@@ -461,9 +464,9 @@ fn the_search_finds_two_where_a_witness_forgets_what_it_said() {
     assert!(found.is_err(), "{found:?}");
 }
 
-/// What a witness does that lies. It knows all that was ever proposed to it, as others may have repeated
-/// that to it, too; it can't sign.
-fn lies(random: &mut StdRng, question: Question, proposals: &[(Ballot, Value)]) -> Answer {
+/// The answer of a witness that lies. It can show any proposal that was ever made, which others may have
+/// repeated to it, but none that was not made: proposals are signed.
+fn false_answer(random: &mut StdRng, question: Question, proposals: &[(Ballot, Value)]) -> Answer {
     match question {
         Question::Promise(ballot) => {
             let known: Vec<_> = proposals.iter().filter(|(at, _)| *at <= ballot).collect();
@@ -478,8 +481,9 @@ fn lies(random: &mut StdRng, question: Question, proposals: &[(Ballot, Value)]) 
     }
 }
 
-/// One schedule drawn at random, with witnesses that lie; whether two were chosen.
-fn plays_out(random: &mut StdRng, quorum: Quorum, liars: usize) -> bool {
+/// Plays one random schedule in which the first `liars` witnesses lie. Returns whether two values were
+/// chosen.
+fn chooses_two(random: &mut StdRng, quorum: Quorum, liars: usize) -> bool {
     let bounds = Bounds {
         quorum,
         savers: 2 + random.random_range(0..2),
@@ -532,7 +536,7 @@ fn act(world: &mut World, random: &mut StdRng, bounds: Bounds, at: usize) {
     }
 }
 
-/// A question that was ever sent arrives somewhere.
+/// One of all questions that were sent arrives at a random witness.
 fn ask(world: &mut World, random: &mut StdRng, bounds: Bounds, liars: usize) {
     if world.asked.is_empty() {
         return;
@@ -554,14 +558,14 @@ fn ask(world: &mut World, random: &mut StdRng, bounds: Bounds, liars: usize) {
             Question::Promise(_) => None,
         })
         .collect();
-    let answer = lies(random, question, &proposals);
+    let answer = false_answer(random, question, &proposals);
     world.answers[witness].insert(answer);
 }
 
-/// The first of so many schedules in which two were chosen.
-fn play(seed: u64, schedules: u32, quorum: Quorum, liars: usize) -> Option<u32> {
+/// The number of the first of `schedules` random schedules in which two values were chosen.
+fn first_that_chooses_two(seed: u64, schedules: u32, quorum: Quorum, liars: usize) -> Option<u32> {
     let mut random = StdRng::seed_from_u64(seed);
-    (0..schedules).find(|_| plays_out(&mut random, quorum, liars))
+    (0..schedules).find(|_| chooses_two(&mut random, quorum, liars))
 }
 
 #[test]
@@ -575,9 +579,9 @@ fn as_many_liars_as_the_guarantee_allows_never_have_two_chosen_and_one_more_can(
     ];
     for (seed, quorum) in quorums.into_iter().enumerate() {
         let seed = seed as u64;
-        let within = play(seed, SCHEDULES / 4, quorum, quorum.may_lie());
+        let within = first_that_chooses_two(seed, SCHEDULES / 4, quorum, quorum.may_lie());
         assert_eq!(within, None, "{quorum:?}");
-        let beyond = play(seed, SCHEDULES / 4, quorum, quorum.may_lie() + 1);
+        let beyond = first_that_chooses_two(seed, SCHEDULES / 4, quorum, quorum.may_lie() + 1);
         println!(
             "{} of {} agree, {} lie: none of {} schedules has two chosen; {} lie: {beyond:?} does",
             quorum.needed(),

@@ -1,5 +1,5 @@
-//! `ckpt save --after`: of all saves after a version at most one is committed, whoever dies, sleeps or is
-//! cut off.
+//! `ckpt save --after`: of all saves after one version, at most one is committed, even if savers and hosts
+//! die, are stopped, or are cut off.
 
 use std::fs;
 use std::process::Child;
@@ -44,7 +44,7 @@ fn a_save_follows_the_version_that_it_names_or_loses() -> Result<()> {
     let numbers = [&fence["after"], &fence["witnesses"], &fence["needed"]];
     ensure!(numbers == [1, 5, 4] && fence["fenced"] == true, "{second}");
     ensure!(fence["after_checkpoint"] == first["checkpoint"], "{second}");
-    // By its id, which no other version has.
+    // `--after` also takes the id of a checkpoint instead of a version.
     let id = second["checkpoint"].as_str().context("no id")?;
     let third = save(&grid, &["--after", id])?.expect(0)?.json()?;
     ensure!(third["fence"]["needed"] == 3, "{third}");
@@ -62,7 +62,7 @@ fn a_save_follows_the_version_that_it_names_or_loses() -> Result<()> {
     save(&grid, &["--after", "latest"])?.expect(2)?;
     save(&grid, &["--unfenced"])?.expect(2)?;
     ensure!(grid.versions("42")? == [2, 3], "{:?}", grid.versions("42")?);
-    // One that names nothing says that it goes past one that did.
+    // A save without `--after` notes that an earlier version was saved with it.
     let past = save(&grid, &[])?.expect(0)?.json()?;
     let said = past["notes"].to_string();
     ensure!(said.contains("saved with --after"), "{past}");
@@ -73,7 +73,7 @@ fn a_save_follows_the_version_that_it_names_or_loses() -> Result<()> {
 }
 
 #[test]
-fn too_few_witnesses_change_nothing_and_the_users_word_goes_past_them() -> Result<()> {
+fn without_enough_witnesses_a_save_fails_unless_it_is_unfenced() -> Result<()> {
     let grid = grid_with_image(9)?;
     save(&grid, &[])?.expect(0)?;
     let witnesses = grid.holders("42")?;
@@ -82,7 +82,7 @@ fn too_few_witnesses_change_nothing_and_the_users_word_goes_past_them() -> Resul
     }
     save(&grid, &["--after", "1", "--fence", "strong"])?.expect(5)?;
     ensure!(grid.versions("42")? == [1]);
-    // Five hosts are left besides: the shards find room, and three witnesses are most of them.
+    // Seven hosts are left, enough for five shards, and three of five witnesses are a majority.
     let second = save(&grid, &["--after", "1"])?.expect(0)?.json()?;
     let second = second["version"].to_string();
     let witnesses = grid.holders("42")?;
@@ -126,7 +126,7 @@ fn too_few_witnesses_change_nothing_and_the_users_word_goes_past_them() -> Resul
     Ok(())
 }
 
-/// A witness that hands its shards over is a witness still; what was promised is on its disk.
+/// Witnesses keep their promises on disk, and remove them with the checkpoint.
 #[test]
 fn promises_outlive_restarts_and_go_with_the_version() -> Result<()> {
     let grid = grid_with_image(5)?;
@@ -153,7 +153,7 @@ fn promises_outlive_restarts_and_go_with_the_version() -> Result<()> {
     Ok(())
 }
 
-/// Two witnesses of five accept whatever they are asked; four have to agree.
+/// Two of five witnesses accept whatever they are asked, and four have to agree.
 #[test]
 fn two_witnesses_that_forget_their_promises_have_no_two_saves_committed() -> Result<()> {
     let grid = MixedGrid::up(3, 2)?;
@@ -185,7 +185,7 @@ fn two_witnesses_that_forget_their_promises_have_no_two_saves_committed() -> Res
     Ok(())
 }
 
-/// One saver that is begun, and what became of it.
+/// A running `ckpt save` on a machine of its own.
 struct Saver {
     child: Option<Child>,
     machine: String,
@@ -210,7 +210,7 @@ impl Saver {
 
     fn signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
-            // Fails when it has ended.
+            // Fails if the process has ended.
             let _ = kill_process(Pid::from_child(child), signal);
         }
     }
@@ -225,7 +225,7 @@ impl Saver {
     }
 }
 
-/// What is to be done to whom.
+/// The job and the save of one run.
 #[derive(Debug)]
 struct Run {
     job: String,
@@ -234,8 +234,8 @@ struct Run {
     is_strong: bool,
 }
 
-/// How far a save has come, as the disks of the hosts show: promises, what was accepted, what was
-/// committed.
+/// How far a save has come: the number of promises, accepted proposals and manifests that were added on
+/// the disks of the hosts.
 fn progress(cluster: &Cluster, before: [usize; 2]) -> Result<usize> {
     let [promised, committed] = counts(cluster)?;
     Ok(promised + committed - before[0] - before[1])
@@ -245,7 +245,7 @@ fn counts(cluster: &Cluster) -> Result<[usize; 2]> {
     let mut counts = [0; 2];
     for host in &cluster.hosts {
         for file in host.files_of("fences")? {
-            // It may be replaced at this moment.
+            // The file may be replaced at this moment.
             let len = fs::metadata(file).map_or(0, |file| file.len());
             counts[0] += 1 + usize::from(len > 400);
         }
@@ -254,8 +254,8 @@ fn counts(cluster: &Cluster) -> Result<[usize; 2]> {
     Ok(counts)
 }
 
-/// Waits until a save has come so far, or does not go on.
-fn until(cluster: &Cluster, before: [usize; 2], step: usize) -> Result<()> {
+/// Waits until a save has come to step `step`, for at most 1.5 s.
+fn wait_for_step(cluster: &Cluster, before: [usize; 2], step: usize) -> Result<()> {
     let began = Instant::now();
     while progress(cluster, before)? < step && began.elapsed() < Duration::from_millis(1500) {
         std::thread::yield_now();
@@ -263,7 +263,7 @@ fn until(cluster: &Cluster, before: [usize; 2], step: usize) -> Result<()> {
     Ok(())
 }
 
-/// What is disturbed in a run, at which step of the first save.
+/// The fault of a run; the number is that of the hosts that it hits.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     StopSaver,
@@ -311,21 +311,21 @@ impl Trouble {
     }
 }
 
-/// What became of a run.
+/// Counts of what became of the saves of all runs.
 #[derive(Debug, Default)]
-struct Came {
-    /// Saves that ended with 0.
+struct Outcomes {
+    /// Saves that ended with exit status 0.
     committed: usize,
-    /// That lost to another.
+    /// Saves that lost to another one.
     lost: usize,
-    /// That were killed or found too few hosts.
+    /// Saves that were killed or failed otherwise.
     failed: usize,
     /// Half-done saves that a later one finished.
     finished: usize,
 }
 
-/// Two saves after the same version, of which the first one is disturbed at a step.
-fn race(cluster: &Cluster, number: u64, came: &mut Came) -> Result<()> {
+/// Runs two saves after the same version, with a fault at a step of the first one.
+fn race(cluster: &Cluster, number: u64, outcomes: &mut Outcomes) -> Result<()> {
     let mut random = StdRng::seed_from_u64(number);
     let run = Run {
         job: format!("race-{number}"),
@@ -346,24 +346,24 @@ fn race(cluster: &Cluster, number: u64, came: &mut Came) -> Result<()> {
     let first = Saver::start(cluster, &run, "a")?;
     let second_at_once = random.random_range(0..2) == 0;
     let early = second_at_once.then(|| Saver::start(cluster, &run, "b"));
-    until(cluster, before, step)?;
+    wait_for_step(cluster, before, step)?;
     trouble.begin(&first, &hosts)?;
     let second = match early {
         Some(early) => early?,
         None => Saver::start(cluster, &run, "b")?,
     };
-    // Long enough for a save that can go on, and shorter than the patience of one that can't.
+    // The fault lasts long enough for a save that can go on, and not until one that can't gives up.
     std::thread::sleep(Duration::from_millis(random.random_range(50..900)));
     trouble.end(cluster, &first, &hosts)?;
     let ended = [first.end()?, second.end()?];
     for code in ended {
         match code {
-            Some(0) => came.committed += 1,
-            Some(10) => came.lost += 1,
-            _ => came.failed += 1,
+            Some(0) => outcomes.committed += 1,
+            Some(10) => outcomes.lost += 1,
+            _ => outcomes.failed += 1,
         }
     }
-    check(cluster, &run, ended, came).with_context(|| what)
+    check(cluster, &run, ended, outcomes).with_context(|| what)
 }
 
 fn versions(cluster: &Cluster, job: &str) -> Result<Vec<u64>> {
@@ -376,8 +376,13 @@ fn versions(cluster: &Cluster, job: &str) -> Result<Vec<u64>> {
         .collect())
 }
 
-/// At most one follows the first, and a job that is begun again goes on.
-fn check(cluster: &Cluster, run: &Run, ended: [Option<i32>; 2], came: &mut Came) -> Result<()> {
+/// Checks that at most one version follows the first, and that a restarted job can restore and save.
+fn check(
+    cluster: &Cluster,
+    run: &Run,
+    ended: [Option<i32>; 2],
+    outcomes: &mut Outcomes,
+) -> Result<()> {
     let done = ended.iter().filter(|code| **code == Some(0)).count();
     ensure!(done <= 1, "both were committed: {ended:?}");
     let shown = versions(cluster, &run.job)?;
@@ -385,7 +390,7 @@ fn check(cluster: &Cluster, run: &Run, ended: [Option<i32>; 2], came: &mut Came)
         shown.len() <= 2 && shown.len() > done,
         "{shown:?}, {ended:?}"
     );
-    // The job begins again, from what can be restored, until it can save.
+    // The job restores the newest version and saves after it, until a save is committed.
     for _ in 0..4 {
         let restore = [
             "restore", "--json", "--job", &run.job, "--force", "-o", "again",
@@ -401,11 +406,11 @@ fn check(cluster: &Cluster, run: &Run, ended: [Option<i32>; 2], came: &mut Came)
                 ensure!(shown.len() <= 3, "{shown:?}");
                 return Ok(());
             }
-            // It finished what was half done, which is restored then.
+            // This save finished another one that was half done. The next restore gets that one's version.
             Some(10) => {
                 let other = error(&again)?["successor"].clone();
                 ensure!(other["committed"] == true, "{again}");
-                came.finished += 1;
+                outcomes.finished += 1;
             }
             _ => return Err(anyhow::anyhow!("{again}")),
         }
@@ -415,11 +420,11 @@ fn check(cluster: &Cluster, run: &Run, ended: [Option<i32>; 2], came: &mut Came)
 
 fn races(numbers: std::ops::Range<u64>) -> Result<()> {
     let cluster = Cluster::start(5, 0, &[])?;
-    let (mut came, runs) = (Came::default(), numbers.end - numbers.start);
+    let (mut outcomes, runs) = (Outcomes::default(), numbers.end - numbers.start);
     for number in numbers {
-        race(&cluster, number, &mut came)?;
+        race(&cluster, number, &mut outcomes)?;
     }
-    println!("{runs} runs: {came:?}");
+    println!("{runs} runs: {outcomes:?}");
     Ok(())
 }
 
@@ -434,12 +439,12 @@ fn in_a_hundred_runs_never_two_saves_after_one_version_are_committed() -> Result
     races(100..200)
 }
 
-/// The first save is killed as soon as the disks of the hosts show the next step, at each step in turn.
+/// For each step, a save is killed as soon as the disks of the hosts show that step.
 #[test]
 #[ignore = "takes minutes"]
 fn a_job_goes_on_at_whichever_step_its_save_was_killed() -> Result<()> {
     let cluster = Cluster::start(5, 0, &[])?;
-    let mut came = Came::default();
+    let mut outcomes = Outcomes::default();
     for step in 0..=15 {
         let run = Run {
             job: format!("killed-{step}"),
@@ -453,19 +458,20 @@ fn a_job_goes_on_at_whichever_step_its_save_was_killed() -> Result<()> {
             .expect(0)?;
         let before = counts(&cluster)?;
         let killed = Saver::start(&cluster, &run, "a")?;
-        until(&cluster, before, step)?;
+        wait_for_step(&cluster, before, step)?;
         killed.signal(Signal::KILL);
         let code = killed.end()?;
-        check(&cluster, &run, [code, None], &mut came).with_context(|| format!("step {step}"))?;
+        check(&cluster, &run, [code, None], &mut outcomes)
+            .with_context(|| format!("step {step}"))?;
     }
-    println!("{came:?}");
+    println!("{outcomes:?}");
     Ok(())
 }
 
-/// On ways of 100 ms there and back, what a save takes that follows a version, and one that does not.
+/// Compares saves with and without `--after` on links with a round trip of 100 ms.
 #[test]
 #[ignore = "measures"]
-fn a_fenced_save_takes_one_round_trip_more() -> Result<()> {
+fn a_fenced_save_takes_less_than_one_and_a_half_round_trips_more() -> Result<()> {
     const ROUND_TRIP: f64 = 0.1;
     let cluster = Cluster::start(5, 0, &[])?;
     for host in &cluster.hosts {

@@ -1,6 +1,6 @@
-//! The tables of messages in `docs/format.md` are those of the definitions.
+//! The tables of messages and limits in `docs/format.md` match the definitions in the source.
 //!
-//! `CKPT_WRITE_TABLES=1 cargo test -p tests --test it format_page` writes them anew.
+//! `CKPT_WRITE_TABLES=1 cargo test -p tests --test it format_page` writes the tables anew.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ const PROOF: &str = include_str!("../../codec/src/proof.rs");
 const PROPOSAL: &str = include_str!("../../codec/src/proposal/mod.rs");
 const LIMITS: &str = include_str!("../../protocol/src/wire/limits.rs");
 
-/// What stands before and after the tables in the page.
+/// The lines before and after the tables in the page.
 const BEGIN: &str = "<!-- tables of the definitions: begin -->\n";
 const END: &str = "<!-- tables of the definitions: end -->\n";
 
@@ -34,12 +34,12 @@ struct Field {
 struct Variant {
     name: String,
     says: String,
-    /// A named struct that it carries.
+    /// The type of a variant with one unnamed field.
     carries: Option<String>,
     fields: Vec<Field>,
 }
 
-/// The lines of the item that begins with `head`, without that line and the one that ends it.
+/// The lines of the item whose first line is `head`, without its first and its last line.
 fn body<'a>(source: &'a str, head: &str) -> Result<Vec<&'a str>> {
     let mut lines = source.lines().skip_while(|line| *line != head);
     lines.next().with_context(|| format!("no {head}"))?;
@@ -98,7 +98,7 @@ fn wire_type(rust: &str, is_bytes: bool, known: &BTreeSet<String>) -> Result<Str
     })
 }
 
-/// Reads lines of fields, which all begin with `indent`.
+/// Parses the fields of a struct or variant, whose lines all begin with `indent`.
 fn fields(lines: &[&str], indent: &str, known: &BTreeSet<String>) -> Result<Vec<Field>> {
     let (mut docs, mut is_bytes, mut skipped, mut found) = (Vec::new(), false, false, Vec::new());
     for line in lines {
@@ -162,7 +162,7 @@ fn variants(source: &str, head: &str, known: &BTreeSet<String>) -> Result<Vec<Va
     Ok(found)
 }
 
-/// Names of the structs and enums that travel.
+/// Names of the structs and enums that are serialised.
 fn known() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for source in [MESSAGES, ANNOUNCEMENT, CODES, PROOF, PROPOSAL] {

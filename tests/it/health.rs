@@ -1,4 +1,4 @@
-//! How things are, as `ckpt health` and `ckpt hosts` say, and the exit statuses that monitoring uses.
+//! What `ckpt health` and `ckpt hosts` report, and their exit statuses, on which monitoring relies.
 
 use std::fs;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::save_file;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Kinds of what needs attention.
+/// The kind of each entry that a health report lists under `attention`.
 fn kinds(health: &Value) -> Vec<&str> {
     let all = health["attention"].as_array();
     let kinds = all.map(|all| all.iter().filter_map(|one| one["kind"].as_str()).collect());
@@ -59,13 +59,13 @@ fn all_is_well_until_hosts_are_missing() -> Result<()> {
         "{job}"
     );
 
-    // One holder is gone: one shard less, and still enough hosts.
+    // One holder is gone: one shard is missing, and there are still enough hosts for a save.
     let holders = grid.holders("42")?;
     grid.kill(&holders[0])?;
     let unwell = grid.run(["--json", "health"])?.expect(3)?.json()?;
     ensure!(kinds(&unwell) == ["below_redundancy"], "{unwell}");
     ensure!(unwell["jobs"][0]["can_lose"]["value"] == 1, "{unwell}");
-    // Three are gone: nobody can restore it now.
+    // Three holders are gone: two shards are too few to restore the checkpoint.
     grid.kill(&holders[1])?;
     grid.kill(&holders[2])?;
     let away = grid.run(["--json", "health"])?.expect(5)?.json()?;
@@ -78,7 +78,7 @@ fn all_is_well_until_hosts_are_missing() -> Result<()> {
 fn a_holder_that_lost_its_shard_is_found_by_asking_for_proof() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", &[7; 100_000])?;
-    // The daemon goes on saying that it holds what is gone from its disk.
+    // The daemon still claims to hold the shard that is gone from its disk.
     for file in grid.shard_files("h03")? {
         fs::remove_file(file)?;
     }
@@ -144,7 +144,7 @@ fn leases_keys_and_jobs_that_were_not_saved_need_attention() -> Result<()> {
 }
 
 #[test]
-fn hosts_are_summed_up_and_none_that_answers_is_not_well() -> Result<()> {
+fn hosts_ends_with_a_summary_and_fails_if_no_host_answers() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", b"x")?;
     let last_line = |code| -> Result<String> {
@@ -255,7 +255,7 @@ fn an_admin_sees_the_whole_grid_in_counts() -> Result<()> {
         "{counts}"
     );
     ensure!(kinds(&well).is_empty() && health()?.0 == Some(0), "{well}");
-    // Counts only: nothing names a job or a checkpoint.
+    // The admin sees only counts: neither the job nor the id of the checkpoint is in the report.
     let shown = grid.run(["--json", "list"])?.expect(0)?.json()?;
     let id = shown["checkpoints"][0]["checkpoint"]
         .as_str()
@@ -284,9 +284,9 @@ fn an_admin_sees_the_whole_grid_in_counts() -> Result<()> {
 }
 
 #[test]
-fn who_is_no_admin_is_not_let_in() -> Result<()> {
+fn a_donor_gets_no_health_of_the_grid_and_an_admin_can_not_list() -> Result<()> {
     let grid = Grid::up(1)?;
-    // The submitter of a local grid is its admin, too; a donor is not.
+    // The submitter of a local grid is also its admin, so this test uses the key of a donor.
     let files = ["identity.key", "identity.crt"].map(|name| grid.data_dir("h01").join(name));
     let [key, certificate] = files.map(|path| path.display().to_string());
     let donor = ["--key-file", &*key, "--cert-file", &*certificate];
@@ -297,7 +297,7 @@ fn who_is_no_admin_is_not_let_in() -> Result<()> {
         refused.stderr.contains("not certified as an admin"),
         "{refused}"
     );
-    // An admin saves nothing.
+    // The role admin does not include that of a submitter.
     let mut args = admin(&grid)?;
     args.push("list".into());
     grid.run(args)?.expect(6)?;

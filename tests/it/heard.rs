@@ -1,4 +1,4 @@
-//! What an admin sees of registries, and of hosts that only a registry can reach.
+//! What `ckpt health --admin` reports of registries, and of hosts that only a registry heard of.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The script that runs a job with its checkpoints: `packaging/ckpt-job.sh`.
+//! The script `packaging/ckpt-job.sh`, which runs a job, saves it at intervals, and restores it first.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tests::Grid;
 use tests::program::{Outcome, wait, wait_until};
 
-/// A job that counts in its state, writes down where it began, and ends with a status of its own.
+/// A job that counts in its state, appends the number from which it began to another file, and ends with
+/// a given status. Its arguments are: state, last number, status, seconds of a step.
 const COUNT: &str = r#"
 n=$(cat "$1" 2>/dev/null || echo 0)
 echo "$n" >>"$1.began"
@@ -25,7 +26,7 @@ exit "$3"
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A machine on which the script runs: a directory, and a memory of its own.
+/// A machine on which the script runs: a directory with the job's files and the state of `ckpt`.
 struct Machine<'a> {
     grid: &'a Grid,
     dir: PathBuf,
@@ -39,7 +40,7 @@ impl<'a> Machine<'a> {
         Ok(Self { grid, dir })
     }
 
-    /// The script with a job that counts to `end`, once in `period` seconds, and ends with `status`.
+    /// The script with a job that counts to `end`, by one each `period` seconds, and ends with `status`.
     fn script(&self, end: u32, status: u32, period: &str) -> Result<Command> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/ckpt-job.sh");
         let path = std::env::var("PATH").context("no PATH")?;
@@ -69,14 +70,14 @@ impl<'a> Machine<'a> {
         Ok(last.trim().parse()?)
     }
 
-    /// The version that the script knows of, while it saves nothing.
+    /// The newest version that the script noted; 0 while the script saves.
     fn known(&self) -> Result<u32> {
         let saves = self.dir.join("state.ckpt-version.new").exists();
         let known = self.number("state.ckpt-version").unwrap_or(0);
         Ok(if saves { 0 } else { known })
     }
 
-    /// Where the job began last.
+    /// The number from which the job began last.
     fn began(&self) -> Result<u32> {
         self.number("state.began")
     }
@@ -90,7 +91,7 @@ impl<'a> Machine<'a> {
 }
 
 fn newest(grid: &Grid) -> Result<u64> {
-    // While a host is away nobody can say that there is no checkpoint yet.
+    // While a host is away, `list` can't be sure that there is no checkpoint yet, and exits with 5.
     if grid.run(["list", "--job", "count.1"])?.code == Some(5) {
         return Ok(0);
     }
@@ -117,7 +118,7 @@ fn the_script_ends_with_its_job_and_passes_its_status_on() -> Result<()> {
     let ended = tests::program::run(&mut machine.script(5, 7, "0.1")?)?.expect(7)?;
     ensure!(begun.elapsed() < PATIENCE, "{ended}");
     ensure!(machine.number("state")? == 5, "{ended}");
-    // A grid that can't be asked: the job does not begin, and the reason is passed on.
+    // If the grid can't be asked, the script does not start the job and exits with the status of `ckpt`.
     let elsewhere = Machine::new(&grid, "elsewhere")?;
     let mut script = elsewhere.script(5, 7, "0.1")?;
     let failed = tests::program::run(script.env("CKPT_GRID", "nowhere.toml"))?.expect(2)?;
@@ -129,25 +130,26 @@ fn the_script_ends_with_its_job_and_passes_its_status_on() -> Result<()> {
 fn a_job_goes_on_where_it_was_on_the_same_machine_and_on_another() -> Result<()> {
     let grid = Grid::up(5)?;
     let first = Machine::new(&grid, "first")?;
-    // The machine crashes: everything is killed at once.
+    // The machine crashes: all processes are killed at once.
     let child = first.start()?;
     wait_until(
         "two checkpoints are known",
         PATIENCE,
-        // Between two saves: one that the script does not know of is taken for another machine's.
+        // This waits for a moment between two saves. The script would take a version that it did not note
+        // for another machine's.
         || Ok(first.known()? >= 2),
     )?;
     kill_process_group(Pid::from_child(&child), Signal::KILL)?;
     wait(child)?;
     let lies_there = first.number("state")?;
-    // It comes up again, with the state that lies there, which is newer than the last checkpoint.
+    // The machine starts again, with a state on its disk that is newer than the last checkpoint.
     let child = first.start()?;
     first.wait_for_start(2)?;
     ensure!(first.began()? >= lies_there, "{}", first.began()?);
     wait_until("it goes on", PATIENCE, || {
         Ok(first.number("state")? > lies_there + 1)
     })?;
-    // It is told to end: the last state is saved, whatever the interval.
+    // At SIGTERM the script saves the last state without waiting for the interval.
     let ended = stopped(child, Signal::TERM)?.expect(143)?;
     let last = first.number("state")?;
     ensure!(saved(&grid)? == last, "{ended}");
@@ -163,7 +165,7 @@ fn a_job_goes_on_where_it_was_on_the_same_machine_and_on_another() -> Result<()>
     stopped(child, Signal::TERM)?.expect(143)?;
     let later = second.number("state")?;
 
-    // What lies on the first one is older now.
+    // The state on the first machine's disk is older than the newest checkpoint now.
     let child = first.start()?;
     first.wait_for_start(3)?;
     let began = first.began()?;

@@ -1,4 +1,4 @@
-//! A key for some jobs is good for these, and shows nothing of the others.
+//! Job keys: a key for some jobs works for these, and shows nothing of the others.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -26,14 +26,14 @@ use tests::{Grid, Outcome, image};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Makes a job key as the file `name`.
+/// Makes a job key for the jobs of `scope`, in the file `name`.
 pub(crate) fn key_for(grid: &Grid, scope: &str, name: &str, more: &[&str]) -> Result<()> {
     let make = ["key", "for-job", "--job", scope, "-o", name];
     grid.run(make.iter().chain(more))?.expect(0)?;
     Ok(())
 }
 
-/// Runs a command with a job key, as on a machine that has nothing else of the owner.
+/// Runs a command with a job key, as on a machine without the owner's key and state.
 pub(crate) fn run_with(grid: &Grid, key: &str, args: &[&str]) -> Result<Outcome> {
     let mut command = grid.command(args)?;
     command
@@ -67,7 +67,7 @@ fn a_job_key_saves_and_restores_its_job_and_no_other() -> Result<()> {
     let first = save(&grid, "42", 1)?;
     save(&grid, "43", 2)?;
     key_for(&grid, "42", "job.key", &[])?;
-    // What the owner saved before is among what it can read.
+    // The job key also reads checkpoints that the owner saved before.
     let restored = run_with(&grid, "job.key", &["restore", "--job", "42", "-o", "-"])?;
     ensure!(restored.expect(0)?.stdout == first);
     let second = image::memory(1 << 20, 3);
@@ -96,7 +96,7 @@ fn a_job_key_saves_and_restores_its_job_and_no_other() -> Result<()> {
         jobs == [("42".into(), 1, false), ("42".into(), 2, false)],
         "{jobs:?}"
     );
-    // Everything else is denied here already.
+    // The client itself denies everything else, before it asks a host.
     for args in [
         ["save", "--job", "43", "image"].as_slice(),
         &["restore", "--job", "43", "-o", "-"],
@@ -141,7 +141,7 @@ fn a_key_for_a_prefix_is_good_for_all_jobs_below() -> Result<()> {
     for expected in [("sweep/1", 1), ("sweep/2", 2), ("sweep/deep/er", 1)] {
         ensure!(jobs.contains(&(expected.0.into(), expected.1)), "{jobs:?}");
     }
-    // What the owner saved before is found by the job's name.
+    // A checkpoint that the owner saved before is found by the job's name.
     let by_owner = ["restore", "--job", "sweep/2", "--version", "1", "-o", "-"];
     let by_owner = run_with(&grid, "job.key", &by_owner)?.expect(0)?;
     ensure!(by_owner.stdout == image::memory(1 << 20, 1));
@@ -150,12 +150,12 @@ fn a_key_for_a_prefix_is_good_for_all_jobs_below() -> Result<()> {
 }
 
 #[test]
-fn what_a_void_key_saved_is_marked_and_taken_only_by_its_version() -> Result<()> {
+fn versions_that_a_void_key_saved_are_marked_and_restored_only_by_number() -> Result<()> {
     let grid = Grid::up(6)?;
     let good = save(&grid, "42", 1)?;
     save(&grid, "43", 2)?;
     key_for(&grid, "42", "job.key", &[])?;
-    // Whoever has the key writes what it likes.
+    // The holder of the key can save anything.
     let junk: Vec<u8> = image::memory(1 << 16, 9);
     fs::write(grid.path("image"), &junk)?;
     for _ in 0..12 {
@@ -167,7 +167,7 @@ fn what_a_void_key_saved_is_marked_and_taken_only_by_its_version() -> Result<()>
     ensure!(by_version.expect(0)?.stdout == good);
     save(&grid, "43", 3)?;
 
-    // One host is away, and hears of it from a client of the owner.
+    // One host is away, and later hears from the owner's client that the key is void.
     grid.kill("h06")?;
     grid.run(["key", "revoke"])?.expect(3)?;
     grid.restart()?;
@@ -191,7 +191,7 @@ fn what_a_void_key_saved_is_marked_and_taken_only_by_its_version() -> Result<()>
         Ok(fs::read_dir(grid.data_dir("h06").join("voids"))?.count() == 1)
     })?;
     run_with(&grid, "job.key", &["save", "--job", "42", "image"])?.expect(6)?;
-    // The owner goes on, above all numbers that were taken.
+    // The owner's next version is above all numbers that were taken.
     let next = save(&grid, "42", 4)?;
     let newest = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
     ensure!(newest.stdout == next);
@@ -200,7 +200,7 @@ fn what_a_void_key_saved_is_marked_and_taken_only_by_its_version() -> Result<()>
     Ok(())
 }
 
-/// Nobody gives a command after it is back.
+/// The owner runs no command after the host is back, so it can hear only from other hosts.
 #[test]
 fn a_host_that_holds_nothing_of_an_owner_hears_from_others_which_of_its_keys_are_void() -> Result<()>
 {
@@ -223,7 +223,7 @@ fn a_host_that_holds_nothing_of_an_owner_hears_from_others_which_of_its_keys_are
     })
 }
 
-/// Whoever is root where job 42 runs: its key, and a program of its own.
+/// An attacker who is root where job 42 runs: it has the job key, and sends any request with it.
 pub(crate) struct Root {
     runtime: tokio::runtime::Runtime,
     connections: Vec<Connection>,
@@ -249,7 +249,7 @@ impl Root {
         })
     }
 
-    /// Runs a program of its own, with connections to all hosts.
+    /// Runs `program` with connections to all hosts and the job key.
     pub(crate) fn run<F: Future<Output = Result<()>>>(
         &self,
         program: impl FnOnce(Vec<Connection>, Keys) -> F,
@@ -268,13 +268,13 @@ impl Root {
         Ok(connections)
     }
 
-    /// What all hosts answer, in words that can be compared.
+    /// The answers of all hosts as texts, which can be compared.
     fn ask(&self, asked: &Request) -> Vec<String> {
         self.runtime.block_on(async {
             let mut answers = Vec::new();
             for connection in &self.connections {
                 let answer = match request(connection, asked, LIMIT).await {
-                    // Clocks go on.
+                    // Without the clock in the answer, which differs each time.
                     Ok((Response::Notices { count, .. }, _)) => format!("{count} notices"),
                     Ok((response, _)) => format!("{response:?}"),
                     Err(ExchangeError::Refused(refusal)) => format!("{refusal:?}"),
@@ -355,7 +355,7 @@ fn about(
     all
 }
 
-/// What only the owner and hosts know: as if root had guessed it.
+/// Secrets of another job that only the owner and hosts know, as if the attacker had guessed them.
 struct Guessed {
     keys: Keys,
     id: CheckpointId,
@@ -377,7 +377,7 @@ impl Guessed {
         })
     }
 
-    /// All requests about a job and a checkpoint that is said to be one of its.
+    /// All requests about a job and a checkpoint that they claim to be one of its.
     fn requests(&self, job: &str, id: CheckpointId) -> Result<Vec<Request>> {
         let tag = self.keys.job_tag(&job.parse()?).context("no tag")?;
         let (gone, none) = ([CheckpointId([1; 16])], Intervals::default());
@@ -402,7 +402,7 @@ fn root_with_the_key_of_one_job_can_not_tell_whether_another_is_there() -> Resul
     let grid = Grid::up(5)?;
     save(&grid, "42", 1)?;
     save(&grid, "43", 2)?;
-    // So that there is something to be heard of it, too.
+    // Now hosts have a notice about job 43, too.
     grid.run(["touch", "--job", "43", "--ttl", "9d"])?
         .expect(0)?;
     let rights = ["--rights", "save,restore,remove"];
@@ -427,7 +427,7 @@ fn root_with_the_key_of_one_job_can_not_tell_whether_another_is_there() -> Resul
         let leak = known.iter().find(is_leak);
         ensure!(leak.is_none(), "{leak:?}");
     }
-    // All that is found without a name is of the own job.
+    // A `Find` without a job finds only checkpoints of the key's own job.
     let (job_tag, after) = (None, None);
     let all = root.ask(&Request::Find { job_tag, after });
     ensure!(
@@ -436,7 +436,7 @@ fn root_with_the_key_of_one_job_can_not_tell_whether_another_is_there() -> Resul
     );
     let restored = grid.run(["restore", "--job", "43", "-o", "-"])?.expect(0)?;
     ensure!(restored.stdout == image::memory(1 << 20, 2));
-    // Nor can the path of one job be shown for a key of another.
+    // A key for one job can't show the path of another job.
     let path = guessed
         .keys
         .tag_and_path(&"43".parse()?)
@@ -451,7 +451,7 @@ fn root_with_the_key_of_one_job_can_not_tell_whether_another_is_there() -> Resul
 }
 
 #[test]
-fn a_job_key_that_may_remove_leaves_the_newest_and_what_has_just_come() -> Result<()> {
+fn a_job_key_that_may_remove_can_not_remove_the_newest_version() -> Result<()> {
     let grid = Grid::up(5)?;
     for seed in 1..=3 {
         save(&grid, "42", seed)?;
@@ -474,7 +474,7 @@ fn a_job_key_that_may_remove_leaves_the_newest_and_what_has_just_come() -> Resul
     Ok(())
 }
 
-/// A grid of keys alone.
+/// The keys and certificates of a grid without daemons.
 struct Keyring {
     authority: Authority,
     now: u64,
@@ -525,7 +525,8 @@ fn validity(now: u64) -> Validity {
     }
 }
 
-/// Whether a host of the grid lets somebody in; as whom.
+/// Connects to a host of the grid as `client_is`. Returns the peer that the host admits; `None` if it
+/// refuses.
 async fn admitted(
     ring: &Keyring,
     members: Members,
@@ -550,7 +551,7 @@ async fn admitted(
     Ok(came?.map(|(_, peer)| peer))
 }
 
-/// Job keys that no host lets in, and why.
+/// Job keys that every host has to refuse, each with what is wrong with it.
 fn refused(
     ring: &Keyring,
     owner: &Identity,

@@ -1,7 +1,7 @@
-//! Whoever has the key of one job writes as many versions of it as a host takes: what was good before is
-//! still restored, and others save.
+//! An attacker with a job key writes as many versions of that job as hosts take. Earlier versions can
+//! still be restored, and others can still save.
 //!
-//! `CKPT_JUNK` sets how many versions: the gate writes a thousand.
+//! `CKPT_JUNK` sets the number of versions; the gate writes a thousand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use crate::jobkeys::{Root, key_for, run_with, save};
 /// Longest wait for a host.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Versions that are written at once.
+/// Number of versions that are written at the same time.
 const AT_ONCE: usize = 24;
 
 fn count() -> u64 {
@@ -46,14 +46,14 @@ fn junk(keys: &Keys, version: u64, created: u64) -> Result<Solo> {
     Solo::sign(keys, plan)
 }
 
-/// Stores and commits it, however often the host has to be asked.
+/// Stores and commits a version, and repeats each request until the host is not busy.
 async fn write(junk: &Solo, host: &Connection) -> Result<()> {
     while !is_there(junk.store(host, LIMIT).await)? {}
     while !is_there(junk.commit(host, LIMIT).await)? {}
     Ok(())
 }
 
-/// Whether a host took it; one that is busy is asked again.
+/// Whether a host accepted the request; false if it is busy.
 fn is_there(answer: Result<(), ExchangeError>) -> Result<bool> {
     match answer {
         Ok(()) => Ok(true),
@@ -86,7 +86,7 @@ async fn write_all(hosts: Vec<Connection>, keys: Keys, count: u64) -> Result<()>
 }
 
 #[test]
-fn junk_versions_of_a_job_cost_no_good_one_and_nobody_a_save() -> Result<()> {
+fn junk_versions_of_a_job_push_out_no_good_version_and_block_no_save() -> Result<()> {
     let grid = Grid::up(6)?;
     let good = save(&grid, "42", 1)?;
     save(&grid, "43", 2)?;
@@ -101,7 +101,7 @@ fn junk_versions_of_a_job_cost_no_good_one_and_nobody_a_save() -> Result<()> {
     ensure!(restored.stdout == good);
     let restored = run_with(&grid, "job.key", &by_version)?.expect(0)?;
     ensure!(restored.stdout == good);
-    // The owner saves another job and this one; others of its keys do, too.
+    // The owner can save another job and this one, and another job key of the owner can save its job.
     save(&grid, "43", 3)?;
     key_for(&grid, "44", "other.key", &[])?;
     run_with(&grid, "other.key", &["save", "--job", "44", "image"])?.expect(0)?;
@@ -116,7 +116,7 @@ fn junk_versions_of_a_job_cost_no_good_one_and_nobody_a_save() -> Result<()> {
     let listed = listed.json()?["checkpoints"].as_array().map(Vec::len);
     ensure!(listed == Some(count as usize + 2), "{listed:?}");
 
-    // Once the key is void the newest good one is restored without being named.
+    // Once the key is void, a restore without --version takes the newest good version.
     grid.run([
         "forget",
         "--job",

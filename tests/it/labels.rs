@@ -1,4 +1,4 @@
-//! Notes, labels, and what is chosen by them and by age; leases that are seen without renewing them.
+//! Notes and labels of checkpoints, choosing checkpoints by label, age and host, and how leases are shown.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -40,7 +40,7 @@ fn three_versions(grid: &Grid) -> Result<()> {
 }
 
 #[test]
-fn notes_and_labels_are_shown_and_no_host_can_read_them() -> Result<()> {
+fn notes_and_labels_are_shown_and_not_readable_in_manifests() -> Result<()> {
     let grid = Grid::up(5)?;
     three_versions(&grid)?;
     let listed = grid.run(["list", "--job", "42"])?.expect(0)?;
@@ -76,7 +76,7 @@ fn notes_and_labels_are_shown_and_no_host_can_read_them() -> Result<()> {
 }
 
 #[test]
-fn what_is_no_label_is_wrong_usage() -> Result<()> {
+fn invalid_labels_and_notes_are_wrong_usage() -> Result<()> {
     let grid = Grid::up(1)?;
     fs::write(grid.path("img"), "x")?;
     let wrong = [
@@ -132,18 +132,18 @@ fn labels_choose_what_is_listed_restored_and_forgotten() -> Result<()> {
     grid.run(forget)?.expect(0)?;
     ensure!(grid.versions("42")? == [2, 3]);
     grid.run(forget)?.expect(4)?;
-    // Without the filter the newest is kept, with it the newest that it means.
+    // With `--label`, `--keep 1` keeps the newest version that has the label.
     let keep = ["forget", "--job", "42", "--keep", "1", "--label", "kind"];
     grid.run(keep)?.expect(0)?;
     ensure!(grid.versions("42")? == [2, 3]);
-    // What one command removed by its label does not come back.
+    // The version that was removed by its label does not come back.
     grid.run(["gc"])?.expect(0)?;
     ensure!(grid.versions("42")? == [2, 3]);
     Ok(())
 }
 
 #[test]
-fn a_host_is_listed_with_what_it_holds() -> Result<()> {
+fn list_by_host_shows_what_the_host_holds() -> Result<()> {
     let grid = Grid::up(3)?;
     fs::write(grid.path("img"), "x")?;
     let save = ["save", "--job", "42", "--data", "1", "--parity", "0", "img"];
@@ -162,7 +162,7 @@ fn a_host_is_listed_with_what_it_holds() -> Result<()> {
 }
 
 #[test]
-fn a_lease_is_seen_without_being_renewed() -> Result<()> {
+fn a_lease_is_shown_without_being_renewed() -> Result<()> {
     let grid = Grid::up(5)?;
     save(&grid, "one", &[])?;
     let kept_until = |args: &[&str]| -> Result<Option<u64>> {
@@ -191,7 +191,7 @@ fn a_lease_is_seen_without_being_renewed() -> Result<()> {
 }
 
 #[test]
-fn what_is_kept_by_age_is_what_was_saved_within_that_time_before_the_newest() -> Result<()> {
+fn keep_within_counts_back_from_the_newest_version() -> Result<()> {
     let cluster = Cluster::start(5, 0, &[])?;
     if !cluster.powers.clocks {
         return not_checked(
@@ -211,7 +211,7 @@ fn what_is_kept_by_age_is_what_was_saved_within_that_time_before_the_newest() ->
         versions(&cluster.run(args)?.expect(0)?.json()?)
     };
     ensure!(list(&["--older-than", "7d"])? == [1, 2]);
-    // A week before the newest, which is three days old itself.
+    // Versions stay that were saved within a week before the newest one, which is three days old.
     let forget = ["forget", "--job", "42", "--keep-within", "7d"];
     cluster.run(forget)?.expect(0)?;
     ensure!(list(&[])? == [2, 3, 4], "{:?}", list(&[])?);

@@ -1,12 +1,12 @@
-//! Hosts that lie in every way that has a name, among honest ones. With as many liars as there are
-//! parity shards every restore is right; with more, `ckpt` says so and leaves nothing behind.
+//! Hosts that tell each [`Lie`] among honest ones. With at most as many liars as parity shards, every
+//! restore is right. With more, a restore is right, or fails with an error and leaves no file.
 
 use anyhow::{Context, Result, ensure};
 use tests::image;
 use tests::liar::{Kind, Lie};
 use tests::mixed::MixedGrid;
 
-/// Several segments.
+/// Size of an image: three segments.
 const IMAGE_BYTES: usize = 3 << 20;
 
 fn save(grid: &MixedGrid, file: &str) -> Result<tests::Outcome> {
@@ -21,7 +21,7 @@ fn write_images(grid: &MixedGrid) -> Result<[Vec<u8>; 2]> {
     Ok(images)
 }
 
-/// Restores and compares; `None` when `ckpt` said that it can't.
+/// Restores the job and returns the bytes; `None` if `ckpt` reported an error.
 fn restore(grid: &MixedGrid) -> Result<(tests::Outcome, Option<Vec<u8>>)> {
     let out = grid.path("out");
     let outcome = grid.run(["restore", "--job", "42", "--json", "--force", "-o", "out"])?;
@@ -32,14 +32,14 @@ fn restore(grid: &MixedGrid) -> Result<(tests::Outcome, Option<Vec<u8>>)> {
             None
         }
     };
-    // Whatever happens, a second attempt is not to find the first one's file.
+    // A later restore must not find this one's file.
     if bytes.is_some() {
         std::fs::remove_file(&out)?;
     }
     Ok((outcome, bytes))
 }
 
-/// Two versions are saved while all are honest; then two of five lie.
+/// Two versions are saved while all five hosts are honest. Then two hosts lie, and the restore is right.
 fn two_of_five(lie: Lie) -> Result<()> {
     let grid = MixedGrid::up(3, 2)?;
     let images = write_images(&grid)?;
@@ -51,8 +51,8 @@ fn two_of_five(lie: Lie) -> Result<()> {
     Ok(())
 }
 
-/// Three of five lie: one more than there are parity shards. What is restored is right and an
-/// earlier version only if that is said; nothing else than that or an error is allowed.
+/// Three of five hosts lie, one more than there are parity shards. The restore has to fail, or to return
+/// the right bytes of a version, and to report it if that is not the newest.
 fn three_of_five(lie: Lie) -> Result<()> {
     let grid = MixedGrid::up(2, 3)?;
     let images = write_images(&grid)?;
@@ -87,7 +87,7 @@ fn three_of_five(lie: Lie) -> Result<()> {
     Ok(())
 }
 
-/// Two of ten lie all the time, when checkpoints are saved, too.
+/// Two of ten hosts lie all the time, while checkpoints are saved, too. Every restore is right.
 fn two_of_ten(lie: Lie) -> Result<()> {
     let grid = MixedGrid::up(8, 2)?;
     let images = write_images(&grid)?;
@@ -101,8 +101,8 @@ fn two_of_ten(lie: Lie) -> Result<()> {
     Ok(())
 }
 
-/// All lies of a kind, in threads: each has a grid of its own.
-fn each(lies: impl Iterator<Item = Lie>, test: fn(Lie) -> Result<()>) -> Result<()> {
+/// Runs a test for each of these lies, four at a time, each with a grid of its own.
+fn for_each_lie(lies: impl Iterator<Item = Lie>, test: fn(Lie) -> Result<()>) -> Result<()> {
     let lies: Vec<Lie> = lies.collect();
     for some in lies.chunks(4) {
         std::thread::scope(|scope| {
@@ -119,55 +119,58 @@ fn each(lies: impl Iterator<Item = Lie>, test: fn(Lie) -> Result<()>) -> Result<
     Ok(())
 }
 
-fn about_data() -> impl Iterator<Item = Lie> {
-    Lie::ALL.into_iter().filter(|lie| !about_life(*lie))
+fn lies_about_data() -> impl Iterator<Item = Lie> {
+    Lie::ALL.into_iter().filter(|lie| !costs_time(*lie))
 }
 
-/// Lies that cost the client time.
-fn about_life(lie: Lie) -> bool {
+/// Whether a lie costs the client time, rather than giving it wrong data.
+fn costs_time(lie: Lie) -> bool {
     matches!(
         lie,
         Lie::Drips | Lie::IsSilent | Lie::SendsHugeFrames | Lie::SendsNoise | Lie::AnswersTooMuch
     ) || matches!(lie, Lie::HangsUpAt(_))
 }
 
-fn about_time() -> impl Iterator<Item = Lie> {
-    Lie::ALL.into_iter().filter(|lie| about_life(*lie))
+fn lies_that_cost_time() -> impl Iterator<Item = Lie> {
+    Lie::ALL.into_iter().filter(|lie| costs_time(*lie))
 }
 
 #[test]
 fn two_liars_of_five_do_no_harm() -> Result<()> {
-    each(about_data(), two_of_five)
+    for_each_lie(lies_about_data(), two_of_five)
 }
 
 #[test]
 fn two_of_five_that_break_off_or_hold_up_do_no_harm() -> Result<()> {
-    each(about_time(), two_of_five)
+    for_each_lie(lies_that_cost_time(), two_of_five)
 }
 
 #[test]
 fn three_liars_of_five_are_an_error_or_do_no_harm() -> Result<()> {
-    each(about_data(), three_of_five)
+    for_each_lie(lies_about_data(), three_of_five)
 }
 
 #[test]
-fn three_of_five_that_break_off_or_hold_up_are_an_error() -> Result<()> {
-    // Hosts that drip are borne for minutes when there are no others: slow is better than nothing.
-    each(about_time().filter(|lie| *lie != Lie::Drips), three_of_five)
+fn three_of_five_that_break_off_or_hold_up_are_an_error_or_do_no_harm() -> Result<()> {
+    // Without `Lie::Drips`: if there are no other hosts, a client reads from slow ones for minutes.
+    for_each_lie(
+        lies_that_cost_time().filter(|lie| *lie != Lie::Drips),
+        three_of_five,
+    )
 }
 
 #[test]
 fn two_liars_of_ten_do_no_harm_to_saves_either() -> Result<()> {
-    each(about_data(), two_of_ten)
+    for_each_lie(lies_about_data(), two_of_ten)
 }
 
 #[test]
 fn two_of_ten_that_break_off_or_hold_up_do_no_harm_to_saves_either() -> Result<()> {
-    each(about_time(), two_of_ten)
+    for_each_lie(lies_that_cost_time(), two_of_ten)
 }
 
 #[test]
-fn the_list_of_lies_is_whole() {
+fn the_list_of_lies_has_all_nine_ways_to_hang_up() {
     let ends = Lie::ALL
         .into_iter()
         .filter(|lie| matches!(lie, Lie::HangsUpAt(_)));
@@ -176,17 +179,17 @@ fn the_list_of_lies_is_whole() {
     assert!(Lie::ALL.contains(&Lie::HangsUpAt(Kind::Rows)));
 }
 
-/// A host answers every `Find` with records that are none, or with the same one, for ever.
+/// Hosts answer every `Find` without end, with invalid records or with the same record.
 #[test]
-fn a_list_without_end_takes_no_memory() -> Result<()> {
-    /// Of `ckpt`, beside what `--memory` allows.
+fn a_list_without_end_takes_bounded_memory() -> Result<()> {
+    /// Memory that `ckpt` may use beyond what `--memory` allows.
     const PROGRAM_BYTES: u64 = 32 << 20;
-    /// Large enough that a flood of one second would not fit into it.
+    /// The limit of `--memory`; a second of the flood would not fit into this.
     const MEMORY_BYTES: u64 = 64 << 20;
     for lie in [Lie::FloodsFind, Lie::RepeatsFind] {
         let grid = MixedGrid::up(5, 2)?;
         let images = write_images(&grid)?;
-        // Small parts, so that everybody gets some of them.
+        // With seven shards, each of the seven hosts has one.
         for job in ["42", "43", "44"] {
             grid.run(["save", "--job", job, "--parity", "4", "first"])?
                 .expect(0)?;
@@ -224,7 +227,7 @@ fn a_list_without_end_takes_no_memory() -> Result<()> {
     Ok(())
 }
 
-/// A donor shows what it holds of another job of the same owner, with a higher version.
+/// Donors answer with checkpoints of another job of the same owner, which have higher versions.
 #[test]
 fn another_job_is_not_restored_in_the_place_of_this_one() -> Result<()> {
     let grid = MixedGrid::up(0, 5)?;
@@ -236,7 +239,7 @@ fn another_job_is_not_restored_in_the_place_of_this_one() -> Result<()> {
     grid.lie_at(0..2, Lie::MixesJobsUp);
     let (outcome, bytes) = restore(&grid)?;
     ensure!(bytes.as_ref() == Some(&images[0]), "{outcome}");
-    // Nor when all of them do it.
+    // The same when all hosts do so: the restore fails.
     grid.lie(Lie::MixesJobsUp);
     let (outcome, bytes) = restore(&grid)?;
     ensure!(bytes.is_none(), "{outcome}");
@@ -245,20 +248,20 @@ fn another_job_is_not_restored_in_the_place_of_this_one() -> Result<()> {
 }
 
 #[test]
-fn a_lying_registry_hides_no_host_from_those_whom_an_honest_one_tells() -> Result<()> {
+fn a_lying_registry_hides_no_host_that_an_honest_one_lists() -> Result<()> {
     let mut grid = MixedGrid::up(5, 0)?;
     let images = write_images(&grid)?;
-    // Nobody answers there.
+    // Nothing answers at the address of this socket.
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0")?;
     let nowhere = nobody.local_addr()?;
     grid.tell("honest", |_| ())?;
-    // It has just heard of all of them, at an address at which nobody is, and two are gone.
+    // The liar claims to have just heard of all hosts, at an address where none is, and that two are gone.
     grid.tell("liar", |record| {
         record.silent_ms = 0;
         record.presence.addr = nowhere;
         record.alive = !["h03", "h05"].contains(&record.presence.name.as_str());
     })?;
-    // Two have moved since the grid file was written, and two are not in it.
+    // The grid file has old addresses of two hosts, and lacks two others.
     grid.edit(|grid| {
         for host in grid.hosts.iter_mut().take(2) {
             host.addr = nowhere.into();
@@ -291,7 +294,7 @@ fn labels_that_a_terminal_would_obey_are_not_printed() -> Result<()> {
             .lines()
             .filter_map(|line| line.split(' ').next())
             .collect();
-        // Head, one host, and the line for all ("1 of 1 hosts up", or "0 of 1").
+        // The output has a head, one host, and the summary ("1 of 1 hosts up", or "0 of 1").
         ensure!(
             matches!(begins.as_slice(), ["HOST", "h01", "0" | "1"]),
             "{said:?}"
@@ -299,7 +302,7 @@ fn labels_that_a_terminal_would_obey_are_not_printed() -> Result<()> {
         Ok(())
     };
     check()?;
-    // Nor when an earlier program wrote them down, and the registry is gone.
+    // The same for labels that an earlier program stored in the state directory, without the registry.
     let entry = std::fs::read_dir(grid.path("state"))?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| {
@@ -322,7 +325,7 @@ fn labels_that_a_terminal_would_obey_are_not_printed() -> Result<()> {
 }
 
 #[test]
-fn who_did_not_hear_of_a_removal_is_named_and_shows_in_the_exit_status() -> Result<()> {
+fn hosts_that_did_not_hear_of_a_removal_are_named_and_change_the_exit_status() -> Result<()> {
     let grid = MixedGrid::up(3, 2)?;
     write_images(&grid)?;
     for _ in 0..3 {
@@ -355,7 +358,7 @@ fn who_did_not_hear_of_a_removal_is_named_and_shows_in_the_exit_status() -> Resu
 }
 
 #[test]
-fn what_nobody_heard_is_a_failure_and_no_removal() -> Result<()> {
+fn a_removal_that_no_host_heard_is_reported_as_a_failure() -> Result<()> {
     let grid = MixedGrid::up(0, 5)?;
     write_images(&grid)?;
     save(&grid, "first")?.expect(0)?;
@@ -383,9 +386,10 @@ fn what_nobody_heard_is_a_failure_and_no_removal() -> Result<()> {
     Ok(())
 }
 
-/// A host that speaks today's protocol knows notices, whatever it says.
+/// A host that speaks the present protocol knows notices, so its refusal does not count as that of an
+/// earlier program.
 #[test]
-fn who_says_that_it_does_not_know_notices_did_not_hear_them() -> Result<()> {
+fn a_host_that_claims_not_to_know_notices_counts_as_not_having_heard() -> Result<()> {
     let grid = MixedGrid::up(3, 2)?;
     write_images(&grid)?;
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! The library, as other programs use it.
+//! The library `ckpt_agent::client`, as other programs use it.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ use tests::{Grid, image};
 #[path = "../../ckpt-agent/examples/keep_state.rs"]
 mod keep_state;
 
-/// A writer whose bytes can be looked at afterwards.
+/// A writer that keeps what was written to it.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -45,7 +45,7 @@ impl Write for Kept {
     }
 }
 
-/// Counts events of progress.
+/// Keeps the number of bytes done from each event of progress.
 #[derive(Default)]
 struct Seen(Mutex<Vec<u64>>);
 
@@ -58,7 +58,7 @@ impl Observer for Seen {
     }
 }
 
-/// Gives bytes without end, slowly.
+/// A slow reader without end.
 struct Endless;
 
 impl Read for Endless {
@@ -115,7 +115,7 @@ fn a_program_saves_lists_reads_restores_and_forgets() -> Result<()> {
     client.write_to(part.clone(), range)?;
     ensure!(part.bytes() == bytes[70..79]);
 
-    // Two hosts die while an image is open; what is read afterwards is right.
+    // Two hosts die while an image is open. Later reads still return the right bytes.
     let open = client.open(&job, Which::Newest)?;
     let file = open.file(Some(b"f"))?;
     let mut part = vec![0; 3 << 20];
@@ -174,7 +174,7 @@ fn a_save_that_is_cancelled_ends_soon_and_commits_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Futures of the library can be moved between threads, as a runtime does.
+/// Futures of the library are `Send`, so a runtime can move them between threads.
 #[test]
 fn asynchronous_calls_can_be_spawned() -> Result<()> {
     let grid = Grid::up(5)?;

@@ -1,4 +1,4 @@
-//! How long checkpoints are kept: leases, what was deleted, what a host gives back.
+//! How long checkpoints are kept: leases, deletion, garbage collection, and hosts that give shards back.
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tests::{Grid, image};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// A grid whose hosts hear of each other's news often.
+/// A grid whose hosts ask each other for notices every 300 ms.
 fn grid(hosts: usize) -> Result<Grid> {
     Grid::up_in(hosts, &[("CKPT_REPAIR_PERIOD", "300ms")])
 }
@@ -44,7 +44,7 @@ fn leases_end_unless_they_are_renewed() -> Result<()> {
     })?;
     wait_until("its shards are gone", LIMIT, || Ok(files(&grid, 6)? == 10))?;
     ensure!(grid.versions("long")? == [1] && grid.versions("plain")? == [1]);
-    // A save renews what it was told before.
+    // A save without --ttl renews the lease for the time that an earlier save gave.
     let again = save(&grid, "long", 4, &[])?;
     ensure!(
         again["kept_until"].as_u64() >= long["kept_until"].as_u64(),
@@ -68,12 +68,12 @@ fn what_was_deleted_while_a_host_was_away_is_not_brought_back() -> Result<()> {
     save(&grid, "42", 1, &[])?;
     save(&grid, "kept", 2, &[])?;
     let away = grid.holders("42")?;
-    // More than can restore it alone.
+    // Three shards suffice to restore the checkpoint.
     for host in away.iter().take(3) {
         grid.kill(host)?;
     }
     let forgotten = grid.run(["--json", "forget", "--job", "42", "--all"])?;
-    // It is gone, but those who are away have not heard of it.
+    // The job is deleted, but three hosts have not heard of that.
     let forgotten = forgotten.expect(3)?.json()?;
     ensure!(
         forgotten["unheard"].as_array().map(Vec::len) == Some(3),
@@ -85,14 +85,14 @@ fn what_was_deleted_while_a_host_was_away_is_not_brought_back() -> Result<()> {
         .expect(4)?;
     wait_until("the shards are gone", LIMIT, || Ok(files(&grid, 7)? == 5))?;
     ensure!(grid.versions("kept")? == [1]);
-    // The number is not given a second time, and what is new is kept.
+    // The next version of the job is not taken for a deleted one.
     save(&grid, "42", 3, &[])?;
     ensure!(files(&grid, 7)? == 10);
     Ok(())
 }
 
-/// Holders that were stopped and not killed hear of the deletion only after they find the others
-/// without their shards, which they would rebuild at once if shards were lost that way.
+/// Holders that were stopped, not killed, may find the other hosts without their shards before they hear
+/// of the deletion. They must not take these shards for lost and rebuild them.
 #[test]
 fn what_was_deleted_while_most_holders_slept_is_not_rebuilt_by_them() -> Result<()> {
     let grid = grid(7)?;
@@ -113,7 +113,7 @@ fn what_was_deleted_while_most_holders_slept_is_not_rebuilt_by_them() -> Result<
     Ok(())
 }
 
-/// More versions than one notice names by their ids, and a host that was away with its shards of them.
+/// One notice can't name the ids of all 300 versions, and a host with shards of them hears of it late.
 #[test]
 fn three_hundred_versions_are_forgotten_and_a_host_that_was_away_brings_none_back() -> Result<()> {
     const VERSIONS: usize = 300;
@@ -165,9 +165,9 @@ fn three_hundred_versions_are_forgotten_and_a_host_that_was_away_brings_none_bac
     Ok(())
 }
 
-/// More at once than one notice names by their ids, by all the other ways.
+/// `gc --keep` and `save --keep` each remove more versions at once than one notice can name by their ids.
 #[test]
-fn what_keep_removes_is_removed_at_any_number_of_versions() -> Result<()> {
+fn gc_and_save_with_keep_remove_more_versions_than_one_notice_names() -> Result<()> {
     const VERSIONS: usize = 280;
     const LEFT: usize = 140;
     let grid = grid(2)?;
@@ -237,7 +237,7 @@ fn a_host_that_lends_less_gives_back_old_versions_then_hands_shards_over() -> Re
         }
     }
     let victim = victim.context("no host with two shards")?;
-    // 100 KB: not one shard.
+    // 100 KB is less than one shard.
     let preferences = grid.data_dir(&victim).join("preferences.toml");
     fs::write(preferences, "disk_max_used_gb = 0.0001\n")?;
     wait_until("it holds no shard", LIMIT, || Ok(held(&victim)?.is_empty()))?;

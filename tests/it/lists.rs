@@ -1,4 +1,4 @@
-//! Lists of the grid travel by themselves: a change is one command on the authority's machine.
+//! How the list of the grid spreads: one command on the authority's machine changes it everywhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ fn authority(machines: &Machines) -> PathBuf {
     machines.usual("admin", "authority")
 }
 
-/// Enrols a host by hand, without a word to anybody, and gives it the grid file of this moment in the
-/// form that earlier programs had: without the list.
+/// Enrols a host by hand, without sending the list to anybody. The host gets the grid file as it is now,
+/// in the form that earlier programs had: without the list.
 fn enrol(machines: &Machines, name: &str, addr: &str) -> Result<()> {
     machines.store(name, &["init", "--name", name])?.expect(0)?;
     let data = machines.usual(name, "store");
@@ -70,8 +70,8 @@ fn enrol_submitter(machines: &Machines, name: &str) -> Result<()> {
     give_grid_file(machines, &config.join("grid.toml"))
 }
 
-/// A grid without a registry: each host has the grid file of the moment when it was enrolled, so the
-/// first one knows itself alone. Ada's is as old as that.
+/// A grid without a registry. Each host has the grid file from when it was enrolled, so the first host
+/// knows only itself. The submitters Ada and Bob have the same grid file as the first host.
 fn by_hand(hosts: usize) -> Result<Machines> {
     let mut machines = Machines::new()?;
     machines
@@ -97,13 +97,13 @@ fn up(machines: &Machines, who: &str) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_host_is_added_removed_and_revoked_with_one_command_and_none_elsewhere() -> Result<()> {
+fn a_host_is_added_or_removed_and_a_submitter_revoked_by_one_command() -> Result<()> {
     let mut machines = by_hand(4)?;
     ensure!(
         machines.hosts("ada")?.len() == 1,
         "her grid file is an old one"
     );
-    // Added: one command, and everybody knows it. What earlier programs were given holds until then.
+    // Added: after one command, all members know the new host.
     machines.store("h5", &["init", "--name", "h5"])?.expect(0)?;
     let addr = free_address()?.to_string();
     let signed = sign(&machines, "h5", &addr, &["--json"])?
@@ -128,7 +128,7 @@ fn a_host_is_added_removed_and_revoked_with_one_command_and_none_elsewhere() -> 
         .ckpt("ada", &["save", "--job", "42", "--", "echo", "42"])?
         .expect(0)?;
 
-    // Removed: it is in nobody's list any more, and its key is good.
+    // Removed: the host is in no list any more, but its key is not revoked.
     let removed = machines.json("admin", &["grid", "remove", "h2"])?;
     ensure!(
         removed["sent"]["heard"].as_array().map(Vec::len) == Some(5),
@@ -141,7 +141,7 @@ fn a_host_is_added_removed_and_revoked_with_one_command_and_none_elsewhere() -> 
         .ckpt("admin", &["grid", "remove", "h2"])?
         .expect(4)?;
 
-    // Revoked: a submitter is refused by hosts whose grid files nobody touched.
+    // Revoked: hosts refuse a submitter although nobody changed their grid files.
     machines.ckpt("bob", &["list"])?.expect(0)?;
     let revoked = machines.json("admin", &["grid", "revoke", "bob"])?;
     ensure!(revoked["was_already"] == false, "{revoked}");
@@ -160,10 +160,10 @@ fn a_host_is_added_removed_and_revoked_with_one_command_and_none_elsewhere() -> 
 }
 
 #[test]
-fn a_host_that_was_away_hears_of_the_list_from_others_and_never_goes_back() -> Result<()> {
+fn a_host_that_was_away_gets_the_list_from_others_and_ignores_an_older_one() -> Result<()> {
     let mut machines = by_hand(3)?;
     let before = fs::read(authority(&machines).join("grid.members"))?;
-    // All hear of each other, and one is away then.
+    // A failed command changes nothing. The list changes while h3 is away.
     machines
         .ckpt("admin", &["grid", "remove", "nobody"])?
         .expect(4)?;
@@ -173,7 +173,7 @@ fn a_host_that_was_away_hears_of_the_list_from_others_and_never_goes_back() -> R
         .expect(0)?;
     let addr = machines.address("h3")?;
     machines.serve("h3", &["--listen", &addr])?;
-    // Bob speaks to it alone: by its own grid file nobody is revoked.
+    // Bob connects only to the host that was away. By that host's grid file, nobody is revoked.
     let config = machines.path("bob", "config/ckpt/grid.toml");
     let mut alone = GridFile::load(&machines.usual("h3", "store/grid.toml"))?;
     alone.hosts.retain(|host| host.name == "h3");
@@ -187,8 +187,8 @@ fn a_host_that_was_away_hears_of_the_list_from_others_and_never_goes_back() -> R
     })?;
     ensure!(machines.log("h3")?.contains("list of the grid taken over"));
 
-    // An older list in the place of the new one: it is not believed while the daemon runs, and after a
-    // restart the others say what is new.
+    // An older list replaces the new one: the daemon ignores it while it runs, and gets the new list from
+    // other hosts after a restart.
     let list = machines.usual("h3", "store/grid.members");
     fs::write(&list, &before)?;
     wait_until("the older list is seen", LIMIT, || {
@@ -204,7 +204,7 @@ fn a_host_that_was_away_hears_of_the_list_from_others_and_never_goes_back() -> R
 }
 
 #[test]
-fn what_the_authority_did_not_sign_is_no_list() -> Result<()> {
+fn a_client_replaces_a_forged_list_by_the_true_one() -> Result<()> {
     let machines = by_hand(1)?;
     machines.json("admin", &["grid", "revoke", "bob"])?;
     let path = machines.usual("h1", "store/grid.members");
@@ -214,7 +214,7 @@ fn what_the_authority_did_not_sign_is_no_list() -> Result<()> {
     if let Some(byte) = wrong.get_mut(100) {
         *byte ^= 1;
     }
-    // A client that finds a forged list goes by the grid file, and gets the true one from a host.
+    // A client that finds a forged list uses the grid file, and gets the true list from a host.
     let ada = machines.path("ada", "config/ckpt/grid.members");
     fs::write(&ada, &wrong)?;
     machines.ckpt("ada", &["hosts"])?.expect(0)?;
@@ -223,10 +223,10 @@ fn what_the_authority_did_not_sign_is_no_list() -> Result<()> {
 }
 
 #[test]
-fn the_directory_is_not_written_by_a_host_that_may_not_and_it_hears_all_the_same() -> Result<()> {
+fn a_host_that_can_not_write_beside_its_grid_file_keeps_the_list_with_its_data() -> Result<()> {
     let mut machines = by_hand(1)?;
     machines.stop("h1")?;
-    // The grid file is where the daemon can't write: the list is kept beside its shards.
+    // The daemon can't write beside the grid file, so it keeps the list beside its shards.
     let elsewhere = machines.path("h1", "etc/grid.toml");
     let data = machines.usual("h1", "store");
     machines.carry(&data.join("grid.toml"), &elsewhere)?;
@@ -250,7 +250,7 @@ fn the_directory_is_not_written_by_a_host_that_may_not_and_it_hears_all_the_same
 }
 
 #[test]
-fn whoever_joins_with_a_token_gets_the_list_and_nothing_of_the_registry_s_machine() -> Result<()> {
+fn a_machine_that_joins_with_a_token_gets_the_list_and_no_settings_of_the_registry() -> Result<()> {
     let mut machines = Machines::new()?;
     let addr = free_address()?.to_string();
     machines.found(&addr)?;
@@ -275,15 +275,15 @@ fn whoever_joins_with_a_token_gets_the_list_and_nothing_of_the_registry_s_machin
         "save", "--job", "42", "--data", "1", "--parity", "0", "--", "echo", "42",
     ];
     machines.ckpt("ada", &save)?.expect(0)?;
-    // A job key of somebody whom a registry certified is good, too.
+    // Hosts also accept a job key of a submitter whom a registry certified.
     machines
         .ckpt("ada", &["key", "for-job", "--job", "42", "-o", "job.key"])?
         .expect(0)?;
     let restore = ["--key-file", "job.key", "restore", "--job", "42", "-o", "-"];
     ensure!(machines.ckpt("ada", &restore)?.expect(0)?.stdout == b"42\n");
 
-    // A token names the list that its holder has to see: a registry that shows an older one is not
-    // believed.
+    // A token names the number of the list that its holder has to see, so a machine refuses to join if the
+    // registry shows an older list.
     machines.stop("admin")?;
     let list = machines.usual("admin", "registry/grid.members");
     let before = fs::read(&list)?;
@@ -305,7 +305,7 @@ fn whoever_joins_with_a_token_gets_the_list_and_nothing_of_the_registry_s_machin
         .expect(1)?;
     ensure!(refused.stderr.contains("the token names"), "{refused}");
     ensure!(!machines.usual("h2", "store/identity.crt").exists());
-    // Once the registry has heard of it, the same token is good for the same machine.
+    // Once the registry has the newer list, the same token is good for the same machine.
     let newer = authority(&machines).join("grid.members");
     machines.carry(&newer, &list)?;
     wait_until("the same token is good", LIMIT, || {
@@ -318,7 +318,7 @@ fn whoever_joins_with_a_token_gets_the_list_and_nothing_of_the_registry_s_machin
 }
 
 #[test]
-fn who_joined_with_a_token_is_shown_and_taken_back_by_name_or_digits() -> Result<()> {
+fn machines_that_joined_with_a_token_are_shown_and_revoked_by_name_or_digits() -> Result<()> {
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;
     let tokens = machines.invite(3, 1)?;
@@ -367,7 +367,7 @@ fn who_joined_with_a_token_is_shown_and_taken_back_by_name_or_digits() -> Result
 }
 
 #[test]
-fn a_registry_that_runs_is_let_redeem_tokens() -> Result<()> {
+fn a_running_registry_can_be_allowed_to_redeem_tokens() -> Result<()> {
     let mut machines = Machines::new()?;
     machines
         .ckpt("admin", &["grid", "init", "--name", "lab"])?
@@ -396,7 +396,7 @@ fn a_registry_that_runs_is_let_redeem_tokens() -> Result<()> {
     )?;
     give_grid_file(&machines, &data.join("grid.toml"))?;
     machines.start("r1", &["registry", "--listen", &addr])?;
-    // The list reaches it with the next command of the authority, or as a file.
+    // The list reaches the registry with the next command of the authority, or as a file.
     machines.carry(
         &authority(&machines).join("grid.members"),
         &data.join("grid.members"),
@@ -409,12 +409,12 @@ fn a_registry_that_runs_is_let_redeem_tokens() -> Result<()> {
     let enrol = data.join("enrol.crt");
     let delegate = ["grid", "delegate", "r1", "-o", text(&enrol)?];
     machines.ckpt("admin", &delegate)?.expect(0)?;
-    // Until the registry has read its list.
+    // The registry refuses until it has read the new list.
     wait_until("a machine may join", LIMIT, || {
         let joined = machines.store("h1", &["join", &tokens[0], "--name", "h1"])?;
         Ok(joined.code == Some(0))
     })?;
-    // Each reason is said once.
+    // The message states each reason once.
     let used = machines
         .store("h2", &["join", &tokens[0], "--name", "h2"])?
         .expect(1)?;
@@ -427,7 +427,7 @@ fn a_registry_that_runs_is_let_redeem_tokens() -> Result<()> {
         .store("h2", &["join", &long, "--name", "h2"])?
         .expect(1)?;
     ensure!(long.stderr.contains("characters too many"), "{long}");
-    // It may sign donors alone, until it is let sign submitters.
+    // The registry may sign only donors until the authority lets it sign submitters.
     let ada = machines.ckpt("ada", &["join", &tokens[2]])?.expect(6)?;
     ensure!(ada.stderr.contains("may not sign a submitter"), "{ada}");
     let both = [&delegate[..], &["--role", "donor,submitter"]].concat();
@@ -455,7 +455,7 @@ fn a_copy_with_a_passphrase_becomes_the_authority_and_catches_up_with_its_grid()
         .as_bytes()
         .to_vec();
     ensure!(!copy.windows(key.len()).any(|some| some == key));
-    // Somebody is revoked afterwards, and the directory is lost.
+    // After the copy was made, Bob is revoked, and the authority's directory is lost.
     machines
         .ckpt("admin", &["grid", "revoke", "bob"])?
         .expect(0)?;
@@ -467,7 +467,7 @@ fn a_copy_with_a_passphrase_becomes_the_authority_and_catches_up_with_its_grid()
     ensure!(said.contains("what members have heard last"), "{said}");
     machines.ckpt("admin", &restore("secret"))?.expect(2)?;
     machines.ckpt("bob", &["list"])?.expect(6)?;
-    // And it goes on from there.
+    // The restored authority can sign a new host, and Bob stays revoked.
     machines.store("h2", &["init", "--name", "h2"])?.expect(0)?;
     sign(&machines, "h2", &free_address()?.to_string(), &[])?.expect(0)?;
     machines.ckpt("ada", &["hosts"])?.expect(0)?;
@@ -476,7 +476,7 @@ fn a_copy_with_a_passphrase_becomes_the_authority_and_catches_up_with_its_grid()
     machines.stop("h1")
 }
 
-/// Signs a certificate again, for a time.
+/// Signs a certificate again that ends after `ttl`, and writes it to the file `to`.
 fn sign_for(machines: &Machines, role: &str, public: &Path, ttl: &str, to: &Path) -> Result<()> {
     let sign = [
         "grid",
@@ -495,7 +495,7 @@ fn sign_for(machines: &Machines, role: &str, public: &Path, ttl: &str, to: &Path
 }
 
 #[test]
-fn what_ends_soon_is_said_and_signed_anew_in_one_command() -> Result<()> {
+fn certificates_that_end_soon_are_reported_and_renewed_by_one_command() -> Result<()> {
     let mut machines = by_hand(1)?;
     let public = machines.path("ada", "config/ckpt/owner.key.pub");
     let certificate = machines.path("ada", "config/ckpt/owner.crt");
@@ -514,7 +514,7 @@ fn what_ends_soon_is_said_and_signed_anew_in_one_command() -> Result<()> {
     ];
     for args in [&save[..], &["list"], &["hosts"]] {
         let said = machines.ckpt("ada", args)?.expect(0)?;
-        // Just signed, it may still be five whole days.
+        // Just after it was signed, the certificate may still be good for five whole days.
         let is_said =
             said.stderr.contains("ends in 4 days") || said.stderr.contains("ends in 5 days");
         ensure!(is_said, "{said}");
@@ -534,7 +534,7 @@ fn what_ends_soon_is_said_and_signed_anew_in_one_command() -> Result<()> {
         renewed["renewed"].as_array().map(Vec::len) == Some(2),
         "{renewed}"
     );
-    // Nothing is carried: the submitter hears of it with one command, the host by itself.
+    // Nobody copies a file: the submitter's next command fetches the certificate, and the host gets its own.
     wait_until("the submitter has its certificate", LIMIT, || {
         let said = machines.ckpt("ada", &["list"])?.expect(0)?;
         Ok(!said.stderr.contains("ends"))
@@ -553,7 +553,7 @@ fn what_ends_soon_is_said_and_signed_anew_in_one_command() -> Result<()> {
     let again = machines.json("admin", &["grid", "renew"])?;
     ensure!(again["renewed"] == serde_json::json!([]), "{again}");
 
-    // A program that uses the library takes it over as well.
+    // A program that uses the library fetches the renewed certificate as well.
     fs::write(&certificate, old)?;
     let settings = Settings::of_grid(machines.path("ada", "config/ckpt/grid.toml"))
         .key(machines.path("ada", "config/ckpt/owner.key"));
@@ -564,9 +564,9 @@ fn what_ends_soon_is_said_and_signed_anew_in_one_command() -> Result<()> {
     Ok(())
 }
 
-/// Nobody answers: what is wrong is known here.
+/// The client finds the expired certificate by itself, so the reason is the same when no host answers.
 #[test]
-fn a_certificate_that_has_ended_is_the_reason_whether_or_not_a_host_answers() -> Result<()> {
+fn an_expired_certificate_is_the_reason_even_if_no_host_answers() -> Result<()> {
     let mut machines = by_hand(1)?;
     machines.stop("h1")?;
     machines.ckpt("ada", &["list"])?.expect(5)?;
@@ -646,8 +646,8 @@ fn a_host_of_a_local_grid_whose_data_are_elsewhere_is_started_and_stopped() -> R
     Ok(())
 }
 
-/// Yesterday's daemons and clients use what today's authority writes, and are told of a change as they
-/// were: by a new grid file.
+/// Daemons and clients of the earlier program use a grid file that today's authority writes. They learn of
+/// a change as before: from a new grid file.
 #[test]
 fn earlier_programs_read_the_grid_file_of_today() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
@@ -680,11 +680,11 @@ fn a_host_hears_from_others_which_job_keys_are_void() -> Result<()> {
         .expect(0)?;
     grid.run(["key", "for-job", "--job", "42", "-o", "job.key"])?
         .expect(0)?;
-    // One host is away while the owner makes the key void, and the owner does nothing afterwards.
+    // One host is away while the owner makes the key void. The owner runs no command afterwards.
     grid.kill("h02")?;
     grid.run(["key", "revoke"])?.expect(3)?;
     grid.restart()?;
-    // Whoever has the key speaks to that host alone.
+    // The holder of the key connects only to that host.
     let mut alone = GridFile::load(&grid.file())?;
     alone.list = None;
     alone.hosts.retain(|host| host.name == "h02");

@@ -1,4 +1,4 @@
-//! `ckpt grid up` on one machine: what it does when the machine is not as it left it.
+//! `ckpt grid up` and `grid down` on one machine, when ports or the list have changed since the last start.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -17,7 +17,8 @@ fn address_of(grid: &Grid, host: &str) -> Result<SocketAddr> {
     addr.ip().context("it is a name")
 }
 
-/// Kills h03, and takes its port; when another test was faster, h03 gets another port first.
+/// Kills h03 and takes its port. If another process takes the port first, h03 is started on another port
+/// and killed again.
 fn take_port_of_h03(grid: &Grid) -> Result<(SocketAddr, UdpSocket)> {
     for _ in 0..5 {
         let addr = address_of(grid, "h03")?;
@@ -42,7 +43,7 @@ fn a_host_whose_port_somebody_else_has_gets_another_one() -> Result<()> {
     ensure!(after.port() != before.port(), "{before} is taken");
     ensure!(after.ip() == before.ip());
     ensure!(grid.running()?.len() == 5);
-    // It is found there, and takes part as before.
+    // Clients find the host at its new port, and store shards there.
     save_file(&grid, "42", b"later")?;
     ensure!(grid.holders("42")?.contains(&"h03".to_owned()));
     ensure!(restore_bytes(&grid, "42")? == b"later");

@@ -1,5 +1,5 @@
-//! End-to-end tests: the real program, real daemons, real sockets, real kills. And rules for the source
-//! text itself ([`architecture`], [`tidy`]).
+//! End-to-end tests with the real program, real daemons, real sockets and real kills; and rules for the
+//! source text itself ([`architecture`], [`tidy`]).
 
 mod architecture;
 mod away;
@@ -60,7 +60,7 @@ mod withheld;
 use anyhow::Result;
 use tests::Grid;
 
-/// Saves `bytes` as a file and returns the file.
+/// Writes `bytes` to a file, saves it as a checkpoint of `job`, and returns the file's path.
 fn save_file(grid: &Grid, job: &str, bytes: &[u8]) -> Result<std::path::PathBuf> {
     let file = grid.path(&format!("{job}.img"));
     std::fs::write(&file, bytes)?;

@@ -18,7 +18,8 @@ fn add(grid: &Grid, name: &str, listen: &str) -> Result<()> {
 }
 
 #[test]
-fn a_host_with_a_name_stores_and_one_whose_name_does_not_resolve_stops_nobody() -> Result<()> {
+fn a_host_known_by_name_stores_shards_and_a_name_that_does_not_resolve_stops_no_save() -> Result<()>
+{
     let grid = Grid::up(2)?;
     let named = format!("localhost:{}", free_address()?.port());
     add(&grid, "h03", &named)?;
@@ -63,7 +64,7 @@ fn a_host_with_a_name_stores_and_one_whose_name_does_not_resolve_stops_nobody() 
     Ok(())
 }
 
-/// The list of the grid is brought to hosts by name, too, and shows what names resolve to.
+/// `grid remove` sends the list of the grid to hosts by their names, and `grid show` resolves the names.
 #[test]
 fn the_authority_shows_what_names_resolve_to_and_reaches_hosts_by_them() -> Result<()> {
     let grid = Grid::up(1)?;

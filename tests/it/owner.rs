@@ -1,5 +1,5 @@
-//! What the owner of a donor meets: `ckpt-store calibrate` and `status`, started through a link
-//! of that name, as docs/usage.md says.
+//! `ckpt-store calibrate` and `status`, for owners of donors. The program is started through a symbolic
+//! link called `ckpt-store`, as docs/usage.md says.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tests::Grid;
 use tests::program::{run, wait};
 
-/// The program, through a link of the daemon's name in this directory.
+/// A `ckpt-store` command, through a link in this directory.
 fn store(dir: &Path, args: &[&str]) -> Result<Command> {
     let program = dir.join("ckpt-store");
     if !program.exists() {
@@ -26,7 +26,7 @@ fn store(dir: &Path, args: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Starts a calibration that is as short as can be.
+/// Starts the shortest calibration that the options allow.
 fn calibrate(dir: &Path) -> Result<Child> {
     let args = ["calibrate", "--seconds", "0.02", "--rounds", "1", "--data"];
     Ok(store(dir, &args)?.arg(dir.join("data")).spawn()?)
@@ -57,7 +57,7 @@ fn status_shows_preferences_that_are_not_in_force() -> Result<()> {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() -> Result<()> {
+fn status_ends_without_an_error_when_its_reader_has_gone() -> Result<()> {
     let grid = Grid::up(1)?;
     let mut status = store(grid.dir(), &["status", "--data"])?;
     let mut child = status.arg(grid.data_dir("h01")).spawn()?;
@@ -73,9 +73,9 @@ fn a_calibration_through_a_link_measures_beside_a_guest() -> Result<()> {
     let child = calibrate(dir.path())?;
     let pid = child.id();
     let measured = wait(child)?;
-    // Anything else than the table is a complaint of a guest, or the reason for a failure.
-    // (A guest that is ended in its first moments may leave an `ionice` behind that does not find it.)
-    // Where the machine lacks autogroups or control groups, a row ends with a dash.
+    // A line that is no row of the table is a complaint of a guest, or the reason for a failure. A row ends
+    // with a dash if the machine lacks autogroups or control groups. An `ionice` complains if its guest
+    // has ended already.
     let is_row = |line: &&str| {
         line.ends_with(['%', '-']) || line.contains("owner's load") || line.starts_with("ionice")
     };
@@ -88,7 +88,7 @@ fn a_calibration_through_a_link_measures_beside_a_guest() -> Result<()> {
     ensure!(measured.code == Some(0), "{measured}");
     let written = fs::read_to_string(dir.path().join("data/calibration.toml"))?;
     ensure!(written.contains("cpu_thresholds"), "{written}");
-    // All three places are in it, with a load or with what the machine lacks.
+    // The file has all three places of a guest, each with a load or with what the machine lacks.
     for place in ["same session", "another session", "another control group"] {
         let line = written.lines().find(|line| line.contains(place));
         let said = line.and_then(|line| line.split_once(": "));
@@ -127,7 +127,7 @@ fn guests_that_end_early_calibrate_nothing() -> Result<()> {
     while !waiting.is_finished() {
         for pid in fs::read_to_string(&guests).unwrap_or_default().split(' ') {
             if let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) {
-                // It may have ended.
+                // The guest may have ended already.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }

@@ -1,9 +1,10 @@
-//! Runs the blocks of a page that are for several machines: each machine in a network namespace of its
-//! own, with a home of its own, and all blocks one after the other, as somebody would who reads the page.
+//! Runs those shell blocks of a page that are for several machines, one after the other, as a reader of
+//! the page would. Each machine is a network namespace with a home of its own.
 //!
-//! `# on m1` says where the lines below it are typed; `TOKEN` is the next token that was printed and not
-//! used. `scp` copies between homes and `systemctl restart` starts a daemon again: stand-ins for what the
-//! machines of a reader have. A command that says to try later (5) is tried again.
+//! `# on m1` names the machine for the lines below it. `TOKEN` stands for the next token that was printed
+//! and not used yet. `scp` copies between homes and `systemctl restart` starts a daemon again: stand-ins
+//! for what a reader's machines have. A command that fails for lack of hosts (exit status 5) is tried
+//! again.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -21,10 +22,10 @@ use tests::{Outcome, ckpt};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Status of a command that is to be tried later.
+/// Exit status of a command that may succeed later.
 const TOO_FEW_HOSTS: i32 = 5;
 
-/// Copies files between machines, whose homes are beside each other.
+/// A program `scp` that copies between machines, whose homes are in the same directory.
 const SCP: &str = r#"#!/bin/sh
 place() {
     case $1 in
@@ -35,15 +36,15 @@ place() {
 exec cp -- "$(place "$1")" "$(place "$2")"
 "#;
 
-/// Lines of a block for one or more machines.
+/// The part of a block that is for one or more machines.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) machines: Vec<u8>,
-    /// Commands; one that reads a text up to `END` has several lines.
+    /// Commands of one line each, except that a command with `<<END` includes its text up to `END`.
     pub(crate) commands: Vec<String>,
 }
 
-/// Takes a block apart.
+/// Splits a block by machine.
 pub(crate) fn parts(script: &str) -> Result<Vec<Part>> {
     let mut parts: Vec<Part> = Vec::new();
     let mut is_text = false;
@@ -78,14 +79,14 @@ pub(crate) fn parts(script: &str) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// A daemon that was started with this line.
+/// A running daemon, and the line that started it.
 struct Daemon {
     machine: u8,
     line: String,
     child: Child,
 }
 
-/// Where the blocks of a page are run.
+/// The machines on which the blocks of a page run, and the tokens that are left.
 pub(crate) struct Story {
     lan: Lan,
     machines: Machines,
@@ -97,7 +98,7 @@ pub(crate) struct Story {
 impl Drop for Story {
     fn drop(&mut self) {
         for daemon in &mut self.daemons {
-            // May have ended.
+            // The daemon may have ended already.
             let _ = daemon.child.kill();
             let _ = daemon.child.wait();
         }
@@ -105,7 +106,8 @@ impl Drop for Story {
 }
 
 impl Story {
-    /// Machines with the files of users, or `None` where there can be no network for them, which is said.
+    /// Makes machines, and has `prepare` fill each home. `None` if no network namespaces can be made, which
+    /// [`not_checked`] reports.
     pub(crate) fn begin(
         machines: u8,
         prepare: impl Fn(&Path) -> Result<()>,
@@ -211,7 +213,7 @@ impl Story {
         Ok(())
     }
 
-    /// A shell of the machine's user.
+    /// A shell of the machine's user that runs `line`.
     fn command(&self, machine: u8, line: &str) -> Result<Command> {
         let home = self.home(machine);
         let script = home.join(".script");
@@ -237,7 +239,7 @@ impl Story {
         Ok(command)
     }
 
-    /// Starts a daemon or registry, and waits until it answers.
+    /// Starts a daemon or registry, and waits until it is ready.
     fn start(&mut self, machine: u8, line: &str) -> Result<()> {
         let home = self.home(machine);
         let ready = home.join(format!(".ready-{}", self.daemons.len()));

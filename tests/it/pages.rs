@@ -1,8 +1,9 @@
-//! The shell blocks of the pages are run, each in a directory of its own with the files that they speak of;
-//! those for several machines one after the other, on the same machines ([`crate::page_machines`]).
+//! Runs the shell blocks of the pages. Each block has a directory of its own, with the files that the
+//! pages mention. Blocks for several machines run one after the other on the same machines
+//! ([`crate::page_machines`]).
 //!
-//! A comment before a block, that readers do not see, says what is special about it: [`Kind`]. How many
-//! are not run is fixed below, so that none is left out unnoticed.
+//! A comment in the page before a block, which readers do not see, says how to run the block: [`Kind`].
+//! The number of blocks that are not run is fixed below, so that none is left out unnoticed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -15,19 +16,19 @@ use tests::program::{ckpt, command, run};
 
 use crate::page_machines::Story;
 
-/// A page, and how many of its blocks are not run.
+/// The path of a page, its text, and the number of its blocks that are not run.
 const PAGES: [(&str, &str, usize); 3] = [
     ("README.md", include_str!("../../README.md"), 1),
     ("docs/usage.md", include_str!("../../docs/usage.md"), 0),
     (
         "docs/operations.md",
         include_str!("../../docs/operations.md"),
-        // A unit of systemd.
+        // A block for systemd.
         1,
     ),
 ];
 
-/// Machines of the manual.
+/// Number of machines that the manual's blocks need.
 const MACHINES: u8 = 9;
 
 /// How a block is run.
@@ -35,11 +36,11 @@ const MACHINES: u8 = 9;
 enum Kind {
     /// On one machine.
     Here,
-    /// On one machine, whose grid is up: `<!-- with a grid -->`.
+    /// On one machine with a running grid: `<!-- with a grid -->`.
     WithGrid,
     /// On several machines: `<!-- on several machines -->`.
     OnMachines,
-    /// By a test that takes it from the page: `<!-- run by FILE -->`, a file beside this one.
+    /// By a test in a file beside this one, which reads the page: `<!-- run by FILE -->`.
     By(String),
     /// Not at all: `<!-- not run: REASON -->`.
     NotRun(String),
@@ -101,7 +102,7 @@ fn write_script(path: &Path, line: &str) -> Result<()> {
     )?)
 }
 
-/// A machine with the programs, and the files of a user.
+/// Fills a home with links to the programs, and with the files that the pages mention.
 fn prepare(home: &Path) -> Result<()> {
     let bin = home.join("bin");
     fs::create_dir_all(&bin)?;
@@ -122,14 +123,14 @@ fn prepare(home: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Has its directory's grid stopped however the test ends.
+/// The directory of a block. Dropping it stops the grid that the block may have started.
 struct Home(tempfile::TempDir);
 
 impl Drop for Home {
     fn drop(&mut self) {
         let grid = self.0.path().join("grid");
         if let Ok(mut down) = command(["grid", "down", "--dir"]) {
-            // Fails where there is no grid.
+            // Fails if there is no grid.
             let _ = run(down.arg(grid));
         }
     }
@@ -180,7 +181,7 @@ fn run_block(page: &str, block: &Block) -> Result<()> {
     Ok(())
 }
 
-/// Whether a test beside this one takes the block from the page.
+/// Whether a file beside this one includes the page.
 fn is_run_by(file: &str, page: &str) -> Result<bool> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("it").join(file);
     let source = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -224,12 +225,12 @@ fn run_page(name: &str) -> Result<()> {
 }
 
 #[test]
-fn the_commands_of_the_readme_do_what_it_says() -> Result<()> {
+fn the_commands_of_the_readme_succeed() -> Result<()> {
     run_page("README.md")
 }
 
 #[test]
-fn the_commands_of_the_usage_page_do_what_it_says() -> Result<()> {
+fn the_commands_of_the_usage_page_succeed() -> Result<()> {
     run_page("docs/usage.md")
 }
 
@@ -239,7 +240,7 @@ fn the_commands_of_the_manual_work_one_after_the_other() -> Result<()> {
 }
 
 #[test]
-fn blocks_are_found_with_what_is_special_about_them() {
+fn blocks_are_found_with_the_comments_before_them() {
     let page = "# A\n\n```sh\none\n```\n\n<!-- not run: needs a crane -->\n\n```sh\ntwo\nthree\n```\n```toml\nx = 1\n```\n\n<!-- on several machines -->\n\n```sh\n# on m1\nfour\n```\n<!-- run by x.rs -->\n```sh\nfive\n```\n";
     let found = blocks(page);
     let scripts: Vec<&str> = found.iter().map(|block| &*block.script).collect();

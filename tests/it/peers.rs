@@ -1,4 +1,4 @@
-//! Donors that lie to other donors: no word of theirs is a copy of anything.
+//! Donors that lie to other donors: a claim to hold a shard does not count as a copy of it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,11 @@ use tests::program::wait_until;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// For a host that will not get rid of its shards: it tries until the end.
-const SHORT: Duration = Duration::from_secs(10);
+/// Time for a drain that can't succeed: the host tries until the time is over.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Repair of what is missing for a second.
-fn soon() -> RepairSettings {
+/// Settings of a daemon that rebuilds a shard which was missing for one second.
+fn quick_repair() -> RepairSettings {
     let second = Duration::from_secs(1);
     RepairSettings {
         period: Duration::from_millis(300),
@@ -38,7 +38,7 @@ fn save(grid: &MixedGrid, job: &str) -> Result<()> {
     Ok(())
 }
 
-/// Who has each shard of a job whose bytes were all read and are right.
+/// For each shard of a job, the hosts that have a good copy. All bytes are read to find out.
 fn good(grid: &MixedGrid, job: &str) -> Result<BTreeMap<u64, Vec<String>>> {
     let verify = ["--json", "verify", "--read-data", "--job", job];
     let verified = grid.run(verify)?.json()?;
@@ -59,8 +59,8 @@ fn first_holder(grid: &MixedGrid, job: &str) -> Result<String> {
 }
 
 #[test]
-fn a_shard_is_rebuilt_whoever_claims_to_hold_it() -> Result<()> {
-    let mut grid = MixedGrid::up_with(6, 2, |_| soon())?;
+fn a_shard_is_rebuilt_although_liars_claim_to_hold_it() -> Result<()> {
+    let mut grid = MixedGrid::up_with(6, 2, |_| quick_repair())?;
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
     let victim = first_holder(&grid, "42")?;
@@ -72,11 +72,11 @@ fn a_shard_is_rebuilt_whoever_claims_to_hold_it() -> Result<()> {
 
 #[test]
 fn nothing_is_given_back_on_the_word_of_a_host() -> Result<()> {
-    let grid = MixedGrid::up_with(6, 2, |_| soon())?;
+    let grid = MixedGrid::up_with(6, 2, |_| quick_repair())?;
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
     let host = first_holder(&grid, "42")?;
-    // 100 KB: not one shard.
+    // 100 KB is less than one shard.
     let preferences = grid.path(&host).join("preferences.toml");
     fs::write(preferences, "disk_max_used_gb = 0.0001\n")?;
     wait_until("it holds no shard", LIMIT, || {
@@ -89,7 +89,7 @@ fn nothing_is_given_back_on_the_word_of_a_host() -> Result<()> {
 
 #[test]
 fn a_host_that_leaves_does_not_take_claims_for_copies() -> Result<()> {
-    let grid = MixedGrid::up_with(6, 1, |_| soon())?;
+    let grid = MixedGrid::up_with(6, 1, |_| quick_repair())?;
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
     let leaving = first_holder(&grid, "42")?;
@@ -103,14 +103,15 @@ fn a_host_that_leaves_does_not_take_claims_for_copies() -> Result<()> {
 
 #[test]
 fn a_host_that_stores_other_bytes_is_no_place_to_hand_shards_to() -> Result<()> {
-    let grid = MixedGrid::up_with(5, 1, |_| soon())?;
-    // At first it has no room, so that the honest ones hold the shards.
+    let grid = MixedGrid::up_with(5, 1, |_| quick_repair())?;
+    // At first the liar refuses shards for lack of room, so that the honest hosts hold all of them.
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
     grid.lie(Lie::StoresOther);
     let leaving = first_holder(&grid, "42")?;
-    // It takes the shard, acknowledges its root, and has other bytes: nobody else is left.
-    ensure!(grid.drain(&leaving, SHORT)? == (0, 1));
+    // The liar is the only host without a shard. It takes one and acknowledges its root, but keeps other
+    // bytes.
+    ensure!(grid.drain(&leaving, DRAIN_TIMEOUT)? == (0, 1));
     Ok(())
 }
 
@@ -118,7 +119,7 @@ fn a_host_that_stores_other_bytes_is_no_place_to_hand_shards_to() -> Result<()> 
 fn holders_that_repair_nothing_are_followed_by_the_others() -> Result<()> {
     let mut grid = MixedGrid::up_with(7, 0, |name| RepairSettings {
         rebuilds: !matches!(name, "h01" | "h02" | "h03"),
-        ..soon()
+        ..quick_repair()
     })?;
     let jobs = ["a", "b", "c", "d"];
     for job in jobs {
@@ -133,11 +134,12 @@ fn holders_that_repair_nothing_are_followed_by_the_others() -> Result<()> {
     Ok(())
 }
 
-/// More liars than hosts: their clocks are the median, but nobody but its owner hastens a host.
+/// There are more liars than honest hosts, so the median of all clocks is years ahead. A host ends a lease
+/// by that median, but not before the lease has ended by the host's own clock, too.
 #[test]
 fn clocks_that_are_years_ahead_end_no_lease() -> Result<()> {
     const ROUNDS: u64 = 20;
-    let grid = MixedGrid::up_with(5, 6, |_| soon())?;
+    let grid = MixedGrid::up_with(5, 6, |_| quick_repair())?;
     grid.lie(Lie::ClockAhead);
     fs::write(grid.path("image"), image::memory(2 << 20, 1))?;
     let save = ["save", "--job", "42", "--ttl", "30d", "image"];
@@ -158,11 +160,11 @@ fn clocks_that_are_years_ahead_end_no_lease() -> Result<()> {
     Ok(())
 }
 
-/// More versions than a notice names by their ids, and a donor that kept a shard of each.
+/// One notice can't name the ids of all versions, and a donor kept a shard of each.
 #[test]
 fn what_was_deleted_is_not_brought_back_by_a_donor_that_kept_it() -> Result<()> {
     const VERSIONS: usize = 136;
-    let grid = MixedGrid::up_with(3, 1, |_| soon())?;
+    let grid = MixedGrid::up_with(3, 1, |_| quick_repair())?;
     grid.lie(Lie::ReplaysDeleted);
     fs::write(grid.path("image"), "a small image")?;
     let save = |job: &str| -> Result<()> {
@@ -181,7 +183,7 @@ fn what_was_deleted_is_not_brought_back_by_a_donor_that_kept_it() -> Result<()> 
     grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
     let back = grid.bring_back()?;
     ensure!(back.is_subset(&alive), "hosts took {back:?}");
-    // Neither on the machine that saw it, nor on one that never did.
+    // The same holds on a machine that has seen the job, and on one that has not.
     for machine in ["state", "another"] {
         let run = |args: &[&str]| {
             let mut program = grid.command(args)?;

@@ -1,4 +1,4 @@
-//! Shards go where they will still be, and where they arrive soon.
+//! Placement: shards go to hosts that stay and that have fast links.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -26,7 +26,7 @@ fn run(span: Range<u64>, states: States) -> Run {
     }
 }
 
-/// Twenty days of a host that is away, for a few minutes up to an hour, once every two hours or so.
+/// Twenty days of a host that is away about once in two hours, for 5 minutes up to an hour.
 fn flaky(now: u64, rng: &mut SmallRng) -> Vec<Run> {
     let mut runs = Vec::new();
     let mut at = now - 20 * DAY;
@@ -51,7 +51,7 @@ fn steady(now: u64, rng: &mut SmallRng) -> Vec<Run> {
     ]
 }
 
-/// A grid whose hosts with even numbers are flaky, and the names of the others.
+/// A grid in which every second host is flaky, and the names of the steady hosts.
 fn grid_with_histories(seed: u64) -> Result<(Grid, BTreeSet<String>)> {
     let grid = Grid::up(10)?;
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -88,7 +88,7 @@ fn steady_hosts_are_chosen_before_flaky_ones() -> Result<()> {
         assert_eq!(passed_over(&grid, &steady, job)?, [""; 0]);
         assert!(restore_bytes(&grid, job)? == bytes);
     }
-    // With three of the steady ones gone, flaky ones have to do.
+    // With three of five steady hosts gone, a save uses flaky ones as well.
     let gone: Vec<&String> = steady.iter().take(3).collect();
     for host in &gone {
         grid.kill(host)?;
@@ -114,7 +114,7 @@ fn hosts_can_be_named_or_drawn_at_random() -> Result<()> {
     let named = ["h02", "h04", "h05", "h07", "h09"];
     let holders = save(&named.join(","))?;
     assert_eq!(holders, named.map(str::to_owned).into());
-    // Of 126 sets, six draws of the same one are no accident.
+    // There are 126 sets of five hosts, so six draws of the same set are no accident.
     let drawn: BTreeSet<_> = (0..6).map(|_| save("random")).collect::<Result<_>>()?;
     assert!(drawn.len() > 1, "{drawn:?}");
     let too_few = ["save", "--job", "42", "--choose", "h01,h02", "image"];
@@ -127,9 +127,9 @@ fn hosts_can_be_named_or_drawn_at_random() -> Result<()> {
     Ok(())
 }
 
-/// Saves `image` and returns the steady hosts that were not used for no other reason than that they
-/// were not chosen. On a busy machine a host may be late to answer, or look slow, as may one
-/// of those that were not probed.
+/// Saves `image` and returns the steady hosts that hold no shard without a good reason. Good reasons are a
+/// late answer, a failure during the save, and another rate than those of the chosen hosts, all of which
+/// happen on a busy machine.
 fn passed_over(grid: &Grid, steady: &BTreeSet<String>, job: &str) -> Result<Vec<String>> {
     let save = ["--json", "save", "--explain", "--job", job, "image"];
     let saved = grid.run(save)?.expect(0)?.json()?;
@@ -140,7 +140,7 @@ fn passed_over(grid: &Grid, steady: &BTreeSet<String>, job: &str) -> Result<Vec<
     };
     let table = saved["placement"]["hosts"].as_array().context("no table")?;
     let rate = |row: &serde_json::Value| row["bytes_per_second"].as_f64().unwrap_or(0.0);
-    // Hosts that count as equally fast have the same rate in the table.
+    // Hosts that placement takes for equally fast have the same rate in the table.
     let chosen: Vec<f64> = table
         .iter()
         .filter(|row| row["chosen"] == true)
@@ -176,7 +176,7 @@ fn the_table_behind_a_choice_says_what_hosts_are_worth() -> Result<()> {
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(steady.iter().all(|host| text.contains(host)), "{text}");
 
-    // Two data shards are enough where hosts are this good; a target out of reach takes more.
+    // A low target needs few hosts, and a target near 1 needs more.
     std::fs::write(grid.path("x.img"), image::memory(1 << 20, 1))?;
     let auto = [
         "--json",
@@ -202,7 +202,7 @@ fn the_table_behind_a_choice_says_what_hosts_are_worth() -> Result<()> {
         "0.99999",
         "x.img",
     ];
-    // If even all hosts do not suffice, it says so and takes as many as help.
+    // If all hosts together do not reach the target, the exit status is 3.
     let saved = grid.run(auto)?;
     assert!(matches!(saved.code, Some(0 | 3)), "{saved}");
     let saved = saved.json()?;
@@ -245,11 +245,11 @@ fn saves_leave_a_host_whose_link_was_cut() -> Result<()> {
         let names = holders.iter().filter_map(|holder| holder["host"].as_str());
         Ok(names.map(str::to_owned).collect())
     };
-    // All are alike, and one of six is left out.
+    // All six hosts are alike, and five of them are used.
     let used = save()?.into_iter().next().context("no holders")?;
     let cut = used.as_str();
     grid.limit(cut.trim_start_matches('h').parse()?, 4)?;
-    // What is not known can't be avoided: a save or two meet the slow link.
+    // The client learns of the slow link only by using it, so a save or two still do.
     let mut met = Vec::new();
     while met
         .last()

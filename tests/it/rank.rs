@@ -1,4 +1,5 @@
-//! Where a job should run, by what hosts say of their machines.
+//! `ckpt rank` orders hosts by what they announce of their machines, and `ckpt-store` writes ads for
+//! HTCondor.
 
 use std::os::unix::process::CommandExt;
 
@@ -20,7 +21,7 @@ fn ranked(grid: &Grid, args: &[&str], status: i32) -> Result<Value> {
 fn hosts_announce_their_machines_and_are_ranked_by_them() -> Result<()> {
     let grid = Grid::up(3)?;
     let hosts = |report: &Value| report["hosts"].as_array().cloned().unwrap_or_default();
-    // A host that has just started has seen nothing of its owner, and counts as average.
+    // A host that has just started knows nothing of its owner's habits, and counts as average.
     ensure!(hosts(&ranked(&grid, &[], 0)?).len() == 3);
     wait_until("all machines are announced", PATIENCE, || {
         let hosts = hosts(&ranked(&grid, &[], 0)?);
@@ -49,7 +50,7 @@ fn hosts_announce_their_machines_and_are_ranked_by_them() -> Result<()> {
 }
 
 #[test]
-fn a_machine_s_ad_for_htcondor_is_one_that_our_reader_takes() -> Result<()> {
+fn an_ad_for_htcondor_is_read_by_our_parser_and_documented() -> Result<()> {
     let grid = Grid::up(1)?;
     let data = grid.data_dir("h01").display().to_string();
     let ad = || -> Result<String> {
@@ -61,7 +62,7 @@ fn a_machine_s_ad_for_htcondor_is_one_that_our_reader_takes() -> Result<()> {
         Ok(ad()?.contains("CkptLoad24h"))
     })?;
     let text = ad()?;
-    // The dash ends what HTCondor takes for one machine.
+    // HTCondor reads the attributes up to the dash as those of one machine.
     let read = parse_lines(text.strip_suffix("-\n").context("no dash")?.as_bytes())?;
     ensure!(
         read.get("CkptRuns") == Some(&Attribute::Boolean(true)),

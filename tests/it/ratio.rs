@@ -1,7 +1,8 @@
-//! How much longer another member takes for a save, a list and a restore of 64 MiB when one member is at
-//! its worst, compared with an honest member beside it that is as busy: both have a quarter of a core.
+//! How much one hostile member of a grid can slow another down. A submitter saves, lists and restores
+//! 64 MiB, once beside a member that attacks and once beside an honest member that is as busy. Attacker
+//! and honest member each have a quarter of a core.
 //!
-//! Takes minutes and a machine with nothing else to do:
+//! This takes minutes, and an idle machine:
 //! `cargo test -p tests --test it --locked --features tests/etcd,ckpt/etcd -- --ignored ratio:: --nocapture`.
 //! `CKPT_ATTACK_KIND` chooses one attack.
 
@@ -35,21 +36,21 @@ use tokio::task::JoinSet;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What the other member saves.
+/// Size of the image that the measured submitter saves.
 const IMAGE_BYTES: usize = 64 << 20;
 
-/// How often each time is taken; the median counts.
+/// How often each command is timed; the median counts.
 const ROUNDS: usize = 5;
 
-/// Most that a time may be, in times of it beside an honest member.
+/// Most that a time beside an attacker may be, as a multiple of the time beside an honest member.
 const RATIO_MAX: f64 = 3.0;
 
-/// Of each period the busy member may run for a quarter.
+/// The busy member runs for a quarter of each period, and is stopped for the rest.
 const PERIOD: Duration = Duration::from_millis(40);
 
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// What is done to each limit that members share.
+/// The attacks, one on each limit that members share; [`Member`] has a function for each.
 const ATTACKS: [&str; 7] = [
     "reads",
     "space",
@@ -60,7 +61,7 @@ const ATTACKS: [&str; 7] = [
     "log",
 ];
 
-/// Another submitter, whose key is in the grid's directory.
+/// Enrols the busy member as a submitter, and writes its certificate to the grid's directory.
 fn enrol(grid: &Grid) -> Result<()> {
     let secret = OwnerSecret::new([99; 32]);
     let mut authority = AuthorityDir::open(&grid.dir().join("grid"))?;
@@ -81,7 +82,7 @@ fn enrol(grid: &Grid) -> Result<()> {
     )?)
 }
 
-/// A process that is busy for a quarter of a core; ended when dropped.
+/// The process of the busy member, which has a quarter of a core. Dropping it ends the process.
 struct Busy {
     child: Child,
     ends: Arc<AtomicBool>,
@@ -134,7 +135,7 @@ impl Drop for Busy {
     }
 }
 
-/// Seconds that a save, a list and a restore take.
+/// Median seconds of a save, a list and a restore.
 fn times(grid: &Grid) -> Result<[f64; 3]> {
     let mut all: [Vec<f64>; 3] = Default::default();
     for round in 0..ROUNDS {
@@ -162,7 +163,7 @@ fn one_member_at_its_worst_costs_another_no_more_than_three_times_an_honest_one(
     let chosen = std::env::var("CKPT_ATTACK_KIND").ok();
     let is_chosen = |kind: &&str| chosen.as_ref().is_none_or(|chosen| chosen == kind);
     let measure = |kind: &str| -> Result<[f64; 3]> {
-        // A grid of its own: what one attack left is not to slow the next.
+        // Each attack gets a grid of its own, so that what it leaves behind does not slow the next one.
         let grid = Grid::up(6)?;
         enrol(&grid)?;
         let _busy = Busy::start(&grid, kind)?;
@@ -230,7 +231,7 @@ async fn be_busy(kind: &str, grid: &Path, dir: &Path) -> Result<()> {
                 let (endpoint, addr, id) = reconnect;
                 let mut open = Vec::new();
                 loop {
-                    // As many as are let in, and those that are closed once more.
+                    // Open as many connections as the host accepts, and replace those that it closes.
                     if let Ok(one) = connect(&endpoint, addr, id).await {
                         open.push(one);
                     }
@@ -238,20 +239,20 @@ async fn be_busy(kind: &str, grid: &Path, dir: &Path) -> Result<()> {
                     tokio::task::yield_now().await;
                 }
             }
-            member.be(&kind).await
+            member.act_as(&kind).await
         });
     }
     fs::write(dir.join("busy.ready"), "")?;
-    // None of them ends but by a fault.
+    // These tasks end only with an error.
     members.join_all().await.into_iter().collect()
 }
 
-/// The busy member at one host.
+/// The busy member's connection to one host.
 #[derive(Clone)]
 struct Member {
     connection: Connection,
     owner: OwnerSecret,
-    /// Numbers of its checkpoints begin here.
+    /// First number of the checkpoints that this connection makes.
     base: u64,
 }
 
@@ -282,7 +283,7 @@ impl Member {
         made.commit(&self.connection, LIMIT).await
     }
 
-    async fn be(self, kind: &str) -> Result<()> {
+    async fn act_as(self, kind: &str) -> Result<()> {
         match kind {
             "honest" => self.honest().await,
             "reads" => self.reads().await,
@@ -316,7 +317,7 @@ impl Member {
         Ok(())
     }
 
-    /// Has many blocks sent and takes them drop by drop.
+    /// Asks for many blocks and reads them slowly.
     async fn reads(self) -> Result<()> {
         let made = self.make(0, 8, BLOCK_BYTES)?;
         self.store(&made).await?;
@@ -340,7 +341,7 @@ impl Member {
         .await
     }
 
-    /// Reserves space and sends byte by byte.
+    /// Reserves 1 GiB for each shard and sends it byte by byte.
     async fn space(self) -> Result<()> {
         let number = std::sync::atomic::AtomicU64::new(0);
         self.each_stream(|member| {
@@ -364,7 +365,7 @@ impl Member {
         .await
     }
 
-    /// Asks for long lists and reads none.
+    /// Asks for long lists and reads them slowly.
     async fn questions(self) -> Result<()> {
         for number in 0..300 {
             self.store(&self.make(number, 1, 1)?).await?;
@@ -394,7 +395,7 @@ impl Member {
         Ok(())
     }
 
-    /// Says more and more of a job.
+    /// Sends notices about a job, each with 128 more checkpoints that are gone.
     async fn notices(self) -> Result<()> {
         let made = self.make(0, 1, 1)?;
         self.store(&made).await?;
@@ -416,7 +417,7 @@ impl Member {
         }
     }
 
-    /// Says that checks fail, and asks what is refused.
+    /// Reports failed checks and sends requests that are refused, all of which hosts log.
     async fn log(self) -> Result<()> {
         let audit = Audit {
             checkpoint: CheckpointId([5; 16]),
@@ -435,7 +436,7 @@ impl Member {
         }
     }
 
-    /// Does something on as many streams as a connection may have, again and again.
+    /// Runs `task` on 32 streams at once, and starts it again when it ends.
     async fn each_stream<F>(&self, mut task: impl FnMut(Self) -> F) -> Result<()>
     where
         F: Future<Output = Result<()>> + Send + 'static,
@@ -446,7 +447,7 @@ impl Member {
                 running.spawn(task(self.clone()));
             }
             let _ended = running.join_next().await;
-            // What is refused at once is not asked at full speed.
+            // Without a pause, requests that are refused at once would be sent at full speed.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Parts of files: what they cost, that they are right whatever hosts do, and how `ckpt cat` ends.
+//! `ckpt cat` reads parts of files: how much it fetches, that faulty hosts change no byte, and how it ends.
 
 use std::fs;
 use std::io::Read;
@@ -26,7 +26,7 @@ fn range_of(offset: usize, len: usize) -> String {
     format!("{offset}:{len}")
 }
 
-/// Reads a part, compares it, and returns the report.
+/// Reads a part with `ckpt cat`, compares it with `expected`, and returns the report.
 fn read(grid: &Grid, args: &[&str], expected: &[u8]) -> Result<Value> {
     let mut command = vec!["--json", "cat", "--job", "42"];
     command.extend(args);
@@ -35,7 +35,7 @@ fn read(grid: &Grid, args: &[&str], expected: &[u8]) -> Result<Value> {
     Ok(serde_json::from_str(&read.stderr)?)
 }
 
-/// Number of rows and bytes that a report says were fetched.
+/// The numbers of rows and of bytes that were fetched, from a report.
 fn cost(report: &Value) -> Result<(u64, u64)> {
     let number = |name: &str| report[name].as_u64().context(name.to_owned());
     Ok((number("fetched_rows")?, number("fetched_bytes")?))
@@ -51,7 +51,7 @@ fn four_kibibytes_cost_one_segment_and_two_of_a_patch() -> Result<()> {
     let range = range_of(at, 4096);
     let report = read(&grid, &["--range", &range], &bytes[at..at + 4096])?;
     let (rows, fetched) = cost(&report)?;
-    // What can't be compressed is stored as it is; each block is filled up to a multiple of 64 bytes.
+    // Noise is stored uncompressed, and each block is filled up to a multiple of 64 bytes.
     ensure!(rows == 1 && fetched < (MIB + 1024) as u64, "{report}");
     ensure!(report["version"] == 1 && report["offset"] == at, "{report}");
     ensure!(
@@ -71,7 +71,7 @@ fn four_kibibytes_cost_one_segment_and_two_of_a_patch() -> Result<()> {
         ensure!(rows <= rows_max && rows > 0, "{at}: {report}");
         ensure!(fetched < rows * (MIB + 1024) as u64, "{at}: {report}");
     }
-    // Nothing behind the end of the part is fetched, however long it is.
+    // A long part fetches no segment behind its end either.
     let range = range_of(2 * MIB, 6 * MIB);
     let report = read(
         &grid,
@@ -129,8 +129,8 @@ fn parts_of_edited_versions_are_what_the_files_have() -> Result<()> {
     Ok(())
 }
 
-/// Reads parts while two of five hosts are dead and one lies; the checkpoint can lose three.
-fn beside(lie: Lie) -> Result<()> {
+/// Reads parts while two of five hosts are dead and one lies. The checkpoint has three parity shards.
+fn read_beside_a_liar(lie: Lie) -> Result<()> {
     let mut grid = MixedGrid::up(4, 1)?;
     let mut bytes = noise(5 * MIB, 7);
     for _ in 0..2 {
@@ -163,7 +163,7 @@ fn two_dead_hosts_and_one_that_lies_change_no_byte() -> Result<()> {
     std::thread::scope(|scope| {
         let running: Vec<_> = lies
             .iter()
-            .map(|lie| scope.spawn(|| beside(*lie)))
+            .map(|lie| scope.spawn(|| read_beside_a_liar(*lie)))
             .collect();
         for thread in running {
             thread.join().unwrap_or_else(|_| anyhow::bail!("panic"))?;
@@ -260,7 +260,7 @@ fn cat_says_why_there_is_nothing_to_read() -> Result<()> {
 }
 
 #[test]
-fn files_are_saved_under_other_names_and_jobs_found_by_the_beginning_of_theirs() -> Result<()> {
+fn files_can_be_saved_under_other_names_and_jobs_listed_by_prefix() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("a"), b"one")?;
     fs::write(grid.path("b=c"), b"two")?;
@@ -314,7 +314,7 @@ fn files_are_saved_under_other_names_and_jobs_found_by_the_beginning_of_theirs()
     }
     grid.run(["list", "--prefix", "run/", "--job", "other"])?
         .expect(2)?;
-    // A key for the jobs below it lists them.
+    // A job key for the jobs whose names begin with `run/` can list them.
     grid.run(["key", "for-job", "--job", "run/", "-o", "run.key"])?
         .expect(0)?;
     let mut list = grid.command(["--json", "list", "--prefix", "run/2"])?;

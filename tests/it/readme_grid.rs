@@ -1,4 +1,4 @@
-//! The README's commands for a grid of three machines, run as they stand there, and counted.
+//! Runs the README's commands for a grid of three machines, and checks how few they are.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,7 +18,7 @@ const README: &str = include_str!("../../README.md");
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The commands of the block that begins a grid, by machine: the lines below each comment.
+/// The commands of the README's block with `grid init`, grouped by the comments above them.
 fn commands() -> Result<Vec<Vec<String>>> {
     let blocks = README.split("```sh\n").skip(1);
     let mut blocks = blocks.filter_map(|rest| rest.split("```").next());
@@ -39,11 +39,11 @@ fn commands() -> Result<Vec<Vec<String>>> {
     Ok(parts)
 }
 
-/// Three machines, in namespaces of the network or, where these can't be had, on loopback addresses.
+/// Three machines: in network namespaces or, where these can't be made, on loopback addresses.
 struct Trial {
     machines: Machines,
     lan: Option<Lan>,
-    /// What stands for the README's address of the registry without a network of our own.
+    /// The address that replaces the README's address of the registry on loopback.
     registry: String,
     running: Vec<Child>,
 }
@@ -51,7 +51,7 @@ struct Trial {
 impl Drop for Trial {
     fn drop(&mut self) {
         for daemon in &mut self.running {
-            // May have ended.
+            // The daemon may have ended already.
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
@@ -88,7 +88,7 @@ impl Trial {
         self.machines.home("bin")
     }
 
-    /// A command as it stands in the README, with its token.
+    /// A command of the README, with `token` in the place of TOKEN.
     fn line(&self, machine: u8, line: &str, token: &str) -> Result<Command> {
         let line = line.replace("TOKEN", token);
         let line = format!("exec {}", line.trim_end_matches(" &"));
@@ -117,7 +117,7 @@ impl Trial {
         Ok(command)
     }
 
-    /// Runs a command; one with an ampersand goes on.
+    /// Runs a command to its end, or starts it if it ends with an ampersand.
     fn run(&mut self, machine: u8, line: &str, token: &str) -> Result<Outcome> {
         let mut command = self.line(machine, line, token)?;
         if !line.ends_with(" &") {
@@ -156,7 +156,7 @@ fn three_machines_become_a_grid_with_three_commands_and_two_on_each() -> Result<
         .lines()
         .partition(|token| token.contains("/submitter/"));
     ensure!((donors.len(), people.len()) == (3, 1), "{said}");
-    // All that goes from machine to machine is a token.
+    // Nothing but a token is copied from one machine to another.
     for (machine, token) in (1..=3).zip(&donors) {
         for line in each {
             trial.run(machine, line, token)?;

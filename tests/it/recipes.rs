@@ -1,5 +1,5 @@
-//! Blocks of the recipes are run by scripts with the programs that they are for; here it is seen to that
-//! none is left out.
+//! Scripts in `tests/ecosystem` run the blocks of the recipes with the programs that the recipes are for.
+//! These tests check that no block is left out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-/// Blocks that nothing runs, of all recipes: those of DMTCP, which is in no Debian suite.
+/// Number of blocks in all recipes that no script runs: those of DMTCP, which no Debian suite has.
 const NOT_RUN: usize = 2;
 
 #[test]
@@ -59,7 +59,7 @@ fn every_block_of_a_recipe_is_taken_by_the_script_that_it_names() -> Result<()> 
 }
 
 #[test]
-fn scripts_say_first_what_they_need_and_are_sound() -> Result<()> {
+fn scripts_say_first_what_they_need_and_have_no_syntax_errors() -> Result<()> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("ecosystem");
     for script in fs::read_dir(dir)? {
         let path = script?.path();

@@ -1,4 +1,4 @@
-//! Shards that are lost are rebuilt by those who hold the others, without any key.
+//! Repair: hosts that hold other shards of a checkpoint rebuild a lost one, without any key.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use tests::{Grid, image};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// A grid whose hosts rebuild what is missing for a second.
+/// A grid whose hosts rebuild a shard that was missing for one second.
 fn grid(hosts: usize) -> Result<Grid> {
     let env = [("CKPT_REPAIR_AFTER", "1s"), ("CKPT_REPAIR_PERIOD", "300ms")];
     Grid::up_in(hosts, &env)
@@ -25,7 +25,7 @@ fn save(grid: &Grid, job: &str, seed: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Shards of the newest version that answer, and who has them.
+/// Shards of the newest version that `verify` finds, each with the host that has it.
 fn good(grid: &Grid, job: &str) -> Result<Vec<(u64, String)>> {
     let verified = grid.run(["--json", "verify", "--job", job])?.json()?;
     let good = verified["checkpoints"][0]["good"]
@@ -44,7 +44,7 @@ fn shards(good: &[(u64, String)]) -> BTreeSet<u64> {
 fn what_dies_is_rebuilt_elsewhere_again_and_again() -> Result<()> {
     let grid = grid(9)?;
     let bytes = save(&grid, "42", 1)?;
-    // One more in all than there are parity shards.
+    // Three hosts die in all, one more than there are parity shards.
     for round in 0..3 {
         let holders = good(&grid, "42")?;
         let (_, victim) = holders.get(round % holders.len()).context("no holder")?;
@@ -61,7 +61,7 @@ fn what_dies_is_rebuilt_elsewhere_again_and_again() -> Result<()> {
 }
 
 #[test]
-fn a_shard_that_is_lost_for_good_is_rebuilt_and_the_old_copies_do_no_harm() -> Result<()> {
+fn a_lost_shard_is_rebuilt_and_a_copy_that_comes_back_does_no_harm() -> Result<()> {
     let grid = grid(7)?;
     let bytes = save(&grid, "42", 2)?;
     let first = good(&grid, "42")?;
@@ -70,7 +70,7 @@ fn a_shard_that_is_lost_for_good_is_rebuilt_and_the_old_copies_do_no_harm() -> R
     wait_until("the shard is rebuilt", LIMIT, || {
         Ok(shards(&good(&grid, "42")?).len() == 5)
     })?;
-    // It comes back with its copy: both are right, and one removal takes both.
+    // The host comes back with its copy. Both copies are good, and one removal removes both.
     grid.restart()?;
     wait_until("it is back", LIMIT, || Ok(good(&grid, "42")?.len() >= 6))?;
     let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
@@ -84,7 +84,7 @@ fn a_shard_that_is_lost_for_good_is_rebuilt_and_the_old_copies_do_no_harm() -> R
     Ok(())
 }
 
-/// Sources are asked in the order of shards: here the first two are the same.
+/// Repair asks hosts in the order of shards: here the first two hosts have the same shard.
 #[test]
 fn a_shard_that_two_hosts_hold_counts_once_when_another_is_rebuilt() -> Result<()> {
     let grid = grid(7)?;
@@ -138,7 +138,7 @@ fn nothing_is_rebuilt_that_comes_back_soon_or_that_is_not_lost() -> Result<()> {
 }
 
 #[test]
-fn what_rots_on_a_disk_is_found_and_rebuilt_before_anybody_asks() -> Result<()> {
+fn a_shard_damaged_on_a_disk_is_found_and_rebuilt_without_a_request() -> Result<()> {
     let env = [
         ("CKPT_REPAIR_AFTER", "1h"),
         ("CKPT_REPAIR_PERIOD", "300ms"),
@@ -149,7 +149,7 @@ fn what_rots_on_a_disk_is_found_and_rebuilt_before_anybody_asks() -> Result<()> 
     let bytes = save(&grid, "42", 5)?;
     let holders = good(&grid, "42")?;
     let victim = &holders[2].1;
-    // The others have to have seen it with its shard, or it would be waited for.
+    // Until the other hosts have seen proof of the victim's shard, they would wait longer before repair.
     let log = |host: &str| fs::read_to_string(grid.data_dir(host).join("log"));
     for (_, holder) in holders.iter().filter(|(_, holder)| holder != victim) {
         wait_until("the others know that it has its shard", LIMIT, || {
@@ -178,7 +178,7 @@ fn what_rots_on_a_disk_is_found_and_rebuilt_before_anybody_asks() -> Result<()> 
     Ok(())
 }
 
-/// `ckpt-store drain` on a host.
+/// Runs `ckpt-store drain --within` on a host.
 fn drain(grid: &Grid, host: &str, within: &str) -> Result<tests::Outcome> {
     let mut drain = std::process::Command::new(tests::ckpt()?);
     drain
@@ -210,7 +210,7 @@ fn a_host_that_leaves_hands_its_shards_over() -> Result<()> {
             .expect(0)?;
         ensure!(&restored.stdout == bytes, "{name}");
     }
-    // Five are left, and all of them hold a shard: nobody can take any.
+    // Five hosts are left, and each has a shard of the checkpoint: none of them can take another one.
     let (_, host) = &good(&grid, "job-0")?[0];
     let stays = drain(&grid, host, "10s")?.expect(1)?;
     ensure!(
@@ -238,7 +238,7 @@ fn a_host_whose_shards_all_have_a_second_holder_can_leave_when_nobody_else_has_r
         Ok(files.sum::<Result<usize>>()? == 5 * jobs.len())
     })?;
     grid.restart()?;
-    // Each host that answers holds a shard of each checkpoint now.
+    // Each host holds a shard of each checkpoint now, so none can take one of the leaving host's shards.
     drain(&grid, &leaving, "60s")?.expect(0)?;
     for job in jobs {
         ensure!(shards(&good(&grid, job)?).len() == 5, "{job}");
@@ -247,7 +247,7 @@ fn a_host_whose_shards_all_have_a_second_holder_can_leave_when_nobody_else_has_r
 }
 
 #[test]
-fn who_leaves_says_why_nobody_takes_a_shard_and_tries_until_somebody_does() -> Result<()> {
+fn a_leaving_host_says_why_no_host_takes_a_shard_and_tries_until_one_does() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("image"), image::memory(100_000, 1))?;
     let save = "save --job 42 --data 2 --parity 2 image";
@@ -261,7 +261,7 @@ fn who_leaves_says_why_nobody_takes_a_shard_and_tries_until_somebody_does() -> R
     grid.kill(free)?;
 
     let began = std::time::Instant::now();
-    // Long enough to wait for the one that is away, several times.
+    // The time is long enough to wait several times for the host that is away.
     let stays = drain(&grid, &holders[0], "25s")?.expect(1)?;
     ensure!(
         began.elapsed() >= Duration::from_secs(25),

@@ -1,5 +1,5 @@
-//! Where a restore writes, what it replaces, what it leaves behind when it is killed, and restores of a
-//! part.
+//! Where a restore writes, what it replaces, what it leaves behind when it is killed, and restores of some
+//! files.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -16,7 +16,7 @@ use crate::save_file;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Names in a directory, in order.
+/// Names of the files in a directory, sorted.
 fn names(dir: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into()));
     let mut names = entries.collect::<Result<Vec<String>>>()?;
@@ -24,7 +24,7 @@ fn names(dir: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Saves a tree as job `tree` and returns it.
+/// Saves a directory tree as job `tree` and returns its path.
 fn save_tree(grid: &Grid) -> Result<std::path::PathBuf> {
     let tree = grid.path("dump");
     fs::create_dir_all(tree.join("sub/deep"))?;
@@ -50,7 +50,7 @@ fn a_directory_is_restored_into_and_never_replaced_by_a_file() -> Result<()> {
         ensure!(fs::read(grid.path("victim/p"))? == b"precious");
         ensure!(fs::read(grid.path("victim/f.img"))? == b"new");
     }
-    // What lies there already is only replaced if that is asked for, and then by what is like it.
+    // A file that exists is replaced only with --force, and a directory never by a file.
     let again = grid
         .run(["restore", "--job", "f", "-o", "victim"])?
         .expect(8)?;
@@ -90,13 +90,13 @@ fn a_tree_goes_into_an_empty_directory_and_replaces_the_one_of_its_name() -> Res
     grid.run(["restore", "--job", "tree", "--force", "-o", "empty/dump"])?
         .expect(0)?;
     image::same(&tree, &copy)?;
-    // Another directory is not it.
+    // A directory with another name is not replaced: the tree goes into it.
     fs::create_dir(grid.path("other"))?;
     fs::write(grid.path("other/p"), b"precious")?;
     grid.run(["restore", "--job", "tree", "--force", "-o", "other"])?
         .expect(0)?;
     ensure!(names(&grid.path("other"))? == ["dump", "p"]);
-    // Nor is a file of its name.
+    // A file is not replaced by a tree.
     fs::write(grid.path("plain"), b"precious")?;
     grid.run(["restore", "--job", "tree", "--force", "-o", "plain"])?
         .expect(8)?;
@@ -135,7 +135,7 @@ fn json_is_never_on_standard_output_beside_the_image() -> Result<()> {
     Ok(())
 }
 
-/// Begins a restore to `out` that takes long, in a directory of its own, and waits until bytes come.
+/// Begins a slow restore to `out` in the directory `scratch`, and waits until it has restored some bytes.
 fn begin_slowly(grid: &Grid, job: &str) -> Result<Child> {
     let mut restore = grid.command(["--bandwidth", "1MiB", "--progress", "json", "restore"])?;
     restore.args(["--job", job, "-o", "scratch/out"]);
@@ -165,7 +165,7 @@ fn a_killed_restore_leaves_nothing_that_the_next_one_does_not_remove() -> Result
     let scratch = grid.path("scratch");
     fs::create_dir(&scratch)?;
 
-    // A file has no name before it is whole, where the file system has such files.
+    // If the file system has unnamed files, a file gets its name only when it is whole.
     let mut child = begin_slowly(&grid, "f")?;
     let has_unnamed = names(&scratch)?.is_empty();
     child.kill()?;
@@ -176,7 +176,7 @@ fn a_killed_restore_leaves_nothing_that_the_next_one_does_not_remove() -> Result
     let mut child = begin_slowly(&grid, "tree")?;
     let living = names(&scratch)?;
     ensure!(!living.is_empty(), "a tree is made under another name");
-    // Another restore beside it leaves it alone.
+    // Another restore into the same directory does not touch the running one's files.
     save_file(&grid, "small", b"small")?;
     grid.run(["restore", "--job", "small", "-o", "scratch/small"])?
         .expect(0)?;
@@ -209,7 +209,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Runs `ckpt` below a shell that has set a limit.
+/// Runs `ckpt` with this limit of `ulimit`.
 fn limited(grid: &Grid, limit: &str, args: &[&str]) -> Result<Outcome> {
     let mut shell = std::process::Command::new("sh");
     let script = format!("ulimit {limit} && exec \"$@\"");
@@ -240,7 +240,7 @@ fn a_limit_for_the_length_of_files_is_an_error_that_leaves_nothing() -> Result<(
 }
 
 #[test]
-fn a_limit_for_the_address_space_is_kept_to_or_said() -> Result<()> {
+fn a_limit_of_the_address_space_is_kept_or_named_in_the_error() -> Result<()> {
     let grid = Grid::up(5)?;
     let bytes = noise(40 << 20, 1);
     save_file(&grid, "f", &bytes)?;
@@ -284,7 +284,7 @@ fn some_files_are_restored_without_the_others() -> Result<()> {
         "{some} of {all}"
     );
 
-    // A link is the file, if that is not there.
+    // A hard link is restored as a file if the path that it links to is not restored.
     json(&["--path", "dump/sub/link", "-o", "link"])?;
     ensure!(fs::read(grid.path("link"))? == fs::read(tree.join("a.log"))?);
     json(&["--path", "dump/sub", "-o", "sub"])?;
@@ -323,7 +323,7 @@ fn some_files_are_restored_without_the_others() -> Result<()> {
     Ok(())
 }
 
-/// Files that are stored as patches of an earlier version, and as copies of each other.
+/// The files are stored as patches of an earlier version, and as copies of each other.
 #[test]
 fn files_that_build_on_others_are_restored_alone() -> Result<()> {
     let grid = Grid::up(5)?;
@@ -404,7 +404,7 @@ fn a_dry_run_says_what_would_be_fetched_and_does_nothing() -> Result<()> {
     let real = grid.run(real)?.expect(0)?.json()?;
     ensure!(real["dry_run"] == false, "{real}");
     let bytes = |report: &Value| report["fetched_bytes"].as_f64().context("bytes");
-    // The index is counted in the plan, and fetched before the rest.
+    // The plan counts the index as well, so its number of bytes may differ a little.
     let ratio = bytes(&planned)? / bytes(&real)?;
     ensure!((0.9..1.2).contains(&ratio), "{planned} {real}");
     let part = dry(&["--path", "dump/sub/b.log", "-o", "b"])?;
@@ -417,7 +417,7 @@ fn a_dry_run_says_what_would_be_fetched_and_does_nothing() -> Result<()> {
         String::from_utf8_lossy(&text.stdout).contains("would be fetched"),
         "{text}"
     );
-    // It fails where the restore would.
+    // A dry run fails where the restore would fail.
     fs::write(grid.path("dump2"), b"there")?;
     grid.run(["restore", "--job", "tree", "--dry-run", "-o", "dump2"])?
         .expect(8)?;
@@ -427,7 +427,7 @@ fn a_dry_run_says_what_would_be_fetched_and_does_nothing() -> Result<()> {
 }
 
 #[test]
-fn a_job_that_is_not_there_is_missing_for_every_command() -> Result<()> {
+fn a_missing_job_is_an_error_of_list_show_verify_and_touch() -> Result<()> {
     let grid = Grid::up(5)?;
     for command in ["list", "show", "verify", "touch"] {
         let missing = grid.run([command, "--job", "none"])?.expect(4)?;
@@ -438,7 +438,7 @@ fn a_job_that_is_not_there_is_missing_for_every_command() -> Result<()> {
 }
 
 #[test]
-fn job_names_are_no_ways_out_and_no_options() -> Result<()> {
+fn job_names_neither_leave_the_directory_nor_count_as_options() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("a"), b"a")?;
     fs::write(grid.path("b"), b"b")?;
@@ -451,7 +451,7 @@ fn job_names_are_no_ways_out_and_no_options() -> Result<()> {
     Ok(())
 }
 
-/// The pages of a device stay what they are also where it has been made by hand.
+/// `--force` replaces neither a pipe nor a device, also if a user made it.
 #[test]
 fn devices_and_pipes_of_a_user_are_not_replaced() -> Result<()> {
     let grid = Grid::up(5)?;
@@ -471,22 +471,22 @@ fn devices_and_pipes_of_a_user_are_not_replaced() -> Result<()> {
     Ok(())
 }
 
-/// What nobody waits for must not be what everybody waits for.
+/// A daemon that was stopped does not wait for its next round to ask others what was deleted meanwhile.
 #[test]
-fn a_program_that_was_stopped_deletes_within_seconds_what_was_deleted_meanwhile() -> Result<()> {
+fn a_daemon_that_was_stopped_deletes_within_30_s_what_was_deleted_meanwhile() -> Result<()> {
     use rustix::process::Signal;
     let grid = Grid::up_in(5, &[("RUST_LOG", "ckpt_store=debug")])?;
     save_file(&grid, "42", &image::memory(100_000, 1))?;
     let asleep = grid.holders("42")?[0].clone();
     let log = grid.data_dir(&asleep).join("log");
-    // The next look is five minutes away.
+    // The daemon's next round begins only five minutes later.
     wait_until("the first look is over", LIMIT, || {
         Ok(fs::read_to_string(&log)?.contains("looked after what is held"))
     })?;
     let began = Instant::now();
     grid.signal(&asleep, Signal::STOP)?;
     grid.run(["forget", "--job", "42", "--all"])?.expect(3)?;
-    // Stopped for long enough that it is noticed.
+    // The daemon is stopped for long enough to notice it.
     wait_until("time passes", LIMIT, || {
         Ok(began.elapsed() > Duration::from_secs(8))
     })?;
@@ -496,7 +496,7 @@ fn a_program_that_was_stopped_deletes_within_seconds_what_was_deleted_meanwhile(
     })
 }
 
-/// Nothing that was deleted is shown, however many hosts missed it.
+/// Two hosts miss the removal of a superseded version; no command shows that version afterwards.
 #[test]
 fn what_was_superseded_while_hosts_were_away_is_not_shown() -> Result<()> {
     use rustix::process::Signal;

@@ -1,4 +1,4 @@
-//! `ckpt run` with jobs whose every state can be checked.
+//! `ckpt run` with jobs whose states the tests can check.
 
 use std::fs;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use tests::hash_job::{Filler, Steps};
 use tests::program::{run, wait_until};
 use tests::supervised::{PATIENCE, RunMachine, Running, is_run_by_somebody, report_of};
 
-/// The job.
+/// The program that most jobs run.
 pub(crate) const HASH_JOB: &str = env!("CARGO_BIN_EXE_hash-job");
 
-/// A machine that fails so often that checkpoints are taken every few seconds.
-const OFTEN: [&str; 2] = ["--mtbf", "2s"];
+/// Options that claim frequent failures, so that checkpoints are taken every few seconds.
+const FREQUENT_FAILURES: [&str; 2] = ["--mtbf", "2s"];
 
 fn machine<'a>(grid: &'a Grid, name: &str) -> Result<RunMachine<'a>> {
     RunMachine::new(grid, name, "hash.1", HASH_JOB)
@@ -104,18 +104,18 @@ fn a_job_that_writes_when_it_wants_to_is_saved_when_it_pays() -> Result<()> {
     for (name, how) in [("replaced", "write=replace"), ("in-place", "write=place")] {
         let job = format!("hash.{name}");
         let here = RunMachine::new(&grid, name, &job, HASH_JOB)?;
-        // States come apart, so that there is time in which they are at rest.
+        // The job pauses between two writes of its state, so that `ckpt run` can save it unchanged.
         let words = [how, "every=150", "bytes=2000000", "notify"];
-        let running = here.start(&OFTEN, &words)?;
+        let running = here.start(&FREQUENT_FAILURES, &words)?;
         here.wait_for_entries("saved", 3)?;
-        // Nothing is left of it when it is killed, and its last checkpoint is whole.
+        // The job does not survive its killed supervisor, and its last checkpoint is whole.
         let job = here.job_pid()?;
         running.signal(Signal::KILL)?;
         wait_until("the job is gone", PATIENCE, || {
             Ok(!tests::supervised::lives(job) && !is_run_by_somebody(&here.state()))
         })?;
         let saved = here.saved()?;
-        let running = here.start(&OFTEN, &words)?;
+        let running = here.start(&FREQUENT_FAILURES, &words)?;
         here.wait_for_start(2)?;
         running.signal(Signal::TERM)?;
         running.end()?;
@@ -126,7 +126,7 @@ fn a_job_that_writes_when_it_wants_to_is_saved_when_it_pays() -> Result<()> {
 }
 
 #[test]
-fn what_lies_there_is_moved_aside_and_local_begins_from_it() -> Result<()> {
+fn a_state_that_exists_is_moved_aside_and_local_begins_from_it() -> Result<()> {
     let grid = Grid::up(5)?;
     let here = machine(&grid, "here")?;
     let running = here.start(&["--ask", "signal:USR2"], &["usr2", "every=0"])?;
@@ -146,12 +146,12 @@ fn what_lies_there_is_moved_aside_and_local_begins_from_it() -> Result<()> {
         "{:?}",
         here.began()
     );
-    // Without it the state is that of the version; what lay there is kept.
+    // Without --local the job begins from the checkpoint, and the file that was there is kept.
     let lay_there = fs::read(here.state())?;
     run(&mut here.command(&[], &[&end])?)?.expect(0)?;
     ensure!(here.began().last() == Some(&saved), "{:?}", here.began());
     ensure!(fs::read(here.dir.join("state.before"))? == lay_there);
-    // The directory in which it was restored is gone.
+    // The directory into which the checkpoint was restored is removed.
     let left = fs::read_dir(&here.dir)?.flatten();
     let left = left.filter(|one| one.file_name().to_string_lossy().starts_with(".ckpt-run"));
     ensure!(left.count() == 0);
@@ -170,14 +170,14 @@ fn a_job_runs_once_on_a_machine() -> Result<()> {
     ensure!(here.began().len() == 1, "{:?}", here.began());
     running.signal(Signal::INT)?;
     let (ended, report) = running.end()?;
-    // Ctrl-C is the job's.
+    // SIGINT, which Ctrl-C sends, is passed on to the job.
     ended.expect(130)?;
     ensure!(report["ended_by"] == "job", "{report}");
     Ok(())
 }
 
 #[test]
-fn without_hosts_a_job_that_leaves_says_that_its_checkpoint_is_older() -> Result<()> {
+fn without_enough_hosts_a_job_that_leaves_ends_with_76() -> Result<()> {
     let grid = Grid::up(5)?;
     let here = machine(&grid, "here")?;
     let running = here.start(
@@ -325,7 +325,7 @@ fn check_says_what_would_be_done_and_starts_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A daemon of the machine that says what it is asked to.
+/// The machine's daemon, played by the test: the connection on which it reports to `ckpt run`.
 pub(crate) struct Owner(pub(crate) std::os::unix::net::UnixStream);
 
 impl Owner {
@@ -372,21 +372,21 @@ fn a_job_stands_still_for_the_owner_and_leaves_with_the_machine() -> Result<()> 
     ensure!(report["why"] == "the machine leaves the grid", "{report}");
     ensure!(report["suspensions"].as_u64() >= Some(1), "{report}");
     ensure!(here.saved()? == Steps::read(&here.state())?, "{report}");
-    // No control group of it is left.
+    // No control group of the job is left.
     let pid = format!("{}", running_pid(&report)?);
     let left = groups("/sys/fs/cgroup".as_ref(), &pid, 4);
     ensure!(left.is_empty(), "{left:?}");
     Ok(())
 }
 
-/// Process id of the supervisor that wrote this report's journal.
+/// Process id of the supervisor whose journal this report names.
 fn running_pid(report: &serde_json::Value) -> Result<u32> {
     let journal = report["journal"].as_str().context("no journal")?;
     let lock = std::path::Path::new(journal).with_file_name("lock");
     Ok(fs::read_to_string(lock)?.trim().parse()?)
 }
 
-/// Control groups that are called by this process id.
+/// Control groups below `dir` whose names end with this process id.
 pub(crate) fn groups(dir: &std::path::Path, pid: &str, depth: u32) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -404,7 +404,7 @@ pub(crate) fn groups(dir: &std::path::Path, pid: &str, depth: u32) -> Vec<std::p
 }
 
 #[test]
-fn of_two_incarnations_of_a_job_one_goes_on_and_the_other_says_77() -> Result<()> {
+fn of_two_incarnations_of_a_job_one_goes_on_and_the_other_ends_with_77() -> Result<()> {
     let grid = Grid::up(5)?;
     let first = machine(&grid, "first")?;
     let running = first.start(&["--ask", "signal:USR2"], &["usr2", "every=0"])?;
@@ -413,7 +413,10 @@ fn of_two_incarnations_of_a_job_one_goes_on_and_the_other_says_77() -> Result<()
     running.end()?.0.expect(75)?;
     let second = machine(&grid, "second")?;
     let words = ["every=100", "notify", "term"];
-    let mut both = [first.start(&OFTEN, &words)?, second.start(&OFTEN, &words)?];
+    let mut both = [
+        first.start(&FREQUENT_FAILURES, &words)?,
+        second.start(&FREQUENT_FAILURES, &words)?,
+    ];
     wait_until("one of them has ended", PATIENCE, || {
         Ok(both[0].has_ended()? || both[1].has_ended()?)
     })?;

@@ -16,19 +16,19 @@ use tests::supervised::{PATIENCE, RunMachine, Running, is_run_by_somebody, lives
 
 use crate::run::{HASH_JOB, Owner, groups};
 
-/// Evictions in the gate; `CKPT_EVICTIONS=300` for more, `CKPT_SEED` for others, and
-/// `CKPT_EVICTION_BYTES` for larger states than 2 MiB.
+/// Number of evictions in the gate. `CKPT_EVICTIONS=300` asks for more, `CKPT_SEED` for others, and
+/// `CKPT_EVICTION_BYTES` for states larger than 2 MiB.
 const EVICTIONS: u64 = 6;
 
-/// Jobs at a time.
+/// Jobs that run at the same time.
 const AT_A_TIME: usize = 4;
 
 fn setting<T: FromStr>(name: &str, usual: T) -> Result<T, T::Err> {
     std::env::var(name).map_or(Ok(usual), |text| text.parse())
 }
 
-/// One eviction by SIGTERM of a job of any kind at any moment, and its next start on another machine.
-/// Returns whether it left with its state saved.
+/// Starts a random kind of job, evicts it by SIGTERM or SIGUSR1 at a random moment, and starts it again on
+/// another machine. Returns whether the job left with its state saved.
 fn evict(grid: &Grid, seed: u64) -> Result<bool> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let job = format!("evicted.{seed}");
@@ -60,7 +60,7 @@ fn evict(grid: &Grid, seed: u64) -> Result<bool> {
     ensure!(report["ended_by"] == "supervisor", "{context}");
     let had = Steps::read(&here.state());
     match code {
-        // It had that state, whole, and it is what the next one begins from.
+        // The saved state is the whole state that the job had.
         Some(75) => ensure!(here.saved()? == had?, "{context}"),
         Some(76) => {}
         _ => anyhow::bail!("{context}"),
@@ -105,7 +105,7 @@ fn six_evicted_jobs_leave_with_the_state_that_they_had_and_go_on_from_it() -> Re
     })?;
     let with_state = with_state.into_inner();
     println!("{with_state} of {count} left with their state saved");
-    // A job that can't be asked leaves with what it wrote last, which is older than its state.
+    // A job that can't be asked to write leaves with what it wrote last, which is older than its state.
     ensure!(with_state * 2 >= count, "{with_state} of {count}");
     Ok(())
 }
@@ -140,7 +140,7 @@ fn nothing_of_a_job_survives_its_supervisor_and_a_killed_keeper_is_replaced() ->
         .into_iter()
         .flatten()
         .collect();
-    // A keeper is one of its children that is not the job.
+    // A keeper is a child of the supervisor that is not the job.
     let own = rustix::process::Pid::from_child(&supervisor);
     let keeper = || children(own).into_iter().find(|pid| *pid != job);
     wait_until("there is a keeper", PATIENCE, || Ok(keeper().is_some()))?;
@@ -152,7 +152,7 @@ fn nothing_of_a_job_survives_its_supervisor_and_a_killed_keeper_is_replaced() ->
         Ok(keeper().is_some_and(|now| Some(now) != first && lives(now)))
     })?;
     ensure!(family.iter().all(|pid| lives(*pid)), "{family:?}");
-    // Nor does it survive when it is stopped.
+    // A stopped job does not survive either.
     kill_process(job, Signal::STOP)?;
     supervisor.kill()?;
     supervisor.wait()?;
@@ -161,7 +161,7 @@ fn nothing_of_a_job_survives_its_supervisor_and_a_killed_keeper_is_replaced() ->
     })
 }
 
-/// Control groups of the job of this supervisor.
+/// Control groups that this supervisor made for its job.
 fn groups_of(supervisor: rustix::process::Pid) -> Vec<std::path::PathBuf> {
     let pid = supervisor.as_raw_nonzero().to_string();
     groups("/sys/fs/cgroup".as_ref(), &pid, 4)
@@ -176,7 +176,7 @@ fn is_one_frozen(groups: &[std::path::PathBuf]) -> bool {
     })
 }
 
-/// A job that its owner has stopped, on a machine whose daemon is played by the test.
+/// Starts a job on a machine where the test acts as the daemon, and has the machine's owner suspend it.
 fn frozen(here: &RunMachine<'_>) -> Result<(Running, Owner)> {
     let path = here.dir.join("guests.sock");
     let _ = std::fs::remove_file(&path);
@@ -216,7 +216,7 @@ fn a_frozen_job_does_not_survive_its_supervisor_nor_do_its_control_groups() -> R
     wait_until("its groups are gone", PATIENCE, || {
         Ok(groups_of(supervisor).is_empty())
     })?;
-    // Killed together with its keeper, before it can start another one.
+    // Now the supervisor is killed together with its keeper, before it can start another one.
     let (running, _owner) = frozen(&here)?;
     let (supervisor, job) = (running.pid, here.job_pid()?);
     wait_until("it is frozen", PATIENCE, || {
@@ -265,7 +265,8 @@ fn a_job_that_leaves_has_its_priority_back_for_its_last_checkpoint() -> Result<(
     let grid = Grid::up(5)?;
     let here = RunMachine::new(&grid, "here", "lowest.1", HASH_JOB)?;
     let socket = std::os::unix::net::UnixListener::bind(here.dir.join("guests.sock"))?;
-    // No load is above 100%: it is lowered, and never stopped. It never answers, so that there is time to look.
+    // No load is above 100 %, so the job gets a lower priority and is never suspended. The job never answers
+    // the signal, so that there is time to check its priority before it leaves.
     let options = ["--suspend-cpu-usage", "100", "--ask", "signal:USR2"];
     let running = Running::of(here.watched(&options, &["every=0"])?)?;
     let mut owner = Owner(socket.accept()?.0);

@@ -1,4 +1,4 @@
-//! The history of runs: what `ckpt run` notes, and what it is good for.
+//! The history of runs that `ckpt run` writes, and the forecasts that `ckpt runs` makes from it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use tests::supervised::{RunMachine, Running};
 
 use crate::run::HASH_JOB;
 
-/// A program that takes processor time in proportion to its one number.
+/// A shell script that takes processor time in proportion to its one argument.
 const BURN: &str = "i=0; while [ $i -lt $1 ]; do i=$((i+1)); done";
 
 /// `ckpt runs` for the history in this directory.
@@ -29,7 +29,7 @@ fn answer(mut command: Command, status: i32) -> Result<Value> {
     Ok(serde_json::from_slice(&ended.stdout)?)
 }
 
-/// Runs a command under supervision; its history is the one of [`runs`].
+/// Runs a command under `ckpt run`, with the history that [`runs`] reads.
 fn supervised(here: &RunMachine, words: &[&str], status: i32) -> Result<()> {
     let history = here.dir.join("history").display().to_string();
     let options = [
@@ -48,7 +48,7 @@ fn supervised(here: &RunMachine, words: &[&str], status: i32) -> Result<()> {
 }
 
 #[test]
-fn what_runs_took_foresees_what_another_one_takes() -> Result<()> {
+fn earlier_runs_forecast_the_time_of_another_one() -> Result<()> {
     let grid = Grid::up(5)?;
     let here = RunMachine::new(&grid, "here", "burn", HASH_JOB)?;
     let last = ["sh", "-c", BURN, "sh", "600000"];
@@ -59,13 +59,13 @@ fn what_runs_took_foresees_what_another_one_takes() -> Result<()> {
     for count in ["150000", "300000", "600000"] {
         supervised(&here, &["sh", "-c", BURN, "sh", count], 0)?;
     }
-    // One that fails is no measure.
+    // A run that fails is not recorded.
     supervised(&here, &["sh", "-c", "exit 3", "sh", "5"], 3)?;
     let listed = answer(runs(&here, &[])?, 0)?;
     let all = listed["runs"].as_array().map_or(&[] as &[Value], |all| all);
     ensure!(all.len() == 3 && listed["unreadable"] == 0, "{listed}");
     let cpu = |run: &Value| run["cpu_seconds"].as_f64().unwrap_or_default();
-    // Processes that live for less than a second are counted, too.
+    // The processor time of processes that live for less than a second counts, too.
     ensure!(all.iter().all(|run| cpu(run) > 0.0), "{listed}");
     let (first, second) = (&all[0]["forecast_seconds"], &all[1]["error"]);
     ensure!(first.is_null() && second.is_f64(), "{listed}");
@@ -125,12 +125,12 @@ fn the_record_of_a_job_goes_with_it_to_another_machine() -> Result<()> {
     ensure!(noted["starts"] == 2, "{listed}");
     ensure!(noted["command"] == "hash-job size=3", "{listed}");
     let seconds = |key: &str| noted[key].as_f64().unwrap_or_default();
-    // Both incarnations, and the time between them.
+    // The entry covers both starts of the job, and the time between them.
     ensure!(
         seconds("work_seconds") > 0.0 && seconds("elapsed_seconds") > 1.2,
         "{listed}"
     );
-    // What users wrote on the version is all that lists show of its labels.
+    // Lists show only labels that users wrote, not the record of the job.
     let list = grid.run(["list", "--job", "hash.record"])?.expect(0)?;
     let list = String::from_utf8_lossy(&list.stdout).into_owned();
     ensure!(!list.contains("ckpt.record"), "{list}");

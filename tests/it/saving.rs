@@ -1,4 +1,4 @@
-//! What a save says and how long it takes when something is in its way.
+//! Saves with obstacles, such as silent hosts: what they report and how long they take; and wrong usage.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -13,11 +13,10 @@ use tests::{Grid, image};
 
 use crate::{restore_bytes, save_file};
 
-/// What a save without a deadline takes longest because of hosts that are silent is less than one wait
-/// for a connection.
-const SOON: Duration = protocol::wire::limits::CONNECT_TIMEOUT;
+/// Longest time of a save without a deadline when hosts are silent: less than one timeout of a connection.
+const SAVE_TIME_MAX: Duration = protocol::wire::limits::CONNECT_TIMEOUT;
 
-/// Runs a save three times; how long the fastest one took, and what the last one said.
+/// Runs a save three times. Returns how long the fastest one took, and the outcome of the last one.
 fn fastest(grid: &Grid, args: &[&str]) -> Result<(Duration, Outcome)> {
     let mut best: Option<Duration> = None;
     for _ in 0..2 {
@@ -56,26 +55,26 @@ fn silent_hosts_hold_no_save_up() -> Result<()> {
     grid.kill("h02")?;
     let (took, said) = fastest(&grid, &[])?;
     said.expect(0)?;
-    ensure!(took < SOON, "with a spare: {took:?}");
+    ensure!(took < SAVE_TIME_MAX, "with a spare: {took:?}");
 
     grid.kill("h05")?;
     let (took, said) = fastest(&grid, &[])?;
     let said = said.expect(5)?.json()?;
-    ensure!(took < SOON, "without: {took:?}");
+    ensure!(took < SAVE_TIME_MAX, "without: {took:?}");
     let message = said["error"]["message"].as_str().context("no message")?;
     ensure!(message.contains("4 of 5 shards have a host"), "{message}");
     ensure!(names(&said["error"]["hosts"]) == ["h02", "h05"], "{said}");
 
     let (took, said) = fastest(&grid, &["--allow-degraded=1"])?;
     let said = said.expect(3)?.json()?;
-    ensure!(took < SOON, "degraded: {took:?}");
+    ensure!(took < SAVE_TIME_MAX, "degraded: {took:?}");
     ensure!(said["can_lose"] == 1, "{said}");
 
     grid.kill("h01")?;
     grid.kill("h06")?;
     let (took, said) = fastest(&grid, &[])?;
     let said = said.expect(5)?.json()?;
-    ensure!(took < SOON, "two left: {took:?}");
+    ensure!(took < SAVE_TIME_MAX, "two left: {took:?}");
     let message = said["error"]["message"].as_str().context("no message")?;
     ensure!(message.contains("2 of 5 shards have a host"), "{message}");
     let silent = ["h01", "h02", "h05", "h06"];
@@ -83,9 +82,9 @@ fn silent_hosts_hold_no_save_up() -> Result<()> {
     Ok(())
 }
 
-/// However short the deadline is: what is missing is a host, and more time does not help.
+/// With a short deadline, too, the message names missing hosts as the cause, not the lack of time.
 #[test]
-fn a_host_that_is_missing_at_the_end_of_a_deadline_is_too_few_hosts() -> Result<()> {
+fn a_host_still_missing_at_the_deadline_is_reported_as_too_few_hosts() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("img"), image::memory(100_000, 1))?;
     grid.kill("h04")?;
@@ -116,9 +115,11 @@ fn with_a_deadline_a_host_that_comes_back_is_used() -> Result<()> {
     grid.kill("h04")?;
     let args = ["--json", "save", "--job", "42", "--deadline", "120s", "img"];
     let child = grid.command(args)?.spawn()?;
-    // By then it would have ended without a deadline.
+    // A save without a deadline would have ended by then.
     let begun = Instant::now();
-    wait_until("it still waits", SOON, || Ok(begun.elapsed() > SOON / 2))?;
+    wait_until("it still waits", SAVE_TIME_MAX, || {
+        Ok(begun.elapsed() > SAVE_TIME_MAX / 2)
+    })?;
     grid.restart()?;
     let saved = tests::program::wait(child)?.expect(0)?.json()?;
     ensure!(
@@ -143,7 +144,7 @@ impl Drop for Daemons {
 /// Has a host take no shards for the next hours.
 fn refuse_for_hours(grid: &Grid, host: &str) -> Result<()> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-    // Somewhere between 6 and 18 hours ahead in any time zone but the most remote ones.
+    // In local time this hour is in the future except in the most remote time zones.
     let hour = (now.as_secs() / 3600 + 12) % 24;
     let text = format!("start_hour = {hour}\nend_hour = {}\n", (hour + 1) % 24);
     fs::write(grid.data_dir(host).join("preferences.toml"), text)?;
@@ -151,7 +152,7 @@ fn refuse_for_hours(grid: &Grid, host: &str) -> Result<()> {
 }
 
 #[test]
-fn hosts_that_refuse_for_hours_are_not_waited_for_and_say_when() -> Result<()> {
+fn a_save_does_not_wait_for_hosts_that_refuse_for_hours_and_says_until_when() -> Result<()> {
     let grid = Grid::up(5)?;
     let all = ["h01", "h02", "h03", "h04", "h05"];
     fs::write(grid.path("img"), image::memory(100_000, 1))?;
@@ -159,7 +160,7 @@ fn hosts_that_refuse_for_hours_are_not_waited_for_and_say_when() -> Result<()> {
     for host in all {
         grid.kill(host)?;
         refuse_for_hours(&grid, host)?;
-        // As on a machine that has an owner, which those of a local grid have not.
+        // Without --no-stand-back, which a local grid's daemons get, the daemon heeds its preferences.
         let address = fs::read_to_string(grid.data_dir(host).join("address"))?;
         let mut daemon = std::process::Command::new(tests::ckpt()?);
         daemon
@@ -207,7 +208,7 @@ fn hosts_that_refuse_for_hours_are_not_waited_for_and_say_when() -> Result<()> {
 }
 
 #[test]
-fn a_grid_that_is_too_small_says_at_once_what_fits() -> Result<()> {
+fn a_save_on_a_grid_that_is_too_small_says_what_fits() -> Result<()> {
     let grid = Grid::up(3)?;
     fs::write(grid.path("img"), b"image")?;
     let failed = grid.run(["save", "--job", "42", "img"])?.expect(5)?;
@@ -221,7 +222,7 @@ fn a_grid_that_is_too_small_says_at_once_what_fits() -> Result<()> {
     Ok(())
 }
 
-/// Has so many clients save at once with a deadline, each a job of its own.
+/// Has `clients` clients save at the same time with a deadline, each for a job of its own.
 fn evicted_together(hosts: usize, clients: usize, deadline: &str) -> Result<()> {
     let grid = Grid::up(hosts)?;
     let file = image::memory(1 << 20, 1);
@@ -293,7 +294,7 @@ fn the_ratio_that_progress_shows_is_that_of_what_is_done() -> Result<()> {
     let mut bytes = vec![0; 24 << 20];
     SmallRng::seed_from_u64(3).fill(&mut bytes[..]);
     fs::write(grid.path("img"), &bytes)?;
-    // Three seconds and more, so that there are a dozen reports.
+    // The limited bandwidth makes this take three seconds or more, enough for a dozen reports.
     let slowly = ["--progress", "json", "--bandwidth", "8MiB"];
     for command in [
         ["save", "--job", "42", "img"],
@@ -342,7 +343,7 @@ fn numbers_out_of_bounds_are_wrong_usage_that_names_the_bounds() -> Result<()> {
     ] {
         grid.run(wrong)?.expect(2)?;
     }
-    // The least that is taken works.
+    // The smallest allowed values work.
     let least = [
         "--bandwidth",
         "64KiB",
@@ -358,7 +359,7 @@ fn numbers_out_of_bounds_are_wrong_usage_that_names_the_bounds() -> Result<()> {
 }
 
 #[test]
-fn what_is_in_the_way_of_a_save_can_be_left_out() -> Result<()> {
+fn excluded_files_are_not_saved() -> Result<()> {
     let grid = Grid::up(5)?;
     let tree = grid.path("tree");
     fs::create_dir_all(tree.join("cache"))?;
@@ -410,7 +411,7 @@ fn a_stream_has_no_files_and_no_date() -> Result<()> {
     Ok(())
 }
 
-/// Every command, as the man pages name it.
+/// All commands of `ckpt`, from the names of its man pages.
 fn commands() -> Result<Vec<Vec<String>>> {
     let dir = tempfile::tempdir()?;
     let mut man = tests::program::command(["man", "--dir"])?;
@@ -483,7 +484,7 @@ fn advice_needs_no_host_to_be_named_on_a_local_grid() -> Result<()> {
         cost <= least,
         "the job stood still for as long as its image was read: {advice}"
     );
-    // The same question as the one that `hosts` answers, for the same time.
+    // `ckpt hosts` answers the same question for the same time.
     let ten_hours = ["--json", "advise", "--job-length", "10h"];
     let stays = grid.run(ten_hours)?.expect(0)?.json()?["survives_job"].clone();
     let hosts = grid.run(["--json", "hosts"])?.expect(0)?.json()?;

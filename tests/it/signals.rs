@@ -1,4 +1,4 @@
-//! Saves and restores that are interrupted.
+//! Saves that are interrupted, killed or out of time.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -61,7 +61,7 @@ fn a_killed_agent_leaves_the_old_version() -> Result<()> {
 }
 
 #[test]
-fn the_deadline_is_kept() -> Result<()> {
+fn a_save_without_input_fails_at_its_deadline() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", b"old")?;
     let mut save = grid.command(["save", "--job", "42", "--deadline", "700ms", "-"])?;
@@ -75,7 +75,7 @@ fn the_deadline_is_kept() -> Result<()> {
 }
 
 #[test]
-fn an_interrupted_command_is_ended_too() -> Result<()> {
+fn the_command_of_an_interrupted_save_is_ended() -> Result<()> {
     let grid = Grid::up(5)?;
     let pid_file = grid.path("pid");
     let script = format!("echo $$ > {}; sleep 1000", pid_file.display());
@@ -100,7 +100,7 @@ fn an_interrupted_command_is_ended_too() -> Result<()> {
 fn a_command_ends_when_the_save_is_killed() -> Result<()> {
     let grid = Grid::up(5)?;
     let pids = grid.path("pids");
-    // The command, and a process that it started.
+    // The script prints the process ids of the command and of a process that the command started.
     let script = format!("sleep 1000 & echo $$ $! > {}; wait", pids.display());
     let mut child = grid
         .command(["save", "--job", "42", "--", "sh", "-c", &script])?
@@ -120,7 +120,7 @@ fn a_command_ends_when_the_save_is_killed() -> Result<()> {
     Ok(())
 }
 
-/// Whether a process is there and is more than a line in the table of processes.
+/// Whether a process exists and is no zombie.
 fn is_running(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")))

@@ -1,4 +1,4 @@
-//! What a tired admin, submitter or owner types, and what the answer has to say.
+//! Mistakes of admins, submitters and owners, and what the answers have to say.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -65,7 +65,7 @@ fn the_end_of_a_job_key_is_a_date() -> Result<()> {
 }
 
 #[test]
-fn a_directory_without_an_authority_is_called_that_by_all_commands() -> Result<()> {
+fn a_directory_without_an_authority_is_named_by_four_commands() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let passphrase = dir.path().join("passphrase");
     fs::write(&passphrase, "correct horse battery\n")?;
@@ -88,7 +88,7 @@ fn a_directory_without_an_authority_is_called_that_by_all_commands() -> Result<(
     Ok(())
 }
 
-/// `ckpt-store` on the one host of a grid.
+/// Runs `ckpt-store` on the one host of a grid.
 fn store(grid: &Grid, args: &[&str]) -> Result<Outcome> {
     let mut store = Command::new(ckpt()?);
     store
@@ -111,7 +111,7 @@ fn a_pause_is_seen_before_the_daemon_has_noticed_it() -> Result<()> {
         said.contains("paused until `ckpt-store resume`") || said.contains("has paused it"),
         "{said}"
     );
-    // Again, for some time; then not any more, said twice.
+    // A second pause gives a time; the second of two resumes reports that there was no pause.
     store(&grid, &["pause", "2h"])?.expect(0)?;
     let said = text(&store(&grid, &["status"])?.expect(0)?);
     ensure!(said.contains("until 20"), "{said}");

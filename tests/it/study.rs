@@ -1,4 +1,4 @@
-//! What a pool is like: `ckpt-store history` writes traces of real daemons, `ckpt trace describe` reads them.
+//! Traces of a pool: `ckpt-store history` writes those of real daemons, and `ckpt trace describe` reads them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,14 +11,14 @@ use tests::Grid;
 use tests::program::{command, run, wait_until};
 use tests::supervised::PATIENCE;
 
-/// 2026-01-01, 0:00 UTC.
+/// When the trace begins, in Unix seconds: 2026-01-01, 0:00 UTC.
 const BEGIN: u64 = 1_767_225_600;
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 const DAYS: u64 = 20;
 
-/// A trace of two machines in two sites, which are gone from noon to 13:00 every day; the second goes 30 s
-/// after the first.
+/// Writes a trace of two machines in two sites. Each machine is gone from noon to 13:00 every day; the second
+/// machine goes 30 s after the first.
 fn fails_at_noon(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir)?;
     let settings = "key,value\nname,noon\ndescription,fails at noon\nsample_seconds,1\n";
@@ -77,7 +77,8 @@ fn a_trace_is_described_without_a_grid_as_it_was_made() -> Result<()> {
             "{pointer}: {seen}, not {expected}"
         );
     }
-    // The second machine fails 30 s after the first: within 10 s they are apart, within 60 s together.
+    // The second machine fails 30 s after the first: their failures count as correlated within 60 s, but
+    // not within 10 s.
     let groups = found["groups"].as_array().context("no groups")?;
     let of = |within: u64| groups.iter().find(|group| group["within"] == within);
     ensure!(of(10).context("10 s")?["correlated"] == 0, "{groups:?}");

@@ -1,5 +1,5 @@
-//! Rules for the source text. What breaks one today stands in a list with the reason, which can only
-//! get shorter: an exception that is not needed any more fails, too.
+//! Rules for the source text. Code that breaks a rule today is in a list of exceptions, with the reason.
+//! Such a list only gets shorter: an exception that is not needed any more fails, too.
 //!
 //! To add a crate, add it to the code map of `ARCHITECTURE.md`; to forbid a word, add it to the glossary.
 
@@ -9,13 +9,13 @@ use anyhow::Result;
 
 use crate::tree::{self, Code, Source};
 
-/// Most lines of a function, from `fn` to its last bracket.
+/// Most lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Most lines of a file, its tests aside.
 const FILE_LINES_MAX: usize = 800;
 
-/// What breaks a rule and may: the place, how many lines it may have, and why.
+/// A function or file that may be too long: its place, the most lines that it may have, and the reason.
 type Exception = (&'static str, usize, &'static str);
 
 const LONG_FUNCTIONS: &[Exception] = &[
@@ -54,13 +54,13 @@ const LONG_FUNCTIONS: &[Exception] = &[
 
 const LONG_FILES: &[Exception] = &[];
 
-/// What breaks a rule and may: the place with what it does, and why.
+/// Modules outside of its `core` that a file of the core may use, as "path module", and the reason.
 const LOOKING_UP: &[(&str, &str)] = &[(
     "ckpt-agent/src/core/place/mod.rs knowledge",
     "the part of `knowledge` that does no I/O is not in the core yet",
 )];
 
-/// Names that have no place in pure code, as any part of a path.
+/// Names that pure code may not use, as any part of a path.
 const IMPURE_NAMES: [&str; 9] = [
     "HashMap",
     "HashSet",
@@ -73,10 +73,10 @@ const IMPURE_NAMES: [&str; 9] = [
     "thread_rng",
 ];
 
-/// Macros that write, in pure code.
+/// Macros that pure code may not use, because they print.
 const IMPURE_MACROS: [&str; 5] = ["dbg", "eprint", "eprintln", "print", "println"];
 
-/// Beginnings of paths that have no place in pure code.
+/// Beginnings of paths that pure code may not use.
 const IMPURE_PATHS: [&str; 20] = [
     "aws_lc_rs::rand",
     "direct_io",
@@ -103,7 +103,7 @@ const IMPURE_PATHS: [&str; 20] = [
 /// All that pure code may use of `std::net`: addresses are data.
 const ADDRESSES: [&str; 4] = ["IpAddr", "Ipv4Addr", "Ipv6Addr", "SocketAddr"];
 
-/// Fails with the rule's name if something breaks the rule that is not excepted, or the other way round.
+/// Fails with the rule's name if code without an exception breaks the rule, or an exception is not needed.
 fn judge<'a>(
     rule: &str,
     broken: &BTreeMap<String, String>,
@@ -127,7 +127,7 @@ fn judge<'a>(
     assert!(wrong.is_empty(), "{rule}\n  {}", wrong.join("\n  "));
 }
 
-/// The same for lengths: what is excepted may not grow beyond what its exception says.
+/// Like [`judge`] for lengths: code with an exception may not grow beyond the lines of that exception.
 fn judge_lengths(rule: &str, max: usize, lengths: &[(String, usize)], excepted: &[Exception]) {
     let mut broken = BTreeMap::new();
     for (place, lines) in lengths.iter().filter(|(_, lines)| *lines > max) {
@@ -155,7 +155,7 @@ fn sources() -> Result<Vec<(Source, Code)>> {
     sources.collect()
 }
 
-/// Whether a file holds tests alone.
+/// Whether a file has only tests.
 fn is_for_tests(path: &str, test_paths: &BTreeSet<String>) -> bool {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let in_a_folder_of_tests = path.split('/').rev().skip(1).any(|dir| dir == "tests");
@@ -166,7 +166,7 @@ fn is_for_tests(path: &str, test_paths: &BTreeSet<String>) -> bool {
     in_a_folder_of_tests || is_declared
 }
 
-/// Code of pure crates, and of the folders called `core`; tests aside.
+/// Code of pure crates and of the folders called `core`, without tests.
 fn pure_sources() -> Result<Vec<(Source, Code)>> {
     let map = tree::code_map()?;
     let sources = sources()?;
@@ -185,7 +185,7 @@ fn pure_sources() -> Result<Vec<(Source, Code)>> {
     Ok(kept.collect())
 }
 
-/// What in this code reaches out of it, and the line on which it does.
+/// Names and paths in this code that pure code may not use, each with its line.
 fn impurities(code: &Code) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for (at, token) in code.tokens.iter().enumerate() {
@@ -295,7 +295,7 @@ fn a_module_with_a_folder_is_the_mod_rs_in_it() -> Result<()> {
     Ok(())
 }
 
-/// The words of a text, names taken apart and without the s of a plural, with their lines.
+/// The words of a text, each with its line. Names are split into words, and a final s is dropped.
 fn words(text: &str) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -318,7 +318,7 @@ fn words(text: &str) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn the_glossary_s_words_are_used_and_no_others() -> Result<()> {
+fn no_word_that_the_glossary_forbids_is_used() -> Result<()> {
     let forbidden = tree::forbidden_words()?;
     assert!(forbidden.len() >= 8, "the glossary forbids too few words");
     let mut broken = BTreeMap::new();
@@ -340,7 +340,7 @@ fn the_glossary_s_words_are_used_and_no_others() -> Result<()> {
 }
 
 #[test]
-fn whatever_reaches_out_is_found_however_it_is_written() -> Result<()> {
+fn impure_names_paths_and_macros_are_found() -> Result<()> {
     let found = |text: &str| -> Result<Vec<String>> {
         let found = impurities(&Code::of(text)?).into_iter();
         Ok(found.map(|(what, _)| what).collect())

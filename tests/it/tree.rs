@@ -1,4 +1,4 @@
-//! The source tree as the rules see it: the code map of `ARCHITECTURE.md`, files, tokens.
+//! The source tree, for tests of rules: the code map of `ARCHITECTURE.md`, files, and their tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 
-/// The page that says which crates there are and who uses whom.
+/// The page with the code map, the uses of crates, and the glossary.
 const PAGE: &str = include_str!("../../ARCHITECTURE.md");
 
-/// Folders that hold no source text of ours.
+/// Folders without source text of this project.
 const PASSED_OVER: [&str; 3] = ["target", "fixtures", "corpus"];
 
 /// The root of the repository.
@@ -33,7 +33,7 @@ fn fenced(title: &str) -> Result<Vec<&'static str>> {
 pub(crate) struct Listed {
     /// The folder of a crate.
     pub(crate) dir: String,
-    /// Whether it does no input or output and knows no time.
+    /// Whether the code map calls the crate pure: without input, output and clock.
     pub(crate) is_pure: bool,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn code_map() -> Result<Vec<Listed>> {
     .collect()
 }
 
-/// Which crates of ours each crate uses, as the page says.
+/// For each crate, the crates of the workspace that it uses, by the page.
 pub(crate) fn uses() -> Result<BTreeMap<String, BTreeSet<String>>> {
     let lines = fenced("Who uses whom")?.into_iter();
     let rows = lines.map(|line| {
@@ -63,7 +63,7 @@ pub(crate) fn uses() -> Result<BTreeMap<String, BTreeSet<String>>> {
     rows.collect()
 }
 
-/// Words that are not to be used, each with the word to use, from the glossary of the page.
+/// Words that the glossary of the page forbids, each with the word to use instead.
 pub(crate) fn forbidden_words() -> Result<BTreeMap<String, String>> {
     let glossary = PAGE.split_once("## Glossary\n").context("no glossary")?.1;
     let mut forbidden = BTreeMap::new();
@@ -83,9 +83,9 @@ pub(crate) fn forbidden_words() -> Result<BTreeMap<String, String>> {
 /// A file of the tree.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// Its path below the root.
+    /// The file's path below the root.
     pub(crate) path: String,
-    /// What it holds.
+    /// The file's content.
     pub(crate) text: String,
 }
 
@@ -127,30 +127,30 @@ pub(crate) struct Token {
     pub(crate) line: usize,
 }
 
-/// A function.
+/// A function with a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    /// Its name.
+    /// The function's name.
     pub(crate) name: String,
-    /// Lines from `fn` to its last bracket.
+    /// Number of lines from `fn` to the closing brace.
     pub(crate) lines: usize,
 }
 
-/// Rust code without comments and without what is compiled for tests alone.
+/// Rust code without comments and without items that are compiled only for tests.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     /// All tokens.
     pub(crate) tokens: Vec<Token>,
     /// All functions.
     pub(crate) functions: Vec<Function>,
-    /// Modules in files of their own that are compiled for tests alone.
+    /// Modules in files of their own that are compiled only for tests.
     pub(crate) test_modules: Vec<String>,
-    /// Lines of the code.
+    /// Number of lines, without those of items that are compiled only for tests.
     pub(crate) lines: usize,
 }
 
 impl Code {
-    /// Reads Rust code.
+    /// Parses Rust code.
     pub(crate) fn of(text: &str) -> Result<Self> {
         let stream: TokenStream = match text.parse() {
             Ok(stream) => stream,
@@ -216,7 +216,7 @@ impl Code {
         bracket(&mut self.tokens, close, group.span_close().start().line);
     }
 
-    /// Every path in the code, `use` lists taken apart, and the line on which it begins.
+    /// Every path in the code, with lists in `use` expanded, and the line on which it begins.
     pub(crate) fn paths(&self) -> Vec<(String, usize)> {
         let mut paths = Vec::new();
         let mut at = 0;
@@ -235,7 +235,7 @@ impl Code {
         self.tokens.get(at).map_or("", |token| &token.text)
     }
 
-    /// Takes the path that begins at token `at`, and returns the index of the token after it.
+    /// Adds the path that begins at token `at` to `paths`, and returns the index of the token after it.
     fn path_from(&self, at: usize, above: &str, paths: &mut Vec<(String, usize)>) -> usize {
         if self.text(at) == "{" {
             let mut next = at + 1;
@@ -267,7 +267,7 @@ fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first == '_' || first.is_alphabetic())
 }
 
-/// Whether the item that begins here is compiled for tests alone.
+/// Whether the item that begins here is compiled only for tests.
 fn is_for_tests(trees: &[TokenTree], at: usize) -> bool {
     let attribute = |at| match (trees.get(at), trees.get(at + 1)) {
         (Some(TokenTree::Punct(sign)), Some(TokenTree::Group(group))) if sign.as_char() == '#' => {
@@ -278,7 +278,7 @@ fn is_for_tests(trees: &[TokenTree], at: usize) -> bool {
     attribute(at).is_some_and(|text| text == "cfg(test)")
 }
 
-/// The item that begins here with an attribute: to its brackets or its semicolon.
+/// The item that begins here with an attribute, up to its braces or its semicolon.
 fn item_from(trees: &[TokenTree], at: usize) -> &[TokenTree] {
     let rest = trees.get(at..).unwrap_or_default();
     let is_end = |tree: &TokenTree| match tree {
@@ -310,7 +310,7 @@ fn module_in_a_file(item: &[TokenTree]) -> Option<String> {
     (word == "mod").then(|| name.to_string())
 }
 
-/// The function with a body that begins at this `fn`, if one does.
+/// The function that begins here, if there is one and it has a body.
 fn function_from(trees: &[TokenTree], at: usize) -> Option<Function> {
     let mut rest = trees.get(at..)?.iter();
     let (Some(TokenTree::Ident(word)), Some(TokenTree::Ident(name))) = (rest.next(), rest.next())
@@ -331,7 +331,7 @@ fn function_from(trees: &[TokenTree], at: usize) -> Option<Function> {
     })
 }
 
-/// Folders and files, by path without ending, that are compiled for tests alone.
+/// Paths, without ending, of the folders and files that are compiled only for tests.
 pub(crate) fn test_paths(sources: &[(Source, Code)]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (source, code) in sources {

@@ -1,4 +1,4 @@
-//! What hosts lost, damaged or hide is found out, told, and remembered.
+//! Shards that hosts lost, damaged or hide are found, reported and remembered.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn save(grid: &Grid, job: &str, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// What a daemon says of itself while it runs.
+/// The report of `ckpt-store status` about the daemon of a host.
 fn host_status(grid: &Grid, host: &str) -> Result<serde_json::Value> {
     use std::os::unix::process::CommandExt;
     let mut status = std::process::Command::new(tests::ckpt()?);
@@ -27,7 +27,7 @@ fn host_status(grid: &Grid, host: &str) -> Result<serde_json::Value> {
 }
 
 #[test]
-fn a_sample_finds_what_was_damaged_and_the_host_is_told() -> Result<()> {
+fn a_sample_finds_damaged_shards_and_the_hosts_record_it() -> Result<()> {
     let grid = Grid::up(5)?;
     save(&grid, "42", 4 << 20)?;
     let sample = ["--json", "verify", "--sample", "1"];
@@ -37,7 +37,7 @@ fn a_sample_finds_what_was_damaged_and_the_host_is_told() -> Result<()> {
 
     let holders = grid.holders("42")?;
     let (damaged, lost) = (&holders[0], &holders[1]);
-    // Every block: whichever is chosen is wrong.
+    // Every block is damaged, so any sample finds damage.
     for file in grid.shard_files(damaged)? {
         let len = fs::metadata(&file)?.len();
         for offset in (4096..len / 2).step_by(512) {
@@ -58,7 +58,7 @@ fn a_sample_finds_what_was_damaged_and_the_host_is_told() -> Result<()> {
         "{found}"
     );
 
-    // A daemon that knows of a shard and can not open its file says so itself.
+    // The daemon that lost the file still lists the shard. It can't open the file, which counts as damage.
     for (host, fault) in [(damaged, "damaged"), (lost, "damaged")] {
         tests::program::wait_until(
             "the daemon has written it down",
@@ -85,7 +85,7 @@ fn a_sample_finds_what_was_damaged_and_the_host_is_told() -> Result<()> {
 }
 
 #[test]
-fn who_failed_a_check_is_not_chosen_while_others_are_there() -> Result<()> {
+fn a_host_that_failed_a_check_is_chosen_only_if_others_are_missing() -> Result<()> {
     let grid = Grid::up(8)?;
     save(&grid, "42", 1 << 20)?;
     let holders = grid.holders("42")?;
@@ -99,7 +99,7 @@ fn who_failed_a_check_is_not_chosen_while_others_are_there() -> Result<()> {
         let chosen = grid.holders(&job)?;
         ensure!(!chosen.contains(&holders[0]), "{job}: {chosen:?}");
     }
-    // On probation, not in exile: when it is needed, it is asked.
+    // A host that failed a check is still used when there are too few others.
     for host in ["h01", "h02", "h03", "h04"]
         .iter()
         .filter(|host| **host != holders[0])
@@ -129,7 +129,7 @@ fn a_version_that_all_hosts_hide_is_missed_by_the_machine_that_saved_it() -> Res
         "{restored}"
     );
     ensure!(fs::read(grid.path("out"))? == image::memory(100_000, 1));
-    // A number is not given twice.
+    // The number of the hidden version is not used again.
     let saved = grid
         .run(["--json", "save", "--job", "42", "image"])?
         .expect(0)?
@@ -150,7 +150,7 @@ fn a_version_that_all_hosts_hide_is_missed_by_the_machine_that_saved_it() -> Res
     ensure!(nothing["version"].is_null(), "{nothing}");
     let warning = nothing["warnings"][0].as_str().context("no warning")?;
     ensure!(warning.contains("version 3"), "{warning}");
-    // Without lies it is as it was, and what is removed on purpose is not missed.
+    // Once hosts are honest again, a version that is removed on purpose is not missed.
     grid.lie(Lie::None);
     grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
     let nothing = [
@@ -178,7 +178,7 @@ fn gaps(grid: &Grid) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_gap_in_the_chain_of_versions_is_told() -> Result<()> {
+fn a_gap_in_the_chain_of_versions_is_reported() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("image"), b"image")?;
     let mut lost = String::new();
@@ -190,7 +190,7 @@ fn a_gap_in_the_chain_of_versions_is_told() -> Result<()> {
         }
     }
     ensure!(gaps(&grid)?.is_empty());
-    // One that nobody deleted: all hosts lose it at once.
+    // All hosts lose a version that nobody deleted.
     for (host, _) in grid.running()? {
         grid.kill(&host)?;
         for file in [grid.shard_files(&host)?, grid.manifest_files(&host)?].concat() {
@@ -211,7 +211,7 @@ fn what_was_deleted_on_purpose_is_no_gap() -> Result<()> {
     let grid = Grid::up(5)?;
     let mut bytes = vec![0; 6 << 20];
     SmallRng::seed_from_u64(1).fill(bytes.as_mut_slice());
-    // As everybody does: later versions build on the first, and those between go by themselves.
+    // The usual case: later versions build on the first one, and the versions between them are removed.
     for number in 0..6 {
         bytes[number] ^= 1;
         fs::write(grid.path("image"), &bytes)?;
@@ -237,7 +237,7 @@ fn what_was_deleted_on_purpose_is_no_gap() -> Result<()> {
     Ok(())
 }
 
-/// A cron job has to tell an outage from a loss.
+/// Exit statuses distinguish an outage (5) from a loss (7), so that a cron job can tell them apart.
 #[test]
 fn what_is_away_is_not_called_lost() -> Result<()> {
     let grid = Grid::up(5)?;
@@ -257,7 +257,7 @@ fn what_is_away_is_not_called_lost() -> Result<()> {
     grid.restart()?;
     grid.run(["verify"])?.expect(0)?;
 
-    // Three shards are gone from disks that are there; one host more is away and can't change that.
+    // Three hosts that answer have lost their shards. A fourth host is away, but it could not help.
     for host in &holders[..3] {
         grid.kill(host)?;
         for shard in grid.shard_files(host)? {

@@ -1,5 +1,5 @@
-//! What the first release format left on disks is read by today's programs, and programs of two
-//! versions serve each other.
+//! Upgrades: present programs read checkpoints of the first format, and programs of two versions work in
+//! one grid.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,14 +14,16 @@ use tests::{Grid, ckpt, image};
 /// Longest wait for a repair.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Hosts rebuild what is missing for a second, and hear each other's news often.
-const QUICK: [(&str, &str); 2] = [("CKPT_REPAIR_AFTER", "1s"), ("CKPT_REPAIR_PERIOD", "300ms")];
+/// Hosts rebuild a shard that was missing for one second, and ask each other for notices every 300 ms.
+const QUICK_REPAIR: [(&str, &str); 2] =
+    [("CKPT_REPAIR_AFTER", "1s"), ("CKPT_REPAIR_PERIOD", "300ms")];
 
 fn fixture() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/format-1"))
 }
 
-/// A copy whose keys are private again, on free ports.
+/// Copies a directory. In the copy, only the user can read keys, and addresses have a port that the kernel
+/// chooses.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -85,7 +87,7 @@ fn checkpoints_of_the_first_format_are_restored_and_continued() -> Result<()> {
     ensure!(hole.len() == (3 << 20) + 3 && hole.ends_with(b"\0end"));
 
     grid.run(["verify", "--read-data"])?.expect(0)?;
-    // And it goes on: the next version is 3, made by today's program.
+    // The job continues: the next version is 3, saved by the present program.
     fs::write(grid.path("image"), image::memory(100_000, 1))?;
     let saved = grid
         .run(["--json", "save", "--job", "stream", "image"])?
@@ -117,7 +119,7 @@ fn restored(grid: &Grid, client: &Path, job: &str, version: u64) -> Result<Vec<u
 
 fn versions(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u64>> {
     let listed = grid.run_as(client, ["--json", "list", "--job", job])?;
-    // Earlier programs show an empty list.
+    // Without a checkpoint, present programs exit with 4, and earlier ones show an empty list.
     if listed.code == Some(4) {
         return Ok(Vec::new());
     }
@@ -129,8 +131,9 @@ fn versions(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u64>> {
         .collect())
 }
 
-/// What everybody does: three saves, of which two are kept; restores; one version removed.
-fn lives(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u8>> {
+/// Uses a job as usual: saves three versions of which two are kept, restores them, verifies, and removes
+/// one. Returns the newest image.
+fn use_as_usual(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u8>> {
     let mut images = Vec::new();
     for seed in 1..=3 {
         images.push(save(grid, client, job, seed)?.0);
@@ -145,7 +148,7 @@ fn lives(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u8>> {
     }
     grid.run_as(client, ["verify", "--job", job, "--read-data"])?
         .expect(0)?;
-    // A whole version, so that the one before can go.
+    // Version 4 is whole, so no version builds on version 3, which can be removed then.
     let full = grid.run_as(
         client,
         ["save", "--job", job, "--full", "--keep", "3", "image"],
@@ -158,7 +161,7 @@ fn lives(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u8>> {
     Ok(images.remove(2))
 }
 
-/// Shards of the job's newest version that answer, and their holders.
+/// Shards of the job's newest version that `verify` finds, each with its holder.
 fn good(grid: &Grid, client: &Path, job: &str) -> Result<Vec<(u64, String)>> {
     let verified = grid
         .run_as(client, ["--json", "verify", "--job", job])?
@@ -186,8 +189,13 @@ fn is_whole(grid: &Grid, client: &Path, job: &str) -> Result<bool> {
     Ok(shards == [0, 1, 2, 3, 4])
 }
 
-/// Kills the holder for which `chosen` holds, and waits until others have rebuilt its shards.
-fn is_repaired(grid: &Grid, client: &Path, job: &str, chosen: impl Fn(&str) -> bool) -> Result<()> {
+/// Kills the first holder that `chosen` accepts, and waits until others have rebuilt its shards.
+fn check_repair(
+    grid: &Grid,
+    client: &Path,
+    job: &str,
+    chosen: impl Fn(&str) -> bool,
+) -> Result<()> {
     let holders = good(grid, client, job)?;
     let mut chosen = holders.into_iter().filter(|(_, host)| chosen(host));
     let (_, victim) = chosen.next().context("no such holder")?;
@@ -197,7 +205,7 @@ fn is_repaired(grid: &Grid, client: &Path, job: &str, chosen: impl Fn(&str) -> b
     })
 }
 
-fn is_gone(grid: &Grid, client: &Path, job: &str, hosts: usize) -> Result<()> {
+fn check_removal(grid: &Grid, client: &Path, job: &str, hosts: usize) -> Result<()> {
     grid.run_as(client, ["forget", "--job", job, "--all"])?
         .expect(0)?;
     ensure!(versions(grid, client, job)?.is_empty());
@@ -214,9 +222,9 @@ fn is_gone(grid: &Grid, client: &Path, job: &str, hosts: usize) -> Result<()> {
 fn a_client_of_today_uses_daemons_of_yesterday_and_says_what_they_lack() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
     let client = ckpt()?;
-    let grid = Grid::up_of(&old, 7, &QUICK)?;
-    let bytes = lives(&grid, client, "42")?;
-    is_repaired(&grid, client, "42", |_| true)?;
+    let grid = Grid::up_of(&old, 7, &QUICK_REPAIR)?;
+    let bytes = use_as_usual(&grid, client, "42")?;
+    check_repair(&grid, client, "42", |_| true)?;
     ensure!(restored(&grid, client, "42", 4)? == bytes);
 
     let (_, saved) = save(&grid, client, "42", 5)?;
@@ -228,17 +236,17 @@ fn a_client_of_today_uses_daemons_of_yesterday_and_says_what_they_lack() -> Resu
     let spoken: Vec<&Value> = up.map(|host| &host["protocol"]).collect();
     ensure!(spoken == ["ckpt/1"; 6], "{spoken:?}");
     grid.restart_as(&old)?;
-    is_gone(&grid, client, "42", 7)
+    check_removal(&grid, client, "42", 7)
 }
 
 #[test]
 fn a_client_of_yesterday_uses_daemons_of_today() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
-    let grid = Grid::up_of(ckpt()?, 7, &QUICK)?;
-    let bytes = lives(&grid, &old, "42")?;
-    is_repaired(&grid, &old, "42", |_| true)?;
+    let grid = Grid::up_of(ckpt()?, 7, &QUICK_REPAIR)?;
+    let bytes = use_as_usual(&grid, &old, "42")?;
+    check_repair(&grid, &old, "42", |_| true)?;
     ensure!(restored(&grid, &old, "42", 4)? == bytes);
-    // Today's client reads it, too, and goes on.
+    // The present client restores the version, too, and saves the next one.
     ensure!(restored(&grid, ckpt()?, "42", 4)? == bytes);
     let (_, saved) = save(&grid, ckpt()?, "42", 5)?;
     ensure!(saved["version"] == 5, "{saved}");
@@ -247,15 +255,15 @@ fn a_client_of_yesterday_uses_daemons_of_today() -> Result<()> {
         "{saved}"
     );
     grid.restart()?;
-    is_gone(&grid, ckpt()?, "42", 7)
+    check_removal(&grid, ckpt()?, "42", 7)
 }
 
-/// Hosts with an earlier program know no job keys: a save with one does without them from the beginning.
+/// Hosts with an earlier program don't know job keys. A save with a job key offers them no shards.
 #[test]
 fn a_save_with_a_job_key_does_without_hosts_that_know_no_job_keys() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
     let new = ckpt()?;
-    let grid = Grid::up_of(&old, 8, &QUICK)?;
+    let grid = Grid::up_of(&old, 8, &QUICK_REPAIR)?;
     let upgraded = ["h01", "h02", "h03", "h04", "h05"];
     for host in &upgraded[..4] {
         grid.kill(host)?;
@@ -270,11 +278,11 @@ fn a_save_with_a_job_key_does_without_hosts_that_know_no_job_keys() -> Result<()
         command.env("CKPT_KEY_FILE", grid.path("job.key"));
         tests::program::run(&mut command)
     };
-    // Four hosts that know them are too few for five shards.
+    // Four hosts that know job keys are too few for five shards.
     let save = ["--json", "save", "--job", "42", "image"];
     let failed = with_key(&save)?.expect(5)?;
     ensure!(failed.json()?.to_string().contains("h08"), "{failed}");
-    // The others were no candidates, so none was asked to take a shard and given up.
+    // The other hosts were no candidates, so none was asked to take a shard.
     ensure!(!failed.stderr.contains("given up"), "{failed}");
     grid.kill(upgraded[4])?;
     grid.restart()?;
@@ -284,7 +292,7 @@ fn a_save_with_a_job_key_does_without_hosts_that_know_no_job_keys() -> Result<()
         let holders = holders.iter().filter_map(|one| one["host"].as_str());
         let holders: std::collections::BTreeSet<&str> = holders.collect();
         ensure!(holders == upgraded.into(), "{saved}");
-        // Nobody was tried in vain.
+        // No host was tried in vain.
         ensure!(saved["replaced"] == serde_json::json!([]), "{saved}");
     }
     let restored = with_key(&["restore", "--job", "42", "-o", "-"])?.expect(0)?;
@@ -297,7 +305,7 @@ fn a_save_with_a_job_key_does_without_hosts_that_know_no_job_keys() -> Result<()
 fn in_a_grid_that_is_half_upgraded_both_versions_serve_both() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
     let new = ckpt()?;
-    let grid = Grid::up_of(&old, 8, &QUICK)?;
+    let grid = Grid::up_of(&old, 8, &QUICK_REPAIR)?;
     let (before, _) = save(&grid, &old, "before", 9)?;
     let upgraded = ["h01", "h02", "h03", "h04"];
     for host in upgraded {
@@ -308,21 +316,21 @@ fn in_a_grid_that_is_half_upgraded_both_versions_serve_both() -> Result<()> {
     ensure!(restored(&grid, &old, "before", 1)? == before);
     let mut images = Vec::new();
     for (client, job) in [(new.as_path(), "by-new"), (&*old, "by-old")] {
-        images.push((job, lives(&grid, client, job)?));
+        images.push((job, use_as_usual(&grid, client, job)?));
     }
     // Each kind of host rebuilds what the other lost.
     let is_new = |host: &str| upgraded.contains(&host);
     for (client, lost) in [(new.as_path(), true), (&*old, false)] {
-        is_repaired(&grid, client, "by-new", |host| is_new(host) == lost)?;
+        check_repair(&grid, client, "by-new", |host| is_new(host) == lost)?;
     }
-    // Both come back as programs of today.
+    // Both killed hosts come back with the present program.
     grid.restart()?;
     for (job, bytes) in &images {
         for client in [new, &old] {
             ensure!(restored(&grid, client, job, 4)? == *bytes, "{job}");
         }
     }
-    // One that was away while a job was removed hears of it after its upgrade.
+    // A host that was away while a job was removed hears of the removal after its upgrade.
     let holders = good(&grid, new, "by-old")?;
     let hosts = grid.run_as(new, ["--json", "hosts"])?.json()?;
     let hosts = hosts["hosts"].as_array().context("no hosts")?;

@@ -1,4 +1,4 @@
-//! Later versions store only what changed since an earlier one.
+//! Bases and patches: later versions store only what changed since an earlier one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -57,7 +57,7 @@ fn what_did_not_change_is_not_sent_again() -> Result<()> {
     ensure!(bytes(&patch).map(|b| b * 4) < bytes(&whole), "{patch}");
     let same = save(&grid, &second, &["--keep", "9"])?;
     ensure!(same["base"] == 1, "{same}");
-    // Two hosts of the version on which the others build.
+    // Two hosts die that hold shards of the version on which the others build.
     let show = ["--json", "show", "--job", "42", "--version", "1"];
     let shown = grid.run(show)?.expect(0)?.json()?;
     for shard in 0..2 {
@@ -69,7 +69,7 @@ fn what_did_not_change_is_not_sent_again() -> Result<()> {
     }
     let streamed = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
     ensure!(streamed.stdout == second);
-    // With its base not whole any more, the next version is.
+    // The base has lost shards, so the next version does not build on it.
     let third = save(&grid, &second, &["--keep", "9"])?;
     ensure!(third["base"].is_null(), "{third}");
     Ok(())
@@ -88,7 +88,7 @@ fn a_version_on_which_others_build_is_kept_as_long_as_they_are() -> Result<()> {
         images.push(bytes.clone());
     }
     ensure!(bases[0].is_none() && bases[1] == Some(1), "{bases:?}");
-    // Most has changed since the first by now: one was whole again.
+    // Most of the image has changed since the first version, so one later version has no base.
     let folded = bases.iter().skip(1).position(Option::is_none);
     ensure!(folded.is_some(), "{bases:?}");
     let newest = *grid.versions("42")?.last().context("no version")?;
@@ -116,13 +116,13 @@ fn a_version_on_which_others_build_is_kept_as_long_as_they_are() -> Result<()> {
     Ok(())
 }
 
-/// Dumps of the processes of one job: what they share is stored once, whatever restores them.
+/// Dumps of the processes of one job: content that they share is stored once, and restored to each.
 #[test]
 fn what_ranks_share_is_stored_once() -> Result<()> {
     let grid = Grid::up(5)?;
     let mut ranks = Vec::new();
     for rank in 0..4_u8 {
-        // Their own part, what all have, and what they have with a few changes.
+        // Each rank has content that all share, with a few bytes changed, and content of its own.
         let own = image::memory(2 * MIB, 10 + u64::from(rank));
         let mut bytes = [image::memory(8 * MIB + 4096, 1), own].concat();
         for at in (0..bytes.len()).step_by(3 * MIB + 1) {
@@ -130,7 +130,8 @@ fn what_ranks_share_is_stored_once() -> Result<()> {
         }
         let path = grid.path(&format!("rank-{rank}.img"));
         fs::write(&path, &bytes)?;
-        // One that can't be opened a second time, to be restored by a user who is not root.
+        // Every second file has a mode with which its owner can't open it a second time, unless the owner
+        // is root.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400 >> (4 * (rank % 2))))?;
         ranks.push((path, bytes));
     }
@@ -152,12 +153,12 @@ fn what_ranks_share_is_stored_once() -> Result<()> {
         Ok(())
     };
     let saved = grid.run(&save)?.expect(0)?.json()?;
-    // Alone they shrink to half.
+    // Compression alone would halve the bytes.
     check(&saved, 4)?;
     let again = grid.run(&save)?.expect(0)?.json()?;
     ensure!(again["base"] == 1, "{again}");
     check(&again, 40)?;
-    // With two hosts dead it is the same.
+    // The checkpoint can be restored with two hosts dead, too.
     for host in grid.holders("42")?.iter().take(2) {
         grid.kill(host)?;
     }
@@ -179,7 +180,7 @@ fn files_that_moved_in_a_tree_are_found_again() -> Result<()> {
     fs::write(tree.join("c"), image::memory(3 * MIB + 5, 2))?;
     let save = ["--json", "save", "--job", "t", "tree"];
     grid.run(save)?.expect(0)?;
-    // A new file comes before the others, and moves them all.
+    // A new file comes before the others in the image, and moves all of them.
     fs::write(tree.join("a"), image::memory(MIB + 77, 3))?;
     let saved = grid.run(save)?.expect(0)?.json()?;
     ensure!(saved["base"] == 1, "{saved}");
@@ -194,8 +195,8 @@ fn files_that_moved_in_a_tree_are_found_again() -> Result<()> {
     Ok(())
 }
 
-/// An archive that a command writes: files in it became longer and shorter, and all that follows
-/// them moved by some bytes.
+/// A command writes an archive in which some files became longer or shorter, which moves all bytes after
+/// them.
 #[test]
 fn what_moved_in_a_stream_is_found_again() -> Result<()> {
     let grid = Grid::up(5)?;
@@ -218,7 +219,7 @@ fn what_moved_in_a_stream_is_found_again() -> Result<()> {
     ensure!(stored < 8 * (64 << 10), "{saved}");
     let restored = grid.run(["restore", "--job", "s", "-o", "-"])?.expect(0)?;
     ensure!(restored.stdout == archive);
-    // Of most of the base, nothing is left: that is not read either.
+    // Most of the base is not in the next version, so a restore does not fetch that part.
     archive.drain(..17 * MIB);
     let short = save(&archive)?;
     ensure!(short["base"] == 1, "{short}");

@@ -1,5 +1,5 @@
-//! A daemon on a machine that has an owner: with hours of the day, and with processors that are taken. Its
-//! clock is set, so that nobody waits for the evening.
+//! A daemon that takes no shards: outside of its owner's hours, and while the processors are taken. The
+//! tests set the daemon's clock instead of waiting for the evening.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -19,10 +19,10 @@ use tests::{Grid, Outcome, ckpt};
 const DAY: u64 = 86_400;
 const HOUR: u64 = 3_600;
 
-/// A daemon reads the machine every six seconds.
+/// Longest wait for a state; a daemon samples its machine every six seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The one host of a grid, run as on a machine that has an owner, by a clock in UTC that can be set.
+/// The one host of a grid, whose daemon heeds its owner and has a clock in UTC that can be set.
 struct Host {
     grid: Grid,
     library: &'static str,
@@ -31,7 +31,7 @@ struct Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // May have ended.
+        // The daemon may have ended already.
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
     }
@@ -42,7 +42,8 @@ fn now() -> Result<u64> {
 }
 
 impl Host {
-    /// `None` where clocks can't be set, which is said.
+    /// Starts the daemon with its clock `ahead_s` seconds ahead. `None` if clocks can't be set, which
+    /// [`not_checked`] reports.
     fn start(preferences: &str, ahead_s: u64) -> Result<Option<Self>> {
         let Some(library) = faketime() else {
             not_checked("a daemon by the clock", "no libfaketime")?;
@@ -78,7 +79,7 @@ impl Host {
         Ok(fs::write(self.grid.path("clock"), format!("+{ahead_s}\n"))?)
     }
 
-    /// What `ckpt-store status` says on the machine.
+    /// Runs `ckpt-store status` on the machine.
     fn status(&self, args: &[&str]) -> Result<Outcome> {
         let mut status = Command::new(ckpt()?);
         status
@@ -94,7 +95,7 @@ impl Host {
         run(&mut status)?.expect(0)
     }
 
-    /// What `ckpt hosts` says of it; nothing while it does not answer.
+    /// The entry of `ckpt hosts` for the host.
     fn seen(&self) -> Result<Value> {
         let hosts = self.grid.run(["--json", "hosts"])?.json()?;
         Ok(hosts["hosts"][0].clone())
@@ -116,7 +117,7 @@ fn text(outcome: &Outcome) -> String {
 
 #[test]
 fn a_host_outside_its_owners_hours_says_until_when() -> Result<()> {
-    // Noon, today or tomorrow: a certificate that was made today is good then.
+    // The clock is set to the next noon, at which a certificate made today is still good.
     let (real, noon) = (now()?, 12 * HOUR);
     let ahead = (DAY + noon - real % DAY) % DAY;
     let Some(host) = Host::start("start_hour = 18\nend_hour = 8\n", ahead)? else {
@@ -145,7 +146,7 @@ fn a_host_outside_its_owners_hours_says_until_when() -> Result<()> {
     );
     let shown = text(&host.status(&[])?);
     ensure!(shown.contains("18:00"), "{shown}");
-    // At six o'clock it takes shards.
+    // After 18:00 the host takes shards.
     host.set_clock(ahead + 6 * HOUR + 60)?;
     wait_until("it takes shards", LIMIT, || {
         Ok(host.seen()?["refuses_for_s"].as_u64() == Some(0))
@@ -154,7 +155,7 @@ fn a_host_outside_its_owners_hours_says_until_when() -> Result<()> {
     Ok(())
 }
 
-/// Keeps a processor busy as long as it lasts.
+/// A thread that keeps a processor busy until this is dropped.
 struct Load(Arc<AtomicBool>);
 
 impl Load {
@@ -177,14 +178,14 @@ impl Drop for Load {
 }
 
 #[test]
-fn advice_for_a_machine_whose_processors_are_taken_names_it_and_counts_that_not() -> Result<()> {
+fn advice_names_a_machine_whose_processors_are_taken_and_does_not_count_that() -> Result<()> {
     let thresholds = "[monitor]\ncpu_thresholds = [0.0001, 0.0002]\n";
     let Some(host) = Host::start(thresholds, 0)? else {
         return Ok(());
     };
     let _load = Load::begin();
-    // Between two readings more than a minute passes, so the load lasts and is no peak; and less than
-    // three, after which the machine would count as switched off meanwhile.
+    // More than one minute of the daemon's time passes between two samples, so the load counts as lasting.
+    // Less than three minutes pass, after which the machine would count as switched off meanwhile.
     let mut ahead = 0;
     wait_until("its processors count as taken", LIMIT, || {
         ahead += 25;
@@ -209,7 +210,7 @@ fn advice_for_a_machine_whose_processors_are_taken_names_it_and_counts_that_not(
     let notes = report["notes"].to_string();
     ensure!(notes.contains("host h01 says"), "{report}");
     ensure!(notes.contains("its processors are taken"), "{report}");
-    // As for a machine that is there, and not for one that ends the job within the next second.
+    // The forecast is that of a machine that stays, not of one that ends the job at once.
     let first = report["first_seconds"].as_f64();
     ensure!(first.is_none_or(|first| first > 600.0), "{report}");
     ensure!(report["survives_job"].as_f64() > Some(0.2), "{report}");

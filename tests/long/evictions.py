@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real evictions of jobs under `ckpt run`, and of the same job in the script of packaging/.
+"""Evicts real jobs under `ckpt run`, and under the script packaging/ckpt-job.sh, and measures what is lost.
 
     cargo build --release -p ckpt -p tests --bin ckpt --bin hash-job
     tests/long/evictions.py [--count 300] [--script 24] [--minutes 30] [--seed 1] [--at-a-time 4]
@@ -8,16 +8,17 @@
 Needs 2 cores, 4 GiB of memory and 20 GiB in DIR (/tmp); takes some 20 minutes on two cores, and begins no
 eviction after --minutes. Each eviction has a seed of its own and can be repeated by --seed and --count 1.
 
-A job hashes its way (one step in 10 ms) and keeps 1 to 256 MiB of state, all of which changes. It is evicted
-3 to 10 s after its start by load or by short memory (as the daemon of its machine says, which is played), by
-a drain of the machine, by SIGTERM, or by the notice of a cloud (SIGUSR1), with a grace of 10 to 60 s. Then it
-is started on another machine from what is in the grid, and checks its state itself. Work is counted in steps:
-what the next one has to do again is lost.
+A job hashes its way (one step in 10 ms) and keeps 1 to 256 MiB of state, all of which changes. The job is
+evicted 3 to 10 s after its start, with a grace of 10 to 60 s: by load, by short memory or by a drain of its
+machine, all of which a substitute for the machine's daemon reports; by SIGTERM; or by the notice of a cloud
+(SIGUSR1). Then the job is started on another machine from what is in the grid, and checks its own state. Work
+is counted in steps: steps that the next start has to repeat are lost.
 
-Printed: share with a final checkpoint among those whose forecast was at most 0.7 of the grace; how many were
-gone too late; how many said 75 without the state that the job had; and the work lost for each eviction, with
-`ckpt run`, with the script, and with a loop that restores and saves every 600 s without a trap (that is all
-work: none of these jobs got as old). Exit status 1 when a target is missed.
+The script prints: the share of jobs that left with a final checkpoint, among those whose forecast was at most
+0.7 of the grace; how many jobs left too late; how many exited with 75 without the state that the job had; and
+the work lost for each eviction. The latter is printed for `ckpt run`, for the script, and for a loop that
+restores and saves every 600 s and handles no signal (it loses all work, as no job here gets that old). The
+exit status is 1 if a target is missed.
 """
 
 import argparse
@@ -34,18 +35,18 @@ from lab import Daemon, Lab, Machine, is_alive, wait_for, who_runs
 
 KINDS = ["load", "memory", "SIGTERM", "drain", "notice"]
 
-# What the supervisor keeps of the grace for ending processes, and what looking once a second may add.
+# Time that the supervisor needs beyond the grace to end processes, and to notice states once a second.
 KILL_S = 5
 LOOK_S = 3
 
-# How long a job that was suspended stays in these runs before it leaves.
+# How long a suspended job stays before it leaves (`--suspend`).
 PATIENCE_S = 2
 
 STEP_S = 0.01
 
 
 def head(path):
-    """The step of a state."""
+    """The number of steps in a state file."""
     with open(path, "rb") as file:
         return int(file.read(64).split(b" ", 1)[0])
 
@@ -56,7 +57,7 @@ def began(machine):
 
 
 def done(machine):
-    """Steps that the job has done."""
+    """The number of steps that the job has done."""
     path = Path(f"{machine.state}.count")
     return int.from_bytes(path.read_bytes()[:8], "little") if path.exists() else 0
 
@@ -87,7 +88,7 @@ def evict(lab, hash_job, seed):
             options.append("--batch")
         else:
             daemon = Daemon(here.dir / "guests.sock")
-            # Only of those that are to be evicted by load the real load counts, too: no load is above 100%.
+            # The machine's real load counts only for jobs to be evicted by load: no load is above 100%.
             options += ["--suspend", f"{PATIENCE_S}s", "--suspend-cpu-usage", "99" if kind == "load" else "100"]
         here.start(job, options, [hash_job, here.state, *more])
         wait_for("the job", lambda: began(here) or here.supervisor.poll() is not None)
@@ -144,7 +145,7 @@ def evict(lab, hash_job, seed):
 
 
 def evict_from_script(lab, script, hash_job, seed):
-    """The same in the script; it is evicted by SIGTERM alone."""
+    """Like evict, for a job in the script, which is evicted by SIGTERM only."""
     draw = random.Random(seed)
     size, _, more = words(draw)
     if "term" not in more:
@@ -169,7 +170,7 @@ def evict_from_script(lab, script, hash_job, seed):
 
 
 def in_turn(at_a_time, until, seeds, one):
-    """Does it for all seeds, some at a time; what came of it, and what failed."""
+    """Calls one(seed) for all seeds, some at a time; returns the results, and the seeds that failed."""
     results, failures, lock = [], [], threading.Lock()
     seeds = iter(seeds)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real pairs of incarnations of one job: both go on from one version; at most one may save after it.
+"""Pairs of incarnations of one job: both continue from one version, and at most one may save after it.
 
     cargo build --release -p ckpt -p tests --bin ckpt --bin hash-job
     tests/long/incarnations.py [--pairs 100] [--minutes 20] [--seed 1] [--at-a-time 4] [--programs target/release]
@@ -8,11 +8,13 @@ Needs 2 cores and 4 GiB of memory; takes some 15 minutes on two cores, and begin
 pair has a seed of its own.
 
 A job is run, evicted, and started twice from what it saved, on two machines. While both run, one supervisor
-with all of its job is stopped (SIGSTOP) and goes on later, as a machine that sleeps, or some hosts of the
-grid are stopped for both, as cut links, or both. All jobs share five hosts, so that links are cut for the
-other pairs, too. Then whoever is left is told to leave. From the journals: who saved after the common
-version. Printed: pairs; how many had two successors of one version (has to be none); how the losers ended.
-Exit status 1 when two were committed, or a loser ended with anything but 77.
+and its job may be stopped (SIGSTOP) for a while, like a machine that sleeps, and some hosts of the grid may
+be stopped for both, like cut links. All pairs share five hosts, so cut links also affect the others. Then
+the incarnation that is left is ended by SIGTERM. The journals show which incarnation saved after the common
+version.
+
+The script prints the number of pairs, how many had two successors of one version (none may), and how the
+losers ended. The exit status is 1 if two were committed, or a loser ended with a status other than 77.
 """
 
 import argparse
@@ -32,7 +34,7 @@ OPTIONS = ["--batch", "--mtbf", "2s", "--grace", "20s", "--deadline", "8s"]
 
 
 class Hosts:
-    """Stops hosts, never more at a time than can be missed."""
+    """Stops hosts, at most two at a time, because checkpoints have two parity shards."""
 
     def __init__(self, lab):
         pids = [int((path / "lock").read_text()) for path in (lab.grid / "hosts").iterdir()]
@@ -53,7 +55,7 @@ class Hosts:
 
 
 def family(pid):
-    """A process and all below it."""
+    """A process and all its descendants."""
     found, ahead = [], [pid]
     while ahead:
         one = ahead.pop()
@@ -98,7 +100,7 @@ def run_pair(lab, hosts, hash_job, seed):
             threading.Thread(target=hosts.cut, args=(draw.randint(1, 2), draw.uniform(1, 8))).start()
         if slept:
             asleep = family(draw.choice([one, two]).supervisor.pid)
-            # The supervisor first: it would let its job go on.
+            # The supervisor is stopped first, because it would continue a stopped job.
             send(asleep, signal.SIGSTOP)
             time.sleep(draw.uniform(1, 8))
             send(reversed(asleep), signal.SIGCONT)
@@ -124,7 +126,7 @@ def run_pair(lab, hosts, hash_job, seed):
 
 
 def saved_after(machine, common):
-    """Whether it says that it saved a successor of the common version."""
+    """Whether the machine's journal has a save of a successor of the common version."""
     return any(entry["version"] > common for entry in machine.entries("saved"))
 
 

@@ -1,4 +1,4 @@
-"""What the long measurements share: a grid on this machine, jobs under `ckpt run`, a daemon that is played."""
+"""Shared by the long measurements: a grid on this machine, jobs under `ckpt run`, a substitute daemon."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
-# How long anything is waited for.
+# Longest wait for any state, in seconds.
 PATIENCE_S = 120
 
 
 class Lab:
-    """A grid of five daemons in a directory of its own; all of it goes at the end."""
+    """A grid of daemons (five by default) in a directory of its own, which is removed at the end."""
 
     def __init__(self, ckpt, hosts=5, under=None):
         self.ckpt = str(Path(ckpt).resolve())
@@ -48,7 +48,7 @@ class Lab:
 
 
 class Machine:
-    """A machine that runs jobs: a directory for their files, and a memory of its own."""
+    """A machine that runs a job: a directory for the job's files and for the state of `ckpt`."""
 
     def __init__(self, lab, name):
         self.lab = lab
@@ -72,7 +72,7 @@ class Machine:
         return self.supervisor
 
     def end(self, patience=PATIENCE_S):
-        """The exit status, and the report."""
+        """Waits until the supervisor ends; returns its exit status and its report."""
         code = self.supervisor.wait(patience)
         lines = self.err.read_text(errors="replace").splitlines()
         reports = [line for line in lines if line.startswith("{")]
@@ -110,7 +110,7 @@ def wait_for(what, is_so, patience=PATIENCE_S):
 
 
 class Daemon:
-    """The daemon of a machine, played: it says what it is asked to, each second."""
+    """A substitute for the machine's daemon: every half second, reports what it was given by says()."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
@@ -144,7 +144,7 @@ class Daemon:
                 guest.sendall(json.dumps({"report": report}).encode() + b"\n")
                 self.stopped.wait(0.5)
         except OSError:
-            # The guest has gone.
+            # The guest has closed the connection.
             pass
 
     def close(self):
@@ -153,7 +153,7 @@ class Daemon:
 
 
 def stat(pid):
-    """State, and CPU ticks with those of children that were waited for; None when it is gone."""
+    """The state and the CPU ticks of a process, with children that it waited for; None if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -168,7 +168,7 @@ def is_alive(pid):
 
 
 def who_runs(path):
-    """Process ids of all that have this path in their command line."""
+    """Ids of the processes that have this path in their command line, without this one."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

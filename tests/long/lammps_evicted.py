@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A real program that nobody here wrote, evicted ten times under `ckpt run`: LAMMPS with its restart files.
+"""Evicts a real program ten times under `ckpt run`: LAMMPS with its restart files.
 
     cargo build --release -p ckpt --bin ckpt
     tests/long/lammps_evicted.py [--evictions 10] [--segments 40] [--steps 100] [--cells 10] [--seed 1]
@@ -7,14 +7,15 @@
 
 Needs LAMMPS (Debian: lammps) and one core; takes some five minutes. With --criu also root and CRIU 4.
 
-A melting Lennard-Jones crystal of 4 x cells^3 atoms: each segment of so many steps reads the restart file of
-the one before and writes its own, which is renamed into place. Undisturbed, it runs to the end; under `ckpt
-run`, each start goes to a directory of its own, as to another machine, is evicted by SIGTERM after a random
-time, and goes on from what is in the grid. The last restart file's atoms (positions and velocities, with all
-digits) have to be the same to the byte. Exit status 1 when they are not.
+The job is a melting Lennard-Jones crystal of 4 x cells^3 atoms, computed in segments of --steps steps. Each
+segment reads the restart file of the segment before, and writes its own, which is renamed into place. The job
+runs once undisturbed to its end. Then it runs under `ckpt run`: each start has a directory of its own, like
+another machine, continues from what is in the grid, and is evicted by SIGTERM after a random time. In the end
+the atoms of both runs (positions and velocities, with all digits) have to be the same to the byte. The exit
+status is 1 if they are not.
 
-With --criu the job is one process that writes nothing before its end, and its image is saved by CRIU
-(`--via cmd`); each start is in the same directory, because an image names its files by their paths.
+With --criu the job is one process that writes nothing before its end, and CRIU saves its image (`--via
+criu`). All starts are in the same directory, because an image names its files by their paths.
 """
 
 import argparse
@@ -90,11 +91,11 @@ def prepare(directory, args):
 
 
 def command(here, args):
-    """The options of `ckpt run`, and the job."""
+    """The options of `ckpt run`, and the command of the job."""
     if not args.criu:
         return ["--files", str(here.state)], ["sh", here.dir / "job.sh"]
     options = ["--via", "criu"]
-    # An image names the files that are open with their sizes: standard error is none of these.
+    # An image records open files with their sizes, so the job must not have the growing standard error.
     return options, ["sh", "-c", "exec lmp -in whole.in -log none -screen none 2>/dev/null"]
 
 
@@ -111,8 +112,8 @@ def main():
     if not shutil.which("lmp"):
         sys.exit("needs LAMMPS: apt-get install lammps")
     draw = random.Random(args.seed)
-    # One process: without the daemon that MPI would start for it, and without sockets, which CRIU 4.1 can not
-    # dump under Linux 6.16 and later.
+    # These keep MPI to one process: without the daemon that it would start, and without sockets, which CRIU
+    # 4.1 can't dump under Linux 6.16 and later.
     alone = {"OMP_NUM_THREADS": "1", "OMPI_MCA_ess_singleton_isolated": "1", "OMPI_MCA_btl": "self"}
     with Lab(args.programs / "ckpt") as lab:
         lab.env |= alone | {"CKPT": lab.ckpt}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the machine's owner loses beside a job under `ckpt run`, and how soon the job stands still.
+"""Measures what the machine's owner loses beside a job under `ckpt run`, and how soon the job is suspended.
 
     cargo build --release -p ckpt --bin ckpt
     tests/long/owner_loss.py [--seconds 10] [--rounds 1] [--programs target/release]
@@ -7,11 +7,14 @@
 Needs root (for another control group), an otherwise idle machine and a C compiler; takes 3 places x 3 loads x
 2 x (seconds + 3) x rounds, and a minute: some 5 minutes.
 
-The owner is that of `ckpt-store calibrate`, one on each core: he works for 20 ms and rests so long that alone
-he uses 10%, 40% or 80% of each core; the rest is always as long. The job keeps all cores busy. The owner is
-in the session of `ckpt run`, in another session, or in another control group. Printed: the share of his work
-that he loses, and the time from the moment at which he takes all cores until the job uses no more CPU. Exit
-status 1 when he loses more than 5% anywhere, or the job runs on for more than 2 s.
+The owner is simulated as by `ckpt-store calibrate`, by a program on each core. It works for 20 ms, and rests
+for as long as makes 10%, 40% or 80% of a core when it runs alone; beside the job the rest stays as long. The
+job keeps all cores busy. The owner's programs are in the session of `ckpt run`, in another session, or in
+another control group.
+
+The script prints the share of its work that the owner loses, and the time from when the owner takes all cores
+until the job uses no more CPU. The exit status is 1 if the owner loses more than 5% in any case, or the job
+runs on for more than 2 s.
 """
 
 import argparse
@@ -83,7 +86,7 @@ class Owner:
 
 
 def units_of(program):
-    """Units of work that take 20 ms."""
+    """The number of units of work that take 20 ms."""
     began = time.monotonic()
     subprocess.run([program, "1", "0.0001", "2000"], check=True, stdout=subprocess.PIPE)
     return max(1, round(2000 * 0.02 / (time.monotonic() - began)))
@@ -124,7 +127,7 @@ class Job:
 def loss(lab, program, place, load, seconds, units, name):
     alone = Owner(program, place, load, seconds, units).done()
     job = Job(lab, name)
-    # What counts is the time after the supervisor has seen the load.
+    # Only the time after the supervisor has seen the load counts.
     before = Owner(program, place, load, SETTLE_S, units)
     before.done()
     beside = Owner(program, place, load, seconds, units).done()
@@ -134,7 +137,7 @@ def loss(lab, program, place, load, seconds, units, name):
 
 
 def time_to_stop(lab, program, place, units, name):
-    """Seconds from the moment at which the owner takes all cores until the job's CPU time stands."""
+    """Seconds from when the owner takes all cores until the job's CPU time stops growing."""
     job = Job(lab, name)
     owner, began = Owner(program, place, 1, 20, units), time.monotonic()
     last, stood = job.ticks(), began

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""How well the time of a real program is foreseen: LAMMPS with three parameters, under `ckpt run`.
+"""Measures how well run times of a real program are forecast: LAMMPS with three parameters, under `ckpt run`.
 
     cargo build --release -p ckpt --bin ckpt
     tests/long/runtimes.py [--runs 100] [--seed 1] [--programs target/release] [--history FILE]
 
-Needs LAMMPS (Debian: lammps) and one core; takes some five minutes on an idle machine. Processor time is what
-is foreseen, so that other work on the machine lengthens the measurement and hardly changes its result.
+Needs LAMMPS (Debian: lammps) and one core; takes some five minutes on an idle machine. The forecasts are of
+processor time, so other work on the machine makes the measurement longer, but hardly changes its result.
 
-Each run melts a Lennard-Jones crystal of 4 x cells^3 atoms for a number of steps, with a cutoff of the forces;
-the three numbers are drawn from wide ranges, evenly in their logarithms, and given on the command line. No run
-is left out. Printed: for the runs that could be foreseen, how far the forecast was off, and in how many of them
-the interval held the truth (90% are meant to); both also for the second half of the runs alone.
+Each run melts a Lennard-Jones crystal of 4 x cells^3 atoms for a number of steps, with a cutoff of forces.
+These three numbers are drawn from wide ranges, uniformly in their logarithms, and given on the command line.
+No run is left out. The script prints, for the runs with a forecast, the error of the forecast, and the share
+of runs whose time is within the interval (90% should be); both also for only the second half of the runs.
 """
 
 import argparse
@@ -45,7 +45,7 @@ OPTIONS = ["--batch", "--files", "state", "--after-success", "forget", "--histor
 
 
 def drawn(random_of):
-    """Numbers of one run, evenly in their logarithms."""
+    """Draws the numbers of one run, uniformly in their logarithms."""
     of = {name: math.exp(random_of.uniform(math.log(low), math.log(high))) for name, (low, high) in RANGES.items()}
     return [f"{of['cells']:.0f}", f"{of['steps']:.0f}", f"{of['cutoff']:.2f}"]
 
@@ -62,7 +62,7 @@ def off(errors):
 
 
 def summed_up(what, runs):
-    """Prints how well these runs were foreseen. The first run has no forecast, and the first two no interval."""
+    """Prints how well runs were forecast. The first run has no forecast, the first two have no interval."""
     foreseen = [run for run in runs if run["error"] is not None]
     bounded = [run for run in runs if run["low_seconds"] is not None]
     held = [run for run in bounded if run["low_seconds"] <= run["cpu_seconds"] <= run["high_seconds"]]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What supervision costs a job that only computes, when no checkpoint is due.
+"""Measures what supervision costs a job that only computes, when no checkpoint is due.
 
     cargo build --release -p ckpt --bin ckpt
     tests/long/supervision_cost.py [--pairs 40] [--seconds 20] [--cpu 1] [--minutes 40]
@@ -7,11 +7,13 @@
 
 Needs an otherwise idle machine with two cores, taskset and a C compiler; takes pairs x 2 x seconds (27
 minutes), and begins no pair after --minutes. In each pair a program that does a fixed amount of work runs
-alone and under `ckpt run`, which of them first changes from pair to pair; job and supervisor are pinned to
-one and the same CPU, so that what the supervisor uses is taken from the job. Whoever else uses the machine is
-its owner, for whom the job gives way: then the wall times say nothing. Printed: the ratio of the wall times and of the
-job's CPU times, means over pairs with intervals of 95%; the supervisor's CPU as a share of a core, and its
-greatest resident memory (its own keeper included in neither). Exit status 1 when a target is missed.
+alone and under `ckpt run`, in an order that changes from pair to pair. Job and supervisor are pinned to the
+same CPU, so that the supervisor's CPU time is taken from the job. Other load on the machine counts as its
+owner's, for whom the job gives way; then the wall times mean nothing.
+
+The script prints the ratios of the wall times and of the job's CPU times, as means over pairs with intervals
+of 95%; the supervisor's CPU time as a share of a core; and its greatest resident memory. The supervisor's
+keeper is in neither of the last two. The exit status is 1 if a target is missed.
 """
 
 import argparse
@@ -80,7 +82,7 @@ def supervised(lab, cpu, program, rounds, number):
         if found is None:
             continue
         peak = max(peak, peak_kib(running.pid))
-        # What it takes to begin and to end is no cost of a job that goes on.
+        # The cost of the start and the end is left out.
         if now - began > 1.5:
             at_start = at_start or (now, found)
             last = (now, found)
@@ -93,7 +95,7 @@ def supervised(lab, cpu, program, rounds, number):
 
 
 def stat_own(pid):
-    """Its own CPU ticks, without its children's."""
+    """The CPU ticks of a process without those of its children; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
@@ -102,7 +104,7 @@ def stat_own(pid):
 
 
 def interval(values):
-    """Mean, and the ends of its interval of 95% by 10,000 resamplings."""
+    """The mean, and the ends of its interval of 95% by bootstrap with 10,000 resamplings."""
     draw = random.Random(1)
     means = sorted(statistics.fmean(draw.choices(values, k=len(values))) for _ in range(10_000))
     return statistics.fmean(values), means[249], means[9749]

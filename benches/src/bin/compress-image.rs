@@ -1,5 +1,5 @@
-//! What compression of an image's segments costs and brings: plain zstd against the choice between raw,
-//! zstd and shuffled zstd that saves make. One thread, in turn for each segment, as ratios.
+//! Measures the time and the ratio of compression of an image's segments: plain zstd against the choice
+//! between raw, zstd and shuffled zstd that a save makes. Both take turns on each segment, on one thread.
 //!
 //! ```text
 //! cargo run --release -p benches --bin compress-image -- IMAGE [LEVEL...]

@@ -1,6 +1,6 @@
-//! How time and processor time grow with the image, the number of hosts, the width of the code and the
-//! number of clients: real programs on this machine, medians; tables for `docs/performance.md` and
-//! plots beside it.
+//! Measures how time and processor time grow with the size of the image, the number of hosts, the width of
+//! the code and the number of clients, with real programs on this machine. Prints medians in tables for
+//! `docs/performance.md`, and writes plots.
 //!
 //! ```text
 //! cargo run --release -p benches --bin growth -- IMAGE docs/img [GIB_MAX [size|hosts|code|clients]]
@@ -18,12 +18,12 @@ use tests::Grid;
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes that are saved where the number of bytes is not what is varied.
-const PART: u64 = 256 * MIB;
+/// Size of the image, except where sizes are compared.
+const USUAL_BYTES: u64 = 256 * MIB;
 
-/// Larger images are measured once.
+/// Number of rounds; images larger than [`LARGE_BYTES`] are measured once.
 const ROUNDS: usize = 3;
-const LARGE: u64 = 2 << 30;
+const LARGE_BYTES: u64 = 2 << 30;
 
 fn main() -> Result<()> {
     let mut args = std::env::args_os().skip(1);
@@ -56,7 +56,7 @@ struct Growth {
     plots: PathBuf,
 }
 
-/// Costs of saving and of restoring at one point.
+/// The costs of a save and of a restore at one point of a plot.
 struct Point {
     label: String,
     x: f64,
@@ -80,7 +80,7 @@ impl Growth {
         let mut points = Vec::new();
         for hosts in [5, 10, 20, 40] {
             let grid = Grid::up(hosts)?;
-            points.push(self.point(&grid, hosts.to_string(), hosts as f64, PART, (3, 2))?);
+            points.push(self.point(&grid, hosts.to_string(), hosts as f64, USUAL_BYTES, (3, 2))?);
         }
         self.report("hosts", "hosts", "256 MiB, 3+2", &points)
     }
@@ -90,17 +90,17 @@ impl Growth {
         let mut points = Vec::new();
         for (data, parity) in [(2, 1), (3, 2), (4, 2), (6, 3), (8, 4), (12, 4), (16, 4)] {
             let (label, x) = (format!("{data}+{parity}"), f64::from(data + parity));
-            points.push(self.point(&grid, label, x, PART, (data, parity))?);
+            points.push(self.point(&grid, label, x, USUAL_BYTES, (data, parity))?);
         }
         self.report("code", "shards", "256 MiB on twenty hosts", &points)
     }
 
-    /// So many save at once, and then restore at once.
+    /// 1 to 16 clients save at the same time, and then restore at the same time.
     fn clients(&self) -> Result<()> {
         let grid = Grid::up(10)?;
         let meter = Meter::of(&grid)?;
         let mut points = Vec::new();
-        // Sixteen are more than ten hosts take from one submitter at once: some wait.
+        // Sixteen clients are more than ten hosts serve for one submitter at the same time, so some wait.
         for clients in [1, 2, 4, 8, 16] {
             let mut costs = Vec::new();
             for _ in 0..ROUNDS {
@@ -118,7 +118,7 @@ impl Growth {
                         ended.collect()
                     })
                 };
-                let save = |job: &str| self.save(job, PART / 4, (3, 2));
+                let save = |job: &str| self.save(job, USUAL_BYTES / 4, (3, 2));
                 let ((), save) = meter.measure(|| all(&save))?;
                 let ((), restore) = meter.measure(|| all(&restore))?;
                 costs.push((save, restore));
@@ -142,7 +142,7 @@ impl Growth {
     ) -> Result<Point> {
         let meter = Meter::of(grid)?;
         let mut costs = Vec::new();
-        for _ in 0..if bytes > LARGE { 1 } else { ROUNDS } {
+        for _ in 0..if bytes > LARGE_BYTES { 1 } else { ROUNDS } {
             let ((), save) = meter.measure(|| run(grid, self.save("g", bytes, code)))?;
             let ((), restore) = meter.measure(|| run(grid, restore("g")))?;
             costs.push((save, restore));
@@ -151,7 +151,7 @@ impl Growth {
         Ok(point(label, x, &costs))
     }
 
-    /// The image again and again, until there are so many bytes.
+    /// Arguments of a save of `bytes` bytes, which repeat the image.
     fn save(&self, job: &str, bytes: u64, (data, parity): (u8, u8)) -> Vec<OsString> {
         let (data, parity) = (data.to_string(), parity.to_string());
         let again = format!("while cat \"$1\"; do :; done 2>/dev/null | head -c {bytes}");
@@ -219,7 +219,7 @@ fn forget(grid: &Grid, job: &str) -> Result<()> {
     run(grid, ["forget", "--all", "--job", job].map(OsString::from))
 }
 
-/// Runs `ckpt` without a limit of time; what it restores to standard output is thrown away.
+/// Runs `ckpt` without a time limit, and throws away its standard output.
 fn run(grid: &Grid, args: impl IntoIterator<Item = OsString>) -> Result<()> {
     let mut command = grid.command(args)?;
     let output = command

@@ -1,9 +1,9 @@
-//! What the monitor costs the machine that it watches.
+//! Measures what the monitor costs the machine that it watches.
 //!
-//! `monitor-cost [SAMPLES]` fills a history to its bound, starts a monitor on it, takes SAMPLES
-//! readings (2000 without argument) of this machine one after the other, without and with a guest (whose
-//! processes it reads), and prints CPU time per reading as a share of the six
-//! seconds between two readings, and the memory that the monitor added to the process.
+//! `monitor-cost [SAMPLES]` fills a history to its bound and starts a monitor on it. Then it takes SAMPLES
+//! samples (2000 by default) of this machine one after the other, without a guest and with one, whose
+//! processes the monitor reads. Printed are the CPU time of a sample, as a share of the six seconds between
+//! two samples, and the memory that the monitor added to the process.
 
 use std::env;
 use std::fs;
@@ -17,10 +17,10 @@ use ckpt_store::monitor::{LOOK_PERIOD, Monitor, SAMPLE_PERIOD};
 use machine::{Machine, ProcessId};
 use placement::state::AvailabilityState;
 
-/// Records of a history that has reached its bound of 4 MiB.
+/// Number of records in a history that has reached its bound of 4 MiB.
 const RECORDS: u64 = (4 << 20) / 24;
 
-/// Length of each run of that history: months of a machine whose state changes every minute.
+/// Length of each run of that history, in seconds: a machine whose state changed every minute for months.
 const RUN_SECONDS: u64 = 60;
 
 fn main() -> Result<()> {
@@ -103,9 +103,9 @@ fn cpu_per_look(monitor: &Monitor, looks: u32, from: u64) -> Result<f64> {
     Ok((cpu_seconds()? - before) / f64::from(looks.max(1)))
 }
 
-/// CPU time of this process.
+/// CPU time of this process, in seconds.
 fn cpu_seconds() -> Result<f64> {
-    // Time of all threads in nanoseconds, which `stat` has in ticks only.
+    // This file has nanoseconds, where `stat` has only ticks.
     let text = fs::read_to_string("/proc/self/schedstat")?;
     let nanoseconds: f64 = text.split(' ').next().unwrap_or_default().parse()?;
     Ok(nanoseconds / 1e9)

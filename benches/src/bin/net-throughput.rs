@@ -1,8 +1,8 @@
-//! One transfer over QUIC on loopback: rate and CPU time by datagram size, congestion controller
-//! and, through a relay, delay and loss.
+//! Measures a transfer over QUIC on loopback: rate and CPU time by datagram size and congestion controller
+//! and, through a relay, by delay and loss.
 //!
-//! `net-throughput [MIB]` runs the table with transfers of MIB mebibytes (512 without argument).
-//! The receiver is a process of its own, so that the CPU time of both sides is known.
+//! `net-throughput [MIB]` prints the table for transfers of MIB mebibytes (512 by default). The receiver is a
+//! process of its own, so that the CPU time of each side is known.
 
 use std::collections::VecDeque;
 use std::env;
@@ -26,7 +26,7 @@ use rand::{Rng, SeedableRng};
 const HOST: [u8; 32] = [2; 32];
 const CLIENT: [u8; 32] = [3; 32];
 
-/// No run takes longer.
+/// A run that takes longer is given up.
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One line of the table.
@@ -34,9 +34,9 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 struct Case {
     mtu: u16,
     congestion: Congestion,
-    /// One way, at the relay.
+    /// One-way delay at the relay.
     delay: Duration,
-    /// Of a thousand datagrams, those that the relay drops.
+    /// Number of datagrams that the relay drops, of each thousand.
     loss_permille: f64,
 }
 
@@ -195,7 +195,7 @@ async fn send(case: Case, addr: SocketAddr, mib: u64) -> Result<Sent> {
     let begin = Instant::now();
     let (mut send, mut recv) = connection.open_bi().await?;
     for _ in 0..mib {
-        // As the program sends: without a copy.
+        // Without a copy, as the program sends blocks.
         send.write_chunk(block.clone()).await?;
     }
     send.finish()?;
@@ -223,7 +223,7 @@ fn config(seed: [u8; 32], role: Role, mtu: u16, congestion: Congestion) -> Resul
         from: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
         lasting: Duration::from_secs(3600),
     };
-    // Receiver and sender make the same authority, each for itself.
+    // Receiver and sender each make the same authority.
     let fixed = Validity {
         from: 0,
         lasting: Duration::from_secs(u32::MAX.into()),
@@ -238,7 +238,7 @@ fn config(seed: [u8; 32], role: Role, mtu: u16, congestion: Congestion) -> Resul
     Ok(config)
 }
 
-/// User and system time of all threads of a process.
+/// User and system time of all threads of a process, in seconds.
 fn cpu_seconds(process: u32) -> Result<f64> {
     cpu_seconds_of(&format!("/proc/{process}/stat"))
 }
@@ -253,7 +253,7 @@ fn cpu_seconds_of(stat: &str) -> Result<f64> {
     Ok(ticks?.iter().sum::<f64>() / TICKS)
 }
 
-/// Passes datagrams on after a delay, without some of them.
+/// Passes datagrams on after a delay, and drops some of them.
 struct Relay {
     addr: SocketAddr,
     stop: Arc<AtomicBool>,

@@ -1,5 +1,5 @@
-//! Simulates clusters whose scheduler knows more or less of which processors are there, and prints tables 6
-//! and 7 of Iosup et al. (2007) beside ours.
+//! Simulates clusters whose schedulers know more or less of which processors are available. Prints tables 6
+//! and 7 of Iosup et al. (2007) with our results beside the paper's.
 
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -54,8 +54,8 @@ struct Args {
     write_trace: Option<PathBuf>,
 }
 
-/// Longest time of a job that is made up, seconds.
-const LONGEST: f64 = 5.0 * 86_400.0;
+/// Longest run time of a synthetic job, in seconds.
+const JOB_SECONDS_MAX: f64 = 5.0 * 86_400.0;
 
 fn main() -> Result<()> {
     let args = Args::parse();
@@ -90,9 +90,9 @@ fn main() -> Result<()> {
         largest: args.largest,
         median: args.median,
         spread: args.spread,
-        longest: LONGEST,
+        longest: JOB_SECONDS_MAX,
     };
-    // What is given whole needs no second seed.
+    // With a given trace and given jobs, nothing depends on the seed.
     let last = if given.is_some() && args.jobs.is_some() {
         1
     } else {

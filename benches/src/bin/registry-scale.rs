@@ -1,9 +1,9 @@
-//! What a registry takes with many hosts.
+//! Measures the memory and CPU time of a registry with many hosts.
 //!
-//! `registry-scale PROGRAM [HOSTS...]` starts `PROGRAM registry`, lets simulated hosts connect, announce
-//! themselves with a full history and a hundred shards each, and send heartbeats, and prints for each
-//! number of hosts the memory and CPU time of the registry, and how long a client needs for the whole
-//! list of members. Needs as many open files as hosts.
+//! `registry-scale PROGRAM [HOSTS...]` starts `PROGRAM registry`. Simulated hosts connect, announce
+//! themselves with a full history and a hundred shards each, and send heartbeats. For each number of hosts,
+//! the memory and CPU time of the registry are printed, and how long a client needs to get the whole list of
+//! members. Needs as many open files as hosts.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -34,13 +34,13 @@ use tokio::task::JoinSet;
 /// Hosts that connect at the same time.
 const AT_ONCE: usize = 12;
 
-/// Attempts to connect before the last.
+/// Number of attempts to connect before the last one.
 const ATTEMPTS: usize = 5;
 
-/// Shards of each host.
+/// Number of shards that each host holds.
 const SHARDS: u64 = 100;
 
-/// How long heartbeats are measured.
+/// How long the CPU time of heartbeats is measured.
 const MEASURED: Duration = Duration::from_secs(30);
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ struct Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        // May have ended.
+        // The registry may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -148,7 +148,7 @@ impl Site {
         Ok(config)
     }
 
-    /// Memory in MiB, CPU seconds.
+    /// Memory of the registry in MiB, and its CPU seconds.
     fn used(&self) -> Result<(f64, f64)> {
         let pid = self.process.id();
         Ok((memory_mib(pid)?, cpu_seconds(pid)?))
@@ -167,7 +167,7 @@ async fn run(program: &Path, sizes: &[u64]) -> Result<()> {
             let (site, places) = (Arc::clone(&site), Arc::clone(&places));
             coming.spawn(async move {
                 let _place = places.acquire().await?;
-                // Handshakes of thousands at once take longer than one may.
+                // With thousands of handshakes at a time, a single one may exceed its timeout.
                 for _ in 0..ATTEMPTS {
                     if let Ok(host) = arrive(&site, number).await {
                         return Ok(host);
@@ -222,7 +222,7 @@ async fn run(program: &Path, sizes: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// A host connects, announces itself and says what it holds.
+/// Has a host connect, announce itself and send the list of its shards.
 async fn arrive(site: &Site, number: u64) -> Result<(Endpoint, Connection)> {
     let config = site.member(number, Role::Donor)?;
     let endpoint = client(&config, ([127, 0, 0, 1], 0).into())?;
@@ -248,7 +248,7 @@ async fn arrive(site: &Site, number: u64) -> Result<(Endpoint, Connection)> {
     request(&connection, &Request::Announce(Box::new(presence)), LIMIT).await?;
     let shards = (0..SHARDS).map(|shard| {
         let mut id = [0; 16];
-        // Five holders each.
+        // Each checkpoint has five holders.
         id[..8].copy_from_slice(&((number / 5) * SHARDS + shard).to_le_bytes());
         ShardName {
             checkpoint: CheckpointId(id),
@@ -265,7 +265,7 @@ async fn arrive(site: &Site, number: u64) -> Result<(Endpoint, Connection)> {
     Ok((endpoint, connection))
 }
 
-/// As large as they get: curves of ten hours, bitmaps of 28 days.
+/// The largest possible announcement: with curves of ten hours and bitmaps of 28 days.
 fn announcement() -> Announcement {
     let step = std::num::NonZeroU32::new(300).unwrap_or(std::num::NonZeroU32::MIN);
     let curve = SurvivalCurve::exponential(step, 120, 1e-5);
@@ -288,7 +288,7 @@ fn announcement() -> Announcement {
     }
 }
 
-/// Asks for all members; how many there are, and how long that takes.
+/// Asks for all members. Returns their number, and how long that took in seconds.
 async fn list(site: &Site) -> Result<(usize, f64)> {
     let config = site.member(u64::MAX, Role::Submitter)?;
     let endpoint = client(&config, ([127, 0, 0, 1], 0).into())?;

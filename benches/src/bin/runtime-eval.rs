@@ -1,4 +1,5 @@
-//! How well run times are foreseen from a history: our rule and AVAM's, on two synthetic programs.
+//! Measures how well run times are forecast from a history, by our rule and by AVAM's, for two synthetic
+//! programs.
 //!
 //! `cargo run --release -p benches --bin runtime-eval`
 
@@ -6,14 +7,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use supervision::forecast::{INTERVAL_SHARE, Model, PastRun, cost_of_nearest};
 
-/// Histories for each row, and runs that each of them foresees.
+/// Number of histories for each row, and of runs that are forecast from each history.
 const HISTORIES: u32 = 500;
 const FORESEEN: u32 = 10;
 
-/// Seed of the numbers: the tables are the same each time.
+/// Seed of all random numbers, so that the table is the same in each run.
 const SEED: u64 = 18;
 
-/// What a run with some numbers costs.
+/// The cost of a run as a function of its numbers.
 type Cost = fn(&[f64]) -> f64;
 
 /// A program whose cost is known.
@@ -33,7 +34,7 @@ const PROGRAMS: [Program; 2] = [
     },
 ];
 
-/// Means over all runs that were foreseen.
+/// Sums over all runs that were forecast, and their count.
 #[derive(Default)]
 struct Means {
     ours: f64,

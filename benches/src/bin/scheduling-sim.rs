@@ -1,5 +1,5 @@
-//! Compares ways of choosing the host on which a job runs, by simulation over availability traces, in FALCON's
-//! setting too; and AVAM's strategies on simulated machines. Prints tables of `docs/studies.md`.
+//! Compares rules for choosing a job's host by simulation over availability traces, also in FALCON's setting,
+//! and AVAM's strategies on simulated machines. Prints tables of `docs/studies.md`.
 
 use std::path::PathBuf;
 use std::thread::available_parallelism;

@@ -1,5 +1,5 @@
-//! Saves and restores over links of limited rate: hosts in network namespaces, shaped with `tc tbf`.
-//! Scores are times over what the bytes take that have to cross the narrowest link. Needs root.
+//! Times saves and restores over links of limited rate: hosts in network namespaces, shaped with `tc tbf`. A
+//! score is the time divided by the least time in which the bytes can cross the narrowest link. Needs root.
 //!
 //! ```text
 //! cargo run --release -p benches --bin shaped-links -- IMAGE [links|slow|clients]
@@ -13,7 +13,7 @@ use benches::meter::at_once;
 use serde_json::Value;
 use tests::net::{CLIENT, NetGrid, available};
 
-/// Megabits per second, in bytes per second, of what IP packets carry: 1,452 of 1,514 bytes.
+/// Bytes per second of payload on a link of `mbit` Mbit/s: 1,452 of the 1,514 bytes of a frame.
 fn bytes_per_second(mbit: u32) -> f64 {
     f64::from(mbit) * 1e6 / 8.0 * 1452.0 / 1514.0
 }
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One client whose own link is the narrowest.
+/// One client, whose link is the narrowest.
 fn links(image: &std::path::Path) -> Result<()> {
     println!("| | bytes | s | s at the link's rate | score |\n|---|---|---|---|---|");
     for mbit in [100, 1000] {
@@ -86,7 +86,7 @@ fn row(what: &str, report: &Value, bytes: &str, mbit: u32) -> Result<()> {
     Ok(())
 }
 
-/// One host of six at a tenth of the others' rate: the second save knows it.
+/// One of six hosts has a tenth of the others' rate. The first save learns it, and the second one knows it.
 fn slow_host(image: &std::path::Path) -> Result<()> {
     let seconds = |report: &Value| report["seconds"].as_f64().context("seconds");
     let mut times = Vec::new();

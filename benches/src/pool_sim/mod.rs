@@ -1,4 +1,5 @@
-//! The Grid'5000 study's simulation of batch schedulers that know more or less of what is there.
+//! The simulation of the Grid'5000 study (Iosup et al., 2007): batch schedulers that know more or less of
+//! which processors are available.
 
 mod pool;
 mod report;
@@ -17,26 +18,27 @@ const DAY: u64 = 86_400;
 /// submission and execution failures.
 pub type Published = ([f64; 5], [u64; 2]);
 
-/// What a scheduler knows, by the paper's name for it.
+/// A model of a scheduler's knowledge, and the paper's results for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
     /// The paper's name.
     pub name: &'static str,
-    /// What it knows.
+    /// What the scheduler knows of the processors.
     pub information: Information,
-    /// What the paper prints.
+    /// The paper's results.
     pub published: Published,
 }
 
-/// Jobs that the paper submitted.
+/// Number of jobs that the paper's authors submitted.
 pub const PUBLISHED_JOBS: u64 = 739_164;
 
-/// A monitor, which learns from starts that fail, or a person, who does not.
+/// Information by a look every `period` seconds. A monitor also learns from starts that fail, a person does
+/// not.
 const fn looked(period: u64, learns: bool) -> Information {
     Information::Looked { period, learns }
 }
 
-/// The rows of the paper's tables.
+/// The models in the order of the paper's tables.
 pub const MODELS: [Model; 7] = [
     Model {
         name: "SA (PA)",
@@ -75,7 +77,7 @@ pub const MODELS: [Model; 7] = [
     },
 ];
 
-/// Runs all models on a pool.
+/// Runs all models on a pool. The outcomes are in the order of [`MODELS`], each summed over clusters.
 #[must_use]
 pub fn simulate(pool: &Pool) -> Vec<Outcome> {
     let of_model = |model: &Model| {
@@ -93,7 +95,7 @@ pub fn simulate(pool: &Pool) -> Vec<Outcome> {
     MODELS.iter().map(of_model).collect()
 }
 
-/// Does the same for several seeds, on so many threads; in the order of the seeds.
+/// Runs `work` for each seed on `threads` threads. The results are in the order of the seeds.
 pub fn on_threads<T: Send>(
     seeds: &[u64],
     threads: usize,

@@ -1,4 +1,4 @@
-//! Pools of clusters: made up after Grid'5000, or from a trace.
+//! Pools of clusters: synthetic ones modelled on Grid'5000, or from a trace.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,20 +14,20 @@ use crate::traces::{RawHost, RawTrace, Trace};
 /// A cluster and its jobs.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Its nodes.
+    /// The nodes of the cluster.
     pub nodes: Vec<Node>,
-    /// Its jobs in the order in which they come.
+    /// The jobs of the cluster, in the order of submission.
     pub jobs: Vec<Job>,
 }
 
 impl Cluster {
-    /// Its processors.
+    /// Number of processors of all nodes.
     #[must_use]
     pub fn processors(&self) -> u32 {
         self.nodes.iter().map(|node| node.processors).sum()
     }
 
-    /// How many processors are there: each time at which that changes, and the number from then on.
+    /// The number of available processors: each time at which the number changes, with the new number.
     fn there(&self) -> Vec<(u64, u32)> {
         let mut changes: BTreeMap<u64, i64> = BTreeMap::new();
         for node in &self.nodes {
@@ -72,7 +72,7 @@ impl Pool {
     }
 }
 
-/// Times in which a guest can run.
+/// The spans in which a guest can run on a host.
 fn up(timeline: &Timeline<AvailabilityState>) -> Vec<Range<u64>> {
     let mut spans: Vec<Range<u64>> = Vec::new();
     for run in timeline.runs(0..u64::MAX) {
@@ -96,7 +96,7 @@ fn world(seed: u64, days: u64) -> World {
     )
 }
 
-/// Grid'5000 made up from a seed, without jobs.
+/// A synthetic pool modelled on Grid'5000, without jobs.
 #[must_use]
 pub fn of_grid5000(seed: u64, days: u64) -> Pool {
     let world = world(seed, days);
@@ -111,7 +111,7 @@ pub fn of_grid5000(seed: u64, days: u64) -> Pool {
     pool(world.span(), clusters)
 }
 
-/// The sites of a trace as clusters, without jobs. Unknown time is time in which a host is not there.
+/// The sites of a trace as clusters, without jobs. A host does not count as available in unknown time.
 #[must_use]
 pub fn of_trace(trace: &Trace, processors: u32) -> Pool {
     let mut clusters: BTreeMap<&str, Vec<Node>> = BTreeMap::new();
@@ -139,7 +139,7 @@ fn pool<K>(window: Range<u64>, clusters: BTreeMap<K, Vec<Node>>) -> Pool {
     }
 }
 
-/// Grid'5000 made up from a seed, as a trace.
+/// The synthetic pool of [`of_grid5000`] as a trace.
 #[must_use]
 pub fn trace_of(seed: u64, days: u64) -> RawTrace {
     let mut trace = RawTrace {

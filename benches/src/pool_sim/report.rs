@@ -1,4 +1,4 @@
-//! Tables 6 and 7 of the paper beside ours.
+//! Tables 6 and 7 of the paper, with our results beside the paper's.
 
 use std::fmt::Write;
 
@@ -6,12 +6,12 @@ use sim::batch::Outcome;
 
 use super::{MODELS, Model, PUBLISHED_JOBS};
 
-/// How far AMA (1 h) may be from KA, as a share.
-const APART_MAX: f64 = 0.01;
+/// Largest relative difference of AMA (1 h) from KA, as a share.
+const DIFFERENCE_MAX: f64 = 0.01;
 /// Submission failures of HMA (1 week) for each execution failure, in the paper's words.
-const RATIO: std::ops::RangeInclusive<f64> = 10.0..=15.0;
+const FAILURE_RATIO: std::ops::RangeInclusive<f64> = 10.0..=15.0;
 
-/// The tables, from the outcomes of each seed, which are in the order of [`MODELS`].
+/// The tables in Markdown. `seeds` has the outcomes of each seed in the order of [`MODELS`].
 #[must_use]
 pub fn report(seeds: &[Vec<Outcome>]) -> String {
     let mut text = String::new();
@@ -106,12 +106,12 @@ fn targets(seeds: &[Vec<Outcome>]) -> String {
          HMA (1 week), submission failures over execution failures: {mean:.1}, by seed {} \
          (asked for: {} to {}; {}).\n",
         seeds.len(),
-        met(apart.iter().all(|[mean, _]| mean.abs() <= APART_MAX)),
+        met(apart.iter().all(|[mean, _]| mean.abs() <= DIFFERENCE_MAX)),
         far.collect::<Vec<_>>().join(", "),
         all.join(", "),
-        RATIO.start(),
-        RATIO.end(),
-        met(RATIO.contains(&mean)),
+        FAILURE_RATIO.start(),
+        FAILURE_RATIO.end(),
+        met(FAILURE_RATIO.contains(&mean)),
     )
 }
 

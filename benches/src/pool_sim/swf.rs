@@ -1,5 +1,5 @@
-//! Jobs from a file in the Standard Workload Format, or in that of the Grid Workloads Archive, whose first
-//! sixteen fields are the same.
+//! Jobs from a file in the Standard Workload Format, or in the format of the Grid Workloads Archive, which
+//! has the same first sixteen fields.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,28 +11,28 @@ use sim::batch::Job;
 
 use super::Pool;
 
-/// What a file of jobs was made into.
+/// Counts of the jobs of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwfJobs {
     /// Jobs that are simulated.
     pub jobs: u64,
-    /// Jobs without a time or processors: cancelled before they began.
+    /// Jobs without a run time or processors, because they were cancelled before they began.
     pub empty: u64,
     /// Jobs after the end of the pool's window.
     pub late: u64,
-    /// Jobs that want more processors than their cluster has; they get all of it.
+    /// Jobs that ask for more processors than their cluster has, and get the whole cluster.
     pub too_large: u64,
 }
 
-/// A job of a file: when it comes, counted from the file's beginning, and the name of its partition.
+/// A line of a file: a job, with its time counted from the file's beginning, and the name of its partition.
 struct Line {
     job: Job,
     partition: Option<String>,
 }
 
-/// Gives a pool's clusters the jobs of a file, which begin when the pool's window does. The file's
-/// partitions are the clusters, in order; without partitions, jobs are dealt out to clusters in proportion
-/// to their processors.
+/// Gives a pool's clusters the jobs of a file. The first job comes when the pool's window begins. The file's
+/// partitions are assigned to the clusters in order. Jobs without a partition are spread over the clusters
+/// in proportion to the clusters' processors.
 ///
 /// # Errors
 /// If the file can't be read or a line is no job.
@@ -62,7 +62,7 @@ pub fn read_jobs(path: &Path, pool: &mut Pool) -> Result<SwfJobs> {
     Ok(counts)
 }
 
-/// One line; `None` for a job that never ran.
+/// Parses a line; `None` for a job that never ran.
 fn parse(line: &str) -> Result<Option<Line>> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let number = |at: usize| -> Result<f64> {
@@ -76,7 +76,7 @@ fn parse(line: &str) -> Result<Option<Line>> {
         Ok(number)
     };
     let (at, seconds, given) = (number(1)?, number(3)?, number(4)?);
-    // Where nobody noted what a job got, what it asked for.
+    // If the number of allocated processors is missing, the requested number is taken.
     let processors = if given > 0.0 {
         given
     } else {
@@ -120,7 +120,7 @@ fn deal(mut lines: Vec<Line>, pool: &mut Pool, counts: &mut SwfJobs) {
             .and_then(|name| partitions.binary_search(name).ok());
         let cluster = by_name.map_or_else(
             || {
-                // Multiples of the golden section are spread as evenly as can be.
+                // The fractional parts of multiples of the golden ratio are spread evenly.
                 let mut left = (number as f64 * 0.618_033_988_749_894_9).fract() * total;
                 let place = sizes.iter().position(|size| {
                     left -= f64::from(*size);

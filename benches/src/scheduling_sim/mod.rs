@@ -1,5 +1,5 @@
-//! What the choice of a job's host is worth on real traces, and AVAM's experiments on simulated machines:
-//! the tables of `docs/studies.md`.
+//! Compares rules for choosing a job's host on real traces, and repeats AVAM's experiments on simulated
+//! machines: the tables of `docs/studies.md`.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ const LEAST_LOAD: usize = 1;
 const FALCON: usize = 2;
 const EXPECTED: usize = 3;
 
-/// What jobs keep.
+/// What is kept of a job when it is evicted.
 pub const KEEPINGS: [(Keeping, &str); 4] = [
     (Keeping::Nothing, "nothing"),
     (Keeping::Checkpoints, "checkpoints"),
@@ -40,24 +40,24 @@ pub const KEEPINGS: [(Keeping, &str); 4] = [
 /// Lengths of the jobs in FALCON's experiment, hours.
 const PAPER_HOURS: [f64; 7] = [0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 
-/// Jobs of each experiment of AVAM's, in each of so many series.
+/// Jobs in a series of one of AVAM's experiments, and the number of series.
 const AVAM_JOBS: u32 = 50;
 const AVAM_SERIES: u64 = 200;
 
-/// What one grid gave: sums for each choice, and starts and jobs that were never started.
+/// The results of one grid for each choice: sums, the number of starts, and of jobs that never started.
 type OfGrid = Vec<(Sums, f64, f64)>;
 
-/// What was found for one case and one way of keeping.
+/// The results of one case with one way of keeping.
 #[derive(Debug)]
 pub struct Found {
     name: String,
     keeping: &'static str,
     work_hours: f64,
-    /// For each grid and each choice.
+    /// Results of each grid.
     grids: Vec<OfGrid>,
 }
 
-/// The jobs of a case.
+/// The jobs of a case; `hours` replaces the work of a job in FALCON's experiment.
 fn jobs_of(case: &Case, hours: Option<f64>) -> ScheduledJobs {
     ScheduledJobs {
         jobs: JOBS,
@@ -82,7 +82,7 @@ fn of_grid(case: &Case, grid: &Grid, jobs: &ScheduledJobs, keeping: Keeping) -> 
     CHOICES.iter().map(|(choice, _)| one(*choice)).collect()
 }
 
-/// Runs the jobs of a case in so many grids; `hours` are the lengths of FALCON's experiment.
+/// Runs the jobs of a case in `grids` grids. `hours` is the length of the jobs in FALCON's experiment.
 #[must_use]
 pub fn study(
     case: &Case,
@@ -126,7 +126,7 @@ impl Found {
         self.grids.iter().filter_map(of).collect()
     }
 
-    /// Makespan of expected completion over that of another choice in the same grids.
+    /// Makespan with expected completion over that with another choice, in the same grids.
     fn against(&self, other: usize) -> Estimate {
         let makespan = |sums: &[Sums]| sums.iter().map(|sums| sums.makespan).sum::<f64>();
         paired(&self.sums(EXPECTED), &self.sums(other), |ours, theirs| {
@@ -140,7 +140,7 @@ fn interval(estimate: Estimate) -> String {
     format!("{value:.3} ({low:.3} to {high:.3})")
 }
 
-/// Makespans over the work by choice, and expected completion against two of them.
+/// A Markdown table of makespan over work for each choice, and of expected completion against two choices.
 #[must_use]
 pub fn table(found: &[Found]) -> String {
     let mut text = String::from("| trace | work | kept |");
@@ -166,7 +166,7 @@ pub fn table(found: &[Found]) -> String {
     text
 }
 
-/// FALCON's experiment: all lengths together, and by rule the shares of jobs and starts.
+/// Rows of FALCON's experiment, one for each rule, with all lengths of jobs together.
 #[must_use]
 pub fn paper_table(name: &str, found: &[Found]) -> String {
     let mut text = String::new();
@@ -206,7 +206,8 @@ pub fn paper(case: &Case, grids: usize, threads: usize) -> Vec<Found> {
     PAPER_HOURS.iter().map(of).collect()
 }
 
-/// AVAM's four scenarios: mean time between arrivals of background processes, and how long they stay.
+/// AVAM's four scenarios: name, mean time between arrivals of background processes, and mean time that these
+/// stay, in seconds.
 const SCENARIOS: [(&str, f64, f64); 4] = [
     ("unloaded", f64::INFINITY, 1.0),
     ("lightly loaded", 15.0, 14.0),
@@ -214,8 +215,9 @@ const SCENARIOS: [(&str, f64, f64); 4] = [
     ("heavily loaded", 9.0, 60.0),
 ];
 
-/// Its jobs: 20 s on a loaded machine, 40 s on the idle one, 100 s until the deadline; and those of its second
-/// set, whose third machine is like the others, and whose deadline is four times their time.
+/// AVAM's two sets of jobs. In the first, a job needs 20 s on a loaded machine and 40 s on the idle one, and
+/// has 100 s until its deadline. In the second, the third machine is like the others, and the deadline is
+/// four times the run time.
 const AVAM: [(&str, ShortJobs); 2] = [
     (
         "fixed inputs",
@@ -237,7 +239,7 @@ const AVAM: [(&str, ShortJobs); 2] = [
     ),
 ];
 
-/// AVAM's experiments.
+/// A Markdown table of AVAM's experiments: both sets of jobs, four scenarios, three strategies.
 #[must_use]
 pub fn avam_table() -> String {
     let mut text = String::from(

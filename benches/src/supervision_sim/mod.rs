@@ -1,5 +1,5 @@
-//! What supervising a job is worth on real traces: makespans under `ckpt run`'s supervisor against
-//! checkpoints at Daly's interval without a final one.
+//! Compares, on real traces, makespans of jobs under the supervisor of `ckpt run` with those of jobs that
+//! take checkpoints at Daly's interval without a final one.
 
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use supervision::leaving::FinalSave;
 use crate::placement_sim::Case;
 use crate::placement_sim::score::{Estimate, Sums, paired, ratio};
 
-/// Those that are compared; the first is what the others are measured against.
+/// The ways of guarding a job that are compared with each other; the first is the baseline.
 pub const GUARDS: [Guard; 4] = [
     Guard::Daly,
     Guard::Supervised(Waiting::Minute),
@@ -20,9 +20,9 @@ pub const GUARDS: [Guard; 4] = [
     Guard::Supervised(Waiting::Never),
 ];
 
-/// Jobs of a grid.
+/// Number of jobs in each grid.
 pub const JOBS: usize = 5;
-/// Time for which a checkpoint holds a job up, seconds.
+/// Time for which a checkpoint stops a job, in seconds.
 pub const CHECKPOINT_SECONDS: f64 = 20.0;
 /// A save of an image of 4 GiB, and the grace of an eviction.
 pub const SAVE: FinalSave = FinalSave {
@@ -34,20 +34,20 @@ pub const SAVE: FinalSave = FinalSave {
     grace_seconds: 60.0,
 };
 
-/// What was found for one case.
+/// The results of one case.
 #[derive(Debug)]
 pub struct Found {
-    /// Its name.
+    /// The case's name.
     pub name: String,
-    /// Grids that were drawn.
+    /// Number of grids that were drawn.
     pub grids: usize,
-    /// Work of a job, seconds.
+    /// Work of a job, in seconds.
     pub work_seconds: f64,
-    /// Sums of each grid, for each of [`GUARDS`].
+    /// For each of [`GUARDS`], the sums of each grid.
     pub sums: Vec<Vec<Sums>>,
 }
 
-/// Runs the jobs of a case in so many grids; none when its trace has no moment with enough hosts.
+/// Runs the jobs of a case in `grids` grids; `None` if its trace has no moment with enough hosts.
 #[must_use]
 pub fn study(case: &Case, grids: usize, threads: usize) -> Option<Found> {
     let grids = case.grids(grids);
@@ -93,7 +93,7 @@ pub fn study(case: &Case, grids: usize, threads: usize) -> Option<Found> {
     })
 }
 
-/// Share by which the makespans of `ours` are shorter than those of `theirs` in the same grids.
+/// Share by which the makespans of `ours` are shorter than those of `theirs`, in the same grids.
 fn shorter(ours: &[Sums], theirs: &[Sums]) -> Estimate {
     let makespan = |sums: &[Sums]| sums.iter().map(|sums| sums.makespan).sum::<f64>();
     paired(ours, theirs, |ours, theirs| {
@@ -107,7 +107,7 @@ fn percent(estimate: Estimate) -> String {
     format!("{value:.2}% ({low:.2}% to {high:.2}%)")
 }
 
-/// What a job under this guard does with its time, in parts of its work.
+/// Table cells: time that is lost, in checkpoints, waiting and restoring, in per cent of the work.
 fn parts(sums: &[Sums]) -> String {
     let of = |part: fn(&Sums) -> f64| 100.0 * ratio(sums, part, |sums| sums.work);
     format!(

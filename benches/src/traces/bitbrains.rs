@@ -10,9 +10,8 @@ use super::archive::for_each_file;
 use super::{RawHost, RawTrace, Sample};
 
 const STEP_SECONDS: u64 = 300;
-/// A slot in which fewer than this share of the machines that are in use report is an outage of
-/// the monitoring.
-const LEAST_REPORTING: f64 = 0.6;
+/// If a smaller share of the machines in use reports in a slot, the monitoring was out then.
+const REPORTING_SHARE_MIN: f64 = 0.6;
 
 #[derive(Clone, Copy)]
 struct Reading {
@@ -36,7 +35,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
             .filter(|(_, l)| !l.is_empty())
         {
             let (slot, reading) = parse(line).with_context(|| format!("line {}", number + 1))?;
-            // Off slots come as several zero rows, sometimes beside a real one.
+            // A machine that is off has several rows of zeros in a slot, sometimes beside a real row.
             let known = readings.entry(slot).or_insert(reading);
             if known.off {
                 *known = reading;
@@ -57,7 +56,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
     })
 }
 
-/// Slot number and content of a row. The time is in seconds although the header says ms.
+/// The slot number and the reading of a row. Times are in seconds, although the header says ms.
 fn parse(line: &str) -> Result<(u64, Reading)> {
     let fields: Vec<f64> = line
         .split(';')
@@ -104,7 +103,10 @@ fn slots_with_monitoring(
         while let Some((_, change)) = changes.next_if(|&(at, _)| at <= slot) {
             expected += change;
         }
-        (slot, f64::from(count) >= LEAST_REPORTING * expected as f64)
+        (
+            slot,
+            f64::from(count) >= REPORTING_SHARE_MIN * expected as f64,
+        )
     };
     reports.into_iter().map(judge).collect()
 }

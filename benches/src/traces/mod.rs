@@ -1,4 +1,4 @@
-//! Importers of known sets into the plain trace format (`docs/traces.md`).
+//! Importers of published traces into the trace format of `docs/traces.md`.
 
 mod archive;
 mod bitbrains;
@@ -31,7 +31,7 @@ pub enum TraceSet {
 /// Reads one of the known sets from the folder or file `source`.
 ///
 /// # Errors
-/// If it cannot be read or is not what it should be.
+/// If the source can't be read or is not in the set's format.
 pub fn import(set: TraceSet, source: &Path) -> Result<RawTrace> {
     match set {
         TraceSet::Bitbrains => bitbrains::import(source),

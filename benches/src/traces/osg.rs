@@ -10,7 +10,7 @@ use super::time::parse_declared_time;
 use super::{RawHost, RawTrace};
 
 /// Longer outages are placeholders ("until 2038").
-const LONGEST_SECONDS: u64 = 60 * 86_400;
+const OUTAGE_SECONDS_MAX: u64 = 60 * 86_400;
 
 pub(super) fn import(source: &Path) -> Result<RawTrace> {
     let mut hosts: BTreeMap<String, RawHost> = BTreeMap::new();
@@ -34,7 +34,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
     })?;
     ensure!(!hosts.is_empty(), "no record in the archive");
     for host in hosts.values_mut() {
-        // Nobody says that a resource was up. Between its first and last record it is taken to be.
+        // No record says that a resource was up, so it counts as up between its first and last record.
         let first = host
             .down
             .iter()
@@ -59,7 +59,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
     })
 }
 
-/// The records of the list as their `key: value` pairs. The files hold nothing deeper that matters.
+/// The records of a list, each as its `key: value` pairs. Nested values are not needed.
 fn records(text: &str) -> Vec<BTreeMap<&str, &str>> {
     let mut records: Vec<BTreeMap<&str, &str>> = Vec::new();
     for line in text.lines() {
@@ -77,15 +77,15 @@ fn records(text: &str) -> Vec<BTreeMap<&str, &str>> {
     records
 }
 
-/// Resource and time of a record; `None` if it has none or is a placeholder.
+/// Resource and time of a record; `None` if one of them is missing or the record is a placeholder.
 fn outage<'a>(record: &BTreeMap<&str, &'a str>) -> Option<(&'a str, std::ops::Range<u64>)> {
     let span = parse_declared_time(record.get("StartTime")?)?
         ..parse_declared_time(record.get("EndTime")?)?;
-    let believable = span.start < span.end && span.end - span.start <= LONGEST_SECONDS;
+    let believable = span.start < span.end && span.end - span.start <= OUTAGE_SECONDS_MAX;
     believable.then_some((*record.get("ResourceName")?, span))
 }
 
-/// Names may hold commas, the format may not.
+/// The name without commas, which separate fields in the trace format.
 fn name(text: &str) -> String {
     text.replace(',', ";")
 }

@@ -1,4 +1,4 @@
-//! PlanetLab CoMon CPU load: one file per slice and day, 288 lines of per cent.
+//! PlanetLab CoMon CPU load: a file for each slice and day, with 288 lines of per cent.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ const STEP_SECONDS: u64 = 300;
 const SAMPLES_A_DAY: usize = 288;
 
 pub(super) fn import(source: &Path) -> Result<RawTrace> {
-    // Load of a host: the sum over its slices, by host and day.
+    // By host and day, the load of the host: the sum over its slices.
     let mut loads: BTreeMap<String, BTreeMap<u64, Vec<f32>>> = BTreeMap::new();
     for_each_file(&source.join("planetlab_10days.tar.zst"), |path, text| {
         let Some((day, host)) = day_and_host(path) else {
@@ -58,8 +58,8 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
     })
 }
 
-/// Last labels of the host names in the archive. A file name is the host's labels and the slice's
-/// words joined by `_`: the host ends with the first of these after its first label.
+/// Last labels of the host names in the archive. A file name is the host's labels and the slice's words,
+/// joined by `_`: the host's name ends at the first of these labels, its first label aside.
 const LAST_LABELS: [&str; 44] = [
     "ar", "at", "be", "br", "ca", "ch", "cl", "com", "cy", "cz", "de", "edu", "ee", "es", "eu",
     "fi", "fr", "gov", "gr", "hk", "hu", "ie", "il", "info", "it", "jp", "kr", "ma", "net", "nl",
@@ -84,7 +84,7 @@ fn day_and_host(path: &Path) -> Option<(u64, String)> {
     Some((day, labels.get(..=last)?.join(".")))
 }
 
-/// The host's name without its first label.
+/// The site of a host: its name without the first label.
 fn site(host: &str) -> String {
     host.split_once('.')
         .map_or(host, |(_, site)| site)

@@ -1,4 +1,4 @@
-//! Availability of spot instances per cloud zone: could one be had at each tick?
+//! Availability of spot instances in cloud zones: at each tick, whether an instance could be had.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use super::bitbrains::push_joined;
 use super::time::days_since_epoch;
 use super::{RawHost, RawTrace};
 
-/// The longest of the sets, 45 days; the others cover hours to weeks.
+/// The longest set, of 45 days; the others cover hours to weeks.
 const SET: &str = "availability/1-node/aws-02-15-2023/";
-/// Its first day; the files carry no times.
+/// The first day of that set, whose files have no times.
 const FIRST_DAY: (u64, u64, u64) = (2023, 2, 15);
 
 pub(super) fn import(source: &Path) -> Result<RawTrace> {

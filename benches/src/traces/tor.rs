@@ -13,13 +13,13 @@ use super::bitbrains::push_joined;
 use super::format::for_each_line;
 use super::{RawHost, RawTrace};
 
-/// Snapshots that list fewer or more relays than this are faulty.
+/// Numbers of relays in a good snapshot; one with fewer or more is faulty.
 const PLAUSIBLE_LISTED: Range<u32> = 9300..11_501;
-/// Longer silence between snapshots is unknown time.
+/// A longer gap between snapshots is unknown time.
 const LONGEST_GAP_SECONDS: u64 = 3 * 3600;
 const LEAST_SPAN_SECONDS: u64 = 30 * 86_400;
 const LEAST_PRESENCE: f64 = 0.5;
-/// Hosts drawn from the ten thousand that qualify, with a fixed seed.
+/// Number of hosts that are drawn from the ten thousand that qualify, with a fixed seed.
 const HOSTS: usize = 1000;
 const SEED: u64 = 20_251_211;
 
@@ -90,7 +90,7 @@ fn read_snapshots(source: &Path) -> Result<Vec<Snapshot>> {
     Ok(snapshots)
 }
 
-/// Subnet /24 as site and /16 as owner of each IPv4 relay.
+/// For each IPv4 relay, its subnet /24 as the site and its subnet /16 as the owner.
 fn read_sites(source: &Path) -> Result<BTreeMap<u32, (String, String)>> {
     let mut sites = BTreeMap::new();
     let header = "host,ipver,site24,site16,country,lat,lon";
@@ -122,8 +122,8 @@ fn qualifies(present: &BTreeSet<usize>, snapshots: &[Snapshot]) -> bool {
     span >= LEAST_SPAN_SECONDS && present.len() as f64 >= LEAST_PRESENCE * (last - first + 1) as f64
 }
 
-/// Up and down from the first to the last snapshot that lists the relay. Each snapshot speaks for
-/// the time until the next plausible one, unless that is far away.
+/// When a relay was up and down, from the first to the last snapshot that lists it. A snapshot counts for
+/// the time until the next plausible one, unless that is more than [`LONGEST_GAP_SECONDS`] later.
 fn intervals(present: &BTreeSet<usize>, snapshots: &[Snapshot]) -> RawHost {
     let mut host = RawHost::default();
     let (Some(&first), Some(&last)) = (present.first(), present.last()) else {

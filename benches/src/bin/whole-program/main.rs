@@ -1,5 +1,6 @@
-//! Save and restore by the real program on five local daemons, beside what a user could do without it
-//! and beside each necessary stage alone; all in one run, as ratios of time and of processor time.
+//! Times save and restore by the real program on five local daemons, each necessary stage alone, and
+//! `zstd -3` to a file, which a user could run instead. All are measured in one run and compared by ratios of
+//! time and of processor time.
 //!
 //! ```text
 //! cargo run --release -p benches --bin whole-program -- [IMAGE] [ROUNDS]
@@ -15,7 +16,7 @@ use anyhow::{Result, ensure};
 use benches::meter::{Cost, Meter, median};
 use tests::Grid;
 
-/// Threads that each stage gets, as in the program: all cores.
+/// Number of threads of each stage: all cores, as in the program.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
@@ -46,7 +47,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What each thing measured took, in the order of measuring.
+/// The costs of everything that was measured, in the order of measuring.
 struct Costs {
     grid: Grid,
     meter: Meter,
@@ -75,7 +76,7 @@ impl Costs {
         }
     }
 
-    /// Runs the program on the grid.
+    /// Measures a `ckpt` command on the grid.
     fn run(&mut self, what: &'static str, args: &[&std::ffi::OsStr]) -> Result<()> {
         let grid = &self.grid;
         let (_, cost) = self.meter.measure(|| grid.run(args)?.expect(0))?;

@@ -17,7 +17,7 @@ use direct_io::{DirectFile, DirectReader};
 
 use super::{Costs, threads};
 
-/// What the program chooses where processors are the limit.
+/// The level that the program chooses if processors are the bottleneck.
 const LEVEL: Level = Level::of::<-5>();
 
 /// A segment on its way through the stages.
@@ -25,7 +25,7 @@ struct Segment {
     raw_len: usize,
     method: Method,
     stored_len: usize,
-    /// Compressed, then sealed, then all blocks of its row.
+    /// The compressed segment, then the sealed segment, then all blocks of its row.
     bytes: Vec<u8>,
     sealed_len: usize,
     block_len: usize,
@@ -45,14 +45,14 @@ pub(crate) fn measure(costs: &mut Costs, image: &Path, dir: &Path) -> Result<()>
 fn save_stages(costs: &mut Costs, image: &Path, raw: &[u8], dir: &Path) -> Result<Vec<Segment>> {
     costs.time("save: read", || read_all(image))?;
     costs.time("save: hash segments", || hash_segments(raw))?;
-    // What is compressed is thrown away: the program, too, uses the same memory again and again.
+    // The compressed bytes are thrown away, because the program reuses its memory, too.
     costs.time("save: compress", || {
         compress(raw, |_| ());
         Ok(())
     })?;
     let kept = Mutex::new(Vec::new());
     compress(raw, |mut segment| {
-        // Sealing and coding are not to wait for memory either.
+        // Memory for sealing and coding is allocated here, outside of their measurement.
         segment.bytes.resize(2 * SEGMENT_BYTES, 0);
         segment.bytes.truncate(segment.stored_len);
         if let Ok(mut kept) = kept.lock() {
@@ -135,7 +135,7 @@ fn sealer() -> SegmentSealer {
     SegmentSealer::new(Cipher::Aes256Gcm, &DataKey::new([1; 32]), context)
 }
 
-/// Gives each item to one of the threads.
+/// Does `work` for all items on all threads.
 fn on_all<T: Send>(items: impl Iterator<Item = T> + Send, work: impl Fn(T) + Sync) {
     let items = Mutex::new(items);
     std::thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn hash_blocks(segments: &[Segment], blocks: usize) -> Result<()> {
     Ok(())
 }
 
-/// Compresses with one context for each thread; those that are not kept cost no memory.
+/// Compresses all segments with one context for each thread, and passes each compressed segment to `keep`.
 fn compress(raw: &[u8], keep: impl Fn(Segment) + Sync) {
     let segments = Mutex::new(raw.chunks(SEGMENT_BYTES));
     std::thread::scope(|scope| {
@@ -232,7 +232,7 @@ fn decompress(segments: &[Segment], sealer: &SegmentSealer) -> Result<()> {
     })
 }
 
-/// Reads a file as the program does: past the page cache where it is not in it.
+/// Reads a file as the program does: without the page cache, unless the file is in it.
 fn read_all(path: &Path) -> Result<()> {
     let file = DirectReader::new(File::open(path)?);
     let (mut memory, mut buffer) = (Vec::new(), vec![0; SEGMENT_BYTES]);
