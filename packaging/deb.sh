@@ -21,19 +21,25 @@ cd "$top"
     deb
     stage=target/deb
     rm -rf "$stage"
-    mkdir -p "$stage"/{bin,man,bash,zsh,fish}
+    mkdir -p "$stage"/{bin,links,plugins,man,bash,zsh,fish}
     cp "$CKPT_PROGRAM" "$stage/bin/ckpt"
     objcopy --strip-all "$stage/bin/ckpt"
-    ln -s ckpt "$stage/bin/ckpt-store"
+    ln -s ckpt "$stage/links/ckpt-store"
     for name in ckpt_plugin ckpt_cleanup; do
-        ln -s ../../bin/ckpt "$stage/$name"
+        ln -s ../../bin/ckpt "$stage/plugins/$name"
     done
     for name in ckpt ckpt-store; do
-        "$stage/bin/$name" man --dir "$stage/man"
-        "$stage/bin/$name" completions bash >"$stage/bash/$name"
-        "$stage/bin/$name" completions zsh >"$stage/zsh/_$name"
-        "$stage/bin/$name" completions fish >"$stage/fish/$name.fish"
+        as() { (exec -a "$name" "$stage/bin/ckpt" "$@"); }
+        as man --dir "$stage/man"
+        as completions bash >"$stage/bash/$name"
+        as completions zsh >"$stage/zsh/_$name"
+        as completions fish >"$stage/fish/$name.fish"
     done
+    # In Debian's form; what changed stands in the file that it names.
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+    day=$(git log -1 --format=%cD 2>/dev/null || date -R)
+    printf 'ckpt (%s-1) unstable; urgency=medium\n\n  * Changes: /usr/share/doc/ckpt/CHANGELOG.md\n\n -- %s  %s\n' \
+        "$version" "$(sed -n 's/^maintainer = "\(.*\)"/\1/p' ckpt/Cargo.toml)" "$day" >"$stage/changelog"
     # Texts come with the crates, of all platforms that the lock file names; nothing is looked up elsewhere.
     cargo fetch --locked
     cargo about generate --frozen --manifest-path ckpt/Cargo.toml --config packaging/about.toml \

@@ -183,6 +183,12 @@ fn one_member_at_its_worst_costs_another_no_more_than_three_times_an_honest_one(
     };
     line("honest", honest);
     let mut worst = Vec::new();
+    if let Some(chosen) = &chosen {
+        ensure!(
+            ATTACKS.contains(&chosen.as_str()),
+            "{chosen}: no such attack"
+        );
+    }
     for kind in ATTACKS.iter().filter(|kind| is_chosen(kind)) {
         worst.push((kind, line(kind, measure(kind)?)));
     }
