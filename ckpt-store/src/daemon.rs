@@ -305,15 +305,7 @@ impl Daemon {
             let metrics = opened.metrics.clone();
             tasks.spawn(scrub::run(store, monitor, metrics, settings));
         }
-        let announcer = opened.announcer(config, local_addr);
-        tasks.spawn(announcer.run(settings, members.clone()));
-        let (identity, watched) = (config.identity.clone(), Arc::clone(&opened.monitor));
-        tasks.spawn(gossip::run(
-            members.clone(),
-            identity,
-            watched,
-            config.list_period,
-        ));
+        tell_the_grid(&mut tasks, config, &opened, settings, &members, local_addr);
         tasks.spawn(accept(reception, host));
         hear_guests(&mut tasks, config, opened.clock, &opened.monitor);
         tasks.spawn(sweep(Arc::clone(&opened.store), clock));
@@ -414,6 +406,22 @@ fn log_start(config: &DaemonConfig, usage: &Usage, addr: SocketAddr) {
         free_bytes = usage.free_bytes, shards = usage.counts.shards,
         checkpoints = usage.counts.committed, "serving"
     );
+}
+
+/// Starts what tells registries of this host, and asks other hosts for newer lists of the grid.
+fn tell_the_grid(
+    tasks: &mut Tasks,
+    config: &DaemonConfig,
+    opened: &Opened,
+    settings: EndpointConfig,
+    members: &Members,
+    local_addr: SocketAddr,
+) {
+    let announcer = opened.announcer(config, local_addr);
+    tasks.spawn(announcer.run(settings, members.clone()));
+    let (identity, watched) = (config.identity.clone(), Arc::clone(&opened.monitor));
+    let period = config.list_period;
+    tasks.spawn(gossip::run(members.clone(), identity, watched, period));
 }
 
 /// Serves metrics, if the configuration says so.
