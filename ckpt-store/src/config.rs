@@ -58,6 +58,8 @@ pub struct DaemonConfig {
     /// Whether the host refuses new shards and slows reads down while the machine's owner needs the
     /// machine.
     pub stand_back: bool,
+    /// Where metrics are served, and to whom. `None` serves none.
+    pub metrics: Option<web::Settings>,
 }
 
 /// Default time in which a transfer has to move 64 KiB.

@@ -19,6 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
+use web::Server;
 
 use crate::accounts::Accounts;
 use crate::checking::Checking;
@@ -29,6 +30,7 @@ use crate::core::ledger::Quota;
 use crate::disk::RealDisk;
 use crate::gossip;
 use crate::guest_socket::GuestSocket;
+use crate::metrics::{self, DaemonMetrics};
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::{LOOK_PERIOD, Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::{Announcer, Card};
@@ -82,6 +84,9 @@ pub enum StartError {
     /// The socket can't be opened, or TLS can't be set up.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
+    /// Metrics can't be served.
+    #[error("metrics: {0}")]
+    Metrics(#[from] web::StartError),
 }
 
 /// A running daemon.
@@ -100,6 +105,7 @@ pub struct Daemon {
     accounts: Arc<Accounts>,
     traffic: Arc<Traffic>,
     clock: Clock,
+    metrics: Option<Server>,
     _lock: File,
 }
 
@@ -131,6 +137,7 @@ struct Opened {
     checking: Arc<Checking>,
     accounts: Arc<Accounts>,
     traffic: Arc<Traffic>,
+    metrics: DaemonMetrics,
 }
 
 impl Opened {
@@ -139,7 +146,8 @@ impl Opened {
         let (data_dir, now) = (&config.data_dir, clock.unix_seconds());
         let paths = Machine::here();
         let monitor = Arc::new(Monitor::open(data_dir, paths, config.stand_back, now)?);
-        let (store, lender) = open_store(config, monitor.disk_use(), clock).await?;
+        let metrics = DaemonMetrics::default();
+        let (store, lender) = open_store(config, monitor.disk_use(), clock, &metrics).await?;
         Ok(Self {
             clock,
             store: Arc::new(store),
@@ -151,6 +159,7 @@ impl Opened {
             })),
             accounts: Arc::new(Accounts::open(data_dir.clone())),
             traffic: Arc::new(Traffic::open(data_dir.clone())),
+            metrics,
         })
     }
 
@@ -168,6 +177,7 @@ impl Opened {
             checking: Arc::clone(&self.checking),
             accounts: Arc::clone(&self.accounts),
             traffic: Arc::clone(&self.traffic),
+            metrics: self.metrics.clone(),
             clock: self.clock,
             settings,
             links: Links::new(&config.identity, &config.grid),
@@ -188,6 +198,7 @@ impl Opened {
             checking: Arc::clone(&self.checking),
             accounts: Arc::clone(&self.accounts),
             traffic: Arc::clone(&self.traffic),
+            metrics: self.metrics.clone(),
             id: config.identity.secret.id(),
             name: config.name.clone(),
             clock: self.clock,
@@ -277,6 +288,7 @@ impl Daemon {
         let host = Arc::new(Host::new(parts, &plan, config.gives_way_after));
         let reception = Reception::new(endpoint.clone(), door, plan.connections, clock, lines);
         let rooms = reception.rooms();
+        let metrics = serve_metrics(config, &opened.metrics)?;
         // A host that leaves the grid hands its shards over without a limit of speed.
         let leaver = opened.repairer(
             config,
@@ -290,24 +302,21 @@ impl Daemon {
         tasks.spawn(opened.repairer(config, &members, config.repair).run());
         if let Some(settings) = config.scrub {
             let (store, monitor) = (Arc::clone(&opened.store), Arc::clone(&opened.monitor));
-            tasks.spawn(scrub::run(store, monitor, settings));
+            let metrics = opened.metrics.clone();
+            tasks.spawn(scrub::run(store, monitor, metrics, settings));
         }
-        let announcer = opened.announcer(config, local_addr);
-        tasks.spawn(announcer.run(settings, members.clone()));
-        let (identity, watched) = (config.identity.clone(), Arc::clone(&opened.monitor));
-        tasks.spawn(gossip::run(
-            members.clone(),
-            identity,
-            watched,
-            config.list_period,
-        ));
+        tell_the_grid(&mut tasks, config, &opened, settings, &members, local_addr);
         tasks.spawn(accept(reception, host));
         hear_guests(&mut tasks, config, opened.clock, &opened.monitor);
         tasks.spawn(sweep(Arc::clone(&opened.store), clock));
         let (monitor, auditing) = (Arc::clone(&opened.monitor), Arc::clone(&opened.auditing));
         let checking = Arc::clone(&opened.checking);
         let (accounts, traffic) = (Arc::clone(&opened.accounts), Arc::clone(&opened.traffic));
-        tasks.spawn(watch_machine(opened, config.data_dir.clone()));
+        tasks.spawn(watch_machine(
+            opened,
+            config.data_dir.clone(),
+            rooms.clone(),
+        ));
         Ok(Self {
             leaver,
             tasks,
@@ -322,6 +331,7 @@ impl Daemon {
             members,
             stop,
             rooms,
+            metrics,
             _lock: lock,
         })
     }
@@ -334,6 +344,11 @@ impl Daemon {
     /// The address on which the daemon listens.
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// The address on which metrics are served, if they are.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(Server::local_addr)
     }
 
     /// The number of connections that are open now and count against the limits.
@@ -372,6 +387,9 @@ impl Daemon {
         self.endpoint.close(STOPPING, b"shutting down");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         drop(self.tasks);
+        if let Some(metrics) = self.metrics {
+            metrics.stop().await;
+        }
         self.monitor.close();
         self.auditing.write();
         self.checking.write();
@@ -388,6 +406,38 @@ fn log_start(config: &DaemonConfig, usage: &Usage, addr: SocketAddr) {
         free_bytes = usage.free_bytes, shards = usage.counts.shards,
         checkpoints = usage.counts.committed, "serving"
     );
+}
+
+/// Starts what tells registries of this host, and asks other hosts for newer lists of the grid.
+fn tell_the_grid(
+    tasks: &mut Tasks,
+    config: &DaemonConfig,
+    opened: &Opened,
+    settings: EndpointConfig,
+    members: &Members,
+    local_addr: SocketAddr,
+) {
+    let announcer = opened.announcer(config, local_addr);
+    tasks.spawn(announcer.run(settings, members.clone()));
+    let (identity, watched) = (config.identity.clone(), Arc::clone(&opened.monitor));
+    let period = config.list_period;
+    tasks.spawn(gossip::run(members.clone(), identity, watched, period));
+}
+
+/// Serves metrics, if the configuration says so.
+fn serve_metrics(
+    config: &DaemonConfig,
+    metrics: &DaemonMetrics,
+) -> Result<Option<Server>, web::StartError> {
+    if let Ok(peer) = config.identity.peer() {
+        metrics.certified_until(peer.not_after);
+    }
+    let Some(settings) = &config.metrics else {
+        return Ok(None);
+    };
+    let server = Server::start(settings, metrics::router(metrics.registry()))?;
+    info!(addr = %server.local_addr(), token = settings.token.is_some(), "metrics are served");
+    Ok(Some(server))
 }
 
 /// Opens the sockets for guests. A daemon can work without them, so a failure is only logged.
@@ -443,6 +493,7 @@ async fn open_store(
     config: &DaemonConfig,
     disk_use: DiskUse,
     clock: Clock,
+    metrics: &DaemonMetrics,
 ) -> Result<(Store, Lender), StartError> {
     let path = config.data_dir.clone();
     let failed = |cause| StartError::Data {
@@ -451,7 +502,8 @@ async fn open_store(
     };
     let disk_bytes = RealDisk::size_bytes(&path).map_err(failed)?;
     let default_reserve = (disk_bytes / 20).min(RESERVE_BYTES_MAX);
-    let disk = Arc::new(RealDisk::new(path.clone(), 0));
+    let disk = RealDisk::new(path.clone(), 0).measured(metrics.syncs.clone());
+    let disk = Arc::new(disk);
     let lender = Lender {
         disk: Arc::clone(&disk),
         disk_bytes,
@@ -536,7 +588,7 @@ async fn lock(data_dir: &Path) -> Result<File, StartError> {
     Ok(file)
 }
 
-async fn watch_machine(opened: Opened, data: PathBuf) {
+async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
     let Opened {
         clock,
         store,
@@ -546,7 +598,9 @@ async fn watch_machine(opened: Opened, data: PathBuf) {
         checking,
         accounts,
         traffic,
+        metrics,
     } = opened;
+    let mut forecasts = Forecasts::default();
     let standing = Arc::new(Mutex::new(None));
     let mut disk_use = monitor.disk_use();
     let mut period = tokio::time::interval(SAMPLE_PERIOD);
@@ -562,6 +616,8 @@ async fn watch_machine(opened: Opened, data: PathBuf) {
         let (auditing, checking) = (Arc::clone(&auditing), Arc::clone(&checking));
         let (accounts, traffic) = (Arc::clone(&accounts), Arc::clone(&traffic));
         let (standing, data) = (Arc::clone(&standing), data.clone());
+        let (metrics, connections) = (metrics.clone(), rooms.taken());
+        let forecasts_now = forecasts.is_due();
         let sampled = tokio::task::spawn_blocking(move || {
             let now = clock.unix_seconds();
             auditing.write();
@@ -570,15 +626,37 @@ async fn watch_machine(opened: Opened, data: PathBuf) {
             traffic.write(now, false);
             let usage = store.usage(None);
             monitor.sample(now, usage.free_bytes, &traffic.days(now));
-            note_standing(
-                &data,
-                &standing,
-                Standing::of(monitor.posture(), &usage, now),
-            );
+            let posture = monitor.posture();
+            metrics.hold(&usage);
+            metrics.stand(posture.stance);
+            metrics.moved(connections, traffic.since_start());
+            let (counted_at, census) = checking.counted();
+            metrics.count(counted_at, &census);
+            if forecasts_now {
+                let presence = monitor.announced(now).presence;
+                metrics.expect(|seconds| presence.at(seconds).value());
+            }
+            note_standing(&data, &standing, Standing::of(posture, &usage, now));
         });
         if let Err(panicked) = sampled.await {
             error!(cause = %panicked, "a thread ended");
         }
+    }
+}
+
+/// Spaces the forecasts out that are exported: one takes more time than all else that is looked up.
+#[derive(Debug, Default)]
+struct Forecasts(Option<Instant>);
+
+impl Forecasts {
+    const PERIOD: Duration = Duration::from_secs(60);
+
+    fn is_due(&mut self) -> bool {
+        let is_due = self.0.is_none_or(|last| last.elapsed() >= Self::PERIOD);
+        if is_due {
+            self.0 = Some(Instant::now());
+        }
+        is_due
     }
 }
 

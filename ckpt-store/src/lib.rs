@@ -12,6 +12,7 @@
 //! | [`calibrate`] | measures above which load the owner notices a guest |
 //! | [`guest_socket`] | lets guests of this machine register |
 //! | [`registry`] | the registry server, and the daemon's announcements to it |
+//! | [`metrics`] | counts for monitoring, and serves the counts over HTTP |
 //! | [`gossip`] | asks other hosts for a newer list of the grid |
 //! | [`accounts`], [`audit_file`], [`checking`], [`standing`], [`traffic`] | small files for the owner |
 //! | [`daemon`] | runs everything |
@@ -28,6 +29,7 @@ pub mod disk;
 pub mod gossip;
 pub mod guest_socket;
 pub mod json_file;
+pub mod metrics;
 pub mod monitor;
 pub mod priority;
 pub mod registry;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tracing::{debug, error, warn};
 
 use crate::core::Key;
+use crate::metrics::DaemonMetrics;
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 use crate::shards::{Scrubbed, Store};
@@ -37,7 +38,12 @@ impl Default for ScrubSettings {
 }
 
 /// Reads all shards, pass after pass; does not return.
-pub async fn run(store: Arc<Store>, monitor: Arc<Monitor>, settings: ScrubSettings) {
+pub async fn run(
+    store: Arc<Store>,
+    monitor: Arc<Monitor>,
+    metrics: DaemonMetrics,
+    settings: ScrubSettings,
+) {
     let mut pass: u64 = 0;
     loop {
         let count = store.held_count();
@@ -54,25 +60,43 @@ pub async fn run(store: Arc<Store>, monitor: Arc<Monitor>, settings: ScrubSettin
                 while !matches!(monitor.stance(), Stance::Open) {
                     tokio::time::sleep(PAUSE_BOUNDS[1].min(pause * 10)).await;
                 }
-                read(&store, key, shard, settings.bytes_per_second).await;
+                let read = read(&store, key, shard, settings.bytes_per_second).await;
+                if let Some(result) = read {
+                    metrics.scrubbed(result);
+                }
             }
         }
     }
 }
 
-/// Reads one shard and logs the result.
-async fn read(store: &Arc<Store>, key: Key, shard: ShardIndex, bytes_per_second: u64) {
+/// Reads one shard, logs the result, and returns its name in the metrics; `None` if the shard is gone.
+async fn read(
+    store: &Arc<Store>,
+    key: Key,
+    shard: ShardIndex,
+    bytes_per_second: u64,
+) -> Option<&'static str> {
     let store = Arc::clone(store);
     let reading = move || store.scrub(key, shard, bytes_per_second);
     let (checkpoint, shard) = (key.checkpoint, shard.number());
     match tokio::task::spawn_blocking(reading).await {
-        Ok(Ok(Scrubbed::Good)) => debug!(%checkpoint, shard, "shard is whole"),
-        Ok(Ok(Scrubbed::Gone)) => {}
+        Ok(Ok(Scrubbed::Good)) => {
+            debug!(%checkpoint, shard, "shard is whole");
+            Some("good")
+        }
+        Ok(Ok(Scrubbed::Gone)) => None,
         Ok(Ok(Scrubbed::Dropped(why))) => {
             warn!(%checkpoint, shard, why, "shard damaged, dropped");
+            Some("damaged")
         }
-        Ok(Err(cause)) => error!(%checkpoint, shard, %cause, "shard not checked"),
-        Err(panicked) => error!(cause = %panicked, "a thread ended"),
+        Ok(Err(cause)) => {
+            error!(%checkpoint, shard, %cause, "shard not checked");
+            Some("failed")
+        }
+        Err(panicked) => {
+            error!(cause = %panicked, "a thread ended");
+            Some("failed")
+        }
     }
 }
 

@@ -47,6 +47,8 @@ struct State {
     served: Vec<(Connection, Moved)>,
     /// What each connection that the daemon opened had moved at the last look, by its stable id.
     opened: BTreeMap<usize, Moved>,
+    /// What was moved since the daemon started.
+    since_start: Moved,
     is_changed: bool,
     written: Option<Instant>,
 }
@@ -65,6 +67,7 @@ impl Traffic {
                 days,
                 served: Vec::new(),
                 opened: BTreeMap::new(),
+                since_start: Moved::default(),
                 is_changed: false,
                 written: None,
             }),
@@ -95,6 +98,11 @@ impl Traffic {
         let mut state = self.lock();
         state.count(now);
         state.days.clone()
+    }
+
+    /// What was moved since the daemon started, up to the last time that it was added up.
+    pub fn since_start(&self) -> Moved {
+        self.lock().since_start
     }
 
     /// Writes the file if something was moved since, at most once a minute unless it is the `last` time.
@@ -137,6 +145,7 @@ impl State {
     fn enter(&mut self, now: u64, moved: Moved) {
         if moved.both() > 0 {
             self.days.enter(now, moved);
+            self.since_start = self.since_start.and(moved);
             self.is_changed = true;
         }
     }
@@ -214,6 +223,9 @@ mod tests {
         assert_eq!(load(dir.path()).unwrap().since(0), moved);
         traffic.write(86_400 * 3, true);
         assert_eq!(load(dir.path()).unwrap().since(0), moved.and(moved));
+        assert_eq!(traffic.since_start(), moved.and(moved));
+        let again = Traffic::open(dir.path().to_owned());
+        assert_eq!(again.since_start(), Moved::default());
         fs::write(path(dir.path()), "{").unwrap();
         assert!(load(dir.path()).is_err());
     }

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/report.rs"),
-    include_str!("../../ckpt-agent/src/core/health/mod.rs"),
+    include_str!("../../health/src/lib.rs"),
     include_str!("../../ckpt-agent/src/events.rs"),
     include_str!("../../ckpt-agent/src/run/report.rs"),
     include_str!("../../ckpt-agent/src/run/away/report.rs"),
@@ -90,8 +90,25 @@ fn the_usage_page_has_the_exit_statuses_of_the_help() -> Result<()> {
 fn completions_and_man_pages_name_every_command() -> Result<()> {
     let shells = ["bash", "zsh", "fish"];
     let commands = [
-        "save", "restore", "cat", "run", "notify", "runs", "list", "show", "verify", "forget",
-        "hosts", "rank", "trace", "advise", "grid", "demo",
+        "save",
+        "restore",
+        "cat",
+        "run",
+        "notify",
+        "runs",
+        "list",
+        "show",
+        "verify",
+        "forget",
+        "hosts",
+        "rank",
+        "trace",
+        "advise",
+        "health",
+        "dashboard",
+        "top",
+        "grid",
+        "demo",
     ];
     for shell in shells {
         let script = tests::program::run(&mut tests::program::command(["completions", shell])?)?;

@@ -47,6 +47,7 @@ mod run;
 mod run_kills;
 mod runs;
 mod saving;
+mod seen;
 mod signals;
 mod slips;
 mod study;

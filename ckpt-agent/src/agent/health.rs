@@ -14,13 +14,13 @@ use super::gather::{Gathered, Patience};
 use super::look::weakest;
 use super::{Agent, random};
 use crate::core::HostIndex;
-use crate::core::health::{
-    Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits,
-    RegistryHealth, ahead, judged, middle_offset,
-};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::report::{ExitStatus, Failure};
 use crate::unix_time::unix_seconds;
+use health::{
+    Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits,
+    RegistryHealth, ahead, average_stay, judged, middle_offset, usual_interval,
+};
 
 /// What `ckpt health` checks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -120,7 +120,14 @@ impl Agent {
             (*host, down)
         });
         let mut each: BTreeMap<HostIndex, HostHealth> = silent.collect();
+        let now = unix_seconds();
+        let known = self.notebook.read(now);
+        let mut curves = Vec::new();
         for (host, told) in &gathered.answered {
+            let seen = self
+                .hosts
+                .entry(*host)
+                .and_then(|entry| known.host(entry.id));
             let word = words.get(host);
             let announced = word.and_then(|word| word.announced.as_ref());
             let status = &told.status;
@@ -143,10 +150,18 @@ impl Agent {
                     software: Some(status.software.escape_debug().to_string()),
                     protocol: Some(told.spoken.to_string()),
                     certificate_ends: word.and_then(|word| word.certificate_ends),
+                    bytes_per_second: seen
+                        .and_then(|seen| seen.forecast(now))
+                        .map(|rate| rate.median()),
+                    stays_10h: announced.map(|said| said.presence.at(36_000.0).value()),
                 },
             );
+            curves.extend(announced.map(|said| said.presence.clone()));
         }
-        HostsHealth::of(each.into_values().collect(), middle.map(|offset| -offset))
+        HostsHealth {
+            stay: average_stay(&curves, |curve, seconds| curve.at(seconds).value()),
+            ..HostsHealth::of(each.into_values().collect(), middle.map(|offset| -offset))
+        }
     }
 
     /// The newest version of each job, without versions that a void job key signed.
@@ -169,6 +184,8 @@ impl Agent {
         for (job, all) in versions {
             let Some(newest) = all.last() else { continue };
             let public = newest.known.manifest.public();
+            let created = all.iter().map(|one| one.known.manifest.public().created);
+            let created: Vec<u64> = created.collect();
             let mut shards = Known::announced(newest.known.shards_found());
             let mut own = newest.known.can_lose();
             let mut of_base: BTreeMap<CheckpointId, Option<usize>> = BTreeMap::new();
@@ -193,6 +210,7 @@ impl Agent {
                 versions: all.len(),
                 created: Known::proved(public.created),
                 age_s: now.saturating_sub(public.created),
+                interval_s: usual_interval(&created),
                 redundancy: public.redundancy,
                 shards,
                 can_lose: Known {

@@ -25,7 +25,6 @@ use super::verdict::{away, count_bases, gaps, may_come_back};
 use super::waiting::Wait;
 use super::{Agent, ForgetWhich, Which, random};
 use crate::cancel::Cancel;
-use crate::core::health::{HostHealth, HostState, HostsHealth};
 use crate::core::sought::{NOTE, Sought};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
@@ -37,6 +36,7 @@ use crate::report::{
 };
 use crate::transfer::get::BlockReader;
 use crate::unix_time::unix_seconds;
+use health::{HostHealth, HostState, HostsHealth};
 
 /// Rows that are read at once when all blocks are verified.
 const VERIFY_ROWS: u64 = 16;

@@ -1,6 +1,7 @@
 //! The command line as users type it.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,10 +26,10 @@ use crate::agent::{
 };
 use crate::core::effort::Effort;
 use crate::core::glob::Glob;
-use crate::core::health::Limits;
 use crate::core::sought::{Sought, SoughtLabel};
 use crate::image::exclude_pattern;
 use crate::report::ExitStatus;
+use health::Limits;
 
 /// Keeps checkpoints of long jobs on the disks of machines that can vanish at any minute.
 #[derive(Debug, Parser)]
@@ -108,7 +109,7 @@ pub enum Command {
     #[command(
         after_help = "Example:\n  ckpt save --job 42 image.bin\n  ckpt save --job 42 -- tar c state/\n\nExit status: see ckpt --help"
     )]
-    Save(Save),
+    Save(Box<Save>),
     /// Restore the newest version of a job that can be restored.
     #[command(
         after_help = "Example:\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**/*.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest version that is known can't be restored and an older one is."
@@ -234,6 +235,16 @@ pub enum Command {
         after_help = "Example:\n  ckpt health\n  ckpt health --prove --max-age 1h || mail -s 'checkpoints' me < /dev/null\n  ckpt health --admin --key-file admin.key --cert-file admin.crt\n\nExit status: 0 well, 3 something needs attention, 5 too few hosts answer; others: ckpt --help"
     )]
     Health(HealthArgs),
+    /// Show how things are in a browser: what `ckpt health` reports, again and again, as a page.
+    #[command(
+        after_help = "Example:\n  ckpt dashboard\n  ckpt dashboard --listen 7481 --max-age 1h\n  ckpt dashboard --listen 0.0.0.0:7481 --token-file token\n\nPages: / and /live (reloads itself), /health.txt, /health.json. It runs until it is interrupted."
+    )]
+    Dashboard(DashboardArgs),
+    /// Show how things are in this terminal: what `ckpt health` reports, again and again.
+    #[command(
+        after_help = "Example:\n  ckpt top\n  ckpt top --every 10s --max-age 1h\n\nKeys: q ends, r looks at once, arrows and Page Up, Page Down, Home, End move."
+    )]
+    Top(TopArgs),
     /// Look for what stands in the way on this machine: grid file, key, certificate, hosts, clock, limits;
     /// and say what helps.
     ///
@@ -292,6 +303,15 @@ pub enum Command {
     },
 }
 
+/// The name of a file that node_exporter reads.
+fn prom_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match (path.extension(), path.file_stem()) {
+        (Some(end), Some(_)) if end == "prom" => Ok(path),
+        _ => Err("node_exporter reads only files that end with .prom".to_owned()),
+    }
+}
+
 /// Options of `save`.
 #[derive(Debug, Args)]
 pub struct Save {
@@ -314,6 +334,10 @@ pub struct Save {
     /// Store everything, also what an earlier version has.
     #[arg(long)]
     pub full: bool,
+    /// Write how this save went to FILE, which ends with .prom, for node_exporter's textfile collector: when
+    /// the last one succeeded, how many failed, seconds, bytes. The name of the file is in it, the job is not.
+    #[arg(long, value_name = "FILE", value_parser = prom_file)]
+    pub metrics_file: Option<PathBuf>,
     /// Commit only as the one version that follows this one: of all saves after it at most one is
     /// committed. A number, or the id of a checkpoint, or none for the first version of a job. When another
     /// follows it, or may, nothing changes and the exit status is 10.
@@ -482,6 +506,32 @@ pub struct HealthArgs {
     /// Keys and certificates that end within this time need attention.
     #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME", default_value = "30d")]
     pub keys: Duration,
+}
+
+/// Options of `dashboard`.
+#[derive(Debug, Args)]
+pub struct DashboardArgs {
+    /// Address and port to listen on; a port alone is one of this machine.
+    #[arg(long, value_name = "ADDR", value_parser = web::parse_listen, default_value = "127.0.0.1:7481")]
+    pub listen: SocketAddr,
+    /// File with a token, such as `openssl rand -hex 32` makes: who asks has to show it; in a browser, it
+    /// is the password. Needed if other machines can reach the address.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// What is looked at, and how often.
+    #[command(flatten)]
+    pub looking: TopArgs,
+}
+
+/// Options of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Time between two looks, at least 1s.
+    #[arg(long, value_name = "TIME", value_parser = time::parse_with_unit, default_value = "30s")]
+    pub every: Duration,
+    /// What is looked at.
+    #[command(flatten)]
+    pub health: HealthArgs,
 }
 
 impl HealthArgs {

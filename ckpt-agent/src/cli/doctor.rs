@@ -13,10 +13,10 @@ use super::args::Global;
 use super::render::{Report, bytes, json_of_self, one_line};
 use super::{Said, agent_for, grid_file, health, identity, list_files, load_grid};
 use crate::agent::{MTU_USUAL, Reached, Way};
-use crate::core::health::{ahead, middle_offset, span};
 use crate::knowledge;
 use crate::report::{Check, DoctorReport, ExitStatus, Failure, Finding, Verdict};
 use crate::unix_time::unix_seconds;
+use ::health::{ahead, middle_offset, span};
 
 /// Certificates that end within this time are reported as bad, seconds.
 const ENDS_SOON_S: u64 = 30 * 86_400;

@@ -5,24 +5,35 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, Peer};
 
 use super::args::{Global, HealthArgs};
-use super::{Connected, Said, identity, list_files, named_grid, notebook, roster};
+use super::{Said, connect, identity, list_files, named_grid, notebook, roster};
 use crate::agent::{grid_health, health_status, registries_health};
-use crate::core::health::{KeyHealth, Known};
 use crate::report::Failure;
 use crate::unix_time::unix_seconds;
+use health::{Health, KeyHealth, Known};
 
-/// Finds out the state of things for a submitter.
-pub(super) async fn run(connected: &Connected, args: &HealthArgs) -> Result<Said, Failure> {
-    let keys = keys(&connected.identity, &connected.grid, unix_seconds());
-    let registries = registries_health(&connected.grid, &connected.identity);
-    let request = args.request();
-    let health = connected.agent.health(&request, keys, registries).await?;
+/// Finds out the state of things, for a submitter or for the grid's admin.
+pub(super) async fn run(global: &Global, args: &HealthArgs) -> Result<Said, Failure> {
+    let health = find(global, args).await?;
     let status = health_status(&health);
     Ok((Box::new(health), status))
 }
 
-/// Finds out the state of the grid, for its admin.
-pub(super) async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Said, Failure> {
+/// The state of things, as `args` ask for it. Each call connects anew, so that hosts and certificates may
+/// change in between.
+pub(super) async fn find(global: &Global, args: &HealthArgs) -> Result<Health, Failure> {
+    if args.admin {
+        return of_grid(global, args).await;
+    }
+    let connected = connect(global).await?;
+    let keys = keys(&connected.identity, &connected.grid, unix_seconds());
+    let registries = registries_health(&connected.grid, &connected.identity);
+    let request = args.request();
+    let found = connected.agent.health(&request, keys, registries).await;
+    connected.agent.close().await;
+    found
+}
+
+async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Health, Failure> {
     let (path, mut grid) = named_grid(global)?;
     let lists = list_files(&path, &grid);
     let files = identity::files(global, Some(&grid))?;
@@ -31,9 +42,7 @@ pub(super) async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Said, 
     let roster = roster(&mut grid, &lists, &identity, &notebook).await;
     let limits = args.request().limits;
     let keys = keys(&identity, &grid, unix_seconds());
-    let health = grid_health(&grid, roster, &identity, &limits, keys).await?;
-    let status = health_status(&health);
-    Ok((Box::new(health), status))
+    grid_health(&grid, roster, &identity, &limits, keys).await
 }
 
 /// Keys and certificates of this machine and the grid, by the time of their end.

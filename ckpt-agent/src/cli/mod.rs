@@ -8,6 +8,7 @@ pub mod away;
 mod backup;
 mod bounds;
 mod cat;
+mod dashboard;
 mod demo;
 mod doctor;
 mod grid;
@@ -19,6 +20,7 @@ mod joining;
 mod limits;
 mod local;
 mod members;
+mod metrics_file;
 mod pages;
 mod progress;
 pub mod rank;
@@ -26,6 +28,7 @@ mod render;
 mod run;
 pub mod run_args;
 pub mod runs;
+mod top;
 pub mod trace;
 mod usage;
 
@@ -60,7 +63,9 @@ use crate::connection::{list_files, load_grid, notebook, roster};
 use crate::core::sought::labels_with_note;
 use crate::image::keeper::Keeper;
 use crate::image::{Exclude, NamedPath};
-use crate::report::{ExitStatus, Failure, HostNote, Observer, VerifiedCheckpoint, VerifyReport};
+use crate::report::{
+    ExitStatus, Failure, HostNote, Observer, SaveReport, VerifiedCheckpoint, VerifyReport,
+};
 use anykey::AnyKey;
 use args::{Cli, Command, Global, KeyCommand};
 use render::{Report, one_line};
@@ -315,7 +320,12 @@ async fn execute(
     }
     let command = match command {
         Command::Doctor => return doctor::run(&global).await,
-        Command::Health(args) if args.admin => return health::of_grid(&global, &args).await,
+        Command::Health(args) => return health::run(&global, &args).await,
+        Command::Dashboard(args) => return dashboard::run(&global, &args, cancel).await,
+        Command::Top(args) => return top::run(&global, &args, cancel).await,
+        Command::Save(save) if save.metrics_file.is_some() => {
+            return metrics_file::save(&global, save, cancel).await;
+        }
         Command::Advise(advise) if grid_file(&global).is_none() => {
             return done(agent::advise(&advise_request(advise)));
         }
@@ -340,7 +350,6 @@ async fn execute(
             let Connected { agent, grid, .. } = &connected;
             jobkey::run(agent, grid, &connected.identity, command).await
         }
-        Command::Health(args) => health::run(&connected, &args).await,
         command => with_agent(&connected.agent, command, observer, cancel).await,
     };
     connected.agent.close().await;
@@ -434,6 +443,16 @@ async fn agent_for(
     Ok(agent.with_lists(grid, lists.clone()))
 }
 
+fn saved(report: SaveReport) -> Said {
+    let complete = report.holders.iter().all(|holder| holder.host.is_some());
+    let status = if complete && report.warnings.is_empty() {
+        ExitStatus::Done
+    } else {
+        ExitStatus::Degraded
+    };
+    (Box::new(report), status)
+}
+
 async fn with_agent(
     agent: &Agent,
     command: Command,
@@ -442,14 +461,8 @@ async fn with_agent(
 ) -> Result<Said, Failure> {
     match command {
         Command::Save(save) => {
-            let report = agent.save(save_request(save)?, observer, cancel).await?;
-            let complete = report.holders.iter().all(|holder| holder.host.is_some());
-            let status = if complete && report.warnings.is_empty() {
-                ExitStatus::Done
-            } else {
-                ExitStatus::Degraded
-            };
-            Ok((Box::new(report), status))
+            let report = agent.save(save_request(*save)?, observer, cancel).await?;
+            Ok(saved(report))
         }
         Command::Touch { job, ttl } => heard(agent.touch(&job, ttl).await?, |one| &one.unheard),
         Command::Hosts(args::HostsArgs { for_job: None, .. }) => ask_hosts(agent).await,
@@ -471,6 +484,8 @@ async fn with_agent(
         | Command::Verify { .. }
         | Command::Forget(_)
         | Command::Gc { .. }
+        | Command::Dashboard(_)
+        | Command::Top(_)
         | Command::Grid(_)
         | Command::Init { .. }
         | Command::Join { .. }

@@ -13,7 +13,6 @@ pub mod claims;
 pub mod effort;
 pub mod fence;
 pub mod glob;
-pub mod health;
 pub mod pick;
 #[allow(
     clippy::indexing_slicing,

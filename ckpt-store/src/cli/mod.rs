@@ -7,6 +7,7 @@ mod history;
 mod inspect;
 mod joining;
 mod leaving;
+mod metrics;
 mod owner;
 mod pages;
 mod quota;
@@ -270,6 +271,8 @@ struct Serve {
     /// Take shards and send at full speed however much the machine's owner needs it; for tests.
     #[arg(long)]
     no_stand_back: bool,
+    #[command(flatten)]
+    metrics: metrics::MetricsArgs,
     /// Form of the log on standard error; RUST_LOG sets the level.
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
@@ -290,6 +293,8 @@ struct RegistryArgs {
     /// File to write the address to once the registry answers.
     #[arg(long)]
     ready_file: Option<PathBuf>,
+    #[command(flatten)]
+    metrics: metrics::MetricsArgs,
     /// Form of the log on standard error; RUST_LOG sets the level.
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
@@ -396,6 +401,7 @@ fn run(args: Serve) -> Result<ExitCode> {
             // new one.
             config.grid = (*daemon.members().grid()).clone();
             config.listen = daemon.local_addr();
+            keep_address(&mut config.metrics, daemon.metrics_addr());
             config.identity = identity;
             daemon.stop().await;
             let is_taken = |cause: &StartError| {
@@ -444,6 +450,7 @@ fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
         identity,
         data_dir,
         listen,
+        metrics: args.metrics.settings()?,
     };
     let runtime = runtime()?;
     runtime.block_on(async {
@@ -467,6 +474,7 @@ fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
             };
             config.grid = (*registry.members().grid()).clone();
             config.listen = registry.local_addr();
+            keep_address(&mut config.metrics, registry.metrics_addr());
             config.identity = identity;
             registry.stop().await;
             let is_taken = |cause: &RegistryError| {
@@ -519,6 +527,7 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
         .guest_socket
         .or_else(|| runtime_socket(std::env::var_os("RUNTIME_DIRECTORY")));
     Ok(DaemonConfig {
+        metrics: args.metrics.settings()?,
         guest_sockets: named.map_or_else(|| guest_sockets(&data_dir), |one| vec![one]),
         repair,
         scrub: (!args.no_scrub).then_some(ScrubSettings {
@@ -567,6 +576,13 @@ fn guest_sockets(data_dir: &Path) -> Vec<PathBuf> {
         sockets.extend(user_socket(|name| std::env::var_os(name)));
     }
     sockets
+}
+
+/// Has metrics stay at the address at which they are served.
+const fn keep_address(settings: &mut Option<web::Settings>, served: Option<SocketAddr>) {
+    if let (Some(settings), Some(served)) = (settings, served) {
+        settings.listen = served;
+    }
 }
 
 /// The socket in the first of the directories that systemd created for this service.

@@ -7,11 +7,14 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use direct_io::{DirectFile, DirectReader};
+use prometheus_client::metrics::histogram::Histogram;
 
 use super::behind::Closer;
 use super::{Append, ChangeError, Disk, Read};
+use crate::metrics::daemon::sync_times;
 
 /// Files that take less space, in bytes, are closed at once. That takes no longer than handing them to
 /// the thread.
@@ -29,6 +32,7 @@ pub struct RealDisk {
     root: PathBuf,
     reserve_bytes: AtomicU64,
     closer: Closer<File>,
+    syncs: Histogram,
 }
 
 impl RealDisk {
@@ -38,7 +42,14 @@ impl RealDisk {
             root,
             reserve_bytes: AtomicU64::new(reserve_bytes),
             closer: Closer::default(),
+            syncs: sync_times(),
         }
+    }
+
+    /// Notes in `syncs` how long syncs take.
+    #[must_use]
+    pub fn measured(self, syncs: Histogram) -> Self {
+        Self { syncs, ..self }
     }
 
     /// Changes how many bytes have to stay free.
@@ -82,7 +93,7 @@ impl RealDisk {
     fn sync_dir_of(&self, path: &Path) -> Result<(), ChangeError> {
         let dir = self.root.join(path.parent().unwrap_or(Path::new("")));
         File::open(dir)
-            .and_then(|dir| dir.sync_all())
+            .and_then(|dir| timed(&self.syncs, || dir.sync_all()))
             .map_err(ChangeError::NotSynced)
     }
 }
@@ -107,6 +118,7 @@ impl Disk for RealDisk {
         Ok(Box::new(RealFile {
             file: DirectFile::new(file),
             len: 0,
+            syncs: self.syncs.clone(),
         }))
     }
 
@@ -159,11 +171,20 @@ impl Disk for RealDisk {
     }
 }
 
+/// Syncs, and notes how long that took, whether it succeeded or not.
+fn timed(syncs: &Histogram, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let begun = Instant::now();
+    let synced = sync();
+    syncs.observe(begun.elapsed().as_secs_f64());
+    synced
+}
+
 /// A file to which bytes are appended.
 #[derive(Debug)]
 struct RealFile {
     file: DirectFile,
     len: u64,
+    syncs: Histogram,
 }
 
 impl Append for RealFile {
@@ -175,7 +196,7 @@ impl Append for RealFile {
 
     fn sync(mut self: Box<Self>) -> io::Result<()> {
         self.file.flush()?;
-        self.file.file().sync_data()
+        timed(&self.syncs, || self.file.file().sync_data())
     }
 }
 

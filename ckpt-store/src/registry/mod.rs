@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod announcer;
+mod counting;
 mod enrolment;
 mod tokens;
 
@@ -28,14 +29,17 @@ use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
+use web::board::Board;
 
 use crate::core::quiet::Quiet;
 use crate::core::registry::{NotHeard, Registry, Wanted};
 use crate::daemon::LIST_FILE;
+use crate::metrics::{self, Ended, RegistryMetrics, UNREADABLE};
 use crate::serve::Clock;
 use crate::serve::lines::Lines;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
+use counting::Counting;
 use enrolment::Enrolments;
 
 /// Most requests that one member may have open on a connection.
@@ -76,6 +80,8 @@ pub struct RegistryConfig {
     pub data_dir: PathBuf,
     /// The address on which the registry listens.
     pub listen: SocketAddr,
+    /// Where metrics and the page are served, and to whom. `None` serves none.
+    pub metrics: Option<web::Settings>,
 }
 
 /// Why a registry does not start.
@@ -101,6 +107,9 @@ pub enum RegistryError {
     /// The socket can't be opened, or TLS can't be set up.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
+    /// Metrics and the page can't be served.
+    #[error("metrics: {0}")]
+    Metrics(#[from] web::StartError),
 }
 
 /// A running registry.
@@ -112,6 +121,14 @@ pub struct RegistryServer {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
     expiring: JoinHandle<()>,
+    seen: Option<Seen>,
+}
+
+/// What serves metrics and the page, and the task that finds out what they show.
+#[derive(Debug)]
+struct Seen {
+    server: web::Server,
+    counting: JoinHandle<()>,
 }
 
 impl RegistryServer {
@@ -151,8 +168,10 @@ impl RegistryServer {
             lists_sent: Mutex::default(),
             clock,
             lines: Arc::clone(&lines),
+            metrics: RegistryMetrics::default(),
             stopping,
         });
+        let seen = show(&config, &shared)?;
         info!(grid = config.grid.name, addr = %local_addr, redeems_tokens, "registry serving");
         let reception = Reception::new(endpoint.clone(), door, CONNECTIONS_MAX, clock, lines);
         let serving = Arc::clone(&shared);
@@ -162,6 +181,7 @@ impl RegistryServer {
                 async move { shared.serve(visitor).await }
             })),
             expiring: tokio::spawn(expire(shared)),
+            seen,
             endpoint,
             local_addr,
             members: followed,
@@ -179,6 +199,11 @@ impl RegistryServer {
         self.local_addr
     }
 
+    /// The address on which metrics and the page are served, if they are.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.seen.as_ref().map(|seen| seen.server.local_addr())
+    }
+
     /// Stops the registry. Nothing is lost, because donors announce themselves to the next one.
     pub async fn stop(self) {
         self.stop.send_replace(true);
@@ -187,6 +212,10 @@ impl RegistryServer {
         let _ = tokio::time::timeout(STOP_GRACE, self.endpoint.wait_idle()).await;
         self.accepting.abort();
         self.expiring.abort();
+        if let Some(seen) = self.seen {
+            seen.counting.abort();
+            seen.server.stop().await;
+        }
         info!("registry stopped");
     }
 }
@@ -198,6 +227,31 @@ fn addresses(grid: &Grid) -> BTreeMap<OwnerId, SocketAddr> {
     hosts
         .filter_map(|host| Some((host.id.0, host.addr.ip()?)))
         .collect()
+}
+
+/// Serves metrics and the page, if the configuration says so.
+fn show(config: &RegistryConfig, shared: &Arc<Shared>) -> Result<Option<Seen>, RegistryError> {
+    let peer = config.identity.peer();
+    if let Ok(peer) = &peer {
+        shared.metrics.certified_until(peer.not_after);
+    }
+    let Some(settings) = &config.metrics else {
+        return Ok(None);
+    };
+    let board = Board::new(format!("grid {}", config.grid.name));
+    let router = metrics::router(shared.metrics.registry()).merge(board.router());
+    let server = web::Server::start(settings, router)?;
+    info!(addr = %server.local_addr(), token = settings.token.is_some(), "metrics and the page are served");
+    let counting = Counting {
+        shared: Arc::clone(shared),
+        identity: config.identity.clone(),
+        name: peer.map_or_else(|_| "registry".to_owned(), |peer| peer.name),
+        board,
+    };
+    Ok(Some(Seen {
+        server,
+        counting: tokio::spawn(counting.run()),
+    }))
 }
 
 /// Forgets silent donors, and takes over the addresses of each newer list of the grid.
@@ -213,6 +267,7 @@ async fn expire(shared: Arc<Shared>) {
         }
         let gone = shared.registry().expire(shared.clock.now());
         let (hosts, shards) = shared.registry().counts();
+        shared.metrics.list(shards);
         debug!(gone, hosts, shards, "donors looked over");
     }
 }
@@ -229,6 +284,7 @@ struct Shared {
     lists_sent: Mutex<Quiet<OwnerId>>,
     clock: Clock,
     lines: Arc<Lines>,
+    metrics: RegistryMetrics,
     stopping: watch::Receiver<bool>,
 }
 
@@ -239,6 +295,14 @@ enum Answer {
 }
 
 impl Answer {
+    const fn end_of(answered: &Result<(), Self>) -> Ended {
+        match answered {
+            Ok(()) => Ended::Answered,
+            Err(Self::Refused(_)) => Ended::Refused,
+            Err(Self::Lost(_)) => Ended::Lost,
+        }
+    }
+
     fn refuse(code: Code, why: impl Into<String>) -> Self {
         Self::Refused(Refusal::new(code, why))
     }
@@ -337,7 +401,7 @@ impl Shared {
         let asked = read_frame::<Request>(&mut recv, REQUEST_TIMEOUT).await;
         let asked = asked.map(Request::from_wire);
         let name_of = |request| Rule::of(request).name;
-        let request = asked.as_ref().map_or("?", name_of);
+        let request = asked.as_ref().map_or(UNREADABLE, name_of);
         let answered = match asked {
             Ok(asked) => {
                 let mut visit = Visit {
@@ -351,6 +415,9 @@ impl Shared {
             }
             Err(cause) => Err(cause.into()),
         };
+        self.metrics
+            .requests
+            .count(request, Answer::end_of(&answered));
         match answered {
             Ok(()) => {}
             Err(Answer::Refused(refusal)) => {

@@ -48,6 +48,7 @@ use crate::core::census::Census;
 use crate::core::proofs::Budget;
 use crate::core::release::Burden;
 use crate::core::repair::{Caretaker, Patience, Repair, Situation};
+use crate::metrics::DaemonMetrics;
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 use crate::serve::Clock;
@@ -120,6 +121,8 @@ pub struct Repairer {
     pub accounts: Arc<Accounts>,
     /// Bytes that the daemon's connections move.
     pub traffic: Arc<Traffic>,
+    /// What is counted for monitoring.
+    pub metrics: DaemonMetrics,
     /// The daemon's monotonic clock and wall clock.
     pub clock: Clock,
     /// How repair is done.
@@ -307,11 +310,13 @@ impl Repairer {
                 Ok(Some(host)) => {
                     let host = around.name(&host);
                     info!(%checkpoint, shard, host, "shard rebuilt");
+                    self.metrics.repaired(true);
                     rebuilt += 1;
                 }
                 Ok(None) => debug!(%checkpoint, shard, "shard need not be rebuilt"),
                 Err(why) => {
                     warn!(%checkpoint, shard, %why, "shard not rebuilt");
+                    self.metrics.repaired(false);
                     caretaker.put_off(self.clock.now(), repair);
                 }
             }

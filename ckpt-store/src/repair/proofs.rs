@@ -167,6 +167,7 @@ impl Repairer {
         };
         caretaker.proved(self.clock.now(), key, shard, holder, is_proved);
         self.checking.asked(is_proved, bytes);
+        self.metrics.proved(is_proved);
     }
 
     /// Reads a manifest from the disk.

@@ -1,7 +1,9 @@
-//! Sends an admin what this host counts. The answer has no ids of checkpoints and no jobs.
+//! Sends an admin or a registry what this host counts. The answer has no ids of checkpoints and no jobs;
+//! only an admin is sent who uses how much.
 
 use std::sync::Arc;
 
+use protocol::identity::Role;
 use protocol::wire::limits::CENSUS_OWNERS_MAX;
 use protocol::wire::message::{HostCensus, OwnerUse, Response};
 
@@ -27,6 +29,9 @@ impl Exchange<'_> {
         let now = host.clock.unix_seconds();
         let (counted_at, census) = host.checking.counted();
         let stance = host.monitor.stance();
+        if !self.peer.has(Role::Admin) {
+            owners.clear();
+        }
         let owners = owners.into_iter().map(|(owner, used_bytes)| OwnerUse {
             key: owner.hex().chars().take(KEY_DIGITS).collect(),
             name: host.accounts.name(&owner).unwrap_or_default(),

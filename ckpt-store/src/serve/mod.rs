@@ -50,6 +50,7 @@ use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
 use crate::core::Millis;
 use crate::core::catalog::Claimed;
 use crate::core::places::Who;
+use crate::metrics::{DaemonMetrics, Ended, UNREADABLE};
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 use crate::shards::{Store, StoreError};
@@ -124,6 +125,8 @@ pub struct HostParts {
     pub accounts: Arc<Accounts>,
     /// Bytes that connections move.
     pub traffic: Arc<Traffic>,
+    /// What is counted for monitoring.
+    pub metrics: DaemonMetrics,
     /// The key of this host.
     pub id: OwnerId,
     /// The name of this host in its answers.
@@ -162,6 +165,7 @@ pub struct Host {
     checking: Arc<Checking>,
     accounts: Arc<Accounts>,
     traffic: Arc<Traffic>,
+    metrics: DaemonMetrics,
     stopping: watch::Receiver<bool>,
     members: Members,
 }
@@ -177,6 +181,7 @@ impl Host {
             checking,
             accounts,
             traffic,
+            metrics,
             id,
             name,
             clock,
@@ -202,6 +207,7 @@ impl Host {
             checking,
             accounts,
             traffic,
+            metrics,
             stopping,
             members,
         }
@@ -309,6 +315,14 @@ enum Answer {
 }
 
 impl Answer {
+    fn end_of(answered: &Result<(), Self>) -> Ended {
+        match answered {
+            Ok(()) => Ended::Answered,
+            Err(Self::Refused(_)) => Ended::Refused,
+            Err(Self::Lost(_)) => Ended::Lost,
+        }
+    }
+
     fn internal(panicked: &JoinError) -> Self {
         error!(cause = %panicked, "a thread ended");
         Self::Refused(Refusal::new(Code::Internal, "a thread of the host ended"))
@@ -369,13 +383,16 @@ async fn request(
     let asked = read_frame::<Request>(exchange.recv, REQUEST_TIMEOUT).await;
     let asked = asked.map(Request::from_wire);
     let name_of = |request| Rule::of(request).name;
-    let request = asked.as_ref().map_or("?", name_of);
+    let request = asked.as_ref().map_or(UNREADABLE, name_of);
     let answered = match asked {
         Ok(request) => exchange.answer(request).await,
         Err(cause) => Err(cause.into()),
     };
     let from = connection.connection.remote_address();
     let name = &peer.name;
+    host.metrics
+        .requests
+        .count(request, Answer::end_of(&answered));
     match answered {
         Ok(()) => {}
         Err(Answer::Refused(refusal)) => {
@@ -627,6 +644,7 @@ impl Exchange<'_> {
             warn!(peer, id = %self.peer.id, checkpoint = %audit.checkpoint, shard = audit.shard, fault, held_back, "a check of a shard failed");
         }
         let now = self.host.clock.unix_seconds();
+        self.host.metrics.audited(audit.fault.is_none());
         self.host.auditing.enter(self.peer.account(), audit, now);
         self.respond(&Response::Noted).await
     }

@@ -238,7 +238,15 @@ async fn an_admin_hears_counts_and_nobody_else_does() {
         code(admin.ask(&Request::Announcement).await),
         Code::Forbidden
     );
-    for role in [Role::Submitter, Role::Donor, Role::Registry] {
+    // A registry gets the counts, and not who uses how much.
+    let registry = Client::connect(&lab, &lab.member(Role::Registry), daemon.local_addr()).await;
+    let Response::Census(counts) = registry.ask(&Request::Census).await.unwrap().0 else {
+        panic!("another answer");
+    };
+    assert_eq!(counts.capacity_bytes, census.capacity_bytes);
+    assert!(counts.owners.is_empty());
+    assert_eq!(code(registry.put(&sample, 0).await), Code::Forbidden);
+    for role in [Role::Submitter, Role::Donor] {
         let other = Client::connect(&lab, &lab.member(role), daemon.local_addr()).await;
         assert_eq!(code(other.ask(&Request::Census).await), Code::Forbidden);
     }

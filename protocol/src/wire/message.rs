@@ -169,7 +169,7 @@ pub enum Request {
         /// Bytes of the list, at most [`super::limits::LIST_BYTES_MAX`].
         bytes: u32,
     },
-    /// Send your counts. Sent by an admin.
+    /// Send your counts. Sent by an admin or a registry; a registry is sent no owners.
     Census,
     /// Promise to accept no successor of a checkpoint with a lower ballot. Sent to its witnesses
     /// (`codec::proposal`).

@@ -1,18 +1,19 @@
 //! Reports as text for people. The same structs are printed as JSON.
 
-mod health;
 mod placement;
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use codec::Version;
 pub(super) use command_line::size::format as bytes;
+pub(super) use command_line::text::{Table, count, one_line, shortened};
 pub(super) use command_line::time::utc as time;
+use health::Health;
+use health::span;
+use health::text::state;
 use protocol::identity::ends_within_days;
 
-use crate::core::health::span;
 use crate::unix_time::unix_seconds;
 use protocol::wire::WireVersion;
 use serde::Serialize;
@@ -87,6 +88,14 @@ impl Report for Text {
             text: String::from_utf8_lossy(&self.0).into_owned(),
         })
     }
+}
+
+impl Report for Health {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        health::text::write(out, self)
+    }
+
+    json_of_self!();
 }
 
 impl Report for SaveReport {
@@ -267,14 +276,6 @@ fn labels(one: &ListedCheckpoint) -> String {
     let pairs = one.labels.iter();
     let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
     pairs.join(" ")
-}
-
-fn state(can_lose: Option<usize>) -> String {
-    match can_lose {
-        None => "NOT RESTORABLE NOW".to_owned(),
-        Some(0) => "can lose none".to_owned(),
-        Some(n) => format!("can lose {n}"),
-    }
 }
 
 /// A note as one line: `host: what happened there`.
@@ -614,82 +615,6 @@ fn up_until(host: &HostReport) -> String {
     days.map_or("up".to_owned(), |days| {
         format!("up, certificate ends in {days} d")
     })
-}
-
-/// At most `width` characters of a text, in one line. An ellipsis marks what is left out.
-pub(super) fn shortened(text: &str, width: usize) -> String {
-    let line = one_line(text);
-    if line.chars().count() <= width {
-        return line.into_owned();
-    }
-    let kept: String = line.chars().take(width.saturating_sub(1)).collect();
-    format!("{}…", kept.trim_end())
-}
-
-/// A table whose columns are as wide as their longest cells.
-pub(super) struct Table {
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    pub(super) fn new(head: &[&str]) -> Self {
-        Self {
-            rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()],
-        }
-    }
-
-    pub(super) fn row(&mut self, cells: Vec<String>) {
-        let cells = cells.iter().map(|cell| one_line(cell).into_owned());
-        self.rows.push(cells.collect());
-    }
-
-    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let columns = self.rows.first().map_or(0, Vec::len);
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(&format!("{cell:width$}  "));
-            }
-            writeln!(out, "{}", line.trim_end())?;
-        }
-        Ok(())
-    }
-}
-
-/// A text that strangers may have chosen, made safe for a terminal: in one line, and without characters
-/// that a terminal interprets or that change the direction of writing. Such characters are escaped, as in
-/// `\u{1b}`.
-pub(super) fn one_line(text: &str) -> Cow<'_, str> {
-    let is_obeyed = |c: char| {
-        let format = ['\u{ad}', '\u{61c}', '\u{feff}'].contains(&c)
-            || ('\u{200b}'..='\u{200f}').contains(&c)
-            || ('\u{2028}'..='\u{202e}').contains(&c)
-            || ('\u{2060}'..='\u{206f}').contains(&c);
-        c.is_control() || format
-    };
-    if !text.contains(is_obeyed) {
-        return Cow::Borrowed(text);
-    }
-    let mut line = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if is_obeyed(c) {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
-    }
-    Cow::Owned(line)
-}
-
-/// A number with a noun: `1 file`, `2 files`.
-pub(super) fn count(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
 }
 
 /// How many times smaller the stored bytes are; `-` if nothing is stored. The ratio means little for an

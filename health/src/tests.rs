@@ -27,6 +27,7 @@ fn job(can_lose: Option<usize>) -> JobHealth {
         versions: 2,
         created: Known::proved(NOW - 7200),
         age_s: 7200,
+        interval_s: None,
         redundancy: Redundancy::DEFAULT,
         shards: Known::announced(can_lose.map_or(2, |n| n + 3)),
         can_lose: Known::announced(can_lose),

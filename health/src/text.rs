@@ -1,9 +1,12 @@
-//! The report of `ckpt health` as text.
+//! The report as text.
 
 use std::io::{self, Write};
 
-use super::{Report, Table, bytes, count, json_of_self, one_line, shortened, state, time};
-use crate::core::health::{
+use command_line::size::format as bytes;
+use command_line::text::{Table, count, one_line, shortened};
+use command_line::time::utc as time;
+
+use crate::{
     Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, RegistryHealth, span,
 };
 
@@ -13,63 +16,73 @@ const OWNERS_SHOWN: usize = 20;
 /// Longest reason that is shown, characters.
 const WHY_WIDTH: usize = 60;
 
-impl Report for Health {
-    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_attention(out, self)?;
-        if !self.jobs.is_empty() {
-            let mut table = Table::new(&[
-                "JOB",
-                "NEWEST",
-                "SAVED",
-                "AGE",
-                "CODE",
-                "SHARDS",
-                "STATE",
-                "KEPT UNTIL",
+/// Writes the report.
+///
+/// # Errors
+/// When `out` can't be written.
+pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
+    write_attention(out, health)?;
+    if !health.jobs.is_empty() {
+        let mut table = Table::new(&[
+            "JOB",
+            "NEWEST",
+            "SAVED",
+            "AGE",
+            "CODE",
+            "SHARDS",
+            "STATE",
+            "KEPT UNTIL",
+        ]);
+        for job in &health.jobs {
+            table.row(vec![
+                job.job.to_string(),
+                format!("{} ({})", job.version, count(job.versions, "version")),
+                time(job.created.value),
+                span(job.age_s),
+                job.redundancy.to_string(),
+                format!("{} of {}", job.shards.value, job.redundancy.total()),
+                format!("{}, {}", state(job.can_lose.value), basis(job.can_lose)),
+                job.kept_until
+                    .map_or("for ever".to_owned(), |until| time(until.value)),
             ]);
-            for job in &self.jobs {
-                table.row(vec![
-                    job.job.to_string(),
-                    format!("{} ({})", job.version, count(job.versions, "version")),
-                    time(job.created.value),
-                    span(job.age_s),
-                    job.redundancy.to_string(),
-                    format!("{} of {}", job.shards.value, job.redundancy.total()),
-                    format!("{}, {}", state(job.can_lose.value), basis(job.can_lose)),
-                    job.kept_until
-                        .map_or("for ever".to_owned(), |until| time(until.value)),
-                ]);
-            }
-            table.write(out)?;
-        } else if self.grid.is_none() {
-            writeln!(out, "no checkpoints found")?;
         }
-        if let Some(grid) = &self.grid {
-            write_grid(out, grid)?;
-        }
-        write_hosts(out, &self.hosts)?;
-        for registry in &self.registries {
-            writeln!(out, "{}", registry_line(registry))?;
-        }
-        for key in &self.keys {
-            let left = match key.left_s {
-                0 => "has ended".to_owned(),
-                left => format!("ends in {}", span(left)),
-            };
-            writeln!(
-                out,
-                "{} {left} ({})",
-                one_line(&key.what),
-                time(key.ends.value)
-            )?;
-        }
-        Ok(())
+        table.write(out)?;
+    } else if health.grid.is_none() {
+        writeln!(out, "no checkpoints found")?;
     }
-
-    json_of_self!();
+    if let Some(grid) = &health.grid {
+        write_grid(out, grid)?;
+    }
+    write_hosts(out, &health.hosts)?;
+    for registry in &health.registries {
+        writeln!(out, "{}", registry_line(registry))?;
+    }
+    for key in &health.keys {
+        let left = match key.left_s {
+            0 => "has ended".to_owned(),
+            left => format!("ends in {}", span(left)),
+        };
+        writeln!(
+            out,
+            "{} {left} ({})",
+            one_line(&key.what),
+            time(key.ends.value)
+        )?;
+    }
+    Ok(())
 }
 
-fn basis<T: Copy>(known: Known<T>) -> &'static str {
+/// What the loss of shards would do to a checkpoint: `can lose 2`.
+pub fn state(can_lose: Option<usize>) -> String {
+    match can_lose {
+        None => "NOT RESTORABLE NOW".to_owned(),
+        Some(0) => "can lose none".to_owned(),
+        Some(n) => format!("can lose {n}"),
+    }
+}
+
+/// How a number came to be known.
+pub fn basis<T: Copy>(known: Known<T>) -> &'static str {
     match known.basis {
         Basis::Proved => "proved",
         Basis::Announced => "as hosts say",
@@ -142,7 +155,7 @@ fn write_grid(out: &mut dyn Write, grid: &GridHealth) -> io::Result<()> {
 }
 
 /// The line that sums up all hosts.
-fn summary(hosts: &HostsHealth) -> String {
+pub fn summary(hosts: &HostsHealth) -> String {
     format!(
         "{} of {} up, {} take shards, {} free",
         hosts.up.value,
@@ -193,7 +206,7 @@ fn registry_line(registry: &RegistryHealth) -> String {
 const CLOCK_SLACK_S: u64 = 60;
 
 /// What is remarkable about a host; `None` if it is simply up.
-fn unusual(host: &HostHealth) -> Option<String> {
+pub fn unusual(host: &HostHealth) -> Option<String> {
     let why = host.why.as_deref().map(|why| shortened(why, WHY_WIDTH));
     let because = why.map_or(String::new(), |why| format!(": {why}"));
     let mut said = match host.state {

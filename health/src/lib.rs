@@ -1,9 +1,17 @@
 //! The state of jobs, keys, hosts and registries: what `ckpt health` reports, and what of it needs attention.
+//! The feature `view` renders it as text and as a page.
 //!
 //! Plain data that the caller has gathered; nothing here does I/O. Every number states how it came to be
 //! known: see [`Basis`].
 
+pub mod history;
 mod judge;
+#[cfg(feature = "view")]
+pub mod page;
+#[cfg(feature = "view")]
+mod plot;
+#[cfg(feature = "view")]
+pub mod text;
 
 use std::time::Duration;
 
@@ -124,6 +132,8 @@ pub struct JobHealth {
     pub created: Known<u64>,
     /// Seconds since then.
     pub age_s: u64,
+    /// Usual time between two saves, seconds: the median of the last few; none with a single version.
+    pub interval_s: Option<u64>,
     /// Its redundancy.
     #[serde(serialize_with = "redundancy")]
     pub redundancy: Redundancy,
@@ -164,6 +174,9 @@ pub struct HostsHealth {
     /// Seconds by which this machine's clock is ahead of most hosts' clocks; none when no host stated its
     /// time.
     pub clock_ahead_s: Option<Known<i64>>,
+    /// Share of the answering hosts that stay for 0, 1, ... 10 hours, as they expect on the average; empty
+    /// if none states it.
+    pub stay: Vec<f64>,
     /// The hosts one by one, in the order of the grid file.
     pub each: Vec<HostHealth>,
 }
@@ -193,6 +206,10 @@ pub struct HostHealth {
     pub protocol: Option<String>,
     /// When its certificate ends, Unix seconds.
     pub certificate_ends: Option<u64>,
+    /// Rate of transfers that this machine has seen, bytes per second.
+    pub bytes_per_second: Option<f64>,
+    /// Probability that it stays for ten hours, by its own forecast.
+    pub stays_10h: Option<f64>,
 }
 
 /// The state of one registry.
@@ -293,8 +310,49 @@ impl HostsHealth {
                     .sum(),
             ),
             clock_ahead_s: clock_ahead_s.map(Known::seen),
+            stay: Vec::new(),
             each,
         }
+    }
+}
+
+/// Hours for which [`HostsHealth::stay`] is stated, beside 0.
+pub const STAY_HOURS: usize = 10;
+
+/// The average of forecasts at 0, 1, ... [`STAY_HOURS`] hours. `at` is a forecast at a time in seconds.
+pub fn average_stay<C>(curves: &[C], at: impl Fn(&C, f64) -> f64) -> Vec<f64> {
+    if curves.is_empty() {
+        return Vec::new();
+    }
+    let mean = |hour: usize| {
+        let sum: f64 = curves
+            .iter()
+            .map(|curve| at(curve, hour as f64 * 3600.0))
+            .sum();
+        sum / curves.len() as f64
+    };
+    (0..=STAY_HOURS).map(mean).collect()
+}
+
+/// The usual time between saves that began at these times, Unix seconds in ascending order: the median of
+/// the last [`GAPS`] gaps.
+pub fn usual_interval(created: &[u64]) -> Option<u64> {
+    let gaps = created.windows(2).map(|pair| match pair {
+        [first, second] => second.saturating_sub(*first),
+        _ => 0,
+    });
+    let mut last: Vec<u64> = gaps.rev().take(GAPS).collect();
+    last.sort_unstable();
+    last.get(last.len().checked_sub(1)? / 2).copied()
+}
+
+/// How many gaps between saves count.
+const GAPS: usize = 5;
+
+impl JobHealth {
+    /// Seconds until the next save is due, by the usual interval; negative if it is late.
+    pub fn due_in_s(&self) -> Option<i64> {
+        Some(ahead(self.interval_s?, self.age_s))
     }
 }
 

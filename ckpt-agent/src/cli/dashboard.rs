@@ -1,0 +1,67 @@
+//! `ckpt dashboard`: the report of `ckpt health` as a page.
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use web::board::Board;
+use web::{Server, Settings, StartError, Token};
+
+use super::args::{DashboardArgs, Global};
+use super::{Said, done, health, named_grid, render};
+use crate::cancel::Cancel;
+use crate::report::{ExitStatus, Failure};
+
+/// Least time between two looks.
+pub(super) const EVERY_MIN: Duration = Duration::from_secs(1);
+
+/// Serves the page until it is cancelled.
+pub(super) async fn run(
+    global: &Global,
+    args: &DashboardArgs,
+    mut cancel: Cancel,
+) -> Result<Said, Failure> {
+    let usage = |what: String| Failure::new(ExitStatus::Usage, what);
+    let token = args.token_file.as_deref().map(Token::read).transpose();
+    let token = token.map_err(|cause| usage(cause.to_string()))?;
+    let (_, grid) = named_grid(global)?;
+    let board = Board::new(format!("grid {}", grid.name));
+    let settings = Settings {
+        listen: args.listen,
+        token,
+    };
+    let server = Server::start(&settings, board.router()).map_err(|cause| match cause {
+        StartError::NoToken(addr) => usage(format!(
+            "--listen {addr}: other machines can reach this address, so they have to show a token"
+        ))
+        .next(format!(
+            "--token-file FILE; or --listen 127.0.0.1:{}",
+            addr.port()
+        )),
+        StartError::Bind { .. } => Failure::new(ExitStatus::LocalIo, cause.to_string())
+            .next("--listen ADDRESS:PORT, with another port"),
+    })?;
+    let _ = writeln!(
+        io::stderr(),
+        "ckpt: http://{}/ shows how things are, until it is interrupted",
+        server.local_addr()
+    );
+    let mut is_first = true;
+    loop {
+        tokio::select! {
+            found = health::find(global, &args.looking.health) => match found {
+                Ok(health) => board.show(health),
+                // What is wrong from the start stays wrong.
+                Err(failure) if is_first => return Err(failure),
+                Err(failure) => board.keep(failure.message),
+            },
+            () = cancel.cancelled() => break,
+        }
+        is_first = false;
+        tokio::select! {
+            () = tokio::time::sleep(args.looking.every.max(EVERY_MIN)) => {}
+            () = cancel.cancelled() => break,
+        }
+    }
+    server.stop().await;
+    done(render::Text(Vec::new()))
+}

@@ -1,0 +1,471 @@
+//! The report as a page of HTML, without a script. All texts are escaped; texts that others chose are also
+//! made free of characters that change the direction of writing.
+
+use command_line::size::format as bytes;
+use command_line::text::{count, one_line, shortened};
+use command_line::time::utc as time;
+use maud::{DOCTYPE, Markup, html};
+
+use crate::history::{History, SAMPLE_PERIOD_S, Sample};
+use crate::plot::Plot;
+use crate::text::{basis, state, summary};
+use crate::{GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, Known, span};
+
+/// The style of the page.
+pub const STYLE: &str = include_str!("page.css");
+
+/// Seconds after which the page `live` is loaded again.
+pub const RELOAD_S: u32 = 30;
+
+/// Longest text that others chose, in a cell, characters.
+const CELL_WIDTH: usize = 60;
+
+/// Most hosts and jobs that are listed. The JSON has all.
+const ROWS_MAX: usize = 2000;
+
+/// What a page shows.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Whose state it is, such as `grid lab`.
+    pub of: &'a str,
+    /// The state.
+    pub health: &'a Health,
+    /// What was seen before.
+    pub history: &'a History,
+    /// Time of the page, Unix seconds.
+    pub now: u64,
+    /// Why the state is not newer, if it could not be found out again.
+    pub stale: Option<&'a str>,
+    /// Whether browsers should load the page again and again.
+    pub is_live: bool,
+}
+
+/// The page.
+pub fn page(view: &View<'_>) -> Markup {
+    let health = view.health;
+    let number = health.attention.len();
+    let title = match number {
+        0 => format!("all is well - {}", view.of),
+        _ => format!("{number} to look after - {}", view.of),
+    };
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                @if view.is_live { meta http-equiv="refresh" content=(RELOAD_S); }
+                title { (title) }
+                link rel="stylesheet" href="style.css";
+            }
+            body {
+                a.skip href="#attention" { "To what needs attention" }
+                header { (heading(view)) }
+                main {
+                    (attention(health))
+                    @if !health.jobs.is_empty() { (jobs(&health.jobs)) }
+                    @if let Some(grid) = &health.grid { (checkpoints(grid)) }
+                    (hosts(&health.hosts))
+                    (plots(view.history, &health.hosts))
+                    (servers_and_keys(health))
+                }
+            }
+        }
+    }
+}
+
+fn heading(view: &View<'_>) -> Markup {
+    let age = view.now.saturating_sub(view.health.at);
+    html! {
+        h1 { "ckpt: " (one_line(view.of)) }
+        p {
+            "As of " time datetime=(time(view.health.at)) { (time(view.health.at)) }
+            ", " (span(age)) " ago"
+            @if let Some(why) = view.stale {
+                ". " strong { "Not newer, because: " (shortened(why, CELL_WIDTH * 3)) }
+            }
+        }
+        nav aria-label="This report" {
+            a href="health.txt" { "as text" } " "
+            a href="health.json" { "as JSON" } " "
+            @if view.is_live {
+                a href="./" { "stop reloading" }
+            } @else {
+                a href="live" { "reload every " (RELOAD_S) " seconds" }
+            }
+        }
+    }
+}
+
+fn attention(health: &Health) -> Markup {
+    let number = health.attention.len();
+    html! {
+        section aria-labelledby="attention" {
+            h2 #attention tabindex="-1" { "Needs attention: " (number) }
+            @if health.hosts.up.value == 0 {
+                p.bad { "No host answers." }
+            } @else if number == 0 {
+                p.good { "All is well." }
+            }
+            @if number > 0 {
+                ul.alarms {
+                    @for one in &health.attention {
+                        li {
+                            strong { (one_line(&one.about)) } ": " (shortened(&one.what, CELL_WIDTH * 4))
+                            @if let Some(remedy) = &one.remedy { br; "To do: " (one_line(remedy)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A table that scrolls by itself where the page is narrow, by keys too.
+fn table(name: &str, head: &[&str], rows: &[(&str, Vec<String>)]) -> Markup {
+    html! {
+        div.wide role="region" aria-label=(name) tabindex="0" {
+            table {
+                caption { (name) }
+                thead { tr { @for cell in head { th scope="col" { (cell) } } } }
+                tbody {
+                    @for (class, row) in rows.iter().take(ROWS_MAX) {
+                        tr class=(class) {
+                            @for (at, cell) in row.iter().enumerate() {
+                                @if at == 0 { th scope="row" { (shortened(cell, CELL_WIDTH)) } }
+                                @else { td { (shortened(cell, CELL_WIDTH)) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if rows.len() > ROWS_MAX {
+            p { "And " (rows.len() - ROWS_MAX) " more: " a href="health.json" { "as JSON" } }
+        }
+    }
+}
+
+fn jobs(jobs: &[JobHealth]) -> Markup {
+    let row = |job: &JobHealth| {
+        let due = match job.due_in_s() {
+            None => "-".to_owned(),
+            Some(due @ 0..) => format!("in {}", span(due.unsigned_abs())),
+            Some(late) => format!("late by {}", span(late.unsigned_abs())),
+        };
+        let is_short = job
+            .can_lose
+            .value
+            .is_none_or(|lose| lose < job.redundancy.parity());
+        let class = if is_short { "bad" } else { "" };
+        let cells = vec![
+            job.job.to_string(),
+            job.version.to_string(),
+            span(job.age_s),
+            due,
+            format!("{}, {}", state(job.can_lose.value), basis(job.can_lose)),
+            format!("{} of {}", job.shards.value, job.redundancy.total()),
+            job.kept_until
+                .map_or("for ever".to_owned(), |until| time(until.value)),
+        ];
+        (class, cells)
+    };
+    let rows: Vec<_> = jobs.iter().map(row).collect();
+    let head = [
+        "Job",
+        "Newest",
+        "Age",
+        "Next due",
+        "State",
+        "Shards",
+        "Kept until",
+    ];
+    html! {
+        section aria-labelledby="jobs" {
+            h2 #jobs { "Jobs: " (jobs.len()) }
+            (table("Newest checkpoint of each job", &head, &rows))
+        }
+    }
+}
+
+fn checkpoints(grid: &GridHealth) -> Markup {
+    let mut rows: Vec<_> = grid
+        .can_lose
+        .iter()
+        .enumerate()
+        .map(|(spare, number)| {
+            let class = if spare == 0 && *number > 0 { "bad" } else { "" };
+            (class, vec![state(Some(spare)), number.to_string()])
+        })
+        .collect();
+    let class = if grid.too_few > 0 { "bad" } else { "" };
+    let lost = vec![state(None), grid.too_few.to_string()];
+    rows.insert(0, (class, lost));
+    html! {
+        section aria-labelledby="checkpoints" {
+            h2 #checkpoints { "Checkpoints" }
+            p {
+                "By shards that holders proved to each other, counted by " (count(grid.counted_by, "host"))
+                "; " (grid.silent.len()) " did not count. "
+                (grid.below) " have fewer proved shards than they were saved with, of which "
+                (grid.unchecked) " were not all asked yet."
+            }
+            p { "Checks by submitters that failed within a week: " (grid.failed_checks)
+                ". Proofs between hosts that failed: " (grid.failed_proofs) "." }
+            (table("Checkpoints by what they can lose", &["State", "Checkpoints"], &rows))
+        }
+    }
+}
+
+/// What is wrong comes first.
+const fn rank(state: HostState) -> u8 {
+    match state {
+        HostState::Down => 0,
+        HostState::Full => 1,
+        HostState::StandsBack => 2,
+        HostState::Up => 3,
+    }
+}
+
+fn host_row(host: &HostHealth) -> (&'static str, Vec<String>) {
+    let (class, what) = match host.state {
+        HostState::Down => ("bad", "down"),
+        HostState::Full => ("odd", "has no room"),
+        HostState::StandsBack => ("odd", "takes no shards"),
+        HostState::Up => ("", "up"),
+    };
+    let unknown = || "-".to_owned();
+    let what = match &host.why {
+        Some(why) => format!("{what}: {why}"),
+        None => what.to_owned(),
+    };
+    let disk = match (host.used_bytes, host.capacity_bytes) {
+        (Some(used), Some(all)) => format!("{} of {}", bytes(used), bytes(all)),
+        (None, Some(all)) => format!("lends {}", bytes(all)),
+        _ => unknown(),
+    };
+    let refuses = match host.refuses_for_s {
+        None | Some(0) => unknown(),
+        Some(time) => span(time.into()),
+    };
+    let rate = host.bytes_per_second;
+    let cells = vec![
+        host.name.clone(),
+        what,
+        disk,
+        host.free_bytes.map_or_else(unknown, bytes),
+        rate.map_or_else(unknown, |rate| format!("{}/s", bytes(rate as u64))),
+        host.stays_10h.map_or_else(unknown, percent),
+        refuses,
+    ];
+    (class, cells)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
+fn hosts(hosts: &HostsHealth) -> Markup {
+    let mut sorted: Vec<&HostHealth> = hosts.each.iter().collect();
+    sorted.sort_by_key(|host| rank(host.state));
+    let rows: Vec<_> = sorted.into_iter().map(host_row).collect();
+    let head = [
+        "Host",
+        "State",
+        "Used",
+        "Free",
+        "Rate seen",
+        "Stays 10 h",
+        "Refuses for",
+    ];
+    html! {
+        section aria-labelledby="hosts" {
+            h2 #hosts { "Hosts: " (summary(hosts)) }
+            p { (bytes(hosts.used_bytes.value)) " of " (bytes(hosts.capacity_bytes.value))
+                " used, as hosts say. Hosts that are not simply up come first." }
+            (table("Hosts", &head, &rows))
+        }
+    }
+}
+
+fn plots(history: &History, hosts: &HostsHealth) -> Markup {
+    let samples: Vec<&Sample> = history.samples().collect();
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+        return html! {};
+    };
+    let length = last.at.saturating_sub(first.at);
+    let over = |y: fn(&Sample) -> f64| -> Vec<(f64, f64)> {
+        let x = |sample: &Sample| (sample.at - first.at) as f64 / length.max(1) as f64;
+        samples.iter().map(|one| (x(one), y(one))).collect()
+    };
+    let up = over(|one| one.up as f64 / one.known.max(1) as f64);
+    let used = over(|one| one.used_bytes as f64 / one.capacity_bytes.max(1) as f64);
+    let least = |points: &[(f64, f64)]| points.iter().map(|(_, y)| *y).fold(1.0, f64::min);
+    let most = |points: &[(f64, f64)]| points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
+    let now = |points: &[(f64, f64)]| points.last().map_or(0.0, |(_, y)| *y);
+    let ago = format!("{} ago", span(length));
+    let up_says = format!(
+        "{} of the hosts are up, at the least {} in the last {}",
+        percent(now(&up)),
+        percent(least(&up)),
+        span(length)
+    );
+    let used_says = format!(
+        "{} of the space is used, at the most {} in the last {}",
+        percent(now(&used)),
+        percent(most(&used)),
+        span(length)
+    );
+    let edges = [ago.as_str(), "now"];
+    let plot = |heading, says, points| {
+        Plot {
+            heading,
+            says,
+            edges,
+            points,
+        }
+        .markup()
+    };
+    html! {
+        section aria-labelledby="time" {
+            h2 #time { "Over time" }
+            @if samples.len() < 2 {
+                p { "Plots begin after " (span(SAMPLE_PERIOD_S)) "." }
+            } @else {
+                div.plots {
+                    (plot("Hosts up", &up_says, &up))
+                    (plot("Space used", &used_says, &used))
+                }
+            }
+            (stay(hosts))
+        }
+    }
+}
+
+/// The pool's survival curve.
+fn stay(hosts: &HostsHealth) -> Markup {
+    let (Some(end), true) = (hosts.stay.last(), hosts.stay.len() > 1) else {
+        return html! {};
+    };
+    let hours = hosts.stay.len() - 1;
+    let points = hosts.stay.iter().enumerate();
+    let points: Vec<(f64, f64)> = points
+        .map(|(hour, share)| (hour as f64 / hours as f64, *share))
+        .collect();
+    let says = format!(
+        "hosts expect {} of them to stay for {hours} hours",
+        percent(*end)
+    );
+    let right = format!("in {hours} hours");
+    let edges = ["now", right.as_str()];
+    let heading = "How long hosts stay";
+    let points = &points;
+    let says = &says;
+    html! { div.plots { (Plot { heading, says, edges, points }.markup()) } }
+}
+
+fn servers_and_keys(health: &Health) -> Markup {
+    if health.registries.is_empty() && health.keys.is_empty() {
+        return html! {};
+    }
+    html! {
+        section aria-labelledby="rest" {
+            h2 #rest { "Registries and keys" }
+            ul {
+                @for registry in &health.registries {
+                    li { "Registry " (one_line(&registry.name)) ": "
+                        @match (registry.hosts_heard, &registry.why) {
+                            (Some(Known { value, .. }), _) => { "up, has heard of " (count(value, "host")) " lately" },
+                            (None, Some(why)) => { strong { "down" } ": " (shortened(why, CELL_WIDTH)) },
+                            (None, None) => { strong { "down" } },
+                        }
+                    }
+                }
+                @for key in &health.keys {
+                    li { (one_line(&key.what)) " "
+                        @if key.left_s == 0 { strong { "has ended" } }
+                        @else { "ends in " (span(key.left_s)) }
+                        " (" (time(key.ends.value)) ")" }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(health: &Health, is_live: bool) -> String {
+        let history = History::default();
+        let view = View {
+            of: "grid <lab>",
+            health,
+            history: &history,
+            now: health.at + 90,
+            stale: Some("<i>gone</i>"),
+            is_live,
+        };
+        page(&view).into_string()
+    }
+
+    fn host(name: &str, state: HostState) -> HostHealth {
+        HostHealth {
+            name: name.to_owned(),
+            state,
+            ..HostHealth::default()
+        }
+    }
+
+    #[test]
+    fn what_others_chose_is_text_and_nothing_else() {
+        let trick = "</td><script>alert(1)</script>\u{202e}\u{1b}[2J\" onload=\"x";
+        let mut down = host(trick, HostState::Down);
+        down.why = Some(trick.to_owned());
+        let mut health = Health {
+            hosts: HostsHealth::of(vec![down], None),
+            ..Health::default()
+        };
+        health.attention.push(crate::Attention {
+            kind: crate::Kind::TooFewHosts,
+            about: trick.to_owned(),
+            what: trick.to_owned(),
+            remedy: Some(trick.to_owned()),
+        });
+        let text = shown(&health, false);
+        assert!(
+            !text.contains("<script") && !text.contains("<i>") && !text.contains("<lab>"),
+            "{text}"
+        );
+        assert!(
+            !text.contains('\u{202e}') && !text.contains('\u{1b}'),
+            "{text}"
+        );
+        assert!(!text.contains("\" onload"), "{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first() {
+        let each = vec![
+            host("aaa", HostState::Up),
+            host("bbb", HostState::StandsBack),
+            host("ccc", HostState::Down),
+            host("ddd", HostState::Full),
+        ];
+        let health = Health {
+            hosts: HostsHealth::of(each, None),
+            ..Health::default()
+        };
+        let text = shown(&health, false);
+        let places: Vec<_> = ["ccc", "ddd", "bbb", "aaa"]
+            .map(|name| text.find(name))
+            .to_vec();
+        assert!(
+            places.iter().all(Option::is_some) && places.is_sorted(),
+            "{places:?}"
+        );
+        assert!(
+            !text.contains("refresh") && shown(&health, true).contains("http-equiv=\"refresh\"")
+        );
+    }
+}
