@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -26,13 +27,13 @@ class Grid:
         assert status == 0, report
         return report
 
+    def kill_one(self):
+        status, report = program("grid", "status", "--dir", str(self.directory / "grid"))
+        assert status == 0, report
+        os.kill(report["hosts"][0]["pid"], signal.SIGKILL)
+
     def down(self):
         program("grid", "down", "--dir", str(self.directory / "grid"))
-
-    def stored_bytes(self):
-        """Bytes of all files of all hosts."""
-        found = (self.directory / "grid").rglob("*")
-        return sum(path.stat().st_size for path in found if path.is_file())
 
 
 @pytest.fixture(scope="session")

@@ -84,6 +84,10 @@ class Names:
         mine = [one for one in self.entries if checkpoint in (one.checkpoint, one.of)]
         return sorted(mine, key=lambda one: one.of is not None)
 
+    def all_at(self, path: str) -> list[Entry]:
+        """All entries of a path. What another one outdoes goes first: it would come back otherwise."""
+        return list(dict.fromkeys(self.replaced(path) + self.all_of(self.files[path].checkpoint)))
+
     def free_numbers(self, root: str) -> list[int]:
         """Numbers of jobs of this root that have no checkpoint, twice as many as there are with some.
 

@@ -174,10 +174,9 @@ class CkptFileSystem(AbstractFileSystem):
     def rm_file(self, path: str) -> None:
         path = self._strip_protocol(path)
         names = self._names()
-        entry = names.files.get(path)
-        if entry is None:
+        if path not in names.files:
             raise FileNotFoundError(path)
-        self._remove(names.all_of(entry.checkpoint))
+        self._remove(names.all_at(path))
 
     _rm = rm_file
 
@@ -185,9 +184,8 @@ class CkptFileSystem(AbstractFileSystem):
         paths = [path] if isinstance(path, str) or hasattr(path, "__fspath__") else path
         names, is_complete = self._listing()
         for name in self.expand_path(list(paths), recursive=recursive, maxdepth=maxdepth):
-            entry = names.files.get(name)
-            if entry is not None:
-                self._remove(names.all_of(entry.checkpoint))
+            if name in names.files:
+                self._remove(names.all_at(name))
             elif not any(file.startswith(f"{name}/") for file in names.files):
                 raise FileNotFoundError(name)
             elif not recursive:
@@ -228,6 +226,8 @@ class CkptFileSystem(AbstractFileSystem):
 
     def _rename(self, source: str, target: str, names: Names) -> None:
         entry = names.files[source]
+        # A file that was replaced, and whose writer was killed before it removed it, would come back.
+        self._remove(names.replaced(source))
         job, options = self._save(target, entry.checkpoint, names)
         with self.client.writer(job, **options):
             pass
