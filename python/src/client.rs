@@ -74,7 +74,7 @@ impl Client {
         let input = SaveInput::Named(named(py, paths)?);
         let (canceller, cancel) = canceller();
         let save = options.request(py, &job(py, name)?, input)?.cancel(cancel);
-        let saved = session.wait(py, session.client.save(save), Some(&canceller))?;
+        let saved = session.wait(py, session.save(save), Some(&canceller))?;
         report(&saved)
     }
 
@@ -145,11 +145,6 @@ impl Client {
     /// Closes the connections, and writes down what was learnt of hosts.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.session.get()?;
-        let client = session.client.clone();
-        let close = async {
-            client.close().await;
-            Ok(())
-        };
-        session.wait(py, close, None)
+        session.wait(py, session.close(), None)
     }
 }

@@ -4,10 +4,10 @@ use std::future::Future;
 use std::mem;
 use std::pin::pin;
 use std::process;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use ckpt_agent::client::{Canceller, Client, ExitStatus, Failure, Settings};
+use ckpt_agent::client::{Canceller, Client, ExitStatus, Failure, Save, SaveReport, Settings};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
@@ -21,13 +21,21 @@ const SIGNAL_PERIOD: Duration = Duration::from_millis(50);
 /// How long an interrupted save may take to take its shards back from hosts.
 const CANCEL_WAIT: Duration = Duration::from_secs(10);
 
-/// How long threads may go on after the last object that uses them.
-const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
+/// Most clients that wait for their next save.
+const SAVERS_MAX: usize = 4;
+
+/// Age at which a client is replaced by one that looks for hosts anew.
+const SAVER_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// A client of one grid, and the threads on which it works.
 #[derive(Debug)]
 pub(crate) struct Session {
+    /// The client for everything but saves.
     pub(crate) client: Client,
+    /// Clients for one save at a time. A save that is cancelled closes its connections to free what was sent
+    /// on them, so it must not share them with calls of other threads.
+    savers: Mutex<Vec<(Client, Instant)>>,
+    settings: Settings,
     runtime: Option<Runtime>,
 }
 
@@ -44,8 +52,39 @@ impl Session {
         let client = wait_on(py, &runtime, Client::connect(settings), None)?;
         Ok(Arc::new(Self {
             client,
+            savers: Mutex::default(),
+            settings: settings.clone(),
             runtime: Some(runtime),
         }))
+    }
+
+    /// Saves with connections of its own.
+    pub(crate) async fn save(&self, save: Save) -> Result<SaveReport, Failure> {
+        let idle = self.savers().pop();
+        let (saver, since) = match idle {
+            Some((saver, since)) if since.elapsed() < SAVER_AGE_MAX => (saver, since),
+            _ => (Client::connect(&self.settings).await?, Instant::now()),
+        };
+        let saved = saver.save(save).await?;
+        let mut savers = self.savers();
+        if savers.len() < SAVERS_MAX {
+            savers.push((saver, since));
+        }
+        Ok(saved)
+    }
+
+    /// Closes the connections, and writes down what was learnt of hosts.
+    pub(crate) async fn close(&self) -> Result<(), Failure> {
+        let savers = mem::take(&mut *self.savers());
+        for (saver, _) in savers {
+            saver.close().await;
+        }
+        self.client.clone().close().await;
+        Ok(())
+    }
+
+    fn savers(&self) -> MutexGuard<'_, Vec<(Client, Instant)>> {
+        self.savers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn runtime(&self) -> PyResult<&Runtime> {
@@ -68,7 +107,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(SHUTDOWN_WAIT);
+            // Not waited for: the last owner may be a task on one of these threads.
+            runtime.shutdown_background();
         }
     }
 }

@@ -82,10 +82,10 @@ impl Writer {
         let input = SaveInput::Reader(OnceReader::new(reader));
         let (canceller, cancel) = canceller();
         let save = options.request(py, job, input)?.cancel(cancel);
-        let client = session.client.clone();
+        let saver = Arc::clone(session);
         let save = session
             .runtime()?
-            .spawn(async move { client.save(save).await });
+            .spawn(async move { saver.save(save).await });
         let saving = Saving {
             parts: sender,
             save,
@@ -157,9 +157,13 @@ impl Writer {
         report(&saved)
     }
 
-    /// Ends the save without committing anything.
+    /// Ends the save without committing anything. Does nothing if it has ended.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        let (saving, session) = self.take()?;
+        let (place, session) = self.inner.get()?;
+        let saving = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(saving) = saving else {
+            return Ok(());
+        };
         saving.canceller.cancel();
         drop(saving.parts);
         let call = async {

@@ -28,6 +28,7 @@ pub mod run_args;
 pub mod runs;
 pub mod trace;
 mod usage;
+pub mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -315,6 +316,7 @@ async fn execute(
     }
     let command = match command {
         Command::Doctor => return doctor::run(&global).await,
+        Command::Watch(args) => return watch::run(global, *args, cancel).await,
         Command::Health(args) if args.admin => return health::of_grid(&global, &args).await,
         Command::Advise(advise) if grid_file(&global).is_none() => {
             return done(agent::advise(&advise_request(advise)));
@@ -478,6 +480,7 @@ async fn with_agent(
         | Command::Health(_)
         | Command::Doctor
         | Command::Run(_)
+        | Command::Watch(_)
         | Command::There
         | Command::Notify(_)
         | Command::Runs(_)

@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -402,8 +403,11 @@ class Writer(io.RawIOBase):
             warnings.warn("a file was not closed, so nothing was saved", ResourceWarning, stacklevel=2)
 
 
+#: Age at which a shared client is replaced by one that looks for hosts anew, seconds.
+CLIENT_AGE_MAX = 600.0
+
 _lock = threading.Lock()
-_clients: dict[tuple[Any, ...], Client] = {}
+_clients: dict[tuple[Any, ...], tuple[float, Client]] = {}
 
 
 def shared_client(grid: Path | None = None, **settings: Any) -> Client:
@@ -412,9 +416,11 @@ def shared_client(grid: Path | None = None, **settings: Any) -> Client:
     environment = (os.environ.get("CKPT_KEY_FILE"), os.environ.get("CKPT_CERT_FILE"))
     key = (grid, environment, *sorted((name, str(value)) for name, value in settings.items()))
     with _lock:
-        client = _clients.get(key)
-        if client is None:
-            client = _clients[key] = Client(grid, **settings)
+        since, client = _clients.get(key, (0.0, None))
+        if client is None or time.monotonic() - since > CLIENT_AGE_MAX:
+            # Calls that are under way go on with the old one.
+            client = Client(grid, **settings)
+            _clients[key] = (time.monotonic(), client)
         return client
 
 
@@ -429,7 +435,7 @@ def _at_exit() -> None:
     with _lock:
         clients = list(_clients.values())
         _clients.clear()
-    for client in clients:
+    for _, client in clients:
         client.close()
 
 
