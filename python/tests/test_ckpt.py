@@ -271,3 +271,25 @@ def test_the_type_stubs_name_what_is_there():
         assert there == said - {"__init__"}
     for name in ckpt.__all__:
         assert getattr(ckpt, name).__doc__
+
+
+def test_a_save_that_is_given_up_does_not_disturb_another_thread(grid):
+    client = ckpt.Client()
+    stop = threading.Event()
+
+    def give_up():
+        while not stop.is_set():
+            file = client.writer("given-up")
+            file.write(noise(2 << 20))
+            file.abort()
+
+    thread = threading.Thread(target=give_up)
+    thread.start()
+    try:
+        for number in range(8):
+            report = client.save(io.BytesIO(noise(4 << 20, number)), "undisturbed")
+            assert report["replaced"] == [] and len(client.list("undisturbed")) > 0
+    finally:
+        stop.set()
+        thread.join()
+    client.close()

@@ -11,6 +11,7 @@ const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/run/report.rs"),
     include_str!("../../ckpt-agent/src/run/away/report.rs"),
     include_str!("../../ckpt-agent/src/run/past_report.rs"),
+    include_str!("../../ckpt-agent/src/run/watching.rs"),
     include_str!("../../ckpt-agent/src/cli/rank/report.rs"),
     include_str!("../../study/src/description.rs"),
 );
@@ -90,7 +91,7 @@ fn the_usage_page_has_the_exit_statuses_of_the_help() -> Result<()> {
 fn completions_and_man_pages_name_every_command() -> Result<()> {
     let shells = ["bash", "zsh", "fish"];
     let commands = [
-        "save", "restore", "cat", "run", "notify", "runs", "list", "show", "verify", "forget",
+        "save", "restore", "cat", "run", "watch", "notify", "runs", "list", "show", "verify", "forget",
         "hosts", "rank", "trace", "advise", "grid", "demo",
     ];
     for shell in shells {
