@@ -119,6 +119,8 @@ fn wait_on<T: Send>(
     call: impl Future<Output = Result<T, Failure>> + Send,
     canceller: Option<&Canceller>,
 ) -> PyResult<T> {
+    // A call that is dropped may need the runtime for that.
+    let _entered = runtime.enter();
     let mut call = pin!(call);
     loop {
         let ended =

@@ -27,10 +27,14 @@ class Grid:
         assert status == 0, report
         return report
 
-    def kill_one(self):
+    def pids(self):
+        """Process ids of the hosts."""
         status, report = program("grid", "status", "--dir", str(self.directory / "grid"))
         assert status == 0, report
-        os.kill(report["hosts"][0]["pid"], signal.SIGKILL)
+        return [host["pid"] for host in report["hosts"]]
+
+    def kill_one(self):
+        os.kill(self.pids()[0], signal.SIGKILL)
 
     def down(self):
         program("grid", "down", "--dir", str(self.directory / "grid"))

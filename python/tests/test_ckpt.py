@@ -248,6 +248,34 @@ except KeyboardInterrupt:
     assert child.returncode == 130
 
 
+class Alarm(Exception):
+    pass
+
+
+def test_a_signal_handler_ends_a_call_that_waits_for_hosts(grid):
+    def raising(*_):
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, raising)
+    pids = grid.pids()
+    client = ckpt.Client()
+    client.list()
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(Alarm):
+            client.list()
+        assert time.monotonic() - began < 1.5
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        signal.signal(signal.SIGALRM, before)
+    assert isinstance(client.list(), list)
+    client.close()
+
+
 def test_a_list_without_all_hosts_is_said_to_be_incomplete(grid):
     ckpt.save(io.BytesIO(b"x"), job="silent")
     with ckpt.Client() as client:

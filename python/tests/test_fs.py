@@ -54,7 +54,7 @@ def test_a_renamed_file_is_the_same_checkpoint(fs):
     assert [one for one in ckpt.list() if one["job"].startswith("mv/")] == []
 
 
-def test_a_directory_is_renamed_and_replaces_nothing_halfway(fs):
+def test_a_directory_is_renamed_and_paths_that_can_t_be_are_refused(fs):
     for name in ("a", "b/c"):
         fs.pipe_file(f"dir/tmp/{name}", name.encode())
     fs.mv("dir/tmp", "dir/step-1", recursive=True)
@@ -100,7 +100,7 @@ def test_a_file_appears_when_it_is_closed_and_not_on_an_exception(fs):
     assert fs.cat_file("close/x") == b"first"
 
 
-def test_a_transaction_is_committed_at_its_end_or_not_at_all(fs):
+def test_a_transaction_is_committed_at_its_end_and_nothing_of_it_if_it_raises(fs):
     with fs.transaction:
         for name in "ab":
             with fs.open(f"trans/{name}", "wb") as file:

@@ -321,6 +321,7 @@ class CkptFile(AbstractBufferedFile):
             if _is_directory(path, names.files) and path not in names.files:
                 raise IsADirectoryError(path)
             self._job, self._options = fs._save(path, None, names)
+            # What is wrong with the options is said now, not when everything has been written.
             save_options(**self._options)
         super().__init__(fs, path, mode, block_size, **kwargs)
 
