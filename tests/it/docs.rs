@@ -91,8 +91,8 @@ fn the_usage_page_has_the_exit_statuses_of_the_help() -> Result<()> {
 fn completions_and_man_pages_name_every_command() -> Result<()> {
     let shells = ["bash", "zsh", "fish"];
     let commands = [
-        "save", "restore", "cat", "run", "watch", "notify", "runs", "list", "show", "verify", "forget",
-        "hosts", "rank", "trace", "advise", "grid", "demo",
+        "save", "restore", "cat", "run", "watch", "notify", "runs", "list", "show", "verify",
+        "forget", "hosts", "rank", "trace", "advise", "grid", "demo",
     ];
     for shell in shells {
         let script = tests::program::run(&mut tests::program::command(["completions", shell])?)?;
