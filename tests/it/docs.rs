@@ -11,6 +11,7 @@ const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/run/report.rs"),
     include_str!("../../ckpt-agent/src/run/away/report.rs"),
     include_str!("../../ckpt-agent/src/run/past_report.rs"),
+    include_str!("../../ckpt-agent/src/run/watching.rs"),
     include_str!("../../ckpt-agent/src/cli/rank/report.rs"),
     include_str!("../../study/src/description.rs"),
 );
@@ -94,6 +95,7 @@ fn completions_and_man_pages_name_every_command() -> Result<()> {
         "restore",
         "cat",
         "run",
+        "watch",
         "notify",
         "runs",
         "list",

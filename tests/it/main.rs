@@ -56,6 +56,7 @@ mod tree;
 mod trust;
 mod upgrade;
 mod versions;
+mod watching;
 mod withheld;
 
 use anyhow::Result;

@@ -20,6 +20,7 @@ use super::rank::RankArgs;
 use super::run_args::{NotifyArgs, RunArgs};
 use super::runs::RunsArgs;
 use super::trace::TraceCommand;
+use super::watch::WatchArgs;
 use crate::agent::{
     AfterWhich, ByteRange, Choose, DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish,
     Strength, Tenure,
@@ -130,6 +131,16 @@ pub enum Command {
         after_help = "Example:\n  ckpt run --job 42 --files state/ -- ./sim --steps 1000000\n  ckpt run --job 42 --files state.img --ask signal:USR2 --grace 60s -- ./sim\n  ckpt run --job 42 --files state/ --check\n  ckpt run --on 'ssh {host} --' --job 42 -- ./sim --steps 1000000\n\nExit status: the job's own, or 128 and the number of the signal that ended it; 75 left with its state saved, start it again; 76 left, and the last checkpoint is older than its state; 77 another incarnation of the job has gone on; 78 hung, given up; 125 not started; 5 not started for want of hosts, or of what this machine lacks; 126, 127 the command can't be executed, or is not there."
     )]
     Run(Box<RunArgs>),
+    /// Save each directory that a program puts in place below DIR, as trainers do with their checkpoints.
+    ///
+    /// A directory is saved when it was renamed to its name, no process can write to its files, and these
+    /// have not changed for a second. Of several that wait, only the newest are saved, as many as --keep.
+    /// Runs until SIGINT or SIGTERM, which end a save that is under way; what was saved is known again
+    /// by the next start.
+    #[command(
+        after_help = "Example:\n  ckpt watch --job 42 out/checkpoints &\n  ckpt watch --job 42 --once out/checkpoints     save what is there, and end\n\nExit status: see ckpt --help; 130 or 143 when a signal ended it"
+    )]
+    Watch(Box<WatchArgs>),
     /// What `ckpt run --on` starts on a host: orders come on standard input.
     #[command(hide = true)]
     There,

@@ -31,6 +31,7 @@ pub mod runs;
 mod top;
 pub mod trace;
 mod usage;
+pub mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -320,6 +321,7 @@ async fn execute(
     }
     let command = match command {
         Command::Doctor => return doctor::run(&global).await,
+        Command::Watch(args) => return watch::run(global, *args, cancel).await,
         Command::Health(args) => return health::run(&global, &args).await,
         Command::Dashboard(args) => return dashboard::run(&global, &args, cancel).await,
         Command::Top(args) => return top::run(&global, &args, cancel).await,
@@ -493,6 +495,7 @@ async fn with_agent(
         | Command::Health(_)
         | Command::Doctor
         | Command::Run(_)
+        | Command::Watch(_)
         | Command::There
         | Command::Notify(_)
         | Command::Runs(_)

@@ -165,7 +165,7 @@ fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
-fn save_plan(
+pub(super) fn save_plan(
     job: &codec::JobId,
     save: RunSave,
     is_bound_to_host: bool,

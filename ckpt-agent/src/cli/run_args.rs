@@ -147,7 +147,7 @@ pub struct RunSave {
     /// the last save said, forever at first].
     #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
     pub ttl: Option<Tenure>,
-    /// How long a save may take that is not the last one; that one has the grace.
+    /// How long a save may take; the last one of `ckpt run` has the grace instead.
     #[arg(long, default_value = "10m", value_parser = time::parse, value_name = "TIME")]
     pub deadline: Duration,
     /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for; none not at all.

@@ -31,11 +31,12 @@ use codec::labels::{LabelError, Labels};
 use codec::seal::Cipher;
 
 pub use crate::agent::{
-    ForgetWhich, Image, ImageFile, ReadCost, RestoreTarget, SaveInput, Tenure, Which,
+    After, AfterError, AfterWhich, ForgetWhich, Image, ImageFile, ReadCost, RestoreTarget,
+    SaveInput, Strength, Tenure, Which,
 };
 pub use crate::cancel::{Cancel, Canceller, canceller};
 pub use crate::core::read::FileNumber;
-pub use crate::image::NamedPath;
+pub use crate::image::{NamedPath, OnceReader};
 pub use crate::report::{
     CatReport, ExitStatus, Failure, ForgetReport, ListReport, Observer, Progress, ProgressEvent,
     RestoreReport, SaveReport, Silent,
@@ -43,13 +44,13 @@ pub use crate::report::{
 pub use codec::{JobId, Redundancy, Version};
 
 use crate::agent::{
-    After, Agent, ByteRange, CatRequest, MEMORY_USUAL, PlacementWish, Resources, RestoreRequest,
+    Agent, ByteRange, CatRequest, MEMORY_USUAL, PlacementWish, Resources, RestoreRequest,
     SaveRequest,
 };
 use crate::connection;
 use crate::core::effort::Effort;
 use crate::core::sought::{Sought, SoughtLabel};
-use crate::image::{Exclude, OnceReader};
+use crate::image::Exclude;
 
 /// Which grid to use, with which key, and how much of this machine.
 #[derive(Clone, Debug)]
@@ -216,6 +217,14 @@ impl Save {
     #[must_use]
     pub fn keep(mut self, versions: u32) -> Self {
         self.request.keep = versions.max(1);
+        self
+    }
+
+    /// Stores everything, also what an earlier version has stored already. No other version then has to stay
+    /// for this one.
+    #[must_use]
+    pub const fn full(mut self) -> Self {
+        self.request.full = true;
         self
     }
 

@@ -91,6 +91,23 @@ impl Fingerprint {
         !self.marks.values().any(|mark| !mark.is_directory)
     }
 
+    /// A hash of names below `root`, sizes and times. It is the same for a copy that keeps the times.
+    pub(super) fn digest(&self, root: &Path) -> String {
+        use std::os::unix::ffi::OsStrExt;
+        let mut hasher = blake3::Hasher::new();
+        for (path, mark) in &self.marks {
+            let name = path.strip_prefix(root).unwrap_or(path).as_os_str();
+            hasher.update(&(name.len() as u64).to_le_bytes());
+            hasher.update(name.as_bytes());
+            hasher.update(&mark.size.to_le_bytes());
+            hasher.update(&mark.modified.0.to_le_bytes());
+            hasher.update(&mark.modified.1.to_le_bytes());
+            hasher.update(&[u8::from(mark.is_directory)]);
+        }
+        let hash = hasher.finalize().to_hex();
+        hash.as_str().chars().take(32).collect()
+    }
+
     /// Number of files and directories in it.
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.marks.len()).unwrap_or(u32::MAX)

@@ -3,6 +3,7 @@
 //! The crate `supervision` decides; this module is its shell. It starts the job, observes its files and
 //! the machine, reports both as events, and carries out the actions that it gets back.
 
+mod arrivals;
 mod ask;
 pub mod away;
 mod batch;
@@ -34,6 +35,7 @@ mod staged;
 mod tree;
 mod usage;
 mod watch;
+pub mod watching;
 
 use std::sync::Arc;
 

@@ -177,23 +177,33 @@ impl SavePlan {
 
     fn request(&self, save: &SaveJob, paths: Vec<PathBuf>) -> Result<SaveRequest, Failure> {
         Ok(SaveRequest {
+            allow_degraded: save.allow_degraded,
+            deadline: Some(save.deadline),
+            after: save.after,
+            ..self.plain(paths, self.labels(save)?)
+        })
+    }
+
+    /// A save of these paths with these labels, without anything that belongs to a supervised job.
+    pub(super) fn plain(&self, paths: Vec<PathBuf>, labels: Labels) -> SaveRequest {
+        SaveRequest {
             job: self.job.clone(),
             input: SaveInput::Paths(paths),
             redundancy: self.redundancy,
-            allow_degraded: save.allow_degraded,
+            allow_degraded: self.allow_degraded,
             keep: self.keep,
             full: false,
             tenure: self.tenure,
-            deadline: Some(save.deadline),
+            deadline: Some(self.deadline),
             effort: self.effort,
             cipher: Cipher::Aes256Gcm,
             exclude: self.exclude.clone(),
             skip_unreadable: false,
             accept_changed: false,
             placement: self.placement.clone(),
-            labels: self.labels(save)?,
-            after: save.after,
-        })
+            labels,
+            after: None,
+        }
     }
 
     fn labels(&self, save: &SaveJob) -> Result<Labels, Failure> {

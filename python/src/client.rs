@@ -1,0 +1,150 @@
+//! The class `Client`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ckpt_agent::client::{ForgetWhich, Restore, SaveInput, Settings, Version, Which, canceller};
+use pyo3::prelude::*;
+
+use crate::failure::report;
+use crate::image::Image;
+use crate::options::{SaveOptions, job, named};
+use crate::session::{OfProcess, Session};
+use crate::writer::Writer;
+
+/// A client of one grid with one key.
+#[pyclass(frozen, module = "ckpt._ckpt")]
+#[derive(Debug)]
+pub(crate) struct Client {
+    session: OfProcess<Arc<Session>>,
+}
+
+fn which(version: Option<u64>) -> Which {
+    version.map_or(Which::Newest, |version| Which::Version(Version(version)))
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (grid, *, key=None, certificate=None, memory=None, cpus=None, rate=None))]
+    fn new(
+        py: Python<'_>,
+        grid: PathBuf,
+        key: Option<PathBuf>,
+        certificate: Option<PathBuf>,
+        memory: Option<u64>,
+        cpus: Option<usize>,
+        rate: Option<u64>,
+    ) -> PyResult<Self> {
+        let mut settings = Settings::of_grid(grid);
+        if let Some(file) = key {
+            settings = settings.key(file);
+        }
+        if let Some(file) = certificate {
+            settings = settings.certificate(file);
+        }
+        if let Some(bytes) = memory {
+            settings = settings.memory_bytes(bytes);
+        }
+        if let Some(cpus) = cpus {
+            settings = settings.cpus(cpus);
+        }
+        if let Some(bytes) = rate {
+            settings = settings.bytes_per_second(bytes);
+        }
+        Ok(Self {
+            session: OfProcess::new(Session::connect(py, &settings)?),
+        })
+    }
+
+    /// When hosts begin to refuse the key, Unix seconds.
+    fn identity_ends(&self) -> PyResult<u64> {
+        Ok(self.session.get()?.client.identity_ends())
+    }
+
+    /// Saves paths, some under other names. Returns a SaveReport.
+    fn save(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        paths: Vec<(PathBuf, Option<PathBuf>)>,
+        options: SaveOptions,
+    ) -> PyResult<String> {
+        let session = self.session.get()?;
+        let input = SaveInput::Named(named(py, paths)?);
+        let (canceller, cancel) = canceller();
+        let save = options.request(py, &job(py, name)?, input)?.cancel(cancel);
+        let saved = session.wait(py, session.save(save), Some(&canceller))?;
+        report(&saved)
+    }
+
+    /// Begins to save what will be written.
+    fn writer(&self, py: Python<'_>, name: &str, options: SaveOptions) -> PyResult<Writer> {
+        Writer::start(py, self.session.get()?, &job(py, name)?, options)
+    }
+
+    /// Restores to a path. Returns a RestoreReport.
+    fn restore(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        version: Option<u64>,
+        to: PathBuf,
+        labels: Vec<(String, String)>,
+        force: bool,
+    ) -> PyResult<String> {
+        let session = self.session.get()?;
+        let (canceller, cancel) = canceller();
+        let mut restore = Restore::new(&job(py, name)?, which(version), to).cancel(cancel);
+        for (key, value) in labels {
+            restore = restore.label(&key, value);
+        }
+        if force {
+            restore = restore.force();
+        }
+        let restored = session.wait(py, session.client.restore(restore), Some(&canceller))?;
+        report(&restored)
+    }
+
+    /// Opens a checkpoint to read parts of it.
+    fn open(&self, py: Python<'_>, name: &str, version: Option<u64>) -> PyResult<Image> {
+        let session = self.session.get()?;
+        let job = job(py, name)?;
+        let open = session.client.open(&job, which(version));
+        let image = session.wait(py, open, None)?;
+        Ok(Image::new(session, image))
+    }
+
+    /// Lists checkpoints of one job or of all. Returns a ListReport.
+    fn list(&self, py: Python<'_>, name: Option<&str>) -> PyResult<String> {
+        let session = self.session.get()?;
+        let job = name.map(|name| job(py, name)).transpose()?;
+        let listed = session.wait(py, session.client.list(job.as_ref()), None)?;
+        report(&listed)
+    }
+
+    /// Removes one version, all but the newest `keep`, or all. Returns a ForgetReport.
+    fn forget(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        version: Option<u64>,
+        keep: Option<u32>,
+    ) -> PyResult<String> {
+        let session = self.session.get()?;
+        let which = match (version, keep) {
+            (Some(version), _) => ForgetWhich::Version(Version(version)),
+            (None, Some(keep)) => ForgetWhich::Keep(keep),
+            (None, None) => ForgetWhich::All,
+        };
+        let job = job(py, name)?;
+        let forgotten = session.wait(py, session.client.forget(&job, which), None)?;
+        report(&forgotten)
+    }
+
+    /// Closes the connections, and writes down what was learnt of hosts.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let session = self.session.get()?;
+        session.wait(py, session.close(), None)
+    }
+}

@@ -1,0 +1,181 @@
+//! A connected client with its threads, and how Python waits for it.
+
+use std::future::Future;
+use std::mem;
+use std::pin::pin;
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ckpt_agent::client::{Canceller, Client, ExitStatus, Failure, Save, SaveReport, Settings};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use crate::failure::exception;
+
+/// How long Python's signal handlers may wait for their turn.
+const SIGNAL_PERIOD: Duration = Duration::from_millis(50);
+
+/// How long an interrupted save may take to take its shards back from hosts.
+const CANCEL_WAIT: Duration = Duration::from_secs(10);
+
+/// Most clients that wait for their next save.
+const SAVERS_MAX: usize = 4;
+
+/// Age at which a client is replaced by one that looks for hosts anew.
+const SAVER_AGE_MAX: Duration = Duration::from_secs(600);
+
+/// A client of one grid, and the threads on which it works.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The client for everything but saves.
+    pub(crate) client: Client,
+    /// Clients for one save at a time. A save that is cancelled closes its connections to free what was sent
+    /// on them, so it must not share them with calls of other threads.
+    savers: Mutex<Vec<(Client, Instant)>>,
+    settings: Settings,
+    runtime: Option<Runtime>,
+}
+
+impl Session {
+    pub(crate) fn connect(py: Python<'_>, settings: &Settings) -> PyResult<Arc<Self>> {
+        let runtime = Builder::new_multi_thread()
+            .enable_io()
+            .enable_time()
+            .build();
+        let runtime = runtime.map_err(|cause| {
+            let message = format!("starting threads: {cause}");
+            exception(py, &Failure::new(ExitStatus::Failed, message))
+        })?;
+        let client = wait_on(py, &runtime, Client::connect(settings), None)?;
+        Ok(Arc::new(Self {
+            client,
+            savers: Mutex::default(),
+            settings: settings.clone(),
+            runtime: Some(runtime),
+        }))
+    }
+
+    /// Saves with connections of its own.
+    pub(crate) async fn save(&self, save: Save) -> Result<SaveReport, Failure> {
+        let idle = self.savers().pop();
+        let (saver, since) = match idle {
+            Some((saver, since)) if since.elapsed() < SAVER_AGE_MAX => (saver, since),
+            _ => (Client::connect(&self.settings).await?, Instant::now()),
+        };
+        let saved = saver.save(save).await?;
+        let mut savers = self.savers();
+        if savers.len() < SAVERS_MAX {
+            savers.push((saver, since));
+        }
+        Ok(saved)
+    }
+
+    /// Closes the connections, and writes down what was learnt of hosts.
+    pub(crate) async fn close(&self) -> Result<(), Failure> {
+        let savers = mem::take(&mut *self.savers());
+        for (saver, _) in savers {
+            saver.close().await;
+        }
+        self.client.clone().close().await;
+        Ok(())
+    }
+
+    fn savers(&self) -> MutexGuard<'_, Vec<(Client, Instant)>> {
+        self.savers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn runtime(&self) -> PyResult<&Runtime> {
+        let gone = || PyRuntimeError::new_err("the client's threads have ended");
+        self.runtime.as_ref().ok_or_else(gone)
+    }
+
+    /// Waits for a call. When a signal handler of Python raises, the call is cancelled, or dropped if it has
+    /// no canceller, and the handler's exception is returned.
+    pub(crate) fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl Future<Output = Result<T, Failure>> + Send,
+        canceller: Option<&Canceller>,
+    ) -> PyResult<T> {
+        wait_on(py, self.runtime()?, call, canceller)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Not waited for: the last owner may be a task on one of these threads.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn wait_on<T: Send>(
+    py: Python<'_>,
+    runtime: &Runtime,
+    call: impl Future<Output = Result<T, Failure>> + Send,
+    canceller: Option<&Canceller>,
+) -> PyResult<T> {
+    // A call that is dropped may need the runtime for that.
+    let _entered = runtime.enter();
+    let mut call = pin!(call);
+    loop {
+        let ended =
+            py.detach(|| runtime.block_on(async { timeout(SIGNAL_PERIOD, &mut call).await }));
+        if let Ok(result) = ended {
+            return result.map_err(|failure| exception(py, &failure));
+        }
+        if let Err(raised) = py.check_signals() {
+            if let Some(canceller) = canceller {
+                canceller.cancel();
+                // Whatever the call returns now, the user wants the handler's exception.
+                let _ =
+                    py.detach(|| runtime.block_on(async { timeout(CANCEL_WAIT, &mut call).await }));
+            }
+            return Err(raised);
+        }
+    }
+}
+
+/// A value of the process that made it. A forked child has a copy without the threads that belong to it: it
+/// may neither use the copy nor drop it, since both would wait for these threads for ever.
+#[derive(Debug)]
+pub(crate) struct OfProcess<T> {
+    value: Option<T>,
+    process: u32,
+}
+
+impl<T> OfProcess<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            value: Some(value),
+            process: process::id(),
+        }
+    }
+
+    /// The value, in the process that made it.
+    pub(crate) fn get(&self) -> PyResult<&T> {
+        let own = self.value.as_ref().filter(|_| self.is_own());
+        own.ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "this was opened before a fork: open it again in the new process (ckpt.Client, \
+                 ckpt.open; the functions of the module ckpt do so themselves)",
+            )
+        })
+    }
+
+    fn is_own(&self) -> bool {
+        self.process == process::id()
+    }
+}
+
+impl<T> Drop for OfProcess<T> {
+    fn drop(&mut self) {
+        if !self.is_own() {
+            mem::forget(self.value.take());
+        }
+    }
+}

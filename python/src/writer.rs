@@ -1,0 +1,176 @@
+//! The class `Writer`: a checkpoint that is saved while it is written.
+
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ckpt_agent::client::{
+    Canceller, ExitStatus, Failure, JobId, OnceReader, SaveInput, SaveReport, canceller,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::failure::report;
+use crate::options::SaveOptions;
+use crate::session::{OfProcess, Session};
+
+/// Most bytes that are handed over at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// How many chunks wait between the program and the save.
+const CHUNKS_WAITING: usize = 4;
+
+/// What the program hands to the save.
+#[derive(Debug)]
+enum Part {
+    Bytes(Vec<u8>),
+    /// All was written. If the program goes away without it, nothing may be committed.
+    End,
+}
+
+/// The save's side: reads what the program writes.
+struct Parts {
+    parts: mpsc::Receiver<Part>,
+    current: io::Cursor<Vec<u8>>,
+    has_ended: bool,
+}
+
+impl Read for Parts {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.current.read(room)?;
+            if read > 0 || self.has_ended || room.is_empty() {
+                return Ok(read);
+            }
+            match self.parts.blocking_recv() {
+                Some(Part::Bytes(bytes)) => self.current = io::Cursor::new(bytes),
+                Some(Part::End) => self.has_ended = true,
+                None => return Err(io::Error::other("the program did not finish the file")),
+            }
+        }
+    }
+}
+
+/// A save that reads what is written until `finish` or `abort`. Only `finish` commits it.
+#[pyclass(frozen, module = "ckpt._ckpt")]
+#[derive(Debug)]
+pub(crate) struct Writer {
+    inner: OfProcess<(Mutex<Option<Saving>>, Arc<Session>)>,
+}
+
+#[derive(Debug)]
+struct Saving {
+    parts: mpsc::Sender<Part>,
+    save: JoinHandle<Result<SaveReport, Failure>>,
+    canceller: Canceller,
+}
+
+impl Writer {
+    pub(crate) fn start(
+        py: Python<'_>,
+        session: &Arc<Session>,
+        job: &JobId,
+        options: SaveOptions,
+    ) -> PyResult<Self> {
+        let (sender, parts) = mpsc::channel(CHUNKS_WAITING);
+        let reader = Parts {
+            parts,
+            current: io::Cursor::new(Vec::new()),
+            has_ended: false,
+        };
+        let input = SaveInput::Reader(OnceReader::new(reader));
+        let (canceller, cancel) = canceller();
+        let save = options.request(py, job, input)?.cancel(cancel);
+        let saver = Arc::clone(session);
+        let save = session
+            .runtime()?
+            .spawn(async move { saver.save(save).await });
+        let saving = Saving {
+            parts: sender,
+            save,
+            canceller,
+        };
+        Ok(Self {
+            inner: OfProcess::new((Mutex::new(Some(saving)), Arc::clone(session))),
+        })
+    }
+
+    /// Takes the save for one call. Two calls at once, or one after the last, are refused.
+    fn take(&self) -> PyResult<(Saving, &Arc<Session>)> {
+        let (saving, session) = self.inner.get()?;
+        let taken = saving.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = taken.ok_or_else(|| {
+            PyValueError::new_err("this save has ended, or another thread writes to it")
+        })?;
+        Ok((taken, session))
+    }
+
+    fn put_back(&self, saving: Saving) -> PyResult<()> {
+        let (place, _) = self.inner.get()?;
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(saving);
+        Ok(())
+    }
+}
+
+/// How the save ended.
+async fn ended(save: JoinHandle<Result<SaveReport, Failure>>) -> Result<SaveReport, Failure> {
+    let ended = save.await;
+    ended.unwrap_or_else(|cause| Err(Failure::new(ExitStatus::Failed, cause.to_string())))
+}
+
+#[pymethods]
+impl Writer {
+    /// Writes bytes. Waits while too many are on their way.
+    fn write(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
+        let (saving, session) = self.take()?;
+        let mut is_taken = true;
+        for chunk in bytes.chunks(CHUNK_BYTES) {
+            let part = Part::Bytes(chunk.to_vec());
+            is_taken &= session.wait(
+                py,
+                async { Ok(saving.parts.send(part).await.is_ok()) },
+                None,
+            )?;
+        }
+        if is_taken {
+            return self.put_back(saving);
+        }
+        // The save has failed; it can't have succeeded without the end.
+        session.wait(py, ended(saving.save), None).map(|_| ())
+    }
+
+    /// Ends the file and commits it. Returns a SaveReport.
+    fn finish(&self, py: Python<'_>) -> PyResult<String> {
+        let (saving, session) = self.take()?;
+        let Saving {
+            parts,
+            save,
+            canceller,
+        } = saving;
+        let call = async {
+            // Fails only when the save has ended, which says why.
+            let _ = parts.send(Part::End).await;
+            ended(save).await
+        };
+        let saved = session.wait(py, call, Some(&canceller))?;
+        report(&saved)
+    }
+
+    /// Ends the save without committing anything. Does nothing if it has ended.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let (place, session) = self.inner.get()?;
+        let saving = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(saving) = saving else {
+            return Ok(());
+        };
+        saving.canceller.cancel();
+        drop(saving.parts);
+        let call = async {
+            // It fails, as it was cancelled.
+            let _ = ended(saving.save).await;
+            Ok(())
+        };
+        session.wait(py, call, None)
+    }
+}
