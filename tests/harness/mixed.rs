@@ -293,6 +293,7 @@ fn no_repair() -> RepairSettings {
 
 fn daemon_config(grid: Grid, identity: Identity, name: &str, data_dir: PathBuf) -> DaemonConfig {
     DaemonConfig {
+        metrics: None,
         guest_sockets: Vec::new(),
         grid,
         grid_file: None,

@@ -61,6 +61,7 @@ impl Lab {
             .unwrap();
         std::fs::write(data_dir.join("enrol.crt"), certificate_to_pem(&delegated)).unwrap();
         RegistryConfig {
+            metrics: None,
             grid: self.grid.clone(),
             grid_file: self.dir.path().join("grid.toml"),
             identity,
@@ -92,6 +93,7 @@ impl Lab {
 
     pub(crate) fn config(&self) -> DaemonConfig {
         DaemonConfig {
+            metrics: None,
             guest_sockets: Vec::new(),
             grid: self.grid.clone(),
             grid_file: None,
