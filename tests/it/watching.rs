@@ -102,6 +102,8 @@ fn what_is_renamed_into_place_is_saved_and_restored_under_its_name() -> Result<(
         "{report}"
     );
     ensure!(report["passed_over"][0] == "tmp-step-3", "{report}");
+    // Older than what is saved, it would not become the newest version.
+    fs::write(half.join("more"), b"half")?;
     let mut in_place = grid.command(["watch", "--job", "42", "--once", "--in-place"])?;
     let said = run(in_place.arg(grid.path("out")))?.expect(0)?;
     let out = String::from_utf8_lossy(&said.stdout);

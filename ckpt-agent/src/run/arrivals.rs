@@ -51,9 +51,11 @@ pub(super) struct Whole {
 struct Known {
     watch: Watch,
     inode: u64,
+    /// When its inode changed.
+    changed: Time,
     was_renamed: bool,
     whole: Option<Whole>,
-    /// The files when they were saved.
+    /// The files when they were saved, or skipped.
     saved: Option<String>,
 }
 
@@ -128,6 +130,7 @@ impl Arrivals {
                 known.was_renamed = before.is_some_and(|before| *before != found.name);
             }
             known.was_renamed |= found.changed > found.modified;
+            known.changed = found.changed;
             let path = self.dir.join(&found.name);
             if self.saved.contains(&found.digest) {
                 known.saved = Some(found.digest.clone());
@@ -148,16 +151,19 @@ impl Arrivals {
         }
     }
 
-    /// The next directory to save, and how many were skipped: of those that wait, only the `keep` newest are
-    /// saved, the oldest of them first.
+    /// The next directory to save. Of those that wait, only the `keep` newest are saved, the oldest of them
+    /// first. One that is older than a saved one is skipped: it would become the newest version.
     pub(super) fn next(&mut self, keep: u32) -> Option<Whole> {
+        let saved = self.known.values().filter(|known| known.saved.is_some());
+        let newest_saved = saved.map(|known| known.changed).max();
         let mut waiting: Vec<Whole> = self
             .known
             .values()
             .filter_map(|known| known.whole.clone())
             .collect();
         waiting.sort_by(|one, other| (one.changed, &one.path).cmp(&(other.changed, &other.path)));
-        let surplus = waiting.len().saturating_sub(keep as usize);
+        let older = waiting.partition_point(|whole| Some(whole.changed) < newest_saved);
+        let surplus = older.max(waiting.len().saturating_sub(keep as usize));
         for whole in waiting.drain(..surplus) {
             self.is_done(&whole);
         }
@@ -287,6 +293,31 @@ mod tests {
         first.write("step-1", "one and more");
         first.look_after(1000, false);
         assert_eq!(first.look_after(1000, false).unwrap(), "step-1");
+    }
+
+    #[test]
+    fn what_is_older_than_a_saved_directory_is_not_saved_after_a_new_start() {
+        let mut trainer = Trainer::new(false, &[]);
+        for name in ["step-1", "step-2", "step-3"] {
+            trainer.write("tmp", name);
+            trainer.rename("tmp", name);
+        }
+        trainer.look_after(0, false);
+        let mut digests = Vec::new();
+        while trainer.look_after(1000, false).is_some() {
+            digests.push(trainer.done());
+        }
+        assert_eq!(digests.len(), 2);
+        // Hosts still have the newest.
+        let newest = digests.pop().unwrap();
+        trainer.arrivals = Arrivals::new(trainer.dir.path().to_owned(), false, [newest].into());
+        assert_eq!(trainer.look_after(1000, false), None);
+        assert_eq!(trainer.look_after(1000, false), None);
+        assert!(trainer.arrivals.is_quiet());
+        trainer.write("tmp", "step-4");
+        trainer.rename("tmp", "step-4");
+        trainer.look_after(1000, false);
+        assert_eq!(trainer.look_after(1000, false).unwrap(), "step-4");
     }
 
     #[test]
