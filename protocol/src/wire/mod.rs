@@ -17,6 +17,7 @@ mod frame;
     clippy::cast_possible_truncation,
     reason = "constants that follow from the geometry, far below 2^32"
 )]
+pub mod learning;
 pub mod limits;
 pub mod machine;
 pub mod message;

@@ -1,6 +1,7 @@
 //! Reports as text for people. The same structs are printed as JSON.
 
 mod health;
+mod models;
 mod placement;
 
 use std::borrow::Cow;
