@@ -77,19 +77,19 @@ fn after(from: u64, to: u64, period: impl Fn(u64) -> u64) -> (Sources, Models) {
 
 #[test]
 fn a_refit_is_made_on_the_second_day_and_used_on_the_third_if_it_was_better() {
-    // Hosts that fail every 30 hours, for an hour.
-    let (_, first) = after(8, 8, |_| 30);
+    // Hosts that hardly ever fail.
+    let (_, first) = after(8, 8, |_| 10_000);
     assert_eq!(first.presence, ModelState::default());
-    let (_, second) = after(8, 9, |_| 30);
+    let (_, second) = after(8, 9, |_| 10_000);
     assert!(second.presence.candidate.is_some() && second.presence.used.is_none());
-    let (_, third) = after(8, 10, |_| 30);
+    let (_, third) = after(8, 10, |_| 10_000);
     let tried = third.presence.trials.last().unwrap();
     assert!(tried.trial.is_won(), "{tried:?}");
     let used = third.presence.used.as_ref().unwrap();
     assert_eq!((used.hosts, used.at), (24, START + 9 * DAY));
     assert_eq!(third.presence.since, START + 10 * DAY);
     // It changes the forecasts of hosts that send what they are made from.
-    let announced = fetched(1, 10, 30).announced.unwrap();
+    let announced = fetched(1, 10, 10_000).announced.unwrap();
     let changed = third.applied_to(announced.clone());
     assert_ne!(changed.presence, announced.presence);
     assert_eq!(changed.presence.steps(), announced.presence.steps());
