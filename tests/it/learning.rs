@@ -132,7 +132,8 @@ fn old_ones_chosen(grid: &Grid, old: &BTreeSet<String>, job: &str) -> Result<usi
 }
 
 #[test]
-fn a_grid_whose_machines_are_taken_back_after_a_time_learns_to_choose_the_young_ones() -> Result<()> {
+fn a_grid_whose_machines_are_taken_back_after_a_time_learns_to_choose_the_young_ones() -> Result<()>
+{
     let (grid, old) = grid_of_lifetimes()?;
     let bytes = image::memory(1 << 20, 3);
     fs::write(grid.path("image"), &bytes)?;
@@ -152,13 +153,17 @@ fn a_grid_whose_machines_are_taken_back_after_a_time_learns_to_choose_the_young_
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("refit ") && text.contains("1 of 1"), "{text}");
     let after = old_ones_chosen(&grid, &old, "after")?;
-    assert!(before >= 3 && after == 0, "old machines chosen: {before}, then {after}");
+    assert!(
+        before >= 3 && after == 0,
+        "old machines chosen: {before}, then {after}"
+    );
 
     // The time of the old machines is over.
     for host in &old {
         grid.kill(host)?;
     }
-    grid.run(["restore", "--job", "before", "-o", "copy"])?.expect(5)?;
+    grid.run(["restore", "--job", "before", "-o", "copy"])?
+        .expect(5)?;
     assert!(restore_bytes(&grid, "after")? == bytes);
     Ok(())
 }

@@ -153,9 +153,19 @@ fn calibration_records(
     split: &Split,
     limits: Limits,
 ) -> Vec<Record<Raw>> {
-    let thinning = Thinning::to(trace, &split.calibration, limits.calibration.min(JUDGED_MAX));
+    let thinning = Thinning::to(
+        trace,
+        &split.calibration,
+        limits.calibration.min(JUDGED_MAX),
+    );
     let mut records = Vec::new();
-    landmarks(trace, fitted, &split.calibration, thinning, |record, _, _| records.push(record));
+    landmarks(
+        trace,
+        fitted,
+        &split.calibration,
+        thinning,
+        |record, _, _| records.push(record),
+    );
     records
 }
 
@@ -168,20 +178,26 @@ fn records(
 ) -> Vec<Record> {
     let thinning = Thinning::to(trace, &split.judge, JUDGED_MAX);
     let mut records = Vec::new();
-    landmarks(trace, fitted, &split.judge, thinning, |record, walk, predicted| {
-        let hours = HORIZON_HOURS[record.horizon];
-        let at = |model: &HazardModel| {
-            let curve = walk.hazard_curve(model);
-            curve.at((hours * HOUR) as f64).value() as f32
-        };
-        let shipped = predicted.leveled(record.horizon);
-        let step = refit.map_or(shipped, at);
-        let full = at(&fitted.refitted_here);
-        let mut record = fitted.finish(record);
-        let in_use = if won { step } else { shipped };
-        record.predicted.extend([in_use, step, full]);
-        records.push(record);
-    });
+    landmarks(
+        trace,
+        fitted,
+        &split.judge,
+        thinning,
+        |record, walk, predicted| {
+            let hours = HORIZON_HOURS[record.horizon];
+            let at = |model: &HazardModel| {
+                let curve = walk.hazard_curve(model);
+                curve.at((hours * HOUR) as f64).value() as f32
+            };
+            let shipped = predicted.leveled(record.horizon);
+            let step = refit.map_or(shipped, at);
+            let full = at(&fitted.refitted_here);
+            let mut record = fitted.finish(record);
+            let in_use = if won { step } else { shipped };
+            record.predicted.extend([in_use, step, full]);
+            records.push(record);
+        },
+    );
     records
 }
 
@@ -260,9 +276,15 @@ const OTHERS: [(&str, fn(&str) -> bool); 6] = [
     ("as shipped", |name| name == LEVELED),
     (STEP, |name| name == STEP),
     (FULL, |name| name == FULL),
-    ("SMP of the paper", |name| name.starts_with("SMP of the paper")),
-    ("best time series", |name| is_baseline(name) && !name.starts_with("SMP")),
-    ("host's frequency", |name| name.starts_with("host's frequency")),
+    ("SMP of the paper", |name| {
+        name.starts_with("SMP of the paper")
+    }),
+    ("best time series", |name| {
+        is_baseline(name) && !name.starts_with("SMP")
+    }),
+    ("host's frequency", |name| {
+        name.starts_with("host's frequency")
+    }),
 ];
 
 /// The section on learning at home.
@@ -318,7 +340,11 @@ impl Home {
             };
             let (difference, (low, high)) = over_days(&records, in_use, best, brier);
             let log_loss = over_days(&records, in_use, best, log_loss_of).1;
-            let worse = if low > 0.0 || log_loss.0 > 0.0 { ", *worse*" } else { "" };
+            let worse = if low > 0.0 || log_loss.0 > 0.0 {
+                ", *worse*"
+            } else {
+                ""
+            };
             let other = of(&best);
             let _ = write!(
                 row,

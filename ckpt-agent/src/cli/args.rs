@@ -219,7 +219,9 @@ pub enum Command {
         keep: Option<u32>,
     },
     /// Ask all hosts how they are.
-    #[command(after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42\n  ckpt hosts --model")]
+    #[command(
+        after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42\n  ckpt hosts --model"
+    )]
     Hosts(HostsArgs),
     /// Say on which hosts a job should run: how fast they are, how long they stay, when it would end there.
     #[command(

@@ -162,7 +162,8 @@ impl Models {
             return announced;
         };
         if basis.model == model_number(&HazardModel::pretrained()) {
-            announced.presence = self.curve(Forecast::Presence, &basis.presence, announced.presence);
+            announced.presence =
+                self.curve(Forecast::Presence, &basis.presence, announced.presence);
             announced.guest = self.curve(Forecast::Guest, &basis.guest, announced.guest);
         }
         announced.basis = Some(basis);
@@ -336,11 +337,7 @@ impl Learning {
     ///
     /// # Errors
     /// When the files can't be written.
-    pub fn learn(
-        &self,
-        fetched: BTreeMap<HostId, Fetched>,
-        now: u64,
-    ) -> Result<(), LearningError> {
+    pub fn learn(&self, fetched: BTreeMap<HostId, Fetched>, now: u64) -> Result<(), LearningError> {
         let Some((models, sources)) = &self.files else {
             return Ok(());
         };

@@ -25,7 +25,11 @@ fn fetched(number: usize, days: u64, period: u64) -> Fetched {
         let state = if here { Presence::Here } else { Presence::Away };
         host.observe(&shipped, at..at + 3600, Some(state), None);
         for slot in at / SLOT_SECONDS..(at + 3600) / SLOT_SECONDS {
-            let seen = if here { Availability::Usable } else { Availability::NotUsable };
+            let seen = if here {
+                Availability::Usable
+            } else {
+                Availability::NotUsable
+            };
             bitmap.record(Slot(slot), seen);
         }
     }
@@ -93,7 +97,10 @@ fn a_refit_is_made_on_the_second_day_and_used_on_the_third_if_it_was_better() {
     let changed = third.applied_to(announced.clone());
     assert_ne!(changed.presence, announced.presence);
     assert_eq!(changed.presence.steps(), announced.presence.steps());
-    let old = Announced { basis: None, ..announced.clone() };
+    let old = Announced {
+        basis: None,
+        ..announced.clone()
+    };
     assert_eq!(third.applied_to(old.clone()), old);
     let mut other = announced;
     other.basis.as_mut().unwrap().model ^= 1;

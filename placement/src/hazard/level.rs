@@ -12,8 +12,8 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use super::model::HazardModel;
-use super::sums::{Follower, Sums};
 use super::summary::{HOUR_SECONDS, HostSummary, PRIOR_EVENTS};
+use super::sums::{Follower, Sums};
 use super::{INTERVAL_ENDS, INTERVALS, interval_start};
 use crate::SurvivalCurve;
 use crate::state::ModelState;

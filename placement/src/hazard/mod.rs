@@ -26,8 +26,8 @@ pub mod level;
 pub mod model;
 mod pretrained;
 pub mod refit;
-pub mod sums;
 pub mod summary;
+pub mod sums;
 pub mod trial;
 
 pub use level::{Forecaster, Level};

@@ -305,17 +305,32 @@ mod tests {
     fn landmarks_are_added_when_their_horizon_ends() {
         // 21 landmarks, from hour 0 to hour 20; at that time the horizon of 11 of them has ended.
         let steady = sums(&[(0, 20 * HOUR + 1, true)]);
-        assert!((steady.landmarks() - 11.0).abs() < 0.1, "{}", steady.landmarks());
+        assert!(
+            (steady.landmarks() - 11.0).abs() < 0.1,
+            "{}",
+            steady.landmarks()
+        );
         // A failure ends all.
         let failed = sums(&[(0, 20 * HOUR + 1, true), (0, 60, false)]);
-        assert!((failed.landmarks() - 21.0).abs() < 0.2, "{}", failed.landmarks());
+        assert!(
+            (failed.landmarks() - 21.0).abs() < 0.2,
+            "{}",
+            failed.landmarks()
+        );
         // More failures than expected raise the intercepts, fewer lower them.
         assert!(steady.gradient().iter().take(INTERVALS).all(|g| *g < 0.0));
         let more: f64 = failed.gradient().iter().take(INTERVALS).sum();
-        assert!(more > 0.5, "one failure, seen by ten landmarks of a tenth: {more}");
+        assert!(
+            more > 0.5,
+            "one failure, seen by ten landmarks of a tenth: {more}"
+        );
         // What is unknown counts as far as it was seen.
         let lost = sums(&[(0, 20 * HOUR + 1, true), (HOUR, 60, false)]);
-        assert!((lost.landmarks() - 21.0).abs() < 0.2, "{}", lost.landmarks());
+        assert!(
+            (lost.landmarks() - 21.0).abs() < 0.2,
+            "{}",
+            lost.landmarks()
+        );
         assert!(lost.gradient().iter().take(INTERVALS).sum::<f64>() < 0.0);
     }
 
@@ -337,7 +352,10 @@ mod tests {
             host.observe(0..age, Some(Here), None);
             host.covariates(model.pool())
         };
-        let follow_up = |failed| FollowUp { seconds: 200, failed };
+        let follow_up = |failed| FollowUp {
+            seconds: 200,
+            failed,
+        };
         for age in 1..200 {
             all.add(&model, &covariates(age * HOUR), follow_up(age % 40 == 0));
         }
@@ -370,17 +388,29 @@ mod tests {
         let count = SumsError::Count { found: NUMBERS - 1 };
         assert_eq!(Sums::from_numbers(&good[1..]), Err(count));
         for value in [f32::NAN, f32::INFINITY, -1.0, 1e6] {
-            assert_eq!(with(0, value), Err(SumsError::Range { index: 0 }), "{value}");
+            assert_eq!(
+                with(0, value),
+                Err(SumsError::Range { index: 0 }),
+                "{value}"
+            );
         }
         // A gradient beyond what the landmarks allow, and a diagonal.
         for index in [1, WEIGHTS, 1 + WEIGHTS] {
             for value in [f32::NAN, f32::NEG_INFINITY, 1e9] {
-                assert_eq!(with(index, value), Err(SumsError::Range { index }), "{value}");
+                assert_eq!(
+                    with(index, value),
+                    Err(SumsError::Range { index }),
+                    "{value}"
+                );
             }
         }
         // Beside the diagonal: a number that is larger than both diagonals, or none.
         for value in [f32::NAN, f32::INFINITY, 1e3] {
-            assert_eq!(with(NUMBERS - 2, value), Err(SumsError::Indefinite), "{value}");
+            assert_eq!(
+                with(NUMBERS - 2, value),
+                Err(SumsError::Indefinite),
+                "{value}"
+            );
         }
         // Sums of few landmarks under the name of fewer.
         assert!(matches!(with(0, 0.01), Err(SumsError::Range { .. })));

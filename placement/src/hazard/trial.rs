@@ -152,7 +152,11 @@ mod tests {
         let mut bitmap = AvailabilityBitmap::unknown(Slot(0));
         for slot in 1..days * DAY_SLOTS {
             let away = (slot / 12).is_multiple_of(period);
-            let seen = if away { Availability::NotUsable } else { Availability::Usable };
+            let seen = if away {
+                Availability::NotUsable
+            } else {
+                Availability::Usable
+            };
             bitmap.record(Slot(slot), seen);
         }
         bitmap

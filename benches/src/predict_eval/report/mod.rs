@@ -103,12 +103,7 @@ fn best_of(scores: &Scores, role: Role, horizon: usize) -> Option<(&str, Measure
 ///
 /// # Errors
 /// If a file cannot be written.
-pub fn write(
-    evaluations: &[Evaluation],
-    at_home: &str,
-    speed: Speed,
-    docs: &Path,
-) -> Result<()> {
+pub fn write(evaluations: &[Evaluation], at_home: &str, speed: Speed, docs: &Path) -> Result<()> {
     let images = docs.join("img");
     std::fs::create_dir_all(&images).with_context(|| format!("creating {}", images.display()))?;
     for evaluation in evaluations {

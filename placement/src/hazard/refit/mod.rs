@@ -81,7 +81,11 @@ pub fn refit(model: &HazardModel, contributions: &[Contribution<'_>]) -> Option<
 }
 
 fn penalty(i: usize) -> f64 {
-    if i < INTERVALS { INTERCEPT_PENALTY } else { WEIGHT_PENALTY }
+    if i < INTERVALS {
+        INTERCEPT_PENALTY
+    } else {
+        WEIGHT_PENALTY
+    }
 }
 
 /// A host's sums with their weight.
@@ -218,7 +222,11 @@ impl Grid {
         let level = level.clamp(-LEVEL_MAX, LEVEL_MAX);
         let rest: Vec<f64> = (0..WEIGHTS)
             .map(|k| {
-                let pull = if k < INTERVALS { penalty(k) * level } else { 0.0 };
+                let pull = if k < INTERVALS {
+                    penalty(k) * level
+                } else {
+                    0.0
+                };
                 gradient[k] - level.exp_m1() * self.expected[k] - pull
             })
             .collect();
@@ -236,7 +244,10 @@ impl Grid {
     /// `x * information * x`, not negative.
     fn quadratic(&self, x: &[f64]) -> f64 {
         let lines = self.information.chunks_exact(WEIGHTS).zip(x);
-        lines.map(|(line, value)| value * dot(line, x)).sum::<f64>().max(0.0)
+        lines
+            .map(|(line, value)| value * dot(line, x))
+            .sum::<f64>()
+            .max(0.0)
     }
 }
 
