@@ -17,7 +17,6 @@ use protocol::net::stream::{DONE, Exchange, ExchangeError, read_frame, request, 
 use protocol::net::{ConnectError, compare_lists, connect_at};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
-use protocol::wire::learning::Learnt;
 use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT, VOIDS_ASKED_MAX};
 use protocol::wire::message::{Audit, Claim, HostStatus, Request, Response, ShardName};
 use quinn::{Connection, ConnectionError, Endpoint};
@@ -504,22 +503,6 @@ impl Hosts {
             Ok(_) => Err(unexpected("announcement")),
             // A host with an older program does not know this request, and another one may have nothing
             // to announce.
-            Err(Fault::Refused { .. }) => Ok(None),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// Asks for the sums of a host's past. `None` if it has none, as hosts with an older program.
-    ///
-    /// # Errors
-    /// When the host does not answer, or no past of a host leads to what it sends.
-    pub async fn sums(&self, host: HostIndex) -> Result<Option<Learnt>, Fault> {
-        match self.request(host, &Request::Sums, REQUEST_TIMEOUT).await {
-            Ok((Response::Sums(sums), _)) => sums
-                .check()
-                .map(Some)
-                .map_err(|cause| Fault::Lied(format!("sums: {cause}"))),
-            Ok(_) => Err(unexpected("sums")),
             Err(Fault::Refused { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }

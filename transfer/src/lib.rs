@@ -16,6 +16,7 @@ pub mod put;
 pub mod rebuild;
 pub mod registry;
 pub mod roster;
+mod sums;
 mod watch;
 
 pub use fault::Fault;

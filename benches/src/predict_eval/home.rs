@@ -7,9 +7,8 @@
 use std::fmt::Write;
 
 use placement::AvailabilityBitmap;
-use placement::bitmap::{Availability, SLOT_SECONDS, Slot};
 use placement::hazard::{Contribution, HazardModel, Refit, Sums, Trial, refit};
-use placement::history::{DAY_SECONDS, DayKind, WindowOutcome};
+use placement::history::{DAY_SECONDS, DayKind, Timeline, WindowOutcome};
 use placement::state::ModelState;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -18,7 +17,7 @@ use super::predictors::{self, CLIMATOLOGY, Fitted, LEVELED, Predicted, Raw, is_b
 use super::score::{Record, Scores, log_loss_of};
 use super::split::{Split, Thinning};
 use super::walk::{Walk, walk};
-use super::{HORIZON_HOURS, HORIZONS, HOUR, Limits};
+use super::{HORIZON_HOURS, HORIZONS, HOUR, LONGEST_SECONDS, Limits};
 use crate::traces::{Host, Trace};
 
 /// Days after which the model is judged.
@@ -27,6 +26,8 @@ pub const AGES: [usize; 2] = [3, 28];
 const JUDGED_DAYS: usize = 21;
 /// Most landmarks that are judged.
 const JUDGED_MAX: u64 = 20_000;
+/// Most landmarks on which the time series and the climatology are calibrated.
+const CALIBRATED_MAX: u64 = 8_000;
 /// As in the programs: most hosts whose sums count, and on which a refit is tried.
 const HOSTS: usize = 1000;
 const TRIED: usize = 200;
@@ -60,7 +61,9 @@ pub fn evaluate(trace: &Trace, foreign: &HazardModel, age: usize, limits: Limits
     let days: Vec<u64> = Split::of(trace).all_days().collect();
     let (past, future) = days.split_at_checked(age)?;
     let judge: Vec<u64> = future.iter().copied().take(JUDGED_DAYS).collect();
-    let (&last, _) = past.split_last().filter(|_| !judge.is_empty())?;
+    let &last = past.last()?;
+    let end = judge.last()? * DAY_SECONDS + DAY_SECONDS + LONGEST_SECONDS;
+    let trace = &until(trace, end);
     let split = Split {
         fit: past.to_vec(),
         calibration: past.to_vec(),
@@ -126,25 +129,31 @@ fn tried(trace: &Trace, foreign: &HazardModel, refit: &Refit, from: u64) -> Tria
 }
 
 fn bitmap(host: &Host, until: u64) -> AvailabilityBitmap {
-    let mut bitmap = AvailabilityBitmap::unknown(Slot(until / SLOT_SECONDS - 1));
-    for slot in bitmap.oldest().0..=bitmap.newest().0 {
-        let (from, to) = (slot * SLOT_SECONDS, (slot + 1) * SLOT_SECONDS);
-        let mut known = 0;
-        let mut usable = true;
-        for run in host.timeline.runs(from..to) {
-            if let Some(state) = run.state {
-                known += run.span.end.min(to) - run.span.start.max(from);
-                usable &= !state.is_failure();
-            }
+    host.timeline.bitmap(until, |state| !state.is_failure())
+}
+
+/// The trace up to a time: walking on from there would cost much and change nothing.
+fn until(trace: &Trace, end: u64) -> Trace {
+    let cut = |host: &Host| {
+        let mut timeline = Timeline::new(host.timeline.start().min(end));
+        for run in host.timeline.runs(0..end) {
+            timeline.push(run.span.start..run.span.end.min(end), run.state);
         }
-        let seen = match (known >= SLOT_SECONDS, usable) {
-            (false, _) => Availability::Unknown,
-            (true, true) => Availability::Usable,
-            (true, false) => Availability::NotUsable,
-        };
-        bitmap.record(Slot(slot), seen);
+        let loads = host.loads.partition_point(|(at, _)| *at < end);
+        Host {
+            name: host.name.clone(),
+            site: host.site.clone(),
+            owner: host.owner.clone(),
+            timeline,
+            loads: host.loads[..loads].to_vec(),
+        }
+    };
+    Trace {
+        name: trace.name.clone(),
+        description: trace.description.clone(),
+        hosts: trace.hosts.iter().map(cut).collect(),
+        ..*trace
     }
-    bitmap
 }
 
 fn calibration_records(
@@ -156,7 +165,7 @@ fn calibration_records(
     let thinning = Thinning::to(
         trace,
         &split.calibration,
-        limits.calibration.min(JUDGED_MAX),
+        limits.calibration.min(CALIBRATED_MAX),
     );
     let mut records = Vec::new();
     landmarks(
