@@ -35,6 +35,7 @@ mod file_lock;
 pub mod image;
 pub mod inventory;
 pub mod knowledge;
+pub mod learning;
 pub mod pipeline;
 pub mod report;
 #[cfg(feature = "cli")]

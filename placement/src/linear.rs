@@ -1,18 +1,17 @@
 //! Small dense systems of linear equations.
 
-/// Solves `matrix * x = right` for a symmetric positive definite `matrix` (row-major, only the
-/// lower triangle is read) by Cholesky's method. `None` if the matrix is not positive definite, or not of
-/// `right.len()` rows and columns.
+/// Cholesky's factor of a symmetric positive definite `matrix` of `n` rows (row-major, only the lower triangle
+/// is read). `None` if the matrix is not positive definite, or of another size.
 #[must_use]
-pub fn solve_positive_definite(matrix: &[f64], right: &[f64]) -> Option<Vec<f64>> {
-    let n = right.len();
+pub(crate) fn cholesky(matrix: &[f64], n: usize) -> Option<Vec<f64>> {
     if matrix.len() != n * n {
         return None;
     }
     let mut factor = matrix.to_vec();
     for i in 0..n {
         for j in 0..=i {
-            let dot: f64 = (0..j).map(|k| factor[i * n + k] * factor[j * n + k]).sum();
+            let (line, other) = (&factor[i * n..i * n + j], &factor[j * n..j * n + j]);
+            let dot: f64 = line.iter().zip(other).map(|(a, b)| a * b).sum();
             let rest = factor[i * n + j] - dot;
             if i != j {
                 factor[i * n + j] = rest / factor[j * n + j];
@@ -23,6 +22,13 @@ pub fn solve_positive_definite(matrix: &[f64], right: &[f64]) -> Option<Vec<f64>
             }
         }
     }
+    Some(factor)
+}
+
+/// Solves `matrix * x = right` for the matrix of which [`cholesky`] made `factor`.
+#[must_use]
+pub(crate) fn solve_factored(factor: &[f64], right: &[f64]) -> Vec<f64> {
+    let n = right.len();
     let mut x = right.to_vec();
     for i in 0..n {
         let dot: f64 = (0..i).map(|k| factor[i * n + k] * x[k]).sum();
@@ -32,7 +38,15 @@ pub fn solve_positive_definite(matrix: &[f64], right: &[f64]) -> Option<Vec<f64>
         let dot: f64 = (i + 1..n).map(|k| factor[k * n + i] * x[k]).sum();
         x[i] = (x[i] - dot) / factor[i * n + i];
     }
-    Some(x)
+    x
+}
+
+/// Solves `matrix * x = right` for a symmetric positive definite `matrix` (row-major, only the
+/// lower triangle is read) by Cholesky's method. `None` if the matrix is not positive definite, or not of
+/// `right.len()` rows and columns.
+#[must_use]
+pub fn solve_positive_definite(matrix: &[f64], right: &[f64]) -> Option<Vec<f64>> {
+    Some(solve_factored(&cholesky(matrix, right.len())?, right))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/run/watching.rs"),
     include_str!("../../ckpt-agent/src/cli/rank/report.rs"),
     include_str!("../../study/src/description.rs"),
+    include_str!("../../ckpt-agent/src/learning/report.rs"),
 );
 const JSON: &str = include_str!("../../docs/json.md");
 const USAGE: &str = include_str!("../../docs/usage.md");

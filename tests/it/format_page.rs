@@ -12,6 +12,7 @@ use protocol::wire::limits;
 
 const MESSAGES: &str = include_str!("../../protocol/src/wire/message.rs");
 const ANNOUNCEMENT: &str = include_str!("../../protocol/src/wire/announcement.rs");
+const LEARNING: &str = include_str!("../../protocol/src/wire/learning.rs");
 const CODES: &str = include_str!("../../protocol/src/wire/code.rs");
 const PROOF: &str = include_str!("../../codec/src/proof.rs");
 const PROPOSAL: &str = include_str!("../../codec/src/proposal/mod.rs");
@@ -94,6 +95,7 @@ fn wire_type(rust: &str, is_bytes: bool, known: &BTreeSet<String>) -> Result<Str
         "Redundancy" => "data u8, parity u8".into(),
         "SocketAddr" => "address".into(),
         name if known.contains(name) => name.into(),
+        "HostSums" => rust.into(),
         other => bail!("the page has no word for the type {other}"),
     })
 }
@@ -332,6 +334,7 @@ fn tables() -> Result<String> {
         }
     }
     table_of_struct(&mut out, ANNOUNCEMENT, "Announcement", &known)?;
+    table_of_struct(&mut out, LEARNING, "HostSums", &known)?;
     for name in ["Spot", "ShardProof"] {
         table_of_struct(&mut out, PROOF, name, &known)?;
     }

@@ -25,6 +25,7 @@ mod job_script;
 mod jobkeys;
 mod junk;
 mod labels;
+mod learning;
 mod liars;
 mod library;
 mod lifetime;

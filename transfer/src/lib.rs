@@ -17,6 +17,7 @@ pub mod put;
 pub mod rebuild;
 pub mod registry;
 pub mod roster;
+mod sums;
 mod watch;
 
 pub use fault::Fault;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use benches::predict_eval::{
-    Evaluation, Limits, evaluate, model_from_others, report, speed, travelling_examples,
+    Evaluation, Limits, evaluate, home, model_from_others, report, speed, travelling_examples,
 };
 use benches::traces::{Trace, TraceSet, format, import};
 use clap::Parser;
@@ -24,9 +24,12 @@ struct Args {
     /// Write weights fitted on all the traces as Rust source, to be shipped
     #[arg(long, requires = "traces", value_name = "FILE")]
     write_weights: Option<PathBuf>,
-    /// Folder for prediction-tables.md and img/
-    #[arg(long, default_value = "docs")]
-    docs: PathBuf,
+    /// Judge only what a grid learns at home in its first days
+    #[arg(long, requires = "traces")]
+    home: bool,
+    /// Write prediction-tables.md and img/ into this folder; otherwise only the summary is printed
+    #[arg(long, value_name = "FOLDER")]
+    docs: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -54,15 +57,30 @@ fn main() -> Result<()> {
         println!("written to {}", file.display());
         return Ok(());
     }
+    let at_home: Vec<home::Home> = traces
+        .iter()
+        .enumerate()
+        .flat_map(|(index, trace)| {
+            let foreign = model_from_others(&examples, index);
+            home::AGES.map(|age| home::evaluate(trace, &foreign, age, limits))
+        })
+        .flatten()
+        .collect();
+    let at_home = home::section(&at_home);
+    println!("{at_home}");
+    if args.home {
+        return Ok(());
+    }
     let evaluate_one = |(index, trace): (usize, &Trace)| {
         eprintln!("{}: {} hosts", trace.name, trace.hosts.len());
         evaluate(trace, &model_from_others(&examples, index), limits)
     };
     let evaluations: Vec<Evaluation> = traces.iter().enumerate().map(evaluate_one).collect();
     println!("{}", report::summary(&evaluations));
-    report::write(&evaluations, speed::measure(), &args.docs)?;
-    let tables = args.docs.join("prediction-tables.md");
-    println!("written to {}", tables.display());
+    if let Some(docs) = args.docs {
+        report::write(&evaluations, &at_home, speed::measure(), &docs)?;
+        println!("written to {}", docs.join("prediction-tables.md").display());
+    }
     Ok(())
 }
 

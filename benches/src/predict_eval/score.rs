@@ -153,11 +153,15 @@ fn brier(records: &[&Record<Raw>], column: usize) -> f64 {
 }
 
 fn log_loss(records: &[&Record<Raw>], column: usize) -> f64 {
-    let loss = |r: &&Record<Raw>| {
-        let p = forecast(r, column).clamp(LOG_LOSS_MARGIN, 1.0 - LOG_LOSS_MARGIN);
-        -(if r.survived { p } else { 1.0 - p }).ln()
-    };
+    let loss = |r: &&Record<Raw>| log_loss_of(forecast(r, column), r.survived);
     records.iter().map(loss).sum::<f64>() / records.len() as f64
+}
+
+/// Minus the logarithm of the probability that a forecast gave to what happened.
+#[must_use]
+pub fn log_loss_of(forecast: f64, survived: bool) -> f64 {
+    let p = forecast.clamp(LOG_LOSS_MARGIN, 1.0 - LOG_LOSS_MARGIN);
+    -(if survived { p } else { 1.0 - p }).ln()
 }
 
 struct Bin {

@@ -119,7 +119,7 @@ impl Agent {
     async fn prediction(&self, hosts: &[HostIndex], is_compute_host: bool) -> Option<Hazard> {
         for host in hosts.iter().take(ASKED_MAX) {
             let name = self.hosts.name(*host);
-            match self.hosts.announcement(*host).await {
+            match self.announcement(*host).await {
                 Ok(Some(announced)) => {
                     let here = if is_compute_host {
                         ""

@@ -106,7 +106,7 @@ impl Agent {
 
     async fn reach(&self, host: HostIndex) -> Result<Reached, Fault> {
         let (_, rtt) = self.hosts.status(host).await?;
-        let announced = self.hosts.announcement(host).await.ok().flatten();
+        let announced = self.announcement(host).await.ok().flatten();
         let clock = announced.map(|said| (said.at, unix_seconds()));
         let connection = self.hosts.connection(host).await?;
         let mtu = || connection.stats().path.current_mtu;

@@ -304,7 +304,7 @@ impl Agent {
     ) -> Result<(Told, Vec<Notice>), Fault> {
         let announced = async {
             if to_place {
-                self.hosts.announcement(host).await
+                self.announcement(host).await
             } else {
                 Ok(None)
             }

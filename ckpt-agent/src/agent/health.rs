@@ -89,9 +89,9 @@ impl Agent {
     async fn words_of_hosts(&self) -> BTreeMap<HostIndex, Word> {
         let mut asking = JoinSet::new();
         for host in self.hosts.all() {
-            let hosts = self.hosts.clone();
+            let (agent, hosts) = (self.clone(), self.hosts.clone());
             asking.spawn(async move {
-                let announced = hosts.announcement(host).await.ok()?;
+                let announced = agent.announcement(host).await.ok()?;
                 let heard = unix_seconds();
                 let connection = hosts.connection(host).await.ok()?;
                 let certificate_ends = Peer::of(&connection).ok().map(|peer| peer.not_after);

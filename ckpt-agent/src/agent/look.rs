@@ -356,7 +356,7 @@ impl Agent {
             let agent = self.clone();
             asking.spawn(async move {
                 let (status, said) =
-                    tokio::join!(agent.hosts.status(host), agent.hosts.announcement(host));
+                    tokio::join!(agent.hosts.status(host), agent.announcement(host));
                 let spoken = match &status {
                     Ok(_) => agent.hosts.spoken(host).await.ok(),
                     Err(_) => None,

@@ -13,6 +13,7 @@ mod gather;
 mod health;
 mod hearing;
 mod jobkeys;
+mod learning;
 mod lists;
 mod look;
 mod notices;
@@ -51,6 +52,7 @@ use crate::core::{Fault, HostIndex};
 use crate::image::keeper::Keeper;
 use crate::image::{Exclude, NamedPath, OnceReader};
 use crate::knowledge::{Notebook, Observation};
+use crate::learning::Learning;
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
 use crate::unix_time::unix_seconds;
@@ -264,6 +266,7 @@ pub struct Agent {
     hosts: Hosts,
     resources: Resources,
     notebook: Notebook,
+    learning: Learning,
     lists: Option<lists::Lists>,
 }
 
@@ -306,6 +309,7 @@ impl Agent {
             keys: identity.keys(),
             hosts,
             resources,
+            learning: notebook.learning(unix_seconds()),
             notebook,
             lists: None,
         })
@@ -318,9 +322,10 @@ impl Agent {
         self
     }
 
-    /// Closes the connections to all hosts, and writes the observations to the notebook.
+    /// Refits the model if that is due, closes the connections to all hosts, and writes the observations to the notebook.
     pub async fn close(&self) {
         self.pass_lists_on().await;
+        self.learn_models().await;
         let notebook = self.notebook.clone();
         let writing = tokio::task::spawn_blocking(move || notebook.write(unix_seconds()));
         self.hosts.close().await;

@@ -80,7 +80,7 @@ impl Agent {
         let mut asking = JoinSet::new();
         for host in self.hosts.all() {
             let agent = self.clone();
-            asking.spawn(async move { (host, agent.hosts.announcement(host).await) });
+            asking.spawn(async move { (host, agent.announcement(host).await) });
         }
         let mut answers = asking.join_all().await;
         answers.sort_by_key(|(host, _)| *host);
@@ -105,7 +105,7 @@ impl Agent {
         let named = self.compute_host(compute_host)?;
         let asked: Vec<HostIndex> = named.map_or_else(|| self.hosts_here(), |named| vec![named]);
         for host in asked.into_iter().take(ASKED_MAX) {
-            if let Ok(Some(announced)) = self.hosts.announcement(host).await {
+            if let Ok(Some(announced)) = self.announcement(host).await {
                 return Ok(MachineOutlook {
                     source: format!("host {} on this machine", self.hosts.name(host)),
                     host: Some(self.hosts.name(host).to_owned()),
@@ -146,7 +146,7 @@ impl Agent {
         let first_here = here.iter().take(ASKED_MAX);
         for host in first_here.chain(others.iter().step_by(step)).copied() {
             let agent = self.clone();
-            asking.spawn(async move { (host, agent.hosts.announcement(host).await) });
+            asking.spawn(async move { (host, agent.announcement(host).await) });
         }
         let mut said = Neighbours::default();
         for (host, announced) in asking.join_all().await {

@@ -231,7 +231,9 @@ pub enum Command {
         keep: Option<u32>,
     },
     /// Ask all hosts how they are.
-    #[command(after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42")]
+    #[command(
+        after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42\n  ckpt hosts --model"
+    )]
     Hosts(HostsArgs),
     /// Say on which hosts a job should run: how fast they are, how long they stay, when it would end there.
     #[command(
@@ -487,6 +489,9 @@ pub struct HostsArgs {
     /// Show where the next checkpoint of this job would go, and why.
     #[arg(long, value_name = "JOB")]
     pub for_job: Option<JobId>,
+    /// Show which model makes the forecasts of hosts, since when, and how good it has been.
+    #[arg(long, conflicts_with = "for_job")]
+    pub model: bool,
     /// Shards that carry data.
     #[arg(long, default_value_t = DATA_USUAL, value_name = "N", requires = "for_job")]
     pub data: u8,

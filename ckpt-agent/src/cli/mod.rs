@@ -467,6 +467,7 @@ async fn with_agent(
             Ok(saved(report))
         }
         Command::Touch { job, ttl } => heard(agent.touch(&job, ttl).await?, |one| &one.unheard),
+        Command::Hosts(args::HostsArgs { model: true, .. }) => done(agent.models()),
         Command::Hosts(args::HostsArgs { for_job: None, .. }) => ask_hosts(agent).await,
         Command::Hosts(hosts) => {
             let redundancy = Redundancy::new(hosts.data, hosts.parity)

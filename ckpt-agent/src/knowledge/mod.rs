@@ -13,6 +13,8 @@ use placement::bandwidth::{Measurement, RateForecast, RateHistory};
 use protocol::grid::GridHost;
 use protocol::identity::HostId;
 
+use crate::learning::Learning;
+
 pub use file::{KnowledgeError, default_dir};
 
 /// Days after which an observation counts half.
@@ -250,6 +252,12 @@ impl Notebook {
             path: Some(path),
             new: Arc::default(),
         }
+    }
+
+    /// The models that are kept beside this notebook.
+    pub fn learning(&self, now: u64) -> Learning {
+        let beside = |path| Learning::beside(path, now);
+        self.path.as_deref().map_or_else(Learning::default, beside)
     }
 
     /// What is known, with the observations of this process. A file that can't be read counts as empty, with

@@ -4,10 +4,11 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};
-use placement::hazard::{Forecaster, HazardModel};
+use placement::hazard::{Covariates, Forecaster, HazardModel, Sums};
 use placement::rank::{LoadForecast, LoadProfile};
 use placement::state::{AvailabilityState, ModelState, Presence};
 use placement::{AvailabilityBitmap, SurvivalCurve};
+use protocol::wire::learning::{Basis, Learnt, model_number};
 
 use super::history::Run;
 
@@ -73,6 +74,26 @@ impl Outlook {
         )
     }
 
+    /// What the curves are made from.
+    #[must_use]
+    pub fn basis(&self) -> Basis {
+        Basis {
+            model: model_number(&self.model),
+            presence: self.presence.covariates(&self.model),
+            guest: self.guest.covariates(&self.model),
+        }
+    }
+
+    /// The sums of this host's past at the weights of the shipped model.
+    #[must_use]
+    pub fn learnt(&self) -> Learnt {
+        Learnt {
+            model: model_number(&self.model),
+            presence: self.presence.sums(),
+            guest: self.guest.sums(),
+        }
+    }
+
     /// The owner's mean load over the next hours, counted while a guest can run. `None` if no guest could
     /// run so far.
     #[must_use]
@@ -93,7 +114,7 @@ impl Outlook {
 impl<S: ModelState> Track<S> {
     fn new(start: u64) -> Self {
         Self {
-            forecaster: Forecaster::new(start),
+            forecaster: Forecaster::learning(start),
             slots: SlotRecorder::new(start),
         }
     }
@@ -103,6 +124,14 @@ impl<S: ModelState> Track<S> {
         self.forecaster.observe(model, span.clone(), state, load);
         self.slots
             .observe(span, state.map(|state| !state.is_failure()));
+    }
+
+    fn covariates(&self, model: &HazardModel) -> Covariates {
+        self.forecaster.summary().covariates(model.pool())
+    }
+
+    fn sums(&self) -> Sums {
+        self.forecaster.sums().cloned().unwrap_or_default()
     }
 
     fn curve(&self, model: &HazardModel) -> SurvivalCurve {

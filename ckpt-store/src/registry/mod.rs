@@ -501,6 +501,7 @@ impl Shared {
             | Request::Census
             | Request::Prepare { .. }
             | Request::Propose { .. }
+            | Request::Sums
             | Request::ExtendedAnnounce(_) => {
                 // `from_wire` has turned an `ExtendedAnnounce` into an `Announce`.
                 Err(Answer::Refused(Server::Registry.does_not_answer()))

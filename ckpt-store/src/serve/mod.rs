@@ -445,6 +445,7 @@ impl Exchange<'_> {
             Request::Forget { checkpoint } => self.forget(checkpoint).await,
             Request::Probe { bytes } => self.probe(bytes).await,
             Request::Announcement => self.announcement().await,
+            Request::Sums => self.sums().await,
             Request::Audited(audit) => self.audited(audit).await,
             Request::PeerHeld { checkpoints } => self.peer_held(&checkpoints).await,
             Request::PutRebuilt(put) => self.put_rebuilt(*put).await,
@@ -503,6 +504,11 @@ impl Exchange<'_> {
         let now = self.host.clock.unix_seconds();
         let announced = self.host.monitor.announced(now).to_wire();
         self.respond(&Response::Announcement(announced)).await
+    }
+
+    async fn sums(&mut self) -> Result<(), Answer> {
+        let sums = self.host.monitor.learnt().to_wire();
+        self.respond(&Response::Sums(Box::new(sums))).await
     }
 
     async fn status(&mut self) -> Result<(), Answer> {

@@ -84,6 +84,7 @@ impl Rule {
             Request::Prove { .. } => donor("prove", READERS, Load::Work),
             Request::Prepare { .. } => donor("prepare", SUBMITTERS, Load::Work),
             Request::Propose { .. } => donor("propose", SUBMITTERS, Load::Work),
+            Request::Sums => donor("sums", SUBMITTERS, Load::Question),
             Request::Heartbeat { .. } => registry("heartbeat", DONORS, Load::Work),
             Request::Holds(_) => registry("holds", DONORS, Load::Work),
             Request::Members { .. } => registry("members", Asker::Member, Load::Question),
@@ -272,6 +273,7 @@ mod tests {
             Request::Propose {
                 proposal: Vec::new(),
             },
+            Request::Sums,
             Request::Status,
             Request::Census,
         ]
@@ -315,6 +317,7 @@ mod tests {
             "voids",
             "prepare",
             "propose",
+            "sums",
             "status",
             "list",
             "put list",

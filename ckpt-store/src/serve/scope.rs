@@ -185,6 +185,7 @@ impl Scope {
         let permit = match request {
             Request::Status
             | Request::Announcement
+            | Request::Sums
             | Request::Probe { .. }
             | Request::Within { .. }
             | Request::Voids { .. }

@@ -8,6 +8,7 @@ use placement::{AvailabilityBitmap, SurvivalCurve};
 use serde::{Deserialize, Serialize};
 
 use super::Withheld;
+use super::learning::Basis;
 use super::machine::MachineClaim;
 use super::parts::{Extensible, Parts};
 
@@ -69,6 +70,8 @@ pub struct Announced {
     pub withheld: Option<Withheld>,
     /// What the host claims of its machine, if anything.
     pub machine: Option<MachineClaim>,
+    /// What the curves are made from, if the host sends it.
+    pub basis: Option<Basis>,
     /// Bytes per second that the host claims to be able to receive, if it knows.
     pub receives_bytes_per_s: Option<u64>,
     /// Probability that the host stays reachable, over time.
@@ -116,7 +119,10 @@ impl Announced {
             guest,
             presence_bitmap: self.presence_bitmap.to_bytes(),
             guest_bitmap: self.guest_bitmap.to_bytes(),
-            parts: MachineClaim::add_to(self.machine.as_ref(), Withheld::to_parts(self.withheld)),
+            parts: Basis::add_to(
+                self.basis.as_ref(),
+                MachineClaim::add_to(self.machine.as_ref(), Withheld::to_parts(self.withheld)),
+            ),
         }
     }
 }
@@ -134,6 +140,7 @@ impl Announcement {
             refuses_for_s: self.refuses_for_s,
             withheld: Withheld::in_parts(&self.parts),
             machine: MachineClaim::in_parts(&self.parts),
+            basis: Basis::in_parts(&self.parts),
             receives_bytes_per_s: Some(self.receives_bytes_per_s).filter(|rate| *rate > 0),
             presence: curve(self.curve_step_s, &self.presence)?,
             guest: curve(self.curve_step_s, &self.guest)?,
@@ -196,6 +203,7 @@ mod tests {
             refuses_for_s: 60,
             withheld: None,
             machine: None,
+            basis: None,
             receives_bytes_per_s: Some(12_500_000),
             presence: SurvivalCurve::exponential(step, 120, 1e-5),
             guest: SurvivalCurve::exponential(step, 120, 1e-4),

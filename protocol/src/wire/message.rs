@@ -19,6 +19,7 @@ use serde_bytes::ByteBuf;
 
 use super::announcement::Announcement;
 pub use super::frame::Message;
+use super::learning::HostSums;
 use super::limits::TEXT_BYTES_MAX;
 use super::parts::{Extended, Extensible, Parts};
 use super::{Code, WireVersion};
@@ -187,6 +188,8 @@ pub enum Request {
         #[serde(with = "serde_bytes")]
         proposal: Vec<u8>,
     },
+    /// Send the sums of your past, from which the model of the grid is refitted.
+    Sums,
 }
 
 impl Request {
@@ -225,7 +228,8 @@ impl Request {
             | Self::PutList { .. }
             | Self::Census
             | Self::Prepare { .. }
-            | Self::Propose { .. } => WireVersion::Two,
+            | Self::Propose { .. }
+            | Self::Sums => WireVersion::Two,
         }
     }
 
@@ -412,6 +416,8 @@ pub enum Response {
         /// The higher ballot.
         ballot: Ballot,
     },
+    /// The sums of the host's past ([`super::learning`]).
+    Sums(Box<HostSums>),
 }
 
 impl Response {

@@ -13,6 +13,7 @@
 pub mod announcement;
 pub mod code;
 mod frame;
+pub mod learning;
 #[allow(
     clippy::cast_possible_truncation,
     reason = "constants that follow from the geometry, far below 2^32"

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use serde_bytes::ByteBuf;
 
 use super::announcement::Announcement;
+use super::learning::HostSums;
 use super::limits::{CENSUS_OWNERS_MAX, TEXT_BYTES_MAX};
 use super::message::{
     Audit, AuditFault, Claim, HeldTag, HoldsPage, HostCensus, HostStatus, JoinRequest, Joined,
@@ -335,6 +336,17 @@ fn what_hosts_count_is_as_it_was() {
         ..HostCensus::default()
     };
     assert!(Response::Census(Box::new(longest)).to_frame().is_ok());
+}
+
+#[test]
+fn what_a_host_learns_is_as_it_was() {
+    check(&Request::Sums, "21");
+    let sums = HostSums {
+        model: 300,
+        presence: vec![1, 2],
+        guest: vec![3],
+    };
+    check(&Response::Sums(Box::new(sums)), "1f fb2c01 020102 0103");
 }
 
 #[test]

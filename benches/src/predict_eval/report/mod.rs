@@ -103,7 +103,7 @@ fn best_of(scores: &Scores, role: Role, horizon: usize) -> Option<(&str, Measure
 ///
 /// # Errors
 /// If a file cannot be written.
-pub fn write(evaluations: &[Evaluation], speed: Speed, docs: &Path) -> Result<()> {
+pub fn write(evaluations: &[Evaluation], at_home: &str, speed: Speed, docs: &Path) -> Result<()> {
     let images = docs.join("img");
     std::fs::create_dir_all(&images).with_context(|| format!("creating {}", images.display()))?;
     for evaluation in evaluations {
@@ -117,15 +117,16 @@ pub fn write(evaluations: &[Evaluation], speed: Speed, docs: &Path) -> Result<()
         }
     }
     let path = docs.join("prediction-tables.md");
-    std::fs::write(&path, document(evaluations, speed))
+    std::fs::write(&path, document(evaluations, at_home, speed))
         .with_context(|| format!("writing {}", path.display()))
 }
 
-fn document(evaluations: &[Evaluation], speed: Speed) -> String {
+fn document(evaluations: &[Evaluation], at_home: &str, speed: Speed) -> String {
     let mut text = String::from(include_str!("introduction.md"));
     text += "\n## Summary\n\nBrier scores (less is better). The relative TR errors are those of the \
              hazard regression.\n\n";
     text += &summary(evaluations);
+    let _ = write!(text, "\n## Learning at home\n\n{at_home}");
     text += "\n## Targets\n\n";
     text += &targets(evaluations, speed);
     for evaluation in evaluations {

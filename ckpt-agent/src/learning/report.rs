@@ -1,0 +1,48 @@
+//! The report of `ckpt hosts --model`.
+
+use serde::Serialize;
+
+/// Which models make the forecasts of hosts: answer of `ckpt hosts --model`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelsReport {
+    /// When this machine last collected what hosts learnt, Unix seconds; none if it never did.
+    pub collected: Option<u64>,
+    /// Of the forecasts whether a host stays reachable.
+    pub presence: ModelReport,
+    /// Of the forecasts whether a guest job on a host stays alive.
+    pub guest: ModelReport,
+}
+
+/// The model of one kind of forecast.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelReport {
+    /// Whether a model that was refitted to the grid is used; otherwise the shipped one is.
+    pub refitted: bool,
+    /// Since when that is so, Unix seconds; none if it always was.
+    pub since: Option<u64>,
+    /// When the model in use was refitted, Unix seconds.
+    pub refitted_at: Option<u64>,
+    /// From how many hosts it was.
+    pub hosts: Option<usize>,
+    /// From how many of their hours it was; old ones fade.
+    pub landmarks: Option<u64>,
+    /// Whether another refit waits for its trial.
+    pub to_be_tried: bool,
+    /// The last trials, at most 28, the newest one last.
+    pub trials: Vec<TrialReport>,
+}
+
+/// A trial: the shipped model and a refit, on a day that neither had seen.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TrialReport {
+    /// When it was, Unix seconds.
+    pub at: u64,
+    /// Number of forecasts that were judged.
+    pub landmarks: u64,
+    /// Mean log loss of the shipped model.
+    pub shipped_log_loss: f64,
+    /// Mean log loss of the refit.
+    pub refitted_log_loss: f64,
+    /// Whether the refit was better, so that it was used from then on.
+    pub won: bool,
+}
