@@ -95,7 +95,6 @@ fn wire_type(rust: &str, is_bytes: bool, known: &BTreeSet<String>) -> Result<Str
         "Redundancy" => "data u8, parity u8".into(),
         "SocketAddr" => "address".into(),
         name if known.contains(name) => name.into(),
-        "HostSums" => rust.into(),
         other => bail!("the page has no word for the type {other}"),
     })
 }
@@ -167,7 +166,7 @@ fn variants(source: &str, head: &str, known: &BTreeSet<String>) -> Result<Vec<Va
 /// Names of the structs and enums that are serialised.
 fn known() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for source in [MESSAGES, ANNOUNCEMENT, CODES, PROOF, PROPOSAL] {
+    for source in [MESSAGES, ANNOUNCEMENT, LEARNING, CODES, PROOF, PROPOSAL] {
         let mut travels = false;
         for line in source.lines() {
             if line.starts_with("#[derive(") {
