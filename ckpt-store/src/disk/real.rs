@@ -264,7 +264,7 @@ mod tests {
             disk.remove(&path).unwrap();
         }
         assert!(disk.list(Path::new("a")).unwrap().is_empty());
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while disk.closer.bytes() > 0 {
             assert!(start.elapsed() < std::time::Duration::from_secs(60));
             std::thread::yield_now();

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use super::{Report, Table, json_of_self};
-use crate::core::health::span;
 use crate::learning::report::{ModelReport, ModelsReport};
 use crate::unix_time::unix_seconds;
+use health::span;
 
 impl Report for ModelsReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
