@@ -35,7 +35,7 @@ fn host(number: usize, name: String) -> HostHealth {
         software: Some("0.1.0".to_owned()),
         protocol: Some("ckpt/2".to_owned()),
         certificate_ends: Some(NOW + 300 * 86_400),
-        bytes_per_second: (number % 3 > 0).then_some(1e6 * (number % 100) as f64),
+        bytes_per_second: (!number.is_multiple_of(3)).then_some(1e6 * (number % 100) as f64),
         stays_10h: Some((number % 100) as f64 / 100.0),
     }
 }
@@ -72,7 +72,7 @@ fn main() {
         };
         let each = (0..count).map(|number| {
             let mut host = host(number, name(number));
-            if (number as u64 * 31 + sample / 9) % 41 == 0 {
+            if (number as u64 * 31 + sample / 9).is_multiple_of(41) {
                 host.state = HostState::Down;
                 host.why = Some(if has_tricks { TRICK } else { "timed out" }.to_owned());
             }
