@@ -280,11 +280,11 @@ fn over_days(records: &[&Record], a: usize, b: usize, loss: Loss) -> (f64, (f64,
     (mean(&mut days.iter().copied()), (at(0.025), at(0.975)))
 }
 
-/// Whether a name is one of a kind.
-type IsOne = fn(&str) -> bool;
+/// Whether a predictor's name has some role.
+type Role = fn(&str) -> bool;
 
 /// What the model in use is compared with: a name, and which predictors have the role.
-const OTHERS: [(&str, IsOne); 6] = [
+const OTHERS: [(&str, Role); 6] = [
     ("as shipped", |name| name == LEVELED),
     (STEP, |name| name == STEP),
     (FULL, |name| name == FULL),
