@@ -76,6 +76,9 @@ impl Agent {
             match attempt.run(cancel.clone()).await {
                 Ok(mut report) => {
                     report.warnings.extend(self.after_choice(&choices, &wish));
+                    if let Some(message) = self.note_of_void(choices.gathered(), request.which) {
+                        observer.event(ProgressEvent::Warning { message });
+                    }
                     report.skipped = choices.skipped;
                     return Ok(report);
                 }
