@@ -335,7 +335,7 @@ pub fn average_stay<C>(curves: &[C], at: impl Fn(&C, f64) -> f64) -> Vec<f64> {
 }
 
 /// The usual time between saves that began at these times, Unix seconds in ascending order: the median of
-/// the last [`GAPS`] gaps.
+/// the last five gaps.
 pub fn usual_interval(created: &[u64]) -> Option<u64> {
     let gaps = created.windows(2).map(|pair| match pair {
         [first, second] => second.saturating_sub(*first),

@@ -4,7 +4,7 @@
 //! numbers alone. A number counts for much if it moved the cost of earlier runs: its weight is the rank
 //! correlation between number and cost, divided by the spread of the number. The forecast is the
 //! geometric mean of the costs of the three nearest runs, weighted by 1 / distance. Where a power law
-//! ([`trend`]) explains the earlier runs, that mean is taken of what the runs cost beside the law.
+//! (the module `trend`) explains the earlier runs, that mean is taken of what the runs cost beside the law.
 //!
 //! Each earlier run is forecast from all the others, with the law and without it. The way with the smaller
 //! errors is used, and its errors, sorted, make the interval.
