@@ -1,9 +1,12 @@
 //! The signals that the supervisor handles.
 
 use std::io;
+use std::pin::pin;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+
+use crate::cancel::Canceller;
 
 /// Numbers of the handled signals: HUP, INT, QUIT, USR1, USR2, TERM, TSTP, WINCH. POSIX and Linux fix
 /// these numbers.
@@ -59,6 +62,26 @@ impl Signals {
             let number = self.next().await;
             if ENDING.contains(&number) {
                 return number;
+            }
+        }
+    }
+
+    /// Waits for the end of a call. Cancels the call at the first signal that asks this process to end, and
+    /// returns the number of that signal, too.
+    pub(super) async fn cancelling<T>(
+        &mut self,
+        call: impl Future<Output = T>,
+        canceller: &Canceller,
+    ) -> (T, Option<u8>) {
+        let mut call = pin!(call);
+        let mut signalled = None;
+        loop {
+            tokio::select! {
+                ended = &mut call => return (ended, signalled),
+                signal = self.ending(), if signalled.is_none() => {
+                    signalled = Some(signal);
+                    canceller.cancel();
+                }
             }
         }
     }

@@ -155,17 +155,7 @@ async fn save(
     };
     let (canceller, cancel) = canceller();
     let saving = orders.save.save(away, &save, Arc::new(Silent), cancel);
-    tokio::pin!(saving);
-    let mut signalled = None;
-    let saved = loop {
-        tokio::select! {
-            saved = &mut saving => break saved,
-            signal = signals.ending(), if signalled.is_none() => {
-                signalled = Some(signal);
-                canceller.cancel();
-            }
-        }
-    };
+    let (saved, signalled) = signals.cancelling(saving, &canceller).await;
     let report = saved.map_err(|mut failure| match signalled {
         Some(signal) => {
             failure.exit_code = Some(128 + signal);

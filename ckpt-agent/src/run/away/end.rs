@@ -178,17 +178,7 @@ async fn bring_back(
     };
     let agent = away.agent().await?;
     let restoring = agent.restore(request, Arc::new(Silent), cancel);
-    tokio::pin!(restoring);
-    let mut signalled = None;
-    let restored = loop {
-        tokio::select! {
-            restored = &mut restoring => break restored,
-            signal = signals.ending(), if signalled.is_none() => {
-                signalled = Some(signal);
-                canceller.cancel();
-            }
-        }
-    };
+    let (restored, signalled) = signals.cancelling(restoring, &canceller).await;
     let report = restored.map_err(|mut failure| {
         failure.exit_code = signalled.map(|signal| 128 + signal).or(failure.exit_code);
         failure.next = Some("the same command again brings the result back".to_owned());
