@@ -1,8 +1,10 @@
 //! Locks between processes. The lock is on a file beside the guarded one, because the guarded one may be
-//! replaced.
+//! replaced; and the replacing of such a file.
 
-use std::fs::File;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -27,4 +29,39 @@ pub(crate) fn lock(file: &File, timeout: Duration) -> io::Result<()> {
         std::thread::sleep(TRY_PERIOD);
     }
     Ok(())
+}
+
+/// Locks the file at `path` by a file beside it, in a directory that is made, readable only by the user, if there
+/// is none. The lock lasts until the returned file is closed.
+///
+/// # Errors
+/// As [`lock`], and when directory or file can't be made.
+pub(crate) fn lock_beside(path: &Path, timeout: Duration) -> io::Result<File> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(dir_of(path))?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path.with_extension("lock"))?;
+    lock(&file, timeout)?;
+    Ok(file)
+}
+
+/// Replaces the file at `path` in one step by one with this text, readable only by the user. It is not
+/// synced: what is kept this way can be learnt again.
+///
+/// # Errors
+/// When it can't be written.
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = tempfile::Builder::new()
+        .permissions(fs::Permissions::from_mode(0o600))
+        .tempfile_in(dir_of(path))?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path).map_err(|persist| persist.error)?;
+    Ok(())
+}
+
+fn dir_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
 }

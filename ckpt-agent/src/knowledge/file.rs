@@ -1,8 +1,7 @@
 //! The file that keeps what was observed: JSON, readable only by the user, replaced as a whole.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -292,34 +291,15 @@ pub(super) fn update(
         path: path.to_owned(),
         cause,
     };
-    let dir = path.parent().unwrap_or(Path::new("."));
-    let mut builder = fs::DirBuilder::new();
-    builder
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(failed)?;
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path.with_extension("lock"))
-        .map_err(failed)?;
-    file_lock::lock(&lock, LOCK_TIMEOUT).map_err(|cause| match cause.kind() {
+    let locked = file_lock::lock_beside(path, LOCK_TIMEOUT);
+    let _lock = locked.map_err(|cause| match cause.kind() {
         io::ErrorKind::ResourceBusy => KnowledgeError::Busy(path.to_owned()),
         _ => failed(cause),
     })?;
     // A damaged file is replaced by a new one.
     let mut known = Knowledge::load(path).unwrap_or_default();
     change(&mut known);
-    let mut file = tempfile::Builder::new()
-        .permissions(fs::Permissions::from_mode(0o600))
-        .tempfile_in(dir)
-        .map_err(failed)?;
-    file.write_all(known.to_text().as_bytes()).map_err(failed)?;
-    file.persist(path)
-        .map_err(|persist| failed(persist.error))?;
-    Ok(())
+    file_lock::replace(path, &known.to_text()).map_err(failed)
 }
 
 fn malformed(path: &Path, what: String) -> KnowledgeError {
@@ -332,6 +312,8 @@ fn malformed(path: &Path, what: String) -> KnowledgeError {
 #[cfg(test)]
 mod tests {
     use super::super::{Contact, Notebook, Observation};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use proptest::prelude::*;
 

@@ -1,8 +1,7 @@
 //! The files of the models: JSON, readable only by the user, replaced as a whole.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -183,20 +182,7 @@ pub(super) fn update(
         path: models_path.to_owned(),
         cause,
     };
-    let dir = models_path.parent().unwrap_or(Path::new("."));
-    let mut builder = fs::DirBuilder::new();
-    builder
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(failed)?;
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(models_path.with_extension("lock"))
-        .map_err(failed)?;
-    file_lock::lock(&lock, LOCK_TIMEOUT).map_err(failed)?;
+    let _lock = file_lock::lock_beside(models_path, LOCK_TIMEOUT).map_err(failed)?;
     let mut models = read_models(models_path).unwrap_or_default();
     let mut sources = read_sources(sources_path).unwrap_or_default();
     change(&mut models, &mut sources);
@@ -297,14 +283,7 @@ fn write<T: Serialize>(path: &Path, content: &T) -> Result<(), LearningError> {
         cause,
     };
     let text = serde_json::to_string(content).map_err(|cause| failed(cause.into()))?;
-    let mut file = tempfile::Builder::new()
-        .permissions(fs::Permissions::from_mode(0o600))
-        .tempfile_in(path.parent().unwrap_or(Path::new(".")))
-        .map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    file.persist(path)
-        .map_err(|persist| failed(persist.error))?;
-    Ok(())
+    file_lock::replace(path, &text).map_err(failed)
 }
 
 fn hex(bytes: &[u8]) -> String {
