@@ -158,6 +158,10 @@ impl Models {
     /// from keeps its own.
     #[must_use]
     pub fn applied_to(&self, mut announced: Announced) -> Announced {
+        // The usual case: there is no curve to make.
+        if Forecast::ALL.iter().all(|of| self.of(*of).used.is_none()) {
+            return announced;
+        }
         let Some(basis) = announced.basis.take() else {
             return announced;
         };
