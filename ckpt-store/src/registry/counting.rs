@@ -52,9 +52,9 @@ impl Counting {
     pub(super) async fn run(self) {
         loop {
             let members = self.members();
-            self.announced(&members);
+            let forecasts = self.announced(&members);
             let asked = members.len().min(ASKED_MAX);
-            self.ask(members).await;
+            self.ask(members, &forecasts).await;
             let pause = PERIOD_OF_A_HOST * u32::try_from(asked).unwrap_or(u32::MAX);
             tokio::time::sleep(pause.max(PERIOD)).await;
         }
@@ -75,9 +75,10 @@ impl Counting {
         }
     }
 
-    fn announced(&self, members: &[MemberRecord]) {
+    /// Sums up what hosts announced, and returns what those that are there forecast of themselves.
+    fn announced(&self, members: &[MemberRecord]) -> Forecasts {
         let mut sum = Announced::default();
-        let mut curves = Vec::new();
+        let mut curves = BTreeMap::new();
         for record in members {
             if !record.alive {
                 sum.silent += 1;
@@ -92,22 +93,17 @@ impl Counting {
             if said.refuses_for_s == 0 {
                 sum.free_bytes = sum.free_bytes.saturating_add(presence.free_bytes);
             }
-            curves.push(said.presence);
+            curves.insert(record.id, said.presence);
         }
-        self.shared.metrics.know(&sum, &stay(&curves));
+        let all: Vec<SurvivalCurve> = curves.values().cloned().collect();
+        let stay = average_stay(&all, |curve, seconds| curve.at(seconds).value());
+        self.shared.metrics.know(&sum, &stay);
+        Forecasts { curves, stay }
     }
 
     /// Asks all hosts that announced themselves or that the list of the grid names.
-    async fn ask(&self, members: Vec<MemberRecord>) {
+    async fn ask(&self, members: Vec<MemberRecord>, forecasts: &Forecasts) {
         let grid = self.shared.members.grid();
-        let curves: BTreeMap<OwnerId, SurvivalCurve> = members
-            .iter()
-            .filter(|record| record.alive)
-            .filter_map(|record| {
-                let said = record.presence.announcement.check().ok()?;
-                Some((record.id, said.presence))
-            })
-            .collect();
         let alive = members.iter().filter(|record| record.alive).count();
         let told = Told {
             members,
@@ -141,29 +137,27 @@ impl Counting {
             grid: Some(summed),
             ..Health::default()
         };
-        add_forecasts(&mut health.hosts, &hosts, &curves);
+        add_forecasts(&mut health.hosts, &hosts, forecasts);
         hosts.close().await;
         self.board.show(judged(health, &Limits::default()));
     }
 }
 
-fn add_forecasts(
-    health: &mut HostsHealth,
-    hosts: &Hosts,
-    curves: &BTreeMap<OwnerId, SurvivalCurve>,
-) {
+/// What the hosts that are there forecast of themselves.
+struct Forecasts {
+    curves: BTreeMap<OwnerId, SurvivalCurve>,
+    /// Share of them that stays for 0, 1, ... hours.
+    stay: Vec<f64>,
+}
+
+fn add_forecasts(health: &mut HostsHealth, hosts: &Hosts, forecasts: &Forecasts) {
     let ids = hosts
         .all()
         .map(|host| hosts.entry(host).map(|entry| entry.id.0));
     // `hosts_health` keeps the order of `hosts`.
     for (host, id) in health.each.iter_mut().zip(ids) {
-        let curve = id.and_then(|id| curves.get(&id));
+        let curve = id.and_then(|id| forecasts.curves.get(&id));
         host.stays_10h = curve.map(|curve| curve.at(36_000.0).value());
     }
-    let all: Vec<SurvivalCurve> = curves.values().cloned().collect();
-    health.stay = stay(&all);
-}
-
-fn stay(curves: &[SurvivalCurve]) -> Vec<f64> {
-    average_stay(curves, |curve, seconds| curve.at(seconds).value())
+    health.stay.clone_from(&forecasts.stay);
 }
