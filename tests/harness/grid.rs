@@ -9,7 +9,9 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::program::{Outcome, ckpt, command, command_of, run, run_with_input, wait_until};
+use crate::program::{
+    COMMAND_TIMEOUT, Outcome, ckpt, command, command_of, run, run_with_input, wait_until,
+};
 
 /// A running grid. Dropping it stops the daemons and removes all files.
 #[derive(Debug)]
@@ -81,6 +83,19 @@ impl Grid {
             .args(["--hosts", &hosts.to_string()]);
         run(up.args(args).envs(grid.env.iter().cloned()))?.expect(0)?;
         Ok(grid)
+    }
+
+    /// Ends all daemons by SIGTERM, and waits until they are down.
+    ///
+    /// # Errors
+    /// When a daemon does not end.
+    pub fn stop(&self) -> Result<()> {
+        for (_, pid) in self.running()? {
+            kill_process(pid, Signal::TERM)?;
+        }
+        wait_until("all hosts are down", COMMAND_TIMEOUT, || {
+            Ok(self.running()?.is_empty())
+        })
     }
 
     /// Starts the daemons that do not run.

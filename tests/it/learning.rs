@@ -10,10 +10,8 @@ use anyhow::{Context, Result};
 use ckpt_store::monitor::history::{self, Run, States};
 use placement::AvailabilityBitmap;
 use placement::bitmap::{SLOTS, Slot};
-use rustix::process::Signal;
 use serde_json::Value;
 use tests::Grid;
-use tests::program::wait_until;
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
@@ -50,14 +48,7 @@ fn machine(now: u64, age: u64) -> Vec<Run> {
 fn grid_of_lifetimes() -> Result<(Grid, BTreeSet<String>)> {
     let grid = Grid::up(12)?;
     let hosts = grid.running()?;
-    for (host, _) in &hosts {
-        grid.signal(host, Signal::TERM)?;
-    }
-    wait_until(
-        "all hosts are down",
-        tests::program::COMMAND_TIMEOUT,
-        || Ok(grid.running()?.is_empty()),
-    )?;
+    grid.stop()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut old = BTreeSet::new();
     for (number, (host, _)) in (0..).zip(&hosts) {

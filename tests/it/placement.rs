@@ -8,9 +8,7 @@ use anyhow::{Context, Result};
 use ckpt_store::monitor::history::{self, Run, States};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rustix::process::Signal;
 use tests::net::{self, NetGrid};
-use tests::program::wait_until;
 use tests::{Grid, image, skip};
 
 use crate::{restore_bytes, save_file};
@@ -58,14 +56,7 @@ fn grid_with_histories(seed: u64) -> Result<(Grid, BTreeSet<String>)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut steady_hosts = BTreeSet::new();
     let hosts = grid.running()?;
-    for (host, _) in &hosts {
-        grid.signal(host, Signal::TERM)?;
-    }
-    wait_until(
-        "all hosts are down",
-        tests::program::COMMAND_TIMEOUT,
-        || Ok(grid.running()?.is_empty()),
-    )?;
+    grid.stop()?;
     for (number, (host, _)) in hosts.iter().enumerate() {
         let runs = if number % 2 == 0 {
             flaky(now, &mut rng)

@@ -8,16 +8,16 @@ use std::fmt::Write;
 
 use placement::AvailabilityBitmap;
 use placement::hazard::{Contribution, HazardModel, Refit, Sums, Trial, refit};
-use placement::history::{DAY_SECONDS, DayKind, Timeline, WindowOutcome};
+use placement::history::{DAY_SECONDS, Timeline};
 use placement::state::ModelState;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::predictors::{self, CLIMATOLOGY, Fitted, LEVELED, Predicted, Raw, is_baseline};
+use super::predictors::{self, CLIMATOLOGY, Fitted, LEVELED, Raw, is_baseline};
 use super::score::{Record, Scores, log_loss_of};
 use super::split::{Split, Thinning};
-use super::walk::{Walk, walk};
-use super::{HORIZON_HOURS, HORIZONS, HOUR, LONGEST_SECONDS, Limits};
+use super::walk::walk;
+use super::{HORIZON_HOURS, HORIZONS, HOUR, LONGEST_SECONDS, Limits, for_each_record};
 use crate::traces::{Host, Trace};
 
 /// Days after which the model is judged.
@@ -168,7 +168,7 @@ fn calibration_records(
         limits.calibration.min(CALIBRATED_MAX),
     );
     let mut records = Vec::new();
-    landmarks(
+    for_each_record(
         trace,
         fitted,
         &split.calibration,
@@ -187,7 +187,7 @@ fn records(
 ) -> Vec<Record> {
     let thinning = Thinning::to(trace, &split.judge, JUDGED_MAX);
     let mut records = Vec::new();
-    landmarks(
+    for_each_record(
         trace,
         fitted,
         &split.judge,
@@ -208,43 +208,6 @@ fn records(
         },
     );
     records
-}
-
-/// Calls `visit` with the raw predictions at each landmark and horizon.
-fn landmarks(
-    trace: &Trace,
-    fitted: &Fitted,
-    days: &[u64],
-    thinning: Thinning,
-    mut visit: impl FnMut(Record<Raw>, &Walk<'_>, &Predicted),
-) {
-    for (index, host) in trace.hosts.iter().enumerate() {
-        walk(trace, host, Some(fitted.foreign()), |walk| {
-            let time = walk.now();
-            let chosen =
-                thinning.keeps(index, time) && days.binary_search(&(time / DAY_SECONDS)).is_ok();
-            if !chosen || !walk.usable() {
-                return;
-            }
-            let predicted = walk.predict(fitted);
-            for (horizon, hours) in HORIZON_HOURS.into_iter().enumerate() {
-                let outcome = host.timeline.outcome(time..time + hours * HOUR);
-                if outcome == WindowOutcome::Unknown {
-                    continue;
-                }
-                let record = Record {
-                    host: index,
-                    day: time / DAY_SECONDS,
-                    hour: time / HOUR % 24,
-                    kind: DayKind::at(time),
-                    horizon,
-                    survived: outcome == WindowOutcome::Survived,
-                    predicted: predicted.at(horizon),
-                };
-                visit(record, walk, &predicted);
-            }
-        });
-    }
 }
 
 /// A loss of one forecast.

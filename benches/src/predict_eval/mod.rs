@@ -17,10 +17,11 @@ pub mod walk;
 use placement::hazard::{Example, HazardModel};
 use placement::history::{DAY_SECONDS, DayKind, WindowOutcome};
 
-use self::predictors::{BEST, CLIMATOLOGY, Fitted, Raw};
+use self::predictors::{BEST, CLIMATOLOGY, Fitted, Predicted, Raw};
 use self::robustness::Robustness;
 use self::score::{Record, Scores};
 use self::split::{Split, Thinning};
+use self::walk::Walk;
 use crate::traces::Trace;
 
 /// The horizons that are judged, in hours.
@@ -133,6 +134,20 @@ pub fn model_from_others(examples: &[Vec<Example>], index: usize) -> HazardModel
 /// Raw predictions at the landmarks of the given days, with what happened.
 fn records(trace: &Trace, fitted: &Fitted, days: &[u64], thinning: Thinning) -> Vec<Record<Raw>> {
     let mut records = Vec::new();
+    for_each_record(trace, fitted, days, thinning, |record, _, _| {
+        records.push(record);
+    });
+    records
+}
+
+/// Calls `visit` with the raw predictions at each landmark and horizon, and what happened.
+fn for_each_record(
+    trace: &Trace,
+    fitted: &Fitted,
+    days: &[u64],
+    thinning: Thinning,
+    mut visit: impl FnMut(Record<Raw>, &Walk<'_>, &Predicted),
+) {
     for (index, host) in trace.hosts.iter().enumerate() {
         walk::walk(trace, host, Some(fitted.foreign()), |walk| {
             let time = walk.now();
@@ -151,7 +166,7 @@ fn records(trace: &Trace, fitted: &Fitted, days: &[u64], thinning: Thinning) -> 
             let predicted = walk.predict(fitted);
             for (horizon, outcome) in outcomes.into_iter().enumerate() {
                 if outcome != WindowOutcome::Unknown {
-                    records.push(Record {
+                    let record = Record {
                         host: index,
                         day: time / DAY_SECONDS,
                         hour: time / HOUR % 24,
@@ -159,10 +174,10 @@ fn records(trace: &Trace, fitted: &Fitted, days: &[u64], thinning: Thinning) -> 
                         horizon,
                         survived: outcome == WindowOutcome::Survived,
                         predicted: predicted.at(horizon),
-                    });
+                    };
+                    visit(record, walk, &predicted);
                 }
             }
         });
     }
-    records
 }
