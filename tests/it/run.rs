@@ -224,7 +224,7 @@ fn a_command_asks_the_job_and_ckpt_notify_reports_from_a_shell() -> Result<()> {
         trap 'exit 9' HUP
         "$CKPT" notify BUSY=1 PROGRESS=0.5
         echo one >"$1"
-        "$CKPT" notify BUSY=0 SAVED=1
+        "$CKPT" notify BUSY=0
         while :; do sleep 0.1; done
     "#;
     let grid = Grid::up(5)?;
