@@ -80,7 +80,11 @@ fn main() {
         });
         shown = Health {
             at: NOW - (500 - sample) * 600,
-            jobs: vec![job(1, Some(2)), job(5, Some(1)), job(9, None)],
+            jobs: vec![
+                job(1, Some(2)),
+                job(5, Some(1 + usize::from(sample % 90 > 40))),
+                job(9, if sample > 400 { None } else { Some(2) }),
+            ],
             hosts: HostsHealth {
                 stay: (0..=10).map(|hour| 0.97_f64.powi(hour)).collect(),
                 ..HostsHealth::of(each.collect(), Some(0))

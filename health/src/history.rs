@@ -1,4 +1,4 @@
-//! What was seen of the hosts over the last days, in bounded memory.
+//! What was seen of hosts and repairs over the last days, in bounded memory.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ pub const SAMPLE_PERIOD_S: u64 = 600;
 /// How many samples are kept: those of a week.
 pub const SAMPLES_MAX: usize = 7 * 24 * 6;
 
-/// The hosts at one time.
+/// Hosts and repairs at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Unix seconds.
@@ -23,6 +23,8 @@ pub struct Sample {
     pub capacity_bytes: u64,
     /// Bytes of these that were used.
     pub used_bytes: u64,
+    /// Checkpoints that had fewer shards than they were saved with, as [`Health::awaiting_repair`] counts.
+    pub awaiting_repair: u64,
 }
 
 /// The samples of the last days, oldest first.
@@ -48,12 +50,29 @@ impl History {
             up: hosts.up.value,
             capacity_bytes: hosts.capacity_bytes.value,
             used_bytes: hosts.used_bytes.value,
+            awaiting_repair: health.awaiting_repair(),
         });
     }
 
     /// The samples, oldest first.
     pub fn samples(&self) -> impl DoubleEndedIterator<Item = &Sample> + Clone {
         self.0.iter()
+    }
+
+    /// Seconds from the oldest sample to the newest.
+    pub fn length_s(&self) -> u64 {
+        match (self.0.front(), self.0.back()) {
+            (Some(first), Some(last)) => last.at.saturating_sub(first.at),
+            _ => 0,
+        }
+    }
+
+    /// A point for each sample: its time, as a share of the whole length, and its `value`.
+    pub fn points(&self, value: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
+        let first = self.0.front().map_or(0, |first| first.at);
+        let length = self.length_s().max(1) as f64;
+        let x = |sample: &Sample| sample.at.saturating_sub(first) as f64 / length;
+        self.0.iter().map(|one| (x(one), value(one))).collect()
     }
 }
 

@@ -354,6 +354,26 @@ impl JobHealth {
     pub fn due_in_s(&self) -> Option<i64> {
         Some(ahead(self.interval_s?, self.age_s))
     }
+
+    /// Whether fewer shards are there than the version was saved with.
+    pub fn is_below_redundancy(&self) -> bool {
+        let parity = self.redundancy.parity();
+        self.can_lose.value.is_none_or(|lose| lose < parity)
+    }
+}
+
+impl Health {
+    /// Checkpoints whose missing shards hosts have to rebuild: those of the whole grid if hosts counted
+    /// them, else the newest versions of the submitter's jobs.
+    pub fn awaiting_repair(&self) -> u64 {
+        match &self.grid {
+            Some(grid) => grid.below,
+            None => {
+                let below = self.jobs.iter().filter(|job| job.is_below_redundancy());
+                below.count() as u64
+            }
+        }
+    }
 }
 
 impl HostState {

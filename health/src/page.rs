@@ -65,6 +65,7 @@ pub fn page(view: &View<'_>) -> Markup {
                     (attention(health))
                     @if !health.jobs.is_empty() { (jobs(&health.jobs)) }
                     @if let Some(grid) = &health.grid { (checkpoints(grid)) }
+                    (repairs(health, view.history))
                     (hosts(&health.hosts))
                     (plots(view.history, &health.hosts))
                     (servers_and_keys(health))
@@ -153,11 +154,7 @@ fn jobs(jobs: &[JobHealth]) -> Markup {
             Some(due @ 0..) => format!("in {}", span(due.unsigned_abs())),
             Some(late) => format!("late by {}", span(late.unsigned_abs())),
         };
-        let is_short = job
-            .can_lose
-            .value
-            .is_none_or(|lose| lose < job.redundancy.parity());
-        let class = if is_short { "bad" } else { "" };
+        let class = if job.is_below_redundancy() { "bad" } else { "" };
         let cells = vec![
             job.job.to_string(),
             job.version.to_string(),
@@ -206,13 +203,61 @@ fn checkpoints(grid: &GridHealth) -> Markup {
             h2 #checkpoints { "Checkpoints" }
             p {
                 "By shards that holders proved to each other, counted by " (count(grid.counted_by, "host"))
-                "; " (grid.silent.len()) " did not count. "
-                (grid.below) " have fewer proved shards than they were saved with, of which "
-                (grid.unchecked) " were not all asked yet."
+                "; " (grid.silent.len()) " did not count."
             }
             p { "Checks by submitters that failed within a week: " (grid.failed_checks)
                 ". Proofs between hosts that failed: " (grid.failed_proofs) "." }
             (table("Checkpoints by what they can lose", &["State", "Checkpoints"], &rows))
+        }
+    }
+}
+
+/// What hosts have to rebuild, and how that changed over the last days.
+fn repairs(health: &Health, history: &History) -> Markup {
+    let below = health.awaiting_repair();
+    let most = history.samples().map(|sample| sample.awaiting_repair).max();
+    let most = most.unwrap_or(0).max(below);
+    let says = format!(
+        "{below} now, {most} at the most in the last {}",
+        span(history.length_s())
+    );
+    let share = |sample: &Sample| sample.awaiting_repair as f64 / most.max(1) as f64;
+    let row = |job: &JobHealth| {
+        let total = usize::from(job.redundancy.total());
+        let missing = total.saturating_sub(job.shards.value);
+        let cells = vec![
+            job.job.to_string(),
+            job.version.to_string(),
+            format!("{missing} of {total}"),
+            state(job.can_lose.value),
+        ];
+        ("bad", cells)
+    };
+    let jobs = health.jobs.iter().filter(|job| job.is_below_redundancy());
+    let rows: Vec<_> = jobs.map(row).collect();
+    html! {
+        section aria-labelledby="repairs" {
+            h2 #repairs { "Repairs: " (below) }
+            p {
+                @if below == 0 { "No checkpoint misses a shard." }
+                @else {
+                    (count(usize::try_from(below).unwrap_or(usize::MAX), "checkpoint"))
+                    " with fewer shards than at the save. Hosts rebuild a shard when its holder stays away."
+                }
+                @if let Some(grid) = &health.grid {
+                    @if grid.unchecked > 0 {
+                        " Of " (grid.unchecked) " of them, some holders were not asked for a proof yet."
+                    }
+                }
+            }
+            @if !rows.is_empty() {
+                (table("Checkpoints with missing shards", &["Job", "Version", "Missing", "State"], &rows))
+            }
+            @if history.samples().count() > 1 && most > 0 {
+                div.plots {
+                    (over_time("Checkpoints with missing shards", &says, &history.points(share), history.length_s()))
+                }
+            }
         }
     }
 }
@@ -288,22 +333,26 @@ fn hosts(hosts: &HostsHealth) -> Markup {
     }
 }
 
+/// A plot over the time of the history, which is `length_s` seconds.
+fn over_time(heading: &str, says: &str, points: &[(f64, f64)], length_s: u64) -> Markup {
+    let ago = format!("{} ago", span(length_s));
+    let edges = [ago.as_str(), "now"];
+    Plot {
+        heading,
+        says,
+        edges,
+        points,
+    }
+    .markup()
+}
+
 fn plots(history: &History, hosts: &HostsHealth) -> Markup {
-    let samples: Vec<&Sample> = history.samples().collect();
-    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
-        return html! {};
-    };
-    let length = last.at.saturating_sub(first.at);
-    let over = |y: fn(&Sample) -> f64| -> Vec<(f64, f64)> {
-        let x = |sample: &Sample| (sample.at - first.at) as f64 / length.max(1) as f64;
-        samples.iter().map(|one| (x(one), y(one))).collect()
-    };
-    let up = over(|one| one.up as f64 / one.known.max(1) as f64);
-    let used = over(|one| one.used_bytes as f64 / one.capacity_bytes.max(1) as f64);
+    let length = history.length_s();
+    let up = history.points(|one| one.up as f64 / one.known.max(1) as f64);
+    let used = history.points(|one| one.used_bytes as f64 / one.capacity_bytes.max(1) as f64);
     let least = |points: &[(f64, f64)]| points.iter().map(|(_, y)| *y).fold(1.0, f64::min);
     let most = |points: &[(f64, f64)]| points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
     let now = |points: &[(f64, f64)]| points.last().map_or(0.0, |(_, y)| *y);
-    let ago = format!("{} ago", span(length));
     let up_says = format!(
         "{} of the hosts are up, at the least {} in the last {}",
         percent(now(&up)),
@@ -316,28 +365,20 @@ fn plots(history: &History, hosts: &HostsHealth) -> Markup {
         percent(most(&used)),
         span(length)
     );
-    let edges = [ago.as_str(), "now"];
-    let plot = |heading, says, points| {
-        Plot {
-            heading,
-            says,
-            edges,
-            points,
-        }
-        .markup()
-    };
     html! {
-        section aria-labelledby="time" {
-            h2 #time { "Over time" }
-            @if samples.len() < 2 {
-                p { "Plots begin after " (span(SAMPLE_PERIOD_S)) "." }
-            } @else {
-                div.plots {
-                    (plot("Hosts up", &up_says, &up))
-                    (plot("Space used", &used_says, &used))
+        @if history.samples().next().is_some() {
+            section aria-labelledby="time" {
+                h2 #time { "Over time" }
+                @if up.len() < 2 {
+                    p { "Plots begin after " (span(SAMPLE_PERIOD_S)) "." }
+                } @else {
+                    div.plots {
+                        (over_time("Hosts up", &up_says, &up, length))
+                        (over_time("Space used", &used_says, &used, length))
+                    }
                 }
+                (stay(hosts))
             }
-            (stay(hosts))
         }
     }
 }
@@ -394,6 +435,8 @@ fn servers_and_keys(health: &Health) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use codec::{Redundancy, Version};
+
     use super::*;
 
     fn shown(health: &Health, is_live: bool) -> String {
@@ -467,5 +510,58 @@ mod tests {
         assert!(
             !text.contains("refresh") && shown(&health, true).contains("http-equiv=\"refresh\"")
         );
+    }
+
+    #[test]
+    fn missing_shards_are_listed_with_their_number_over_time() {
+        let whole = JobHealth {
+            job: "whole".parse().unwrap(),
+            version: Version(3),
+            versions: 1,
+            created: Known::proved(1_000_000),
+            age_s: 60,
+            interval_s: None,
+            redundancy: Redundancy::DEFAULT,
+            shards: Known::announced(5),
+            can_lose: Known::announced(Some(2)),
+            kept_until: None,
+        };
+        let short = JobHealth {
+            job: "short".parse().unwrap(),
+            shards: Known::announced(4),
+            can_lose: Known::announced(Some(1)),
+            ..whole.clone()
+        };
+        let mut history = History::default();
+        let report = |at, jobs| Health {
+            at,
+            jobs,
+            ..Health::default()
+        };
+        let all_whole = report(1_000_000, vec![whole.clone()]);
+        history.enter(&all_whole);
+        let one_short = report(1_000_600, vec![whole, short]);
+        history.enter(&one_short);
+        let text = |health| {
+            let view = View {
+                of: "grid lab",
+                health,
+                history: &history,
+                now: health.at,
+                stale: None,
+                is_live: false,
+            };
+            page(&view).into_string()
+        };
+        let now = text(&one_short);
+        assert!(now.contains("Repairs: 1<"), "{now}");
+        assert!(now.contains("<td>1 of 5</td>"), "{now}");
+        assert!(
+            now.contains("1 now, 1 at the most in the last 10 min"),
+            "{now}"
+        );
+        let later = text(&all_whole);
+        assert!(later.contains("No checkpoint misses a shard."), "{later}");
+        assert!(later.contains("0 now, 1 at the most"), "{later}");
     }
 }
