@@ -328,3 +328,36 @@ fn the_tests_that_the_security_page_names_exist() -> Result<()> {
     assert!(missing.is_empty(), "{missing:?}");
     Ok(())
 }
+
+/// The places in a row of a table that read `` `TEXT` in `FILE` ``.
+fn named_places(row: &[&str]) -> Vec<(String, String)> {
+    let cells = row.join(" | ");
+    let parts: Vec<&str> = cells.split('`').collect();
+    let triples = parts.windows(3).skip(1).step_by(2);
+    let places = triples.filter(|triple| triple[1] == " in ");
+    places
+        .map(|triple| (triple[0].to_owned(), triple[2].to_owned()))
+        .collect()
+}
+
+#[test]
+fn the_lines_that_contributing_leads_to_exist() -> Result<()> {
+    let page = include_str!("../../CONTRIBUTING.md");
+    let section = page
+        .split("## From a question to the line")
+        .nth(1)
+        .and_then(|rest| rest.split("\n## ").next())
+        .unwrap_or_default();
+    let rows = table_rows(section);
+    assert!(rows.len() >= 10, "{rows:?}");
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for row in &rows {
+        let places = named_places(row);
+        assert!(!places.is_empty(), "{row:?} leads nowhere");
+        for (text, file) in places {
+            let source = std::fs::read_to_string(root.join(&file))?;
+            assert!(source.contains(&text), "{file} has no {text}");
+        }
+    }
+    Ok(())
+}
