@@ -357,6 +357,8 @@ mod tests {
         for (line, wrong) in [
             ("h,0,10,S5", "S1 to S4"),
             ("h,0,99999999999999,up", "too large"),
+            ("h,0.5,10,up", "from"),
+            ("h,0,10", "3 fields"),
         ] {
             std::fs::write(&path, format!("host,from,to,state\n{line}\n")).unwrap();
             let error = format!("{:#}", read(folder.path()).unwrap_err());
@@ -368,6 +370,13 @@ mod tests {
         std::fs::write(&path, "host,from,to,state\nx,0,10,up\n").unwrap();
         let error = format!("{:#}", read(folder.path()).unwrap_err());
         assert!(error.contains("\"x\" is not in hosts.csv"), "{error}");
+        let path = folder.path().join("trace.csv");
+        std::fs::write(&path, "key,value\nsample_seconds,300\ncolour,red\n").unwrap();
+        let error = format!("{:#}", read(folder.path()).unwrap_err());
+        assert!(
+            error.contains("trace.csv:3: unknown key \"colour\""),
+            "{error}"
+        );
     }
 
     #[test]

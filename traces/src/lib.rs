@@ -287,6 +287,34 @@ mod tests {
     }
 
     #[test]
+    fn of_two_samples_or_intervals_of_one_time_the_first_line_counts() {
+        let sample = |unix_seconds, cpu| Sample {
+            unix_seconds,
+            cpu,
+            memory: None,
+        };
+        let sampled = host(RawHost {
+            samples: vec![sample(300, 0.9), sample(0, 0.1), sample(300, 0.1)],
+            ..RawHost::default()
+        });
+        assert_eq!(sampled.loads, [(0, 0.1), (300, 0.9)]);
+        assert_eq!(sampled.timeline.state_at(310), Some(CpuTaken));
+        let seen = host(RawHost {
+            states: vec![
+                (60..180, Thrashing),
+                (0..120, Busy),
+                (0..30, Idle),
+                (170..200, Idle),
+            ],
+            ..RawHost::default()
+        });
+        let at = |time| seen.timeline.state_at(time);
+        assert_eq!([at(10), at(110)], [Some(Busy); 2]);
+        assert_eq!([at(130), at(179)], [Some(Thrashing); 2]);
+        assert_eq!([at(180), at(200)], [Some(Idle), None]);
+    }
+
+    #[test]
     fn traces_are_joined_unless_a_host_is_in_both() {
         let one = |name: &str| RawTrace {
             name: "lab".into(),
