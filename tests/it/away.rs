@@ -288,7 +288,9 @@ fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
 fn a_killed_launcher_is_started_again_and_a_host_that_refuses_one_loses_the_job() -> Result<()> {
     let grid = Grid::up(5)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
-    let front = lab.start("cut", &["--mtbf", "2s"], &["end=600", "every=5", "notify"])?;
+    // The job must not end before its machine fails.
+    let words = ["end=1500", "every=5", "notify"];
+    let front = lab.start("cut", &["--mtbf", "2s"], &words)?;
     let first = lab.wait_for_host("cut", 1)?;
     let is_launcher = |pid: &Pid| {
         let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
@@ -319,7 +321,7 @@ fn a_killed_launcher_is_started_again_and_a_host_that_refuses_one_loses_the_job(
     let began = lab.began()?;
     ensure!(began.last().is_some_and(|step| *step > 0), "{began:?}");
     ensure!(report["starts"] == 2, "{report}");
-    ensure!(Steps::read(&lab.dir.join("state"))?.number == 600);
+    ensure!(Steps::read(&lab.dir.join("state"))?.number == 1500);
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Signal, kill_process};
 use tests::cluster::Cluster;
 use tests::program::wait;
@@ -71,11 +71,19 @@ fn a_host_that_stops_for_good_during_a_save_costs_seconds() -> Result<()> {
         stopped = Some(grid.signal(host, Signal::STOP)?);
         Ok(())
     })?;
-    if let Some(pid) = stopped {
-        kill_process(pid, Signal::CONT)?;
-    }
+    kill_process(stopped.context("no host was stopped")?, Signal::CONT)?;
     let saved = saved.expect(0)?;
-    is_quick(&saved, took)
+    let report = saved.json()?;
+    ensure!(report["can_lose"] == 2, "{saved}");
+    ensure!(
+        report["replaced"]
+            .as_array()
+            .is_some_and(|all| all.len() == 1),
+        "{saved}"
+    );
+    is_quick(&saved, took)?;
+    ensure!(restore_bytes(&grid, "42")? == bytes);
+    Ok(())
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -59,10 +59,14 @@ impl Observer for Seen {
 }
 
 /// A slow reader without end.
-struct Endless;
+/// A source without an end, which reports its first read.
+struct Endless(Option<mpsc::Sender<()>>);
 
 impl Read for Endless {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if let Some(report) = self.0.take() {
+            report.send(()).map_err(io::Error::other)?;
+        }
         std::thread::sleep(Duration::from_millis(5));
         let len = room.len().min(4096);
         room[..len].fill(7);
@@ -153,11 +157,13 @@ fn a_save_that_is_cancelled_ends_soon_and_commits_nothing() -> Result<()> {
     let client = connect(&grid)?;
     let job: JobId = "42".parse()?;
     let (canceller, cancel) = canceller();
+    let (report, first_read) = mpsc::channel();
     let saving = {
         let (client, job) = (client.clone(), job.clone());
-        let save = Save::of_reader(&job, Endless).cancel(cancel);
+        let save = Save::of_reader(&job, Endless(Some(report))).cancel(cancel);
         std::thread::spawn(move || client.save(save))
     };
+    first_read.recv_timeout(Duration::from_secs(60))?;
     canceller.cancel();
     let begun = Instant::now();
     let Ok(saved) = saving.join() else {

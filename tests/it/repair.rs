@@ -76,7 +76,7 @@ fn a_lost_shard_is_rebuilt_and_a_copy_that_comes_back_does_no_harm() -> Result<(
     let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
     ensure!(restored.stdout == bytes);
     grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
-    grid.run(["list", "--job", "42"])?;
+    grid.run(["list", "--job", "42"])?.expect(4)?;
     for number in 1..=7 {
         let left = grid.shard_files(&format!("h{number:02}"))?;
         ensure!(left.is_empty(), "{left:?}");
