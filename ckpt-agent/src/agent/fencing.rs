@@ -98,10 +98,10 @@ impl fmt::Display for AfterWhich {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Strength {
-    /// Most of the witnesses: none of them may lie.
+    /// More than half of the hosts that hold the version; safe if none of them lies.
     #[default]
     Majority,
-    /// Half of witnesses and parity together, and one more: some witnesses may lie.
+    /// One more than half of the sum of these hosts and the parity shards; safe if a few of them lie.
     Strong,
 }
 

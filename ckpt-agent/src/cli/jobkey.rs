@@ -11,7 +11,7 @@ use protocol::grid::Grid;
 use protocol::identity::{AnyKey, Identity, job_key_to_text, new_key, read_any_key, write_private};
 use serde::Serialize;
 
-use super::args::KeyCommand;
+use super::key_args::KeyCommand;
 use super::render::{Report, json_of_self};
 use super::{Said, chain, done};
 use crate::agent::{Agent, Voided};

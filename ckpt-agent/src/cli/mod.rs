@@ -17,6 +17,7 @@ mod health;
 mod identity;
 mod jobkey;
 mod joining;
+pub mod key_args;
 mod limits;
 mod local;
 mod members;
@@ -68,7 +69,8 @@ use crate::report::{
     ExitStatus, Failure, HostNote, Observer, SaveReport, VerifiedCheckpoint, VerifyReport,
 };
 use anykey::AnyKey;
-use args::{Cli, Command, Global, KeyCommand};
+use args::{Cli, Command, Global};
+use key_args::KeyCommand;
 use render::{Report, one_line};
 
 /// How to start a daemon: this program under another name.
