@@ -68,7 +68,7 @@ fn a_save_follows_the_version_that_it_names_or_loses() -> Result<()> {
     ensure!(said.contains("saved with --after"), "{past}");
     let text = grid.run(["save", "--job", "42", "image", "--after", "4"])?;
     let text = String::from_utf8(text.expect(0)?.stdout)?;
-    ensure!(text.contains("the one successor of version 4: "), "{text}");
+    ensure!(text.contains("the only successor of version 4: "), "{text}");
     Ok(())
 }
 

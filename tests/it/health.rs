@@ -192,7 +192,7 @@ fn many_hosts_that_do_not_answer_are_one_line() -> Result<()> {
     let listed = grid.run(["list"])?.expect(0)?;
     let text = String::from_utf8(listed.stdout)?;
     ensure!(
-        text.contains("5 hosts do not answer; -v says why"),
+        text.contains("5 hosts do not answer; -v shows why"),
         "{text}"
     );
     ensure!(!text.contains("no answer from"), "{text}");

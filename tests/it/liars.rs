@@ -368,7 +368,7 @@ fn a_removal_that_no_host_heard_is_reported_as_a_failure() -> Result<()> {
     let forgotten = grid.run(["forget", "--job", "42", "--all"])?.expect(1)?;
     let first = forgotten.stderr.lines().next().unwrap_or_default();
     ensure!(
-        first.contains("none of the 5 hosts that answer heard it"),
+        first.contains("none of the 5 hosts that answer accepted the change"),
         "{forgotten}"
     );
     ensure!(!forgotten.stderr.contains("removed"), "{forgotten}");

@@ -464,7 +464,7 @@ fn a_copy_with_a_passphrase_becomes_the_authority_and_catches_up_with_its_grid()
     machines.ckpt("admin", &restore("other"))?.expect(6)?;
     let restored = machines.ckpt("admin", &restore("secret"))?.expect(0)?;
     let said = String::from_utf8_lossy(&restored.stdout).into_owned();
-    ensure!(said.contains("what members have heard last"), "{said}");
+    ensure!(said.contains("the newest that a member has"), "{said}");
     machines.ckpt("admin", &restore("secret"))?.expect(2)?;
     machines.ckpt("bob", &["list"])?.expect(6)?;
     // The restored authority can sign a new host, and Bob stays revoked.
@@ -516,12 +516,12 @@ fn certificates_that_end_soon_are_reported_and_renewed_by_one_command() -> Resul
         let said = machines.ckpt("ada", args)?.expect(0)?;
         // Just after it was signed, the certificate may still be good for five whole days.
         let is_said =
-            said.stderr.contains("ends in 4 days") || said.stderr.contains("ends in 5 days");
+            said.stderr.contains("expires in 4 days") || said.stderr.contains("expires in 5 days");
         ensure!(is_said, "{said}");
     }
     let hosts = machines.ckpt("ada", &["hosts"])?;
     let shown = String::from_utf8_lossy(&hosts.stdout).into_owned();
-    ensure!(shown.contains("certificate ends in "), "{shown}");
+    ensure!(shown.contains("certificate expires in "), "{shown}");
     let show = machines.json("admin", &["grid", "show"])?;
     let soon = show["members"].as_array().context("members")?.iter();
     ensure!(
@@ -544,7 +544,7 @@ fn certificates_that_end_soon_are_reported_and_renewed_by_one_command() -> Resul
     wait_until("the host uses its certificate", LIMIT, || {
         let hosts = machines.ckpt("ada", &["hosts"])?;
         let shown = String::from_utf8_lossy(&hosts.stdout).into_owned();
-        Ok(hosts.code == Some(0) && !shown.contains("certificate ends in "))
+        Ok(hosts.code == Some(0) && !shown.contains("certificate expires in "))
     })?;
     let back = machines
         .ckpt("ada", &["restore", "--job", "1", "-o", "-"])?

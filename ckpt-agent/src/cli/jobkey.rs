@@ -99,7 +99,7 @@ pub(super) async fn run(
     command: KeyCommand,
 ) -> Result<Said, Failure> {
     if owner.job.is_some() {
-        let message = "this is a job key: only the owner's key makes job keys and makes them void";
+        let message = "this is a job key: only the owner's key can create and revoke job keys";
         return Err(Failure::new(ExitStatus::Denied, message));
     }
     match command {
@@ -172,15 +172,14 @@ async fn issue(
     let (mut earlier, silent) = match agent.plain_checkpoints(&wish.job).await {
         Ok(found) => found,
         Err(failure) => {
-            let note =
-                format!("{failure}: what was saved by earlier programs can't be read with it");
+            let note = format!("{failure}: the new key can't read what earlier programs saved");
             notes.push(note);
             (Vec::new(), failure.hosts)
         }
     };
     if earlier.len() > SUMMARIES_MAX {
         notes.push(format!(
-            "of {} checkpoints of format 1, {SUMMARIES_MAX} can be read",
+            "of {} checkpoints of format 1, the new key can read {SUMMARIES_MAX}",
             earlier.len()
         ));
         // Keeps the newest ones, which are at the end.

@@ -62,7 +62,7 @@ pub(super) async fn run(
     mut cancel: Cancel,
 ) -> Result<Said, Failure> {
     if !io::stdout().is_terminal() {
-        let what = "standard output is no terminal";
+        let what = "standard output is not a terminal";
         return Err(
             Failure::new(ExitStatus::Usage, what).next("ckpt health, or ckpt health --json")
         );
