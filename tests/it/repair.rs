@@ -197,7 +197,7 @@ fn a_host_that_leaves_hands_its_shards_over() -> Result<()> {
     for (_, host) in &holders[..3] {
         let left = drain(&grid, host, "60s")?.expect(0)?;
         ensure!(
-            String::from_utf8_lossy(&left.stdout).contains("can go"),
+            String::from_utf8_lossy(&left.stdout).contains("can be deleted"),
             "{left}"
         );
         fs::remove_dir_all(grid.data_dir(host).join("shards"))?;

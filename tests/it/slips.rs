@@ -117,7 +117,7 @@ fn a_pause_is_seen_before_the_daemon_has_noticed_it() -> Result<()> {
     ensure!(said.contains("until 20"), "{said}");
     store(&grid, &["resume"])?.expect(0)?;
     let again = text(&store(&grid, &["resume"])?.expect(0)?);
-    ensure!(again.contains("was not paused"), "{again}");
+    ensure!(again.contains("not paused before"), "{again}");
     Ok(())
 }
 

@@ -37,7 +37,9 @@ impl<'a> AnyKey<'a> {
                 let mut grid = connected.grid.clone();
                 match agent_for(global, &mut grid, &connected.lists, &identity).await {
                     Ok(agent) => retired.push(agent),
-                    Err(cause) => tracing::warn!(%cause, "a retired key can't be used"),
+                    Err(cause) => {
+                        tracing::warn!(%cause, "a retired key can't be used and is left out")
+                    }
                 }
             }
         }

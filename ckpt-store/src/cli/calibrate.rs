@@ -28,10 +28,10 @@ pub(super) struct Calibrate {
     /// Seconds for each of 50 measurements of the CPU and 30 of the disk, per round.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// How often each measurement is made; the median counts.
+    /// How many times each measurement is made; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Print the thresholds, but do not write them down.
+    /// Print the thresholds without writing them to the data directory.
     #[arg(long)]
     dry_run: bool,
 }
