@@ -28,11 +28,11 @@ fn all_is_well_until_hosts_are_missing() -> Result<()> {
     for part in [
         "all is well",
         "6 of 6 hosts up, 6 take shards",
-        "can lose 2, as hosts say",
+        "can lose 2, as hosts report",
     ] {
         ensure!(text.contains(part), "{part}: {text}");
     }
-    ensure!(text.contains("certificate of owner ends in"), "{text}");
+    ensure!(text.contains("certificate of owner expires in"), "{text}");
     let well = grid.run(["--json", "health"])?.expect(0)?.json()?;
     let job = &well["jobs"][0];
     ensure!(job["job"] == "42" && job["version"] == 1, "{job}");

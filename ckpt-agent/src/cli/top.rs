@@ -233,7 +233,7 @@ fn report(health: &Health, stale: Option<&str>, width: usize) -> Vec<Line<'stati
     let mut lines = Vec::new();
     if let Some(why) = stale {
         lines.push(alarm(shortened(
-            &format!("not newer, because: {why}"),
+            &format!("not refreshed, because: {why}"),
             width,
         )));
     }

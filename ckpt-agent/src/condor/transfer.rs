@@ -224,7 +224,7 @@ impl Transfer<'_> {
             }
             let wait = pause.min(until - now);
             self.log.warn(&format!(
-                "{doing}: {}; again in {:.0} s, for {:.0} s more",
+                "{doing}: {}; trying again in {:.0} s, for {:.0} s more",
                 said(&failure),
                 wait.as_secs_f64(),
                 (until - now).as_secs_f64()

@@ -59,7 +59,7 @@ pub enum SinkError {
         image: &'static str,
     },
     /// A directory has to be at this path, and is not.
-    #[error("{0:?} is no directory")]
+    #[error("{0:?} is not a directory")]
     NoDirectory(PathBuf),
     /// A tree can't go to standard output.
     #[error("a tree can't be written to standard output; name a directory with -o")]

@@ -53,7 +53,7 @@ pub enum SourceError {
     },
     /// A named path that is neither a file nor a directory.
     #[error(
-        "{path:?} is a {what}, neither a file nor a directory; to save what comes out of it, use standard input: ckpt save ... - < {path:?}"
+        "{path:?} is a {what}, neither a file nor a directory; to save its output, use standard input: ckpt save ... - < {path:?}"
     )]
     NotAFile {
         /// The path.
