@@ -374,7 +374,7 @@ impl Agent {
 const fn reserve_words(reserve: Reserve) -> &'static str {
     match reserve {
         Reserve::NoRoom => "no room",
-        Reserve::Refuses => "takes no shards now",
+        Reserve::Refuses => "takes none now",
         Reserve::ComputeHost => "the job runs here",
     }
 }
