@@ -96,7 +96,7 @@ fn without_enough_witnesses_a_save_fails_unless_it_is_unfenced() -> Result<()> {
     let lacking = save(&grid, &["--after", &second])?.expect(5)?;
     let error = error(&lacking)?;
     let message = error["message"].to_string();
-    ensure!(message.contains("2 answer, and 3 have to"), "{lacking}");
+    ensure!(message.contains("2 answer, but 3 are needed"), "{lacking}");
     ensure!(
         error["next"].to_string().contains("--unfenced"),
         "{lacking}"

@@ -60,7 +60,7 @@ fn the_end_of_a_job_key_is_a_date() -> Result<()> {
     let grid = Grid::up(1)?;
     let made = grid.run(["key", "for-job", "--job", "42", "-o", "job.key"])?;
     let said = text(&made.expect(0)?);
-    ensure!(said.contains("good until 20"), "{said}");
+    ensure!(said.contains("valid until 20"), "{said}");
     Ok(())
 }
 

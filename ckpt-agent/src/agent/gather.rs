@@ -370,7 +370,8 @@ impl Agent {
     pub(super) fn somebody(&self, gathered: &Gathered, doing: &str) -> Result<(), Failure> {
         if gathered.is_too_much {
             let memory = self.resources.memory_bytes >> 20;
-            let what = format!("{doing}: what the hosts show does not fit into {memory} MiB");
+            let what =
+                format!("{doing}: the checkpoints that hosts list do not fit into {memory} MiB");
             let failure = Failure::new(ExitStatus::Failed, what);
             return Err(failure.next("a larger --memory; or fewer checkpoints: --job"));
         }

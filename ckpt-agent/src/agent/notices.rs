@@ -417,7 +417,9 @@ fn why_garbage(
         return Some("deleted, but a host was away");
     }
     if words.is_some_and(|words| words.intervals.has(one.known.stamp())) {
-        return Some("lies where all was deleted: saved or brought back out of sight");
+        return Some(
+            "belongs to a deleted part of the job's history: saved or brought back afterwards",
+        );
     }
     let lease = words.and_then(|words| words.lease);
     if lease.is_some_and(|lease| lease.until <= clock) {

@@ -310,8 +310,9 @@ async fn open_source(request: &SaveRequest) -> Result<Source, SourceError> {
 pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
     let failure = Failure::new(ExitStatus::LocalIo, format!("{doing}: {}", chain(cause)));
     match cause {
-        SourceError::Changed { .. } => failure
-            .next("save when nothing writes to it, or accept what was read with --accept-changed"),
+        SourceError::Changed { .. } => {
+            failure.next("save while no program writes to it, or use --accept-changed")
+        }
         // A path that the user named and that does not exist was probably mistyped.
         SourceError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
             failure.next("a path that exists")

@@ -510,7 +510,7 @@ pub(super) fn invite(dir: &Path, wanted: Invitation<'_>) -> Result<InviteReport,
         (None, []) => {
             let message = "the grid has no registry to accept tokens";
             return Err(Failure::new(ExitStatus::Usage, message).next(
-                "ckpt grid sign --role registry --addr ADDRESS:PORT, ckpt grid delegate; or certificates by hand: ckpt grid sign",
+                "ckpt grid sign --role registry --addr ADDRESS:PORT, then ckpt grid delegate; or sign each certificate: ckpt grid sign",
             ));
         }
         (None, registries) => {

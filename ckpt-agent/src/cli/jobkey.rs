@@ -44,7 +44,7 @@ impl Report for JobKeyReport {
         let file = self.file.display();
         writeln!(
             out,
-            "key for job {job} ({rights}) in {file}, good until {}",
+            "key for job {job} ({rights}) in {file}, valid until {}",
             super::render::time(self.until)
         )?;
         for note in &self.notes {
@@ -52,7 +52,7 @@ impl Report for JobKeyReport {
         }
         writeln!(
             out,
-            "next: on the job's machine, CKPT_KEY_FILE={file} and the grid file"
+            "next: on the job's machine, set CKPT_KEY_FILE={file} and copy the grid file"
         )
     }
 
@@ -75,13 +75,13 @@ impl Report for RevokeReport {
         let below = self.serials_below;
         writeln!(
             out,
-            "job keys with serials below {below} are void; {} hosts heard",
+            "job keys with serials below {below} are revoked; {} hosts are informed",
             self.heard.len()
         )?;
         for note in &self.silent {
             writeln!(
                 out,
-                "{} did not hear ({}): it takes them until it does",
+                "{} is not informed ({}): it accepts them until another host informs it",
                 note.host, note.what
             )?;
         }

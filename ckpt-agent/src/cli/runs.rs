@@ -85,7 +85,7 @@ fn forecast(file: String, history: &History, kind: &Kind) -> Result<RunForecastR
         let others = render::count(history.runs.len(), "other run");
         let message = format!("no earlier run of {:?} in {file}; {others}", kind.shape());
         Failure::new(ExitStatus::NotFound, message)
-            .next("ckpt run notes each run that ends with 0; what is noted: ckpt runs")
+            .next("ckpt run records each run that ends with 0; ckpt runs lists them")
     })?;
     let speed = machine::speed::measure();
     Ok(RunForecastReport {

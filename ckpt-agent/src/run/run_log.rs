@@ -193,7 +193,7 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
             ),
             false,
         ),
-        Entry::Resumed { after_s } => (format!("goes on after {after_s:.0} s"), false),
+        Entry::Resumed { after_s } => (format!("resumed after {after_s:.0} s"), false),
         Entry::Hurry { grace_s } => (
             format!("less time than announced: {grace_s:.0} s are left"),
             true,

@@ -127,7 +127,7 @@ fn reach(measured: &Measured) -> String {
 /// Replaces the file in one step, because a running daemon reads it and must not see half of it.
 fn write(path: &Path, text: &str) -> Result<()> {
     let temporary = path.with_extension("new");
-    let head = "# Written by `ckpt-store calibrate`. What preferences.toml says outranks it.\n";
+    let head = "# Written by `ckpt-store calibrate`. Values in preferences.toml replace these.\n";
     fs::write(&temporary, format!("{head}{text}"))
         .and_then(|()| fs::rename(&temporary, path))
         .with_context(|| path.display().to_string())

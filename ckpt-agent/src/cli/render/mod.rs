@@ -292,7 +292,7 @@ fn write_unheard(out: &mut dyn Write, unheard: &[HostNote]) -> io::Result<()> {
     let names: Vec<_> = unheard.iter().map(|note| one_line(&note.host)).collect();
     writeln!(
         out,
-        "not heard by {} that hold shards, or may: {}; other hosts pass it on when they meet",
+        "not informed: {} that hold shards or may hold some: {}; other hosts pass it on",
         count(unheard.len(), "host"),
         names.join(" ")
     )

@@ -340,11 +340,11 @@ fn fitted(fit: &FittedQuantity, out: &mut dyn Write) -> io::Result<()> {
     table.write(out)?;
     writeln!(
         out,
-        "D above {:.4} (log2: {:.4}): less than 5% of samples of the distribution are so far off",
+        "D above {:.4} (log2: {:.4}): less than 5% of samples of the distribution have such a D",
         fit.raw.critical, fit.log2.critical
     )?;
     if let Some(peak) = fit.hazard_peak_seconds {
-        let warning = "fits of log2 are fits of logarithms: a Weibull shape above 1 there is no rising hazard";
+        let warning = "fits of log2 are fits of logarithms, for which a Weibull shape above 1 does not mean a rising hazard";
         if peak < 1.0 {
             return writeln!(out, "{warning}; here it falls from the beginning");
         }

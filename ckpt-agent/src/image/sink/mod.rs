@@ -90,7 +90,7 @@ pub enum SinkError {
     },
     /// The image is in place, but what it replaced can't be removed.
     #[error(
-        "the image is whole at {target:?}; what was there before is now {old:?} and can't be removed"
+        "the image is complete at {target:?}; the previous content is now {old:?} and can't be removed"
     )]
     OldRemains {
         /// The target.

@@ -100,7 +100,7 @@ fn report(
     };
     let why = match said {
         Some(said) => said.why,
-        None if by_job => format!("exit status {exit_code}, as its newest version says"),
+        None if by_job => format!("exit status {exit_code}, as recorded in its newest version"),
         None => "it runs on no host".to_owned(),
     };
     let ended_by = if by_job { "job" } else { "supervisor" };
