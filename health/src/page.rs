@@ -305,13 +305,13 @@ fn plots(history: &History, hosts: &HostsHealth) -> Markup {
     let now = |points: &[(f64, f64)]| points.last().map_or(0.0, |(_, y)| *y);
     let ago = format!("{} ago", span(length));
     let up_says = format!(
-        "{} of the hosts are up, at least {} in the last {}",
+        "{} of the hosts are up; the minimum is {} in the last {}",
         percent(now(&up)),
         percent(least(&up)),
         span(length)
     );
     let used_says = format!(
-        "{} of the space is used, at most {} in the last {}",
+        "{} of the space is used; the maximum is {} in the last {}",
         percent(now(&used)),
         percent(most(&used)),
         span(length)

@@ -193,7 +193,7 @@ impl Agent {
         if let Some(newest) = newest.filter(is_later) {
             let other = committed(newest);
             let what = format!(
-                "{doing}: it no longer exists, and version {} does",
+                "{doing}: it no longer exists, but version {} does",
                 other.version
             );
             let mut failure = Failure::new(ExitStatus::AnotherSuccessor, what);

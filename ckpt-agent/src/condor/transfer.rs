@@ -251,7 +251,7 @@ fn one_checkpoint(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<Named
             Some(one) if *one != checkpoint => {
                 let (url, job, number) = (String::from_utf8_lossy(&item.url), &one.job, one.number);
                 return Err(usage(format!(
-                    "{url} is not of checkpoint {number} of job {job}, as others of this call are"
+                    "{url} is not of checkpoint {number} of job {job}, unlike the others of this call"
                 )));
             }
             _ => one = Some(checkpoint),

@@ -95,7 +95,7 @@ pub(super) fn history(args: &History) -> Result<ExitCode> {
     let names: Vec<&str> = trace.hosts.keys().map(String::as_str).collect();
     writeln!(
         std::io::stdout(),
-        "{runs} times of {} written to {}",
+        "{runs} intervals of {} written to {}",
         names.join(", "),
         output.display()
     )?;

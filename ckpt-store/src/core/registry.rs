@@ -56,7 +56,7 @@ pub enum NotHeard {
     NoAddress(SocketAddr),
     /// An address other than that from which the donor connects.
     #[error(
-        "{addr} is not where you come from ({from}), and the grid file does not name it as yours"
+        "{addr} is not the address of the connection ({from}), and the grid file does not list it for this donor"
     )]
     Elsewhere {
         /// The address that the donor announced.

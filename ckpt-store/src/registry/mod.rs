@@ -429,7 +429,7 @@ impl Shared {
                 let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
             }
             Err(Answer::Lost(cause)) => {
-                debug!(%from, request, %cause, "the connection was lost");
+                debug!(%from, request, %cause, "gave up a request");
                 let _ = send.reset(GIVEN_UP);
             }
         }

@@ -405,7 +405,7 @@ async fn request(
         }
         Err(Answer::Lost(cause)) => {
             if let Some(held_back) = host.lines.about(Some(peer.id)) {
-                info!(%from, peer = name, request, %cause, held_back, "given up");
+                info!(%from, peer = name, request, %cause, held_back, "gave up a request");
             }
             let _ = send.reset(GIVEN_UP);
         }

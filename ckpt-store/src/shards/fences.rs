@@ -282,7 +282,7 @@ impl Store {
         };
         match self.write_fence(who, key, &file) {
             Err(StoreError::Denied(cause)) => {
-                tracing::warn!(checkpoint = %key.checkpoint, %cause, "this host is no longer a witness of the checkpoint");
+                tracing::warn!(checkpoint = %key.checkpoint, %cause, "this host can't be a witness of the checkpoint");
                 Ok(())
             }
             written => written,

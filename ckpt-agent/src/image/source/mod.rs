@@ -82,7 +82,7 @@ pub enum SourceError {
     Name(PathBuf),
     /// A path that is too long; the message shows it shortened.
     #[error(
-        "{path:?}: a path of {bytes} bytes below {root:?}, and at most {PATH_BYTES_MAX} can be saved"
+        "{path:?}: the path has {bytes} bytes below {root:?}, but at most {PATH_BYTES_MAX} can be saved"
     )]
     TooLong {
         /// The named directory.
