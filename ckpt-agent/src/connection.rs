@@ -134,7 +134,7 @@ pub(crate) fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
         if files.key.exists() {
             failure
         } else {
-            failure.next("ckpt init, and have its .pub file signed by the grid's admin")
+            failure.next("ckpt init, and ask the grid's admin to sign its .pub file")
         }
     })
 }
@@ -161,7 +161,7 @@ pub(crate) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> (Identi
 pub(crate) fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failure> {
     let pem = fs::read_to_string(path).map_err(|cause| {
         denied(format!("certificate {}: {cause}", path.display()))
-            .next("the grid's admin makes it of your .pub file: ckpt grid sign")
+            .next("ask the grid's admin to make it from your .pub file: ckpt grid sign")
     })?;
     Identity::from_pem(secret, &pem).map_err(|cause| denied(format!("{}: {cause}", path.display())))
 }

@@ -51,23 +51,23 @@ impl ExitStatus {
         (Self::Usage, "wrong usage or configuration"),
         (
             Self::Degraded,
-            "done, but not as promised: redundancy, version, who heard of it; or needs attention",
+            "done, but with less redundancy, an older version or hosts not informed; or needs attention",
         ),
         (Self::NotFound, "no such job, version or checkpoint"),
         (
             Self::TooFewHosts,
-            "not enough hosts, now or until --deadline; nothing stored; try later",
+            "too few hosts answer, now or until --deadline; nothing stored; try again later",
         ),
-        (Self::Denied, "identity, key or permission"),
+        (Self::Denied, "the identity, key or role does not permit it"),
         (Self::Damaged, "damaged beyond repair"),
         (Self::LocalIo, "reading or writing on this machine failed"),
         (
             Self::Deadline,
-            "hosts enough, but not finished within --deadline; the old version stands",
+            "enough hosts, but not finished within --deadline; the old version is still the newest",
         ),
         (
             Self::AnotherSuccessor,
-            "another version follows the one of --after, or may; nothing changed",
+            "another version follows the one that --after names, or may follow it; nothing changed",
         ),
         (Self::Interrupted, "interrupted (SIGINT); nothing committed"),
         (Self::Terminated, "terminated (SIGTERM); nothing committed"),

@@ -37,7 +37,7 @@ impl Accounts {
     /// the log.
     pub fn open(data: PathBuf) -> Self {
         let names = load(&data).unwrap_or_else(|cause| {
-            warn!(%cause, file = %path(&data).display(), "starting without it");
+            warn!(%cause, file = %path(&data).display(), "can't read a file of the data directory: starting without it");
             Names::new()
         });
         Self {
@@ -81,7 +81,7 @@ impl Accounts {
             names.clone()
         };
         if let Err(cause) = save(&self.data, &names) {
-            warn!(%cause, "names of submitters are not kept");
+            warn!(%cause, "can't write the names of submitters");
         }
     }
 

@@ -52,7 +52,7 @@ impl Checking {
     /// can't be read counts as empty, with a line in the log: no decision depends on it.
     pub fn open(data: PathBuf, now: fn() -> u64) -> Self {
         let costs = load(&data).unwrap_or_else(|cause| {
-            warn!(%cause, file = %path(&data).display(), "starting without it");
+            warn!(%cause, file = %path(&data).display(), "can't read a file of the data directory: starting without it");
             CheckingCosts::default()
         });
         Self {
@@ -117,7 +117,7 @@ impl Checking {
             state.costs
         };
         if let Err(cause) = save(&self.data, &costs) {
-            warn!(%cause, "what proofs cost is not kept");
+            warn!(%cause, "can't write the costs of proofs");
         }
     }
 

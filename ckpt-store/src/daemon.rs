@@ -382,7 +382,7 @@ impl Daemon {
             .await
             .is_err()
         {
-            warn!("requests are cut");
+            warn!("requests are aborted");
         }
         self.endpoint.close(STOPPING, b"shutting down");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
@@ -436,7 +436,7 @@ fn serve_metrics(
         return Ok(None);
     };
     let server = Server::start(settings, metrics::router(metrics.registry()))?;
-    info!(addr = %server.local_addr(), token = settings.token.is_some(), "metrics are served");
+    info!(addr = %server.local_addr(), token = settings.token.is_some(), "serving metrics");
     Ok(Some(server))
 }
 
@@ -451,10 +451,10 @@ fn hear_guests(tasks: &mut Tasks, config: &DaemonConfig, clock: Clock, monitor: 
             }
             // An example is a path that several daemons of one user share.
             Err(cause) if are_heard => {
-                info!(path = %path.display(), %cause, "guests are not heard here, too");
+                info!(path = %path.display(), %cause, "can't listen for guests at this socket, too");
             }
             Err(cause) => {
-                warn!(path = %path.display(), %cause, "guests are not heard: their load counts as the owner's");
+                warn!(path = %path.display(), %cause, "can't listen for guests: their load counts as the owner's");
             }
         }
     }
@@ -610,7 +610,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
         if monitor.disk_use() != disk_use {
             disk_use = monitor.disk_use();
             store.lend(lender.lend(disk_use));
-            info!(?disk_use, "lends as the owner says now");
+            info!(?disk_use, "the owner's limits have changed");
         }
         let (monitor, store) = (Arc::clone(&monitor), Arc::clone(&store));
         let (auditing, checking) = (Arc::clone(&auditing), Arc::clone(&checking));
@@ -667,7 +667,7 @@ fn note_standing(data: &Path, before: &Mutex<Option<Standing>>, standing: Standi
         return;
     }
     if let Err(cause) = standing.save(data) {
-        warn!(%cause, "what the daemon does is not written down");
+        warn!(%cause, "can't write the daemon's state");
     }
     *before = Some(standing);
 }

@@ -51,7 +51,7 @@ async fn ask(sockets: &Sockets, members: &Members, grid: &Grid, host: &GridHost)
     let connection = match sockets.connect(&host.addr, host.id, Role::Donor).await {
         Ok(connection) => connection,
         Err(cause) => {
-            debug!(host = name, %cause, "not asked for a list of the grid");
+            debug!(host = name, %cause, "can't ask the host for a list of the grid");
             return false;
         }
     };
@@ -64,7 +64,7 @@ async fn ask(sockets: &Sockets, members: &Members, grid: &Grid, host: &GridHost)
             true
         }
         Err(cause) => {
-            debug!(host = name, %cause, "shows no list of the grid");
+            debug!(host = name, %cause, "the host sends no list of the grid");
             false
         }
     }

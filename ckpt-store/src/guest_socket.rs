@@ -57,7 +57,7 @@ impl GuestSocket {
         if let Ok(found) = fs::symlink_metadata(short.path()) {
             let taken = |why| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
             if !found.file_type().is_socket() {
-                return taken("there is a file of this name that is no socket");
+                return taken("a file of this name exists and is not a socket");
             }
             if std::os::unix::net::UnixStream::connect(short.path()).is_ok() {
                 return taken("another daemon listens there");
@@ -76,7 +76,7 @@ impl GuestSocket {
 
     /// Accepts guests for as long as this future is polled.
     pub async fn serve(self, monitor: Arc<Monitor>) {
-        info!(path = %self.path.display(), "guests are heard");
+        info!(path = %self.path.display(), "listening for guests");
         let mut guests = JoinSet::new();
         loop {
             tokio::select! {
@@ -86,7 +86,7 @@ impl GuestSocket {
                         guests.spawn(async move { receive(stream, &monitor).await });
                     }
                     Err(cause) => {
-                        debug!(%cause, "a guest was not let in");
+                        debug!(%cause, "a guest was refused");
                         tokio::time::sleep(FAILURE_PAUSE).await;
                     }
                 },
@@ -138,13 +138,13 @@ async fn receive(stream: UnixStream, monitor: &Arc<Monitor>) {
             return;
         }
     };
-    debug!(?process, "a guest has come");
+    debug!(?process, "a guest has connected");
     let ended = Conversation::new(&stream, &seat).run(conditions).await;
     match ended {
-        Ok(()) => debug!(?process, "a guest has gone"),
+        Ok(()) => debug!(?process, "a guest has disconnected"),
         Err(cause) => {
             refuse(&stream, &cause.to_string());
-            info!(pid = process.pid, %cause, "a guest was sent away");
+            info!(pid = process.pid, %cause, "a guest was disconnected");
         }
     }
 }

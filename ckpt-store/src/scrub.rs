@@ -86,11 +86,11 @@ async fn read(
         }
         Ok(Ok(Scrubbed::Gone)) => None,
         Ok(Ok(Scrubbed::Dropped(why))) => {
-            warn!(%checkpoint, shard, why, "shard damaged, dropped");
+            warn!(%checkpoint, shard, why, "dropped a damaged shard");
             Some("damaged")
         }
         Ok(Err(cause)) => {
-            error!(%checkpoint, shard, %cause, "shard not checked");
+            error!(%checkpoint, shard, %cause, "can't check a shard");
             Some("failed")
         }
         Err(panicked) => {

@@ -58,7 +58,7 @@ impl Traffic {
     /// the log.
     pub fn open(data: PathBuf) -> Self {
         let days = load(&data).unwrap_or_else(|cause| {
-            warn!(%cause, file = %path(&data).display(), "starting without it");
+            warn!(%cause, file = %path(&data).display(), "can't read a file of the data directory: starting without it");
             Days::default()
         });
         Self {
@@ -120,7 +120,7 @@ impl Traffic {
             state.days.clone()
         };
         if let Err(cause) = save(&self.data, &days) {
-            warn!(%cause, "what was moved is not kept");
+            warn!(%cause, "can't write the counts of transferred bytes");
         }
     }
 

@@ -179,7 +179,7 @@ impl CheckpointPlan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// A row came out of order.
-    #[error("row {actual} after row {expected} rows")]
+    #[error("row {actual} after {expected} rows")]
     Order {
         /// Number of the row that came.
         actual: u64,

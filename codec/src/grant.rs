@@ -31,12 +31,12 @@ pub struct Rights(u8);
 
 /// A number that stands for no rights, or for rights that this version does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("rights {0} are not known to this version")]
+#[error("unknown rights {0}: a newer version of ckpt made them")]
 pub struct UnknownRights(u8);
 
 /// Text that names no rights.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no right: save, restore, remove, separated by commas")]
+#[error("{0:?} is not a right: use save, restore, remove, separated by commas")]
 pub struct RightsText(String);
 
 impl Rights {
@@ -179,7 +179,7 @@ pub enum GrantError {
     #[error("grant format {0} is not known to this version")]
     Format(u16),
     /// The grant ends before it begins.
-    #[error("grant from {0} to {1}")]
+    #[error("grant: the time from {0} to {1} is impossible")]
     Times(u64, u64),
     /// The grant is for the owner's own key.
     #[error("a grant for the owner's own key")]

@@ -387,7 +387,7 @@ impl Index {
                 return Err(wrong("its directory is not in the list before it"));
             }
             if !names.insert(&file.path) {
-                return Err(wrong("the same path twice"));
+                return Err(wrong("the path occurs twice"));
             }
             if file.mtime_ns >= 1_000_000_000 || file.mode & !0o7777 != 0 {
                 return Err(wrong("impossible time or mode"));
@@ -411,7 +411,7 @@ impl Index {
                     let earlier = usize::try_from(*file).ok().filter(|&file| file < number);
                     let linked = earlier.and_then(|file| self.files.get(file));
                     if !linked.is_some_and(|f| matches!(f.kind, FileKind::Regular { .. })) {
-                        return Err(wrong("hard link to something that is no earlier file"));
+                        return Err(wrong("hard link to something that is not an earlier file"));
                     }
                 }
                 FileKind::Fifo => {}

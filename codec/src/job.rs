@@ -28,16 +28,16 @@ pub struct JobId(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobIdError {
     /// The text has no characters, or too many.
-    #[error("job id has {0} characters, not 1 to {JOB_ID_BYTES_MAX}")]
+    #[error("the job id has {0} characters, not 1 to {JOB_ID_BYTES_MAX}")]
     Length(usize),
     /// A character that is not allowed.
-    #[error("job id has the character {0:?}; allowed are A-Z a-z 0-9 . _ @ : - / # [ ] + ,")]
+    #[error("the job id has the character {0:?}; allowed are A-Z a-z 0-9 . _ @ : - / # [ ] + ,")]
     Character(char),
     /// A component is not allowed.
-    #[error("job id has the component {0:?}: none may be empty, . or ..")]
+    #[error("the job id has the component {0:?}: none may be empty, . or ..")]
     Component(String),
     /// There are too many components.
-    #[error("job id has {0} components, at most {JOB_COMPONENTS_MAX} are allowed")]
+    #[error("the job id has {0} components, at most {JOB_COMPONENTS_MAX} are allowed")]
     Components(usize),
 }
 

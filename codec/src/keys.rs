@@ -277,7 +277,7 @@ impl JobKeys {
             summaries,
         };
         if keys.summaries.len() != count {
-            return Err(JobKeysError::Mismatch("a summary key that is there twice"));
+            return Err(JobKeysError::Mismatch("a summary key that occurs twice"));
         }
         keys.checked()
     }

@@ -20,7 +20,7 @@ pub struct Labels(Vec<(String, String)>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     /// A key is empty or too long.
-    #[error("label key {0:?} has not 1 to {LABEL_KEY_BYTES_MAX} characters")]
+    #[error("label key {0:?} does not have 1 to {LABEL_KEY_BYTES_MAX} characters")]
     Length(String),
     /// A key has a character that is not allowed.
     #[error("label key {0:?} has other characters than a-z 0-9 . _ -")]
@@ -32,7 +32,7 @@ pub enum LabelError {
     #[error("the value of label {0:?} has a control character")]
     Value(String),
     /// A key is there twice, or keys are out of order.
-    #[error("label key {0:?} is there twice, or not in order")]
+    #[error("label key {0:?} occurs twice, or is not in order")]
     Order(String),
     /// All labels together are longer than [`LABELS_BYTES_MAX`].
     #[error("labels of {0} bytes, at most {LABELS_BYTES_MAX} are allowed")]

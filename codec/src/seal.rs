@@ -64,7 +64,7 @@ impl Cipher {
 
 /// Sealed bytes do not open: they were changed, belong to another place, or were sealed with another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("sealed bytes do not open: wrong key, wrong place or changed")]
+#[error("can't decrypt: wrong key, wrong place or changed bytes")]
 pub struct OpenError;
 
 /// The random key of one checkpoint. Segments are sealed with it, and keys for hashes derived from it.

@@ -66,7 +66,7 @@ pub enum FormatError {
         expected: usize,
     },
     /// The header does not begin, or the footer does not end, as that of a shard does.
-    #[error("{0} is not that of a shard")]
+    #[error("{0} is not that of a shard file")]
     Magic(&'static str),
     /// The hash of a part does not match.
     #[error("{0} is damaged")]

@@ -11,7 +11,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let (number, unit) = text.split_at(digits);
     let number: u64 = number
         .parse()
-        .map_err(|_| format!("{text:?} is no size; try 64MiB"))?;
+        .map_err(|_| format!("{text:?} is not a size such as 64MiB"))?;
     let factor: u64 = match unit.trim() {
         "" | "B" => 1,
         "KiB" | "K" => 1 << 10,
@@ -24,7 +24,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "TB" => 1_000_000_000_000,
         other => {
             return Err(format!(
-                "unit {other:?}; use B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"
+                "unknown unit {other:?}; use B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"
             ));
         }
     };

@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(digits);
     let number: u64 = number
         .parse()
-        .map_err(|_| format!("{text:?} is no time; try 240s"))?;
+        .map_err(|_| format!("{text:?} is not a time such as 240s"))?;
     let factor_ms: u64 = match unit {
         "ms" => 1,
         "" | "s" => 1_000,
@@ -27,7 +27,11 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         "h" => 3_600_000,
         "d" => 86_400_000,
         "w" => 7 * 86_400_000,
-        other => return Err(format!("unit {other:?}; use ms, s, m, min, h, d, w")),
+        other => {
+            return Err(format!(
+                "unknown unit {other:?}; use ms, s, m, min, h, d, w"
+            ));
+        }
     };
     let time = number.checked_mul(factor_ms).map(Duration::from_millis);
     let time = time.filter(|time| !time.is_zero() && *time <= TIME_MAX);
@@ -42,7 +46,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 pub fn parse_with_unit(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!(
-            "{text} of what? {text}d are days, {text}h hours, {text}s seconds"
+            "{text} has no unit: {text}d are days, {text}h hours, {text}s seconds"
         ));
     }
     parse(text)
@@ -91,7 +95,7 @@ mod tests {
             ("3y", "min"),
             ("0s", "1ms"),
             ("36501d", "36500d"),
-            ("99999999999999999999d", "no time"),
+            ("99999999999999999999d", "not a time"),
         ] {
             let why = parse(wrong).unwrap_err();
             assert!(why.contains(limit), "{why}");

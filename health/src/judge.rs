@@ -75,7 +75,7 @@ fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
         Some(n) if n < job.redundancy.parity() => found.push(attention(
             Kind::BelowRedundancy,
             format!(
-                "version {version} can lose {n} shards, not {}",
+                "version {version} can lose {n} shards instead of {}",
                 job.redundancy.parity()
             ),
             "wait for its hosts or for repair, or save again",
@@ -86,8 +86,8 @@ fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
         let left = until.saturating_sub(now);
         if left <= limits.lease_s {
             let what = match left {
-                0 => "its lease is over".to_owned(),
-                left => format!("its lease ends in {}", span(left)),
+                0 => "its lease has expired".to_owned(),
+                left => format!("its lease expires in {}", span(left)),
             };
             found.push(attention(
                 Kind::LeaseEnds,
@@ -98,7 +98,11 @@ fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
     }
     if limits.age_s.is_some_and(|most| job.age_s > most) {
         let what = format!("not saved for {}", span(job.age_s));
-        found.push(attention(Kind::NotSaved, what, "look after the job"));
+        found.push(attention(
+            Kind::NotSaved,
+            what,
+            "check whether the job still runs",
+        ));
     }
     found
 }
@@ -126,10 +130,10 @@ fn of_key(key: &KeyHealth, limits: &Limits) -> Option<Attention> {
         kind: Kind::Ends,
         about: key.what.clone(),
         what: match key.left_s {
-            0 => "has ended".to_owned(),
-            left => format!("ends in {}", span(left)),
+            0 => "has expired".to_owned(),
+            left => format!("expires in {}", span(left)),
         },
-        remedy: Some("have it made again: ckpt grid sign, or ckpt key for-job".to_owned()),
+        remedy: Some("get a new one: ckpt grid sign, or ckpt key for-job".to_owned()),
     })
 }
 
@@ -143,7 +147,7 @@ fn of_hosts(hosts: &HostsHealth, now: u64, limits: &Limits) -> Vec<Attention> {
             kind: Kind::TooFewHosts,
             about: "hosts".to_owned(),
             what: format!(
-                "{takes} of {} take shards, {needed} are needed",
+                "{takes} of {} take shards, but {needed} are needed",
                 hosts.known
             ),
             remedy: Some("ckpt hosts; or save with fewer shards".to_owned()),
@@ -168,10 +172,10 @@ fn of_hosts(hosts: &HostsHealth, now: u64, limits: &Limits) -> Vec<Attention> {
             kind: Kind::Ends,
             about: "hosts".to_owned(),
             what: format!(
-                "certificates of {number} end within {}: {names}",
+                "certificates of {number} expire within {}: {names}",
                 span(limits.key_s)
             ),
-            remedy: Some("the grid's admin signs them again: ckpt grid sign".to_owned()),
+            remedy: Some("ask the grid's admin to renew them: ckpt grid renew".to_owned()),
         });
     }
     found
@@ -236,7 +240,7 @@ fn of_grid(grid: &GridHealth) -> Vec<Attention> {
                 "{} checkpoints have too few proved shards to be restored",
                 grid.too_few
             ),
-            "bring the hosts back that are down",
+            "start the hosts that are down",
         ));
     }
     // Hosts that were not asked yet for proofs are asked within hours.
@@ -248,7 +252,7 @@ fn of_grid(grid: &GridHealth) -> Vec<Attention> {
         found.push(about(
             Kind::BelowRedundancy,
             format!("{below} checkpoints have fewer proved shards than they were saved with"),
-            "wait for repair, or bring hosts back that are down",
+            "wait for repair, or start the hosts that are down",
         ));
     }
     if grid.failed_checks > 0 {

@@ -46,7 +46,7 @@ pub fn page(view: &View<'_>) -> Markup {
     let number = health.attention.len();
     let title = match number {
         0 => format!("all is well - {}", view.of),
-        _ => format!("{number} to look after - {}", view.of),
+        _ => format!("needs attention: {number} - {}", view.of),
     };
     html! {
         (DOCTYPE)
@@ -83,7 +83,7 @@ fn heading(view: &View<'_>) -> Markup {
             "As of " time datetime=(time(view.health.at)) { (time(view.health.at)) }
             ", " (span(age)) " ago"
             @if let Some(why) = view.stale {
-                ". " strong { "Not newer, because: " (shortened(why, CELL_WIDTH * 3)) }
+                ". " strong { "Not refreshed, because: " (shortened(why, CELL_WIDTH * 3)) }
             }
         }
         nav aria-label="This report" {
@@ -327,7 +327,7 @@ fn hosts(hosts: &HostsHealth) -> Markup {
         section aria-labelledby="hosts" {
             h2 #hosts { "Hosts: " (summary(hosts)) }
             p { (bytes(hosts.used_bytes.value)) " of " (bytes(hosts.capacity_bytes.value))
-                " used, as hosts say. Hosts that are not simply up come first." }
+                " used, as hosts report. Hosts that are not simply up come first." }
             (table("Hosts", &head, &rows))
         }
     }
@@ -354,13 +354,13 @@ fn plots(history: &History, hosts: &HostsHealth) -> Markup {
     let most = |points: &[(f64, f64)]| points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
     let now = |points: &[(f64, f64)]| points.last().map_or(0.0, |(_, y)| *y);
     let up_says = format!(
-        "{} of the hosts are up, at the least {} in the last {}",
+        "{} of the hosts are up; the minimum is {} in the last {}",
         percent(now(&up)),
         percent(least(&up)),
         span(length)
     );
     let used_says = format!(
-        "{} of the space is used, at the most {} in the last {}",
+        "{} of the space is used; the maximum is {} in the last {}",
         percent(now(&used)),
         percent(most(&used)),
         span(length)
@@ -416,7 +416,7 @@ fn servers_and_keys(health: &Health) -> Markup {
                 @for registry in &health.registries {
                     li { "Registry " (one_line(&registry.name)) ": "
                         @match (registry.hosts_heard, &registry.why) {
-                            (Some(Known { value, .. }), _) => { "up, has heard of " (count(value, "host")) " lately" },
+                            (Some(Known { value, .. }), _) => { "up, knows " (count(value, "host")) "" },
                             (None, Some(why)) => { strong { "down" } ": " (shortened(why, CELL_WIDTH)) },
                             (None, None) => { strong { "down" } },
                         }
@@ -424,8 +424,8 @@ fn servers_and_keys(health: &Health) -> Markup {
                 }
                 @for key in &health.keys {
                     li { (one_line(&key.what)) " "
-                        @if key.left_s == 0 { strong { "has ended" } }
-                        @else { "ends in " (span(key.left_s)) }
+                        @if key.left_s == 0 { strong { "has expired" } }
+                        @else { "expires in " (span(key.left_s)) }
                         " (" (time(key.ends.value)) ")" }
                 }
             }

@@ -59,8 +59,8 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
     }
     for key in &health.keys {
         let left = match key.left_s {
-            0 => "has ended".to_owned(),
-            left => format!("ends in {}", span(left)),
+            0 => "has expired".to_owned(),
+            left => format!("expires in {}", span(left)),
         };
         writeln!(
             out,
@@ -85,7 +85,7 @@ pub fn state(can_lose: Option<usize>) -> String {
 pub fn basis<T: Copy>(known: Known<T>) -> &'static str {
     match known.basis {
         Basis::Proved => "proved",
-        Basis::Announced => "as hosts say",
+        Basis::Announced => "as hosts report",
         Basis::Seen => "seen",
     }
 }
@@ -195,7 +195,7 @@ fn registry_line(registry: &RegistryHealth) -> String {
     match (registry.hosts_heard, &registry.why) {
         (Some(heard), _) => {
             let hosts = count(heard.value, "host");
-            format!("registry {name}: up, has heard of {hosts} lately (announced)")
+            format!("registry {name}: up, knows {hosts} (announced)")
         }
         (None, Some(why)) => format!("registry {name}: down: {}", shortened(why, WHY_WIDTH)),
         (None, None) => format!("registry {name}: down"),

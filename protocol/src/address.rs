@@ -31,7 +31,9 @@ pub struct NamedAddress {
 
 /// The text is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address: ADDRESS:PORT or HOSTNAME:PORT is expected, such as 10.0.0.1:7600")]
+#[error(
+    "{0:?} is not an address: ADDRESS:PORT or HOSTNAME:PORT is expected, such as 10.0.0.1:7600"
+)]
 pub struct AddressError(String);
 
 impl Address {

@@ -416,7 +416,7 @@ fn a_signal_ends_the_restore_of_a_result_and_the_next_start_brings_it_back() -> 
     wait_until("the restore has begun", PATIENCE, || Ok(stage.exists()))?;
     kill_process(front.pid, Signal::TERM)?;
     let ended = front.wait()?.expect(128 + 15)?;
-    ensure!(ended.stderr.contains("brings the result back"), "{ended}");
+    ensure!(ended.stderr.contains("to fetch the result"), "{ended}");
     for host in ["h01", "h02", "h03"] {
         grid.signal(host, Signal::CONT)?;
     }

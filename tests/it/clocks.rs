@@ -120,7 +120,10 @@ fn check(machine: Machine<'_>, version: &str, bytes: &[u8], is_passed_over: bool
         Some(0) => ensure!(!is_passed_over, "{restored}"),
         Some(4) => {
             ensure!(
-                is_passed_over && restored.stderr.contains("where all was deleted"),
+                is_passed_over
+                    && restored
+                        .stderr
+                        .contains("a deleted part of the job's history"),
                 "{restored}"
             );
             let garbage = machine.run(&["--json", "gc", "--dry-run"])?.expect(0)?;

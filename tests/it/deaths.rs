@@ -53,7 +53,7 @@ fn a_host_that_is_killed_during_a_save_costs_seconds() -> Result<()> {
     let report = saved.json()?;
     ensure!(report["can_lose"] == 2, "{saved}");
     ensure!(
-        report["replaced"][0]["what"] == "nothing heard for 3 s: host or network down",
+        report["replaced"][0]["what"] == "no packet for 3 s: host or network down",
         "{saved}"
     );
     is_quick(&saved, took)?;

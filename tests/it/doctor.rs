@@ -84,7 +84,7 @@ fn a_closed_port_and_a_silent_one_are_told_apart() -> Result<()> {
     };
     let (check, what) = of("h02").context("h02")?;
     ensure!(
-        check == "network" && what.contains("nothing listens"),
+        check == "network" && what.contains("no program listens"),
         "{what}"
     );
     let (_, what) = of("h03").context("h03")?;

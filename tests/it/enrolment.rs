@@ -345,7 +345,7 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         );
         // A second machine can't join with the same token.
         let again = campus.join(&format!("x{number}"), &token)?.expect(1)?;
-        ensure!(again.stderr.contains("redeemed already"), "{again}");
+        ensure!(again.stderr.contains("used already"), "{again}");
         campus.start_joined(&name)?;
     }
     wait_until("all are announced", LIMIT, || {
@@ -358,7 +358,7 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
     let token = campus.invite()?;
     let forged = token.replace("/127.0.0.1", "/127.0.0.2");
     for (wrong, why) in [
-        ("nonsense", "no join token"),
+        ("nonsense", "not a join token"),
         (forged.as_str(), "registry 127.0.0.2"),
     ] {
         let refused = campus.join("y", wrong)?.expect(1)?;

@@ -68,7 +68,7 @@ fn a_save_follows_the_version_that_it_names_or_loses() -> Result<()> {
     ensure!(said.contains("saved with --after"), "{past}");
     let text = grid.run(["save", "--job", "42", "image", "--after", "4"])?;
     let text = String::from_utf8(text.expect(0)?.stdout)?;
-    ensure!(text.contains("the one successor of version 4: "), "{text}");
+    ensure!(text.contains("the only successor of version 4: "), "{text}");
     Ok(())
 }
 
@@ -96,7 +96,7 @@ fn without_enough_witnesses_a_save_fails_unless_it_is_unfenced() -> Result<()> {
     let lacking = save(&grid, &["--after", &second])?.expect(5)?;
     let error = error(&lacking)?;
     let message = error["message"].to_string();
-    ensure!(message.contains("2 answer, and 3 have to"), "{lacking}");
+    ensure!(message.contains("2 answer, but 3 are needed"), "{lacking}");
     ensure!(
         error["next"].to_string().contains("--unfenced"),
         "{lacking}"

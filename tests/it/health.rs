@@ -28,11 +28,11 @@ fn all_is_well_until_hosts_are_missing() -> Result<()> {
     for part in [
         "all is well",
         "6 of 6 hosts up, 6 take shards",
-        "can lose 2, as hosts say",
+        "can lose 2, as hosts report",
     ] {
         ensure!(text.contains(part), "{part}: {text}");
     }
-    ensure!(text.contains("certificate of owner ends in"), "{text}");
+    ensure!(text.contains("certificate of owner expires in"), "{text}");
     let well = grid.run(["--json", "health"])?.expect(0)?.json()?;
     let job = &well["jobs"][0];
     ensure!(job["job"] == "42" && job["version"] == 1, "{job}");
@@ -192,7 +192,7 @@ fn many_hosts_that_do_not_answer_are_one_line() -> Result<()> {
     let listed = grid.run(["list"])?.expect(0)?;
     let text = String::from_utf8(listed.stdout)?;
     ensure!(
-        text.contains("5 hosts do not answer; -v says why"),
+        text.contains("5 hosts do not answer; -v shows why"),
         "{text}"
     );
     ensure!(!text.contains("no answer from"), "{text}");

@@ -59,7 +59,7 @@ fn an_admin_sees_silent_registries_and_what_they_heard_of_silent_hosts() -> Resu
     let h2 = h2.context("h2 is not known")?;
     let why = h2["why"].as_str().unwrap_or_default();
     ensure!(
-        h2["state"] == "down" && why.contains("a registry heard of it"),
+        h2["state"] == "down" && why.contains("it announced itself to a registry"),
         "{seen}"
     );
     ensure!(h2["capacity_bytes"].as_u64() > Some(0), "{seen}");

@@ -340,7 +340,7 @@ fn hosts_that_did_not_hear_of_a_removal_are_named_and_change_the_exit_status() -
     let said = String::from_utf8_lossy(&forgotten.stdout).into_owned();
     let first = said.lines().next().context("no line")?;
     ensure!(
-        first.contains("not heard by 2 hosts") && first.contains("h04 h05"),
+        first.contains("not informed: 2 hosts") && first.contains("h04 h05"),
         "{said}"
     );
     let forgotten = grid.run(["--json", "forget", "--job", "42", "--version", "2"])?;
@@ -352,7 +352,7 @@ fn hosts_that_did_not_hear_of_a_removal_are_named_and_change_the_exit_status() -
     let saved = grid.run(["--json", "save", "--job", "42", "--keep", "1", "first"])?;
     let saved = saved.expect(0)?.json()?;
     ensure!(
-        saved["notes"].to_string().contains("h04 did not hear"),
+        saved["notes"].to_string().contains("h04 was not informed"),
         "{saved}"
     );
     Ok(())
@@ -368,7 +368,7 @@ fn a_removal_that_no_host_heard_is_reported_as_a_failure() -> Result<()> {
     let forgotten = grid.run(["forget", "--job", "42", "--all"])?.expect(1)?;
     let first = forgotten.stderr.lines().next().unwrap_or_default();
     ensure!(
-        first.contains("none of the 5 hosts that answer heard it"),
+        first.contains("none of the 5 hosts that answer accepted the change"),
         "{forgotten}"
     );
     ensure!(!forgotten.stderr.contains("removed"), "{forgotten}");

@@ -245,7 +245,7 @@ fn cat_says_why_there_is_nothing_to_read() -> Result<()> {
     refused(&grid, &["42", "dir/a", "--version", "7"], 4, "version 7")?;
     refused(&grid, &["42", "dir"], 2, "is a directory")?;
     refused(&grid, &["42", "dir/link"], 2, "symbolic link")?;
-    refused(&grid, &["42"], 2, "say which")?;
+    refused(&grid, &["42"], 2, "name one of them")?;
     let stream = grid
         .run(["cat", "--job", "s", "--range", "3:4"])?
         .expect(0)?;

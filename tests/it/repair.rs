@@ -124,7 +124,7 @@ fn nothing_is_rebuilt_that_comes_back_soon_or_that_is_not_lost() -> Result<()> {
     let log = grid.data_dir(&holders[1].1).join("log");
     let looks = || -> Result<usize> {
         Ok(fs::read_to_string(&log)?
-            .matches("looked after what is held")
+            .matches("checked the held checkpoints")
             .count())
     };
     let before: usize = looks()?;
@@ -162,7 +162,7 @@ fn a_shard_damaged_on_a_disk_is_found_and_rebuilt_without_a_request() -> Result<
     tests::damage::flip(&file, 20_000)?;
     wait_until("the damaged file is gone", LIMIT, || Ok(!file.exists()))?;
     wait_until("it is said", LIMIT, || {
-        Ok(log(victim)?.contains("shard damaged, dropped"))
+        Ok(log(victim)?.contains("dropped a damaged shard"))
     })?;
     wait_until("the shard is rebuilt", LIMIT, || {
         Ok(shards(&good(&grid, "42")?).len() == 5)
@@ -197,7 +197,7 @@ fn a_host_that_leaves_hands_its_shards_over() -> Result<()> {
     for (_, host) in &holders[..3] {
         let left = drain(&grid, host, "60s")?.expect(0)?;
         ensure!(
-            String::from_utf8_lossy(&left.stdout).contains("can go"),
+            String::from_utf8_lossy(&left.stdout).contains("can be deleted"),
             "{left}"
         );
         fs::remove_dir_all(grid.data_dir(host).join("shards"))?;

@@ -485,7 +485,7 @@ fn a_daemon_that_was_stopped_deletes_within_30_s_what_was_deleted_meanwhile() ->
     let log = grid.data_dir(&asleep).join("log");
     // The daemon's next round begins only five minutes later.
     wait_until("the first look is over", LIMIT, || {
-        Ok(fs::read_to_string(&log)?.contains("looked after what is held"))
+        Ok(fs::read_to_string(&log)?.contains("checked the held checkpoints"))
     })?;
     let began = Instant::now();
     grid.signal(&asleep, Signal::STOP)?;

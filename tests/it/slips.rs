@@ -60,7 +60,7 @@ fn the_end_of_a_job_key_is_a_date() -> Result<()> {
     let grid = Grid::up(1)?;
     let made = grid.run(["key", "for-job", "--job", "42", "-o", "job.key"])?;
     let said = text(&made.expect(0)?);
-    ensure!(said.contains("good until 20"), "{said}");
+    ensure!(said.contains("valid until 20"), "{said}");
     Ok(())
 }
 
@@ -117,7 +117,7 @@ fn a_pause_is_seen_before_the_daemon_has_noticed_it() -> Result<()> {
     ensure!(said.contains("until 20"), "{said}");
     store(&grid, &["resume"])?.expect(0)?;
     let again = text(&store(&grid, &["resume"])?.expect(0)?);
-    ensure!(again.contains("was not paused"), "{again}");
+    ensure!(again.contains("not paused before"), "{again}");
     Ok(())
 }
 

@@ -123,7 +123,7 @@ fn what_is_no_trace_is_named() -> Result<()> {
         Ok(done.stderr)
     };
     let nowhere = describe(&dir.path().join("nowhere"), 4)?;
-    ensure!(nowhere.contains("nowhere is no folder"), "{nowhere}");
+    ensure!(nowhere.contains("nowhere is not a folder"), "{nowhere}");
     let empty = describe(dir.path(), 4)?;
     ensure!(empty.contains("no trace in"), "{empty}");
     let trace = dir.path().join("noon");

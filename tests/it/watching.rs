@@ -165,7 +165,7 @@ fn a_directory_that_is_not_there_is_named() -> Result<()> {
     let grid = Grid::up(1)?;
     let said = grid.run(["watch", "--job", "42", "nowhere"])?.expect(8)?;
     ensure!(
-        said.stderr.contains("nowhere: it is no directory"),
+        said.stderr.contains("nowhere: it is not a directory"),
         "{said}"
     );
     Ok(())

@@ -49,7 +49,7 @@ pub async fn ask_all(hosts: &Hosts, at_once: usize) -> BTreeMap<HostIndex, Heard
 async fn ask(hosts: &Hosts, host: HostIndex) -> Heard {
     let census = match hosts.request(host, &Request::Census, REQUEST_TIMEOUT).await {
         Ok((Response::Census(census), _)) => Ok(*census),
-        Ok(_) => Err(Fault::Lied("another answer than to the question".into())),
+        Ok(_) => Err(Fault::Lied("an unexpected answer".into())),
         Err(fault) => Err(fault),
     };
     let at = SystemTime::now()
@@ -128,7 +128,9 @@ fn not_reached(known: HostHealth, fault: &Fault, announced: Option<&HeardOf>) ->
     };
     let ago = span(said.silent_ms / 1000);
     HostHealth {
-        why: Some(format!("{fault}; a registry heard of it {ago} ago")),
+        why: Some(format!(
+            "{fault}; it announced itself to a registry {ago} ago"
+        )),
         capacity_bytes: Some(said.capacity_bytes),
         free_bytes: Some(said.free_bytes),
         ..known
@@ -165,7 +167,7 @@ pub fn summed_up(hosts: &Hosts, heard: &BTreeMap<HostIndex, Heard>) -> GridHealt
             Ok(census) if census.counted_at > 0 => census,
             other => {
                 let why = match other {
-                    Ok(_) => "it has not looked after what it holds since it started".to_owned(),
+                    Ok(_) => "it has not checked its shards since it started".to_owned(),
                     Err(fault) => fault.to_string(),
                 };
                 let host = hosts.name(*host).to_owned();

@@ -39,10 +39,10 @@ pub enum EtcdError {
     #[error("etcd: no answer within {} s", PATIENCE.as_secs())]
     Late,
     /// The lease ended before it was renewed.
-    #[error("etcd: the lease of this host has ended")]
+    #[error("etcd: the lease of this host has expired")]
     LeaseOver,
     /// etcd has more hosts than any grid.
-    #[error("etcd: {0} hosts, at most {HOSTS_MAX} are believed")]
+    #[error("etcd: {0} hosts are listed, at most {HOSTS_MAX} are accepted")]
     TooMany(usize),
     /// A record is too long.
     #[error("etcd: {0}")]

@@ -16,7 +16,7 @@ pub enum Fault {
     #[error("no progress for {} s", .0 / 1000)]
     Stalled(u64),
     /// No datagram has arrived from the host for this many milliseconds.
-    #[error("nothing heard for {} s: host or network down", .0 / 1000)]
+    #[error("no packet for {} s: host or network down", .0 / 1000)]
     Silent(u64),
     /// The host refused the request.
     #[error("refused: {code}{}{detail}", if detail.is_empty() { "" } else { ": " })]

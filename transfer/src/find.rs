@@ -110,7 +110,7 @@ impl Answer {
         };
         let public = manifest.public();
         if public.owner != self.owner {
-            return Err(Fault::Lied("a manifest of somebody else".into()));
+            return Err(Fault::Lied("a manifest of another owner".into()));
         }
         if self.job_tag.is_some_and(|tag| tag != public.job_tag) {
             return Err(Fault::Lied("a manifest of another job".into()));

@@ -545,7 +545,7 @@ impl Hosts {
     pub async fn audited(&self, host: HostIndex, audit: Audit) {
         let found = Request::Audited(audit);
         if let Err(fault) = self.request(host, &found, REQUEST_TIMEOUT).await {
-            tracing::debug!(host = self.name(host), %fault, "does not want to know");
+            tracing::debug!(host = self.name(host), %fault, "the host did not accept the result of a check");
         }
     }
 

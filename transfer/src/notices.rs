@@ -138,7 +138,7 @@ impl Hearing {
 impl Answer {
     async fn next(&mut self) -> Result<Notice, Fault> {
         let limit = time_left(self.waited, self.bytes)
-            .ok_or_else(|| Fault::Gone("what it heard comes too slowly".into()))?;
+            .ok_or_else(|| Fault::Gone("its notices arrive too slowly".into()))?;
         let asked = Instant::now();
         let record: NoticeRecord = read_frame(&mut self.exchange.recv, limit).await?;
         self.waited += asked.elapsed();

@@ -114,14 +114,14 @@ impl Rebuild {
 
     fn pass(&self, command: PutCommand) -> Result<(), Fault> {
         let passed = self.commands.send(command);
-        passed.map_err(|_| Fault::Gone("it takes no more".into()))
+        passed.map_err(|_| Fault::Gone("it accepts no more data".into()))
     }
 
     async fn wait_for_room(&mut self, row: u64) -> Result<(), Fault> {
         let room = self.sent.wait_for(|sent| row < sent + WAITING_ROWS);
         match tokio::time::timeout(STALL_TIMEOUT, room).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(Fault::Gone("it takes no more".into())),
+            Ok(Err(_)) => Err(Fault::Gone("it accepts no more data".into())),
             Err(_) => Err(Fault::Stalled(millis(STALL_TIMEOUT))),
         }
     }

@@ -43,7 +43,7 @@ enum NoAnswer {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    #[error("wrong answer")]
+    #[error("unexpected answer")]
     Answer,
     #[error("no answer within {} s", ANSWER_TIMEOUT.as_secs())]
     Late,

@@ -30,7 +30,7 @@ impl Refused {
         let (status, text) = match self {
             Self::NoToken => (
                 StatusCode::UNAUTHORIZED,
-                "show the token: Authorization: Bearer TOKEN; in a browser, the token is the password\n",
+                "send the token: Authorization: Bearer TOKEN; in a browser, the token is the password\n",
             ),
             Self::ForeignName => (
                 StatusCode::MISDIRECTED_REQUEST,

@@ -83,8 +83,10 @@ impl Board {
     async fn answer(self: Arc<Self>, form: Form) -> Response {
         let state = self.state().clone();
         let Some(health) = state.health else {
-            let why = state.stale.unwrap_or_else(|| "not looked yet".to_owned());
-            let text = format!("nothing is known: {why}\n");
+            let why = state
+                .stale
+                .unwrap_or_else(|| "no report has been made yet".to_owned());
+            let text = format!("no report: {why}\n");
             let head = [(CONTENT_TYPE, TEXT), (RETRY_AFTER, "5")];
             return (StatusCode::SERVICE_UNAVAILABLE, head, text).into_response();
         };

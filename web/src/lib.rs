@@ -79,7 +79,7 @@ pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 pub enum StartError {
     /// Other machines can reach the address, and there is no token.
     #[error(
-        "other machines can reach {0}: name a file with a token that they have to show, or listen on 127.0.0.1"
+        "other machines can reach {0}: name a file with a token that readers have to present, or listen on 127.0.0.1"
     )]
     NoToken(SocketAddr),
     /// The address can't be listened on.

@@ -36,7 +36,7 @@ pub enum TokenError {
         cause: io::Error,
     },
     /// Every user of this machine can read the file.
-    #[error("every user of this machine can read the token file {0}: chmod 600 {0}")]
+    #[error("every user of this machine can read the token file {0}; run chmod 600 {0}")]
     Public(PathBuf),
     /// The content is no token.
     #[error(

@@ -40,7 +40,7 @@ impl Agent {
         let mut failure = self.no_checkpoint(gathered, wish);
         if !gathered.silent.is_empty() && request.if_exists && !is_known {
             failure.next = Some(format!(
-                "again when fewer than {least_data} hosts are silent: ckpt hosts; jobs that are \
+                "again when fewer than {least_data} hosts are silent (ckpt hosts); for jobs \
                  saved with at least N data shards: --data N"
             ));
         }

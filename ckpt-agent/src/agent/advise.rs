@@ -64,13 +64,10 @@ impl Cost {
         let whole = last.map(|last| last.seconds);
         let held = last.and_then(|last| last.held_seconds);
         let (held, source) = match (given, held, whole) {
-            (Some(given), ..) => (given, "as was given"),
-            (None, Some(held), _) => (held, "until its image had been read, in the last save"),
-            (None, None, Some(whole)) => (whole, "as long as the last save took in all"),
-            (None, None, None) => (
-                FIRST_COST_SECONDS,
-                "which is assumed: nothing was saved yet",
-            ),
+            (Some(given), ..) => (given, "as given"),
+            (None, Some(held), _) => (held, "the time to read the image in the last save"),
+            (None, None, Some(whole)) => (whole, "the whole time of the last save"),
+            (None, None, None) => (FIRST_COST_SECONDS, "an assumption: nothing was saved yet"),
         };
         Self {
             held,
@@ -154,7 +151,7 @@ fn note_of(host: &str, state: AvailabilityState) -> Option<String> {
         AvailabilityState::Idle | AvailabilityState::Busy | AvailabilityState::Gone => return None,
     };
     Some(format!(
-        "host {host} says \"{state}\" at the moment: {why}, by its owner or by the job itself. That ends \
+        "host {host} reports \"{state}\" at the moment: {why}, by its owner or by the job itself. That ends \
          no job here, and is not counted"
     ))
 }
@@ -163,7 +160,7 @@ fn given_or_average(request: &AdviseRequest) -> Hazard {
     match request.mtbf_seconds {
         Some(mtbf) => Hazard {
             curve: SurvivalCurve::exponential(STEP, 120, 1.0 / mtbf),
-            source: "the mean time between failures that was given".to_owned(),
+            source: "the given mean time between failures".to_owned(),
             notes: Vec::new(),
         },
         None => Hazard {

@@ -81,7 +81,7 @@ impl Agent {
         let version = known.version();
         let witnesses = summary.tail.witnesses;
         if after.is_unfenced {
-            tracing::warn!(%version, "saved without the word of its witnesses: --unfenced");
+            tracing::warn!(%version, "saved without the agreement of the witnesses: --unfenced");
             return Ok(Following {
                 fencing: None,
                 unfenced: Some(FenceReport {
@@ -99,10 +99,10 @@ impl Agent {
         }
         if witnesses.is_empty() {
             let what = format!(
-                "{doing}: version {version} has no witnesses, as older programs took its shards"
+                "{doing}: version {version} has no witnesses, because older programs stored its shards"
             );
             let failure = Failure::new(ExitStatus::Failed, what);
-            return Err(failure.next("this once without their word: --unfenced"));
+            return Err(failure.next("--unfenced, to save this time without witnesses"));
         }
         // Ends before the session's deadline does, so that the failure can name the cause.
         let until = request.deadline.map(|limit| started + limit / 8 * 7);
@@ -136,7 +136,8 @@ impl Agent {
                 ids.join(", ")
             );
             let failure = Failure::new(ExitStatus::Usage, what);
-            return Err(failure.next("the id of the one that the job went on from: --after ID"));
+            return Err(failure
+                .next("--after ID, with the id of the checkpoint that the job continued from"));
         }
         Ok(all.first().copied())
     }
@@ -192,7 +193,7 @@ impl Agent {
         if let Some(newest) = newest.filter(is_later) {
             let other = committed(newest);
             let what = format!(
-                "{doing}: it is not there any more, and version {} is",
+                "{doing}: it no longer exists, but version {} does",
                 other.version
             );
             let mut failure = Failure::new(ExitStatus::AnotherSuccessor, what);
@@ -216,8 +217,8 @@ impl Agent {
         let version = newest.version();
         opened.ok().filter(is_fenced).map(|_| {
             format!(
-                "version {version} was saved with --after, and this is not: whoever saves --after \
-                 {version} loses against it, or commits beside it"
+                "version {version} was saved with --after, and this save is not: a save with --after \
+                 {version} fails because of it, or commits beside it"
             )
         })
     }
@@ -246,7 +247,7 @@ pub(super) fn another(doing: &str, after: Version, other: SuccessorNote) -> Fail
     let (what, next) = if other.committed {
         (
             format!("version {number} (checkpoint {id}) follows version {after}"),
-            format!("restore that one, go on from it, and save --after {number}"),
+            format!("restore that one, continue from it, and save with --after {number}"),
         )
     } else {
         (
@@ -254,7 +255,7 @@ pub(super) fn another(doing: &str, after: Version, other: SuccessorNote) -> Fail
                 "another save is half done: version {number} (checkpoint {id}) may follow version {after}"
             ),
             format!(
-                "again when more hosts are up, which finishes it; if it can't be finished any more: \
+                "again when more hosts are up, which finishes it; if it can never be finished: \
                  --after {after} --unfenced"
             ),
         )
@@ -280,11 +281,11 @@ pub(super) fn too_few(
 ) -> Failure {
     let (all, needed) = (quorum.witnesses(), quorum.needed());
     let what = format!(
-        "{doing}: of the {all} hosts that witnessed version {after}, {answer} answer, and {needed} have to"
+        "{doing}: of the {all} hosts that witnessed version {after}, {answer} answer, but {needed} are needed"
     );
     let failure = Failure::new(ExitStatus::TooFewHosts, what);
     let mut failure = failure.next(format!(
-        "again when more of them are up; if they died for good: --after {after} --unfenced"
+        "again when more of them are up; if they are gone for good: --after {after} --unfenced"
     ));
     failure.hosts = why;
     failure

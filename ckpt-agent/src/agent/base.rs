@@ -78,7 +78,7 @@ impl Agent {
             Ok(base) => Some(base),
             Err(stop) => {
                 let version = known.version();
-                tracing::warn!(%version, ?stop, "saved whole: the earlier version can't be read");
+                tracing::warn!(%version, ?stop, "the image is saved whole, because the earlier version can't be read");
                 None
             }
         }

@@ -232,7 +232,7 @@ impl Writer {
             Some(Ok(buffer)) => Ok(Some(buffer)),
             Some(Err(cause)) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(None),
             Some(Err(cause)) => {
-                let message = format!("cannot write what was read: {cause}");
+                let message = format!("cannot write the output: {cause}");
                 Err(Failure::new(ExitStatus::LocalIo, message))
             }
             None => Ok(None),
@@ -247,7 +247,7 @@ impl Writer {
                 Ok(_) => {}
                 Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
                 Err(cause) => {
-                    let message = format!("cannot write what was read: {cause}");
+                    let message = format!("cannot write the output: {cause}");
                     return Err(Failure::new(ExitStatus::LocalIo, message));
                 }
             }

@@ -177,7 +177,7 @@ impl Agent {
         let is_hidden = is_newest && shown.is_none_or(|shown| shown < seen);
         is_hidden.then(|| SkippedVersion {
             version: seen,
-            reason: "this machine knows of it, but no host that answers shows it: removed from elsewhere, lost, or hidden".into(),
+            reason: "this machine has seen it, but no host that answers shows it: it was removed from another machine, lost or hidden".into(),
         })
     }
 

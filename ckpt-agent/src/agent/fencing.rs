@@ -58,11 +58,11 @@ pub enum AfterWhich {
 pub enum AfterError {
     /// The text asks for the newest one, which need not be the one from which the job went on.
     #[error(
-        "name the version that the job went on from: the newest one at the time of the save may be another's"
+        "name the version that the job continued from: the newest one may be from another incarnation of the job"
     )]
     Newest,
     /// Any other text that is wrong.
-    #[error("neither a version, nor the 32 digits of a checkpoint's id, nor none")]
+    #[error("not a version number, the id of a checkpoint (32 digits) or none")]
     Malformed,
 }
 
@@ -98,10 +98,10 @@ impl fmt::Display for AfterWhich {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Strength {
-    /// Most of the witnesses: none of them may lie.
+    /// More than half of the hosts that hold the version; safe if none of them lies.
     #[default]
     Majority,
-    /// Half of witnesses and parity together, and one more: some witnesses may lie.
+    /// One more than half of the sum of these hosts and the parity shards; safe if a few of them lie.
     Strong,
 }
 
@@ -332,7 +332,7 @@ impl Fencing {
         let mut asking = JoinSet::new();
         for (witness, host) in self.hosts() {
             let Some(host) = host else {
-                self.note_fault(witness, Fault::Gone("no host of the grid any more".into()));
+                self.note_fault(witness, Fault::Gone("no longer a host of the grid".into()));
                 continue;
             };
             let hosts = self.agent.hosts.clone();
@@ -434,7 +434,7 @@ impl Fencing {
         let mut asking = JoinSet::new();
         for (witness, host) in self.hosts() {
             let Some(host) = host else {
-                self.note_fault(witness, Fault::Gone("no host of the grid any more".into()));
+                self.note_fault(witness, Fault::Gone("no longer a host of the grid".into()));
                 continue;
             };
             let (hosts, proposal) = (self.agent.hosts.clone(), proposal.clone());
@@ -568,9 +568,9 @@ impl Fencing {
             (None, None) => "?".into(),
         };
         let what = if fault.is_refused_as(Code::BadRequest) {
-            "older program, which can be no witness".into()
+            "older program, which can't be a witness".into()
         } else if fault.is_refused_as(Code::NotFound) {
-            format!("has nothing of version {} any more", self.version)
+            format!("no longer holds anything of version {}", self.version)
         } else {
             fault.to_string()
         };

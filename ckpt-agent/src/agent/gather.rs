@@ -178,7 +178,7 @@ impl Showing {
         match inventory.add(host, shown, memory_max) {
             Entered::Yes => {}
             Entered::Contradiction => {
-                tracing::warn!("left out: another manifest of a checkpoint that is known");
+                tracing::warn!("ignored a second manifest of a known checkpoint");
             }
             Entered::NoRoom => *is_too_much = true,
         }
@@ -334,7 +334,7 @@ impl Agent {
         found?;
         // A host with an invalid announcement counts as one without.
         let announced = announced.unwrap_or_else(|cause| {
-            tracing::warn!(host = self.hosts.name(host), %cause, "announcement left out");
+            tracing::warn!(host = self.hosts.name(host), %cause, "ignored an announcement");
             None
         });
         let told = Told {
@@ -370,9 +370,10 @@ impl Agent {
     pub(super) fn somebody(&self, gathered: &Gathered, doing: &str) -> Result<(), Failure> {
         if gathered.is_too_much {
             let memory = self.resources.memory_bytes >> 20;
-            let what = format!("{doing}: what the hosts show does not fit into {memory} MiB");
+            let what =
+                format!("{doing}: the checkpoints that hosts list do not fit into {memory} MiB");
             let failure = Failure::new(ExitStatus::Failed, what);
-            return Err(failure.next("more memory: --memory; or fewer checkpoints: --job"));
+            return Err(failure.next("a larger --memory; or fewer checkpoints: --job"));
         }
         if !gathered.answered.is_empty() {
             return Ok(());
@@ -410,8 +411,8 @@ impl Agent {
         (!names.is_empty()).then(|| {
             let names = names.join(", ");
             format!(
-                "older program ({}) on {names}: it believes what other hosts say, and of a job it \
-                 keeps only the last {GONE_MAX} checkpoints from coming back that were deleted",
+                "older program ({}) on {names}: it trusts what other hosts report, and remembers only \
+                 the last {GONE_MAX} deleted checkpoints of a job",
                 WireVersion::One
             )
         })

@@ -56,12 +56,12 @@ impl Agent {
             self.words_of_hosts(),
             registries
         );
-        match self.somebody(&gathered, "cannot look how things are") {
+        match self.somebody(&gathered, "cannot report the health") {
             Err(failure) if failure.status != ExitStatus::TooFewHosts => return Err(failure),
             _ => {}
         }
         let (_, said) = self
-            .all_notices(&gathered, "cannot look how things are")
+            .all_notices(&gathered, "cannot report the health")
             .await?;
         for said in said.values() {
             gathered.heed(said);

@@ -47,10 +47,10 @@ impl Agent {
         if deaf.len() < hosts {
             return Ok(());
         }
-        let what = format!("{doing}: none of the {hosts} hosts that answer heard it");
+        let what = format!("{doing}: none of the {hosts} hosts that answer accepted the change");
         let mut failure = Failure::new(ExitStatus::Failed, what).next("again later; ckpt hosts");
         failure.hosts = self.notes(deaf);
-        failure.state = Some("everything is as it was".into());
+        failure.state = Some("nothing changed".into());
         Err(failure)
     }
 }

@@ -72,7 +72,7 @@ impl Agent {
     /// # Errors
     /// When this client does not have the owner's own key, or no host hears of it.
     pub async fn make_void(&self, serials_below: u64) -> Result<Voided, Failure> {
-        let doing = "cannot make job keys void";
+        let doing = "cannot revoke job keys";
         let Keys::Owner(owner) = &self.keys else {
             let message = format!("{doing}: only their owner can");
             return Err(Failure::new(ExitStatus::Denied, message));
@@ -96,8 +96,10 @@ impl Agent {
             .collect();
         let silent = self.notes(&silent);
         if heard.is_empty() {
-            let mut failure =
-                Failure::new(ExitStatus::TooFewHosts, format!("{doing}: no host heard"));
+            let mut failure = Failure::new(
+                ExitStatus::TooFewHosts,
+                format!("{doing}: no host accepted the change"),
+            );
             failure.hosts = silent;
             return Err(failure.next("again when hosts are up: ckpt hosts"));
         }
@@ -139,11 +141,11 @@ impl Agent {
         let versions = versions.join(", ");
         let text = match which {
             Which::Newest => format!(
-                "saved with a job key that is void now, and passed over: {versions}; take one with \
+                "passed over, because a job key saved them that is revoked now: {versions}; take one with \
                  --version if you trust it"
             ),
             Which::Version(_) => {
-                format!("version {versions} was saved with a job key that is void now")
+                format!("version {versions} was saved with a job key that is revoked now")
             }
         };
         (!versions.is_empty()).then_some(text)
@@ -151,8 +153,8 @@ impl Agent {
 
     /// A note on what a save leaves undone because its job key has no right to remove.
     pub(super) fn note_of_kept(&self) -> Option<String> {
-        let note = "older versions are left to the owner (ckpt gc --keep N, ckpt forget) or to the \
-                    end of the lease: the job key has no right to remove";
+        let note = "older versions stay until the owner removes them (ckpt gc --keep N, ckpt forget) or the \
+                    lease ends: the job key has no right to remove";
         (!self.keys.may(Rights::REMOVE)).then(|| note.to_owned())
     }
 }

@@ -38,7 +38,7 @@ impl Agent {
         let learning = self.learning.clone();
         let learnt = tokio::task::spawn_blocking(move || learning.learn(fetched, now)).await;
         if let Ok(Err(cause)) = learnt {
-            tracing::warn!(%cause, "what was learnt of the hosts is not kept");
+            tracing::warn!(%cause, "can't write what was learned of hosts");
         }
     }
 

@@ -353,7 +353,7 @@ impl Agent {
         }
         let message = format!("{doing}: the job key has no right to {rights}");
         Err(Failure::new(ExitStatus::Denied, message)
-            .next("with the owner's key, or a job key of more --rights"))
+            .next("the owner's key, or a job key with more --rights"))
     }
 
     /// Whether this client has the owner's own key, not a job key.
@@ -405,7 +405,7 @@ impl Agent {
 fn random<const N: usize>() -> Result<[u8; N], Failure> {
     let mut bytes = [0; N];
     aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| Failure::new(ExitStatus::Failed, "the system has no random numbers"))?;
+        .map_err(|_| Failure::new(ExitStatus::Failed, "the system returned no random numbers"))?;
     Ok(bytes)
 }
 

@@ -337,9 +337,9 @@ impl Agent {
         let heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
         if heard.is_too_much {
             let memory = self.resources.memory_bytes >> 20;
-            let what = format!("{doing}: what was said of all jobs does not fit into {memory} MiB");
+            let what = format!("{doing}: the notices of all jobs do not fit into {memory} MiB");
             let failure = Failure::new(ExitStatus::Failed, what);
-            return Err(failure.next("more memory: --memory; or fewer checkpoints: --job"));
+            return Err(failure.next("a larger --memory; or fewer checkpoints: --job"));
         }
         let own = unix_seconds();
         Ok((agreed_clock(own, clocks).unwrap_or(own), heard.by_job))
@@ -417,11 +417,13 @@ fn why_garbage(
         return Some("deleted, but a host was away");
     }
     if words.is_some_and(|words| words.intervals.has(one.known.stamp())) {
-        return Some("lies where all was deleted: saved or brought back out of sight");
+        return Some(
+            "belongs to a deleted part of the job's history: saved or brought back afterwards",
+        );
     }
     let lease = words.and_then(|words| words.lease);
     if lease.is_some_and(|lease| lease.until <= clock) {
-        return Some("its lease is over");
+        return Some("its lease has expired");
     }
     // A save that is being committed is not yet known to all its hosts.
     let is_settled = one

@@ -455,7 +455,7 @@ impl Image {
             asked.push(all);
         }
         let mut status = ExitStatus::TooFewHosts;
-        let mut stop = Stop::unrestorable("nobody was asked");
+        let mut stop = Stop::unrestorable("no host was asked");
         for attempt in 0..=asked.len() {
             let holders = match asked.get(attempt) {
                 Some(holders) => holders.clone(),

@@ -44,7 +44,7 @@ impl MachineOutlook {
     pub fn given(mtbf: f64) -> Self {
         let curve = SurvivalCurve::exponential(STEP, STEPS, 1.0 / mtbf.max(1.0));
         Self {
-            source: "the mean time between failures that was given".to_owned(),
+            source: "the given mean time between failures".to_owned(),
             host: None,
             presence: curve.clone(),
             guest: curve,

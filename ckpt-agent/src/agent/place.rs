@@ -362,7 +362,7 @@ impl Agent {
         for (most, kind) in crowded.filter_map(|(cap, kind)| Some(((*cap)?, kind))) {
             if most > parity {
                 notes.push(format!(
-                    "{most} shards are with one {kind}: there are not enough others"
+                    "{most} shards share one {kind}: there are too few others"
                 ));
             }
         }

@@ -104,7 +104,9 @@ pub(super) fn passed_over(
         && passed.iter().any(|known| known.stamp() == restored.stamp())
     {
         let version = restored.version();
-        return Some(format!("version {version} lies where all was deleted"));
+        return Some(format!(
+            "version {version} belongs to a deleted part of the job's history"
+        ));
     }
     let versions: Vec<String> = passed
         .iter()
@@ -113,8 +115,8 @@ pub(super) fn passed_over(
     let versions = versions.join(", ");
     (!passed.is_empty()).then(|| {
         format!(
-            "passed over, as they lie where all was deleted: versions {versions} \
-             (saved or brought back out of sight; see: ckpt gc --dry-run)"
+            "passed over, because they belong to a deleted part of the job's history: versions {versions} \
+             (saved or brought back afterwards; see: ckpt gc --dry-run)"
         )
     })
 }
@@ -266,7 +268,7 @@ impl Attempt<'_> {
         let (wanted, rows) = (image.wanted(), image.rows());
         let base_rows = wanted.base_rows(&image.index);
         if !base_rows.is_empty() && image.base.is_none() {
-            let why = "it refers to another version and does not say to which";
+            let why = "it refers to another version without naming it";
             return Err(Stop::unrestorable(why));
         }
         let mut progress = image.progress();

@@ -198,8 +198,9 @@ impl Agent {
         report.notes.extend(self.placement_notes(placed));
         if let Some(target) = request.placement.target.filter(|_| !placed.reaches_target) {
             let reached = placed.score.reliability.value();
-            let warning =
-                format!("restart probability {reached:.5}, not {target}: no hosts for more");
+            let warning = format!(
+                "restart probability {reached:.5} instead of {target}: there are too few hosts for more"
+            );
             report.warnings.push(warning);
         }
         if request.placement.explain {
@@ -309,11 +310,12 @@ async fn open_source(request: &SaveRequest) -> Result<Source, SourceError> {
 pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
     let failure = Failure::new(ExitStatus::LocalIo, format!("{doing}: {}", chain(cause)));
     match cause {
-        SourceError::Changed { .. } => failure
-            .next("save when nothing writes to it, or accept what was read with --accept-changed"),
+        SourceError::Changed { .. } => {
+            failure.next("save while no program writes to it, or use --accept-changed")
+        }
         // A path that the user named and that does not exist was probably mistyped.
         SourceError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
-            failure.next("a path that is there")
+            failure.next("a path that exists")
         }
         SourceError::Io { .. } => failure.next("leave out what can't be read: --skip-unreadable"),
         SourceError::TooLong { pattern, .. } => Failure {

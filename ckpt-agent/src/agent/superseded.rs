@@ -72,7 +72,7 @@ impl Agent {
         }
         for note in self.unheard(gathered, &deaf, &about) {
             let (host, what) = (note.host, note.what);
-            let note = format!("{host} did not hear that older versions are removed: {what}");
+            let note = format!("{host} was not informed that older versions are removed: {what}");
             report.notes.push(note);
         }
         for (host, fault) in deaf.iter().filter(|(host, _)| holders.contains(host)) {
@@ -96,7 +96,7 @@ impl Agent {
             [one] => format!("version {one} was not removed"),
             all => format!("versions {} were not removed", all.join(" ")),
         };
-        format!("{what}: no host heard{why}")
+        format!("{what}: no host accepted the change{why}")
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) enum AgeError {
     #[error("not a file of the age format that is encrypted with a passphrase")]
     Form,
     /// Deriving its key would cost too much.
-    #[error("made with more work for the passphrase than is done here (2^{0})")]
+    #[error("the passphrase's work factor (2^{0}) is above the limit of this program")]
     Work(u8),
     /// The passphrase is wrong.
     #[error("wrong passphrase")]

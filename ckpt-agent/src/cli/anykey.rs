@@ -37,7 +37,9 @@ impl<'a> AnyKey<'a> {
                 let mut grid = connected.grid.clone();
                 match agent_for(global, &mut grid, &connected.lists, &identity).await {
                     Ok(agent) => retired.push(agent),
-                    Err(cause) => tracing::warn!(%cause, "a retired key is left out"),
+                    Err(cause) => {
+                        tracing::warn!(%cause, "a retired key can't be used and is left out")
+                    }
                 }
             }
         }
@@ -304,7 +306,8 @@ impl<'a> AnyKey<'a> {
                 (Ok(all), Ok(more)) => Ok(with_removed(all, more)),
                 (Err(_), Ok(more)) => Ok(more),
                 (Ok(mut all), Err(cause)) if cause.status != ExitStatus::NotFound => {
-                    let note = format!("what a retired key saved is still there: {cause}");
+                    let note =
+                        format!("checkpoints that a retired key saved are not removed: {cause}");
                     all.notes.push(note);
                     Ok(all)
                 }

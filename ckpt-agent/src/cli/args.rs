@@ -9,12 +9,12 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use codec::compress::Level;
-use codec::grant::Rights;
-use codec::{JobId, JobScope, Version};
+use codec::{JobId, Version};
 use command_line::time;
 use placement::Probability;
 
 use super::grid_args::GridCommand;
+use super::key_args::KeyCommand;
 use super::limits::{parse_bandwidth, parse_memory, parse_range, parse_target};
 use super::rank::RankArgs;
 use super::run_args::{NotifyArgs, RunArgs};
@@ -32,7 +32,7 @@ use crate::image::exclude_pattern;
 use crate::report::ExitStatus;
 use health::Limits;
 
-/// Keeps checkpoints of long jobs on the disks of machines that can vanish at any minute.
+/// Stores checkpoints of long jobs on the disks of machines that may disappear at any time.
 #[derive(Debug, Parser)]
 #[command(name = "ckpt", version, max_term_width = 100, after_help = exit_table())]
 pub struct Cli {
@@ -48,13 +48,13 @@ pub struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of all commands")]
 pub struct Global {
-    /// Grid file [default: the one of `ckpt join`, ~/.config/ckpt/grid.toml].
+    /// Grid file [default: the one that `ckpt join` wrote, ~/.config/ckpt/grid.toml].
     #[arg(long, global = true, env = "CKPT_GRID", value_name = "FILE", value_parser = any_path())]
     pub grid: Option<PathBuf>,
     /// Owner's key file [default: the one that the grid file names].
     #[arg(long, global = true, env = "CKPT_KEY_FILE", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// Command that prints the owner's key, such as of a password manager.
+    /// Command that prints the owner's key, such as a call of your password manager.
     #[arg(
         long,
         global = true,
@@ -72,20 +72,20 @@ pub struct Global {
     /// How to show progress on standard error.
     #[arg(long, global = true, value_enum, default_value = "auto")]
     pub progress: ProgressMode,
-    /// Memory to use for data in flight, at least 16MiB [default: 256MiB, or what a limit of the address space (ulimit -v) leaves room for].
+    /// Memory for data in flight, at least 16MiB [default: 256MiB, or less under a limit on the address
+    /// space (ulimit -v)].
     #[arg(long, global = true, value_parser = parse_memory, value_name = "SIZE")]
     pub memory: Option<u64>,
-    /// Threads for compression and coding, 1 to 1024 [default: all cores].
+    /// Threads for compression and erasure coding, 1 to 1024 [default: one per core].
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cpus: Option<u16>,
-    /// Move at most so many bytes per second to all hosts together, and from them, such as 10MiB;
-    /// at least 64KiB.
+    /// Send and receive at most this many bytes per second, over all hosts, such as 10MiB; at least 64KiB.
     #[arg(long, global = true, value_parser = parse_bandwidth, value_name = "SIZE")]
     pub bandwidth: Option<u64>,
-    /// Run at this priority, from 0 to 19, the lowest.
+    /// Run at this nice value, from 0 to 19 (19 is the lowest priority).
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=19))]
     pub nice: Option<i32>,
-    /// Say more on standard error; RUST_LOG sets it in detail.
+    /// Print more messages on standard error; RUST_LOG selects them in detail.
     #[arg(long, short, global = true)]
     pub verbose: bool,
 }
@@ -93,64 +93,69 @@ pub struct Global {
 /// How to show progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProgressMode {
-    /// A bar on a terminal, otherwise nothing.
+    /// Show a bar on a terminal, otherwise nothing.
     Auto,
-    /// A bar.
+    /// Show a bar.
     Bar,
-    /// One JSON object in each line.
+    /// Print one JSON object per line.
     Json,
-    /// Nothing.
+    /// Show nothing.
     None,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Save files, a directory, standard input or a command's output as the next version of a job.
+    /// Save files, directories, standard input or a command's output as a job's next version.
     #[command(
         after_help = "Example:\n  ckpt save --job 42 image.bin\n  ckpt save --job 42 -- tar c state/\n\nExit status: see ckpt --help"
     )]
     Save(Box<Save>),
-    /// Restore the newest version of a job that can be restored.
+    /// Restore a job's files, by default from the newest version that can be restored.
     #[command(
-        after_help = "Example:\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**/*.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest version that is known can't be restored and an older one is."
+        after_help = "Example:\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**/*.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest known version can't be restored and an older one is restored."
     )]
     Restore(Restore),
-    /// Write a file of a checkpoint, or a part of it, to standard output. Only the segments that it lies
-    /// in are fetched.
+    /// Write one file of a checkpoint, or a part of it, to standard output.
+    ///
+    /// Fetches only the segments that contain the requested bytes.
     #[command(
-        after_help = "Example:\n  ckpt cat --job 42 dump/log.txt | tail\n  ckpt cat --job 42 --range 1GiB:4KiB > header\n\nExit status: see ckpt --help; 0 also when the reader closes its end early; 3 when an older version is read than the newest that is known."
+        after_help = "Example:\n  ckpt cat --job 42 dump/log.txt | tail\n  ckpt cat --job 42 --range 1GiB:4KiB > header\n\nExit status: see ckpt --help; 0 also when the reader closes the pipe early; 3 when the newest known version can't be read and an older one is read."
     )]
     Cat(Cat),
-    /// Run a job: restore its state, save it when that pays, give way to the machine's owner, and leave
-    /// with a last checkpoint.
+    /// Run a job: restore its state, save it regularly, and give way to the machine's owner.
     ///
-    /// Ends with the job's own exit status, or with 75 when the job left with its state saved and is to
-    /// be started again; docs/run.md has the others.
+    /// Chooses the time between checkpoints that loses the least work. Pauses the job while the owner
+    /// uses the machine. When the job has to leave the machine, saves a last checkpoint. Ends with the
+    /// job's own exit status, or with 75 when the state is saved and the job has to be started again,
+    /// here or elsewhere; docs/run.md lists the other statuses.
     #[command(
-        after_help = "Example:\n  ckpt run --job 42 --files state/ -- ./sim --steps 1000000\n  ckpt run --job 42 --files state.img --ask signal:USR2 --grace 60s -- ./sim\n  ckpt run --job 42 --files state/ --check\n  ckpt run --on 'ssh {host} --' --job 42 -- ./sim --steps 1000000\n\nExit status: the job's own, or 128 and the number of the signal that ended it; 75 left with its state saved, start it again; 76 left, and the last checkpoint is older than its state; 77 another incarnation of the job has gone on; 78 hung, given up; 125 not started; 5 not started for want of hosts, or of what this machine lacks; 126, 127 the command can't be executed, or is not there."
+        after_help = "Example:\n  ckpt run --job 42 --files state/ -- ./sim --steps 1000000\n  ckpt run --job 42 --files state.img --ask signal:USR2 --grace 60s -- ./sim\n  ckpt run --job 42 --files state/ --check\n  ckpt run --on 'ssh {host} --' --job 42 -- ./sim --steps 1000000\n\nExit status: the job's own, or 128 and the number of the signal that ended it; 75 the job left and its state is saved: start it again; 76 the job left and its last checkpoint is older than its state; 77 another incarnation of the job has continued; 78 the job hung and was ended; 125 not started; 5 not started because too few hosts answer or this machine lacks something; 126 the command can't be executed; 127 the command doesn't exist."
     )]
     Run(Box<RunArgs>),
-    /// Save each directory that a program puts in place below DIR, as trainers do with their checkpoints.
+    /// Save each directory that a program moves into DIR, such as a trainer's checkpoints.
     ///
-    /// A directory is saved when it was renamed to its name, no process can write to its files, and these
-    /// have not changed for a second. Of several that wait, only the newest are saved, as many as --keep.
-    /// Runs until SIGINT or SIGTERM, which end a save that is under way; what was saved is known again
-    /// by the next start.
+    /// A directory is saved once it was renamed into place, no process has its files open for writing,
+    /// and the files have not changed for a second. If several directories wait, only the newest ones
+    /// are saved, at most as many as --keep. Runs until SIGINT or SIGTERM; either signal aborts a save
+    /// in progress. After a restart, directories that are saved already are not saved again.
     #[command(
-        after_help = "Example:\n  ckpt watch --job 42 out/checkpoints &\n  ckpt watch --job 42 --once out/checkpoints     save what is there, and end\n\nExit status: see ckpt --help; 130 or 143 when a signal ended it"
+        after_help = "Example:\n  ckpt watch --job 42 out/checkpoints &\n  ckpt watch --job 42 --once out/checkpoints     save the directories that exist now, then exit\n\nExit status: see ckpt --help; 130 or 143 when a signal ended it"
     )]
     Watch(Box<WatchArgs>),
-    /// What `ckpt run --on` starts on a host: orders come on standard input.
+    /// The part of `ckpt run --on` that runs on a host and reads its orders from standard input.
     #[command(hide = true)]
     There,
-    /// Report to `ckpt run` from within a job; nothing where the job runs without.
+    /// Report progress or state from a job to its `ckpt run`.
+    ///
+    /// Does nothing when the job doesn't run under `ckpt run`.
     #[command(
         after_help = "Example:\n  ckpt notify SAVED=1\n  ckpt notify PROGRESS=0.31 STEP=12000\n  ckpt notify BUSY=1; ./critical; ckpt notify BUSY=0"
     )]
     Notify(NotifyArgs),
-    /// Show what runs under `ckpt run` took that ended with 0, and how well that was foreseen; or foresee what
-    /// another one will take.
+    /// Show the processor time of earlier runs, or predict that of another one.
+    ///
+    /// Lists the runs under `ckpt run` that ended with 0, and how accurate their predictions were.
     #[command(
         after_help = "Example:\n  ckpt runs\n  ckpt runs -- ./sim --steps 1               only runs that differ from this one in numbers\n  ckpt runs --predict -- ./sim --steps 1000000\n\nExit status: see ckpt --help; 4 when there is no run to predict from."
     )]
@@ -160,16 +165,16 @@ pub enum Command {
         after_help = "Example:\n  ckpt list --job 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
     )]
     List {
-        /// Only those of this job.
+        /// Only checkpoints of this job.
         #[arg(long)]
         job: Option<JobId>,
-        /// Only those of jobs whose names begin so.
+        /// Only checkpoints of jobs whose names begin with PREFIX.
         #[arg(long, value_name = "PREFIX", conflicts_with = "job")]
         prefix: Option<String>,
         /// Which of them.
         #[command(flatten)]
         filter: Filter,
-        /// Only those of which this host holds shards.
+        /// Only checkpoints of which this host holds shards.
         #[arg(long, value_name = "HOST")]
         host: Option<String>,
     },
@@ -182,9 +187,11 @@ pub enum Command {
         #[arg(long, value_parser = parse_version)]
         version: Option<Version>,
     },
-    /// Check that shards are where they should be.
+    /// Check that hosts still hold the shards of your checkpoints, undamaged.
+    ///
+    /// Without --sample or --read-data, hosts only list what they hold, and no block is read.
     #[command(
-        after_help = "Example:\n  ckpt verify --sample 4      now and then: finds hosts that lost or damaged what they took\n  ckpt verify --read-data     everything\n\nExit status: see ckpt --help"
+        after_help = "Example:\n  ckpt verify --sample 4      regularly: finds hosts that lost or damaged shards\n  ckpt verify --read-data     checks every block\n\nExit status: see ckpt --help"
     )]
     Verify {
         /// Only this job.
@@ -196,119 +203,124 @@ pub enum Command {
         /// Read and check every block.
         #[arg(long, conflicts_with = "sample")]
         read_data: bool,
-        /// Read and check so many blocks of each shard, chosen at random.
+        /// Read and check this many random blocks of each shard [default without a number: 4].
         #[arg(long, value_name = "BLOCKS", num_args = 0..=1, default_missing_value = "4", value_parser = clap::value_parser!(u32).range(1..))]
         sample: Option<u32>,
     },
     /// Remove checkpoints.
     #[command(
-        after_help = "Example:\n  ckpt forget --job 42 --keep-within 7d\n  ckpt forget --job 42 --all --label kind=test\n\nWith --label or --older-than the others stay and are not counted.\n\nExit status: see ckpt --help"
+        after_help = "Example:\n  ckpt forget --job 42 --keep-within 7d\n  ckpt forget --job 42 --all --label kind=test\n\nWith --label or --older-than, other versions are neither removed nor counted.\n\nExit status: see ckpt --help"
     )]
     Forget(Forget),
-    /// Renew the lease of a job's checkpoints, or change it.
+    /// Renew or change the lease of a job's checkpoints.
     #[command(
-        after_help = "Example:\n  ckpt touch --job 42              as long as the last save said, from now on\n  ckpt touch --job 42 --ttl 30d\n\nExit status: see ckpt --help"
+        after_help = "Example:\n  ckpt touch --job 42              renews the lease for the --ttl of the last save\n  ckpt touch --job 42 --ttl 30d\n\nExit status: see ckpt --help"
     )]
     Touch {
         /// The job.
         #[arg(long)]
         job: JobId,
-        /// For how long to keep its checkpoints, such as 7d; or forever.
+        /// How long to keep the job's checkpoints, such as 7d; or forever.
         #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
         ttl: Option<Tenure>,
     },
-    /// Find what is kept for nothing, and remove it: leases that are over, checkpoints that were deleted
-    /// while a host was away or of which too little is left.
+    /// Remove what hosts keep without use: expired, deleted and unrecoverable checkpoints.
+    ///
+    /// Those are checkpoints whose lease has expired, checkpoints that were deleted while a host was
+    /// away, and checkpoints with fewer shards left than a restore needs.
     #[command(
-        after_help = "Example:\n  ckpt gc --dry-run\n  ckpt gc --keep 2     of each job all but the newest two, too\n\nExit status: see ckpt --help"
+        after_help = "Example:\n  ckpt gc --dry-run\n  ckpt gc --keep 2     also removes all but the newest two versions of each job\n\nExit status: see ckpt --help"
     )]
     Gc {
-        /// Only say what would be removed.
+        /// Only show what would be removed.
         #[arg(long)]
         dry_run: bool,
-        /// Remove of each job all but the newest so many, too.
+        /// Also remove all but the newest N versions of each job.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         keep: Option<u32>,
     },
-    /// Ask all hosts how they are.
+    /// Show the state of all hosts: availability, load, free space, expected stay.
     #[command(
         after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42\n  ckpt hosts --model"
     )]
     Hosts(HostsArgs),
-    /// Say on which hosts a job should run: how fast they are, how long they stay, when it would end there.
+    /// Rank hosts for running a job, by when the job would finish there.
+    ///
+    /// Takes into account how fast each host is and how long it is expected to stay.
     #[command(
         after_help = "Example:\n  ckpt rank --work 6h --cores 2 --memory 2GiB\n  ckpt rank --work 6h --no-checkpoints\n  ckpt rank --work 6h --format slurm | sh     as an operator of Slurm\n\nExit status: see ckpt --help; 5 when no host that answers is large enough."
     )]
     Rank(RankArgs),
-    /// Say how things are: your newest checkpoints, leases and keys that end, hosts, space, clocks.
+    /// Report the health of your checkpoints, leases, keys, hosts and disk space.
     ///
-    /// Ends with 0 when all is well, with 3 when something needs attention, with 5 when too few hosts
-    /// answer to say or to restore: for monitoring.
+    /// For monitoring: ends with 0 when all is well, with 3 when something needs attention, and with 5
+    /// when too few hosts answer to judge or to restore.
     #[command(
-        after_help = "Example:\n  ckpt health\n  ckpt health --prove --max-age 1h || mail -s 'checkpoints' me < /dev/null\n  ckpt health --admin --key-file admin.key --cert-file admin.crt\n\nExit status: 0 well, 3 something needs attention, 5 too few hosts answer; others: ckpt --help"
+        after_help = "Example:\n  ckpt health\n  ckpt health --prove --max-age 1h || mail -s 'checkpoints' me < /dev/null\n  ckpt health --admin --key-file admin.key --cert-file admin.crt\n\nExit status: 0 all is well, 3 something needs attention, 5 too few hosts answer; others: ckpt --help"
     )]
     Health(HealthArgs),
-    /// Show how things are in a browser: what `ckpt health` reports, again and again, as a page.
+    /// Serve the report of `ckpt health` as a web page that refreshes itself.
     #[command(
         after_help = "Example:\n  ckpt dashboard\n  ckpt dashboard --listen 7481 --max-age 1h\n  ckpt dashboard --listen 0.0.0.0:7481 --token-file token\n\nPages: / and /live (reloads itself), /health.txt, /health.json. It runs until it is interrupted."
     )]
     Dashboard(DashboardArgs),
-    /// Show how things are in this terminal: what `ckpt health` reports, again and again.
+    /// Show the report of `ckpt health` in this terminal, refreshed every 30 s (--every).
     #[command(
-        after_help = "Example:\n  ckpt top\n  ckpt top --every 10s --max-age 1h\n\nKeys: q ends, r looks at once, arrows and Page Up, Page Down, Home, End move."
+        after_help = "Example:\n  ckpt top\n  ckpt top --every 10s --max-age 1h\n\nKeys: q quits; r refreshes now; arrows, Page Up, Page Down, Home and End scroll."
     )]
     Top(TopArgs),
-    /// Look for what stands in the way on this machine: grid file, key, certificate, hosts, clock, limits;
-    /// and say what helps.
+    /// Find problems of this machine's setup, and print how to fix each.
     ///
-    /// Ends with 0 when nothing does, with 6 when it is the identity, else with 3.
+    /// Checks the grid file, key, certificate, hosts, clock and limits. Ends with 0 when there is no
+    /// problem, with 6 when the key or certificate is the problem, otherwise with 3.
     Doctor,
-    /// Say when to take checkpoints.
+    /// Recommend how often to take checkpoints.
     #[command(
-        after_help = "Example:\n  ckpt advise --job-length 12h --job 42\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf the failure rate is what the machine predicts of itself, if it is a host of the grid."
+        after_help = "Example:\n  ckpt advise --job-length 12h --job 42\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf, the failure rate comes from the machine's own prediction, if it is a host of the grid."
     )]
     Advise(Advise),
-    /// Say what a pool of machines is like, from traces of its availability.
+    /// Describe a pool of machines from traces of its availability.
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Make your key, and the file of which the grid's admin makes your certificate.
+    /// Create your key, and the file from which the grid's admin makes your certificate.
     Init {
-        /// Name to be certified [default: your login name].
+        /// Name for the certificate [default: your login name].
         #[arg(long)]
         name: Option<String>,
     },
-    /// Join a grid with a token from its admin: makes your key, has it certified by the registry that the
-    /// token names, and fetches grid file and list.
+    /// Join a grid with a token from its admin.
+    ///
+    /// Creates your key, gets a certificate for it from the registry that the token names, and fetches
+    /// the grid file and the list of members.
     #[command(
         after_help = "Example:\n  ckpt join ckpt-join-v2/submitter/...\n  ckpt save --job 42 image.bin"
     )]
     Join {
-        /// The token: as secret as a password, good once.
+        /// The token. It is as secret as a password and works once.
         #[arg(env = "CKPT_JOIN_TOKEN", hide_env_values = true)]
         token: String,
-        /// Name to be certified [default: your login name].
+        /// Name for the certificate [default: your login name].
         #[arg(long)]
         name: Option<String>,
     },
-    /// Copy or replace your key.
+    /// Copy or replace your key, and create or revoke job keys.
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Decide who belongs to a grid, or run a grid on this machine.
+    /// Manage the members of a grid, or run a grid on this machine.
     #[command(subcommand)]
     Grid(GridCommand),
-    /// Show it all: start six hosts, save, kill two, restore, compare.
+    /// Demonstrate ckpt on this machine: start six hosts, save, kill two, restore, compare.
     #[command(after_help = "Example:\n  ckpt demo\n  ckpt demo ~/results")]
     Demo {
-        /// What to save [default: a memory image of 256 MiB that is made up].
+        /// What to save [default: a generated memory image of 256 MiB].
         path: Option<PathBuf>,
     },
-    /// Print a completion script.
+    /// Print a completion script for a shell.
     Completions {
-        /// For which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Write the man pages: section 1 for each command, section 5 for the grid file
-    /// (ckpt-grid-file.5).
+    /// Write the man pages of all commands (section 1) and of the grid file (section 5).
     Man {
         /// Directory to write to.
         #[arg(long, default_value = ".")]
@@ -321,7 +333,7 @@ fn prom_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match (path.extension(), path.file_stem()) {
         (Some(end), Some(_)) if end == "prom" => Ok(path),
-        _ => Err("node_exporter reads only files that end with .prom".to_owned()),
+        _ => Err("the name has to end with .prom: node_exporter reads no other files".to_owned()),
     }
 }
 
@@ -331,33 +343,36 @@ pub struct Save {
     /// The job.
     #[arg(long)]
     pub job: JobId,
-    /// Shards that carry data (1 to 32).
+    /// Data shards: any this many shards restore the image (1 to 32).
     #[arg(long, default_value_t = DATA_USUAL, value_name = "N")]
     pub data: u8,
-    /// Further shards, each of which can be lost (0 to 32).
+    /// Parity shards: this many shards can be lost (0 to 32).
     #[arg(long, default_value_t = PARITY_USUAL, value_name = "N")]
     pub parity: u8,
     /// Versions to keep, this one included.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,
-    /// Keep the job's checkpoints this long after its last save, such as 7d; or forever [default: as
-    /// the last save said, forever at first].
+    /// Keep the job's checkpoints this long after its last save, such as 7d; or forever [default: the
+    /// value of the last save, at first forever].
     #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
     pub ttl: Option<Tenure>,
-    /// Store everything, also what an earlier version has.
+    /// Store everything, even what an earlier version already holds.
     #[arg(long)]
     pub full: bool,
-    /// Write how this save went to FILE, which ends with .prom, for node_exporter's textfile collector: when
-    /// the last one succeeded, how many failed, seconds, bytes. The name of the file is in it, the job is not.
+    /// Write the outcome of this save to FILE, for node_exporter's textfile collector.
+    ///
+    /// The name of FILE ends with .prom. The metrics are the time of the last success, the number of
+    /// failures, seconds and bytes. Their labels name the file, not the job.
     #[arg(long, value_name = "FILE", value_parser = prom_file)]
     pub metrics_file: Option<PathBuf>,
-    /// Commit only as the one version that follows this one: of all saves after it at most one is
-    /// committed. A number, or the id of a checkpoint, or none for the first version of a job. When another
-    /// follows it, or may, nothing changes and the exit status is 10.
+    /// Commit only as the single successor of this version.
+    ///
+    /// Of all saves after the same version, at most one is committed. VERSION is a number, the id of a
+    /// checkpoint, or none for the first version of a job. If another version follows VERSION, or may
+    /// follow it, nothing changes and the exit status is 10.
     #[arg(long, value_name = "VERSION")]
     pub after: Option<AfterWhich>,
-    /// How many hosts that hold the version of --after have to agree: most of them, none of which may lie,
-    /// or so many that some may.
+    /// Which share of the hosts that hold the version of --after has to agree.
     #[arg(
         long,
         value_enum,
@@ -366,37 +381,42 @@ pub struct Save {
         value_name = "STRENGTH"
     )]
     pub fence: Strength,
-    /// Save after this version without the word of the hosts that held it, because they died for good.
+    /// Save after this version without asking the hosts that held it, because they are gone for good.
     #[arg(long, requires = "after", conflicts_with = "fence")]
     pub unfenced: bool,
-    /// Finish within this time or leave the old version standing, such as 240s or 10m. Hosts that are
-    /// silent or refuse are asked again until it ends; without it, for three seconds, or a minute where
-    /// they name a time.
+    /// Finish within this time, such as 240s or 10m, or keep the old version.
+    ///
+    /// Hosts that are silent or refuse are asked again until the deadline. Without a deadline, silent
+    /// hosts are asked again for three seconds, and hosts that refuse until a time they name for up to a
+    /// minute.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub deadline: Option<Duration>,
-    /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for; none not at all.
+    /// zstd level, -7 to 19; auto adapts to the speed of link and processors; none stores uncompressed.
     #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
     pub level: Effort,
-    /// Commit with fewer hosts if there are not enough, but with at least this many parity shards.
+    /// If hosts are missing, commit with fewer parity shards, but at least this many [default without a
+    /// number: 0].
     #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub allow_degraded: Option<u8>,
-    /// Leave out what has this name, such as '*.tmp' or core, or lies at this path below a named
-    /// directory, such as '/cache/**'; can be given more than once. Patterns as for `restore --path`.
+    /// Leave out files with this name, such as '*.tmp', or at this path, such as '/cache/**'.
+    ///
+    /// A name matches at any depth. A path that begins with / is relative to each directory that is
+    /// saved. Patterns are those of `restore --path`. Can be given more than once.
     #[arg(long, value_name = "PATTERN", value_parser = parse_exclude, conflicts_with = "command")]
     pub exclude: Vec<globset::Glob>,
-    /// A line about this version, which `list` and `show` show; hosts can't read it.
+    /// Note on this version, shown by `list` and `show`; hosts can't read it.
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
-    /// A label of this version, by which it is found again; can be given more than once.
+    /// Label of this version, to select it later; can be given more than once.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
     pub label: Vec<(String, String)>,
-    /// Leave unreadable files out, with a warning.
+    /// Leave out unreadable files, with a warning.
     #[arg(long)]
     pub skip_unreadable: bool,
     /// Accept files that change while they are read, with a warning.
     #[arg(long)]
     pub accept_changed: bool,
-    /// Let hosts read the image.
+    /// Store the image unencrypted, so that hosts can read it.
     #[arg(long)]
     pub no_encryption: bool,
     /// Show which hosts were chosen, and why.
@@ -405,11 +425,12 @@ pub struct Save {
     /// How hosts are chosen.
     #[command(flatten)]
     pub placing: Placing,
-    /// Files and directories; - for standard input. PATH=NAME stores it under this name, which may have
-    /// directories in it.
+    /// Files and directories; - for standard input; PATH=NAME stores PATH under the name NAME.
+    ///
+    /// NAME is relative and may contain directories.
     #[arg(required_unless_present = "command", value_name = "PATH[=NAME]")]
     pub paths: Vec<PathBuf>,
-    /// Save the output of this command; it counts only if it exits with 0.
+    /// Save the output of this command; nothing is committed unless the command exits with 0.
     #[arg(last = true, conflicts_with = "paths", value_name = "CMD")]
     pub command: Vec<OsString>,
 }
@@ -417,10 +438,10 @@ pub struct Save {
 /// Options that say which checkpoints are meant.
 #[derive(Debug, Args)]
 pub struct Filter {
-    /// Only those with this label; can be given more than once. Without a value, any.
+    /// Only versions with this label, of any value if none is given; can be given more than once.
     #[arg(long, value_name = "KEY[=VALUE]")]
     pub label: Vec<String>,
-    /// Only those that were saved longer ago than this, such as 7d.
+    /// Only versions older than this, such as 7d.
     #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME")]
     pub older_than: Option<Duration>,
 }
@@ -439,14 +460,13 @@ impl Filter {
 /// Options that say how hosts are chosen.
 #[derive(Debug, Args)]
 pub struct Placing {
-    /// As many shards as give the probability --target of being able to restart.
+    /// Choose the number of shards that reaches the restart probability --target.
     #[arg(long, value_name = "auto", value_parser = ["auto"], conflicts_with_all = ["data", "parity"])]
     pub redundancy: Option<String>,
-    /// Probability of being able to restart, for --redundancy auto.
+    /// Probability that the checkpoint can be restored, for --redundancy auto.
     #[arg(long, default_value = "0.999", value_parser = parse_target, requires = "redundancy", value_name = "P")]
     pub target: Probability,
-    /// By what hosts are chosen: forecast, random (any that take a shard, none in reserve; to compare
-    /// with), or these hosts alone.
+    /// How to choose hosts: by forecast, at random (for comparison; no spares), or only the named ones.
     #[arg(long, default_value = "forecast", value_parser = parse_choose, value_name = "forecast|random|HOST,...")]
     pub choose: Choose,
     /// Host of the grid on which the job runs [default: the one with an address of this machine].
@@ -476,7 +496,7 @@ fn parse_choose(text: &str) -> Result<Choose, String> {
                 .map(|name| name.trim().to_owned())
                 .collect();
             if names.iter().any(String::is_empty) {
-                return Err("a name of a host is missing".to_owned());
+                return Err("a host name is missing beside a comma".to_owned());
             }
             Ok(Choose::Hosts(names))
         }
@@ -489,13 +509,13 @@ pub struct HostsArgs {
     /// Show where the next checkpoint of this job would go, and why.
     #[arg(long, value_name = "JOB")]
     pub for_job: Option<JobId>,
-    /// Show which model makes the forecasts of hosts, since when, and how good it has been.
+    /// Show which model forecasts the hosts, since when, and how accurate it was.
     #[arg(long, conflicts_with = "for_job")]
     pub model: bool,
-    /// Shards that carry data.
+    /// Data shards.
     #[arg(long, default_value_t = DATA_USUAL, value_name = "N", requires = "for_job")]
     pub data: u8,
-    /// Further shards, each of which can be lost.
+    /// Parity shards.
     #[arg(long, default_value_t = PARITY_USUAL, value_name = "N", requires = "for_job")]
     pub parity: u8,
     /// How hosts are chosen.
@@ -506,20 +526,22 @@ pub struct HostsArgs {
 /// Options of `health`.
 #[derive(Debug, Args)]
 pub struct HealthArgs {
-    /// Of the whole grid, for its admin: what hosts count, who uses how much, which hosts are down or
-    /// stand back, clocks and versions that differ. Needs a certificate with the role admin.
+    /// Report on the whole grid. Needs a certificate with the role admin.
+    ///
+    /// Shows the counters of hosts, the space that each submitter uses, hosts that are down or refuse
+    /// shards, and differing clocks and program versions.
     #[arg(long, conflicts_with_all = ["prove", "max_age"])]
     pub admin: bool,
-    /// Have each holder prove a part of each shard of the newest versions: some 3 KB a shard.
+    /// Let hosts prove that they hold the newest versions; transfers some 3 KB per shard.
     #[arg(long)]
     pub prove: bool,
-    /// A job whose newest version is older than this needs attention.
+    /// Warn of jobs whose newest version is older than this.
     #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME")]
     pub max_age: Option<Duration>,
-    /// Leases that end within this time need attention.
+    /// Warn of leases that expire within this time.
     #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME", default_value = "2d")]
     pub leases: Duration,
-    /// Keys and certificates that end within this time need attention.
+    /// Warn of keys and certificates that expire within this time.
     #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME", default_value = "30d")]
     pub keys: Duration,
 }
@@ -527,11 +549,12 @@ pub struct HealthArgs {
 /// Options of `dashboard`.
 #[derive(Debug, Args)]
 pub struct DashboardArgs {
-    /// Address and port to listen on; a port alone is one of this machine.
+    /// Address and port to listen on; a port alone listens on 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = web::parse_listen, default_value = "127.0.0.1:7481")]
     pub listen: SocketAddr,
-    /// File with a token, such as `openssl rand -hex 32` makes: who asks has to show it; in a browser, it
-    /// is the password. Needed if other machines can reach the address.
+    /// File with a token that readers have to present, such as `openssl rand -hex 32` makes.
+    ///
+    /// In a browser, the token is the password. Required if other machines can reach the address.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// What is looked at, and how often.
@@ -542,7 +565,7 @@ pub struct DashboardArgs {
 /// Options of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Time between two looks, at least 1s.
+    /// Time between two refreshes, at least 1s.
     #[arg(long, value_name = "TIME", value_parser = time::parse_with_unit, default_value = "30s")]
     pub every: Duration,
     /// What is looked at.
@@ -568,13 +591,13 @@ impl HealthArgs {
 /// Options of `advise`.
 #[derive(Debug, Args)]
 pub struct Advise {
-    /// Work that is left to do, such as 12h.
+    /// Computing time that the job still needs, such as 12h.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub job_length: Duration,
-    /// The job, of which an earlier save tells what a checkpoint costs.
+    /// The job; its last save shows what a checkpoint costs.
     #[arg(long)]
     pub job: Option<JobId>,
-    /// Time for which a checkpoint holds the job up [default: that of the last save, or 10s].
+    /// Time for which a checkpoint stops the job [default: that of the last save, or 10s].
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub cost: Option<Duration>,
     /// Time that a restore takes [default: the cost].
@@ -594,35 +617,37 @@ pub struct Restore {
     /// The job.
     #[arg(long)]
     pub job: JobId,
-    /// This version and no other [default: the newest that can be restored].
+    /// Only this version [default: the newest that can be restored].
     #[arg(long, value_parser = parse_version)]
     pub version: Option<Version>,
     /// Which of them.
     #[command(flatten)]
     pub filter: Filter,
-    /// Where to: a path; an existing directory, or DIR/, to restore into it; or - for standard output
-    /// [default: the saved name, here].
+    /// Target: a path, a directory to restore into (DIR/ or existing), or - for standard output
+    /// [default: the saved name, in the current directory].
     #[arg(long, short, value_name = "PATH")]
     pub output: Option<PathBuf>,
-    /// Only this file or directory, as `ckpt show` names it; can be given more than once. `*` and `?`
-    /// stand for characters within a name, `[a-z]` and `{a,b}` for one of some, `**/` for any
-    /// directories. One path without these is restored as if it had been saved alone, others below the
-    /// directories that they were in.
+    /// Only files and directories that match, by the names that `ckpt show` prints.
+    ///
+    /// `*` and `?` match characters within a name, `[a-z]` and `{a,b}` one of several, `**/` any
+    /// directories. A single path without wildcards is restored as if it had been saved alone; other
+    /// files keep the directories above them. Can be given more than once.
     #[arg(long, value_name = "PATTERN", value_parser = OsStringValueParser::new().try_map(|text| Glob::new(text.as_bytes())))]
     pub path: Vec<Glob>,
-    /// Only say what would be fetched: version, bytes, hosts, expected time. Ends as the restore would
-    /// begin: with an error where something is at the target, unless --force would replace it.
+    /// Only show what would be fetched: version, bytes, hosts, expected time.
+    ///
+    /// Fails, as the restore would, if the target exists and --force would not replace it.
     #[arg(long)]
     pub dry_run: bool,
-    /// Succeed, doing nothing, when the job has no checkpoint: no host that answers shows one, and
-    /// fewer hosts are silent than --data.
+    /// Succeed without a restore if the job has no checkpoint.
+    ///
+    /// That is so if no host that answers shows a checkpoint, and fewer hosts are silent than --data.
     #[arg(long)]
     pub if_exists: bool,
-    /// Fewest data shards with which the job is saved [default: 3, or 1 where there are fewer than 5
-    /// hosts].
+    /// Smallest --data of the job's saves [default: 3, or 1 if there are fewer than 5 hosts].
     #[arg(long, value_name = "N", requires = "if_exists", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub data: Option<u8>,
-    /// Replace what is at the target: a file or link by a file, a directory by a tree of that name.
+    /// Replace the target: a file or link by a file, a directory by a tree of the same name.
     #[arg(long)]
     pub force: bool,
     /// Restore setuid and setgid bits.
@@ -636,14 +661,15 @@ pub struct Cat {
     /// The job.
     #[arg(long)]
     pub job: JobId,
-    /// This version and no other [default: the newest that can be read].
+    /// Only this version [default: the newest that can be read].
     #[arg(long, value_parser = parse_version)]
     pub version: Option<Version>,
-    /// Only this part, such as 1GiB:4KiB; OFFSET: reaches to the end. What lies beyond the end of the
-    /// file is left out.
+    /// Only this part, such as 1GiB:4KiB; `OFFSET:` reads to the end of the file.
+    ///
+    /// A part that reaches beyond the end of the file is cut there.
     #[arg(long, value_name = "OFFSET:LENGTH", value_parser = parse_range)]
     pub range: Option<ByteRange>,
-    /// The file, as `ckpt show` names it [default: the only one that there is].
+    /// The file, by the name that `ckpt show` prints [default: the only file of the checkpoint].
     #[arg(value_name = "PATH")]
     pub path: Option<OsString>,
 }
@@ -666,72 +692,19 @@ pub struct Forget {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct ForgetChoice {
-    /// This version.
+    /// Remove this version.
     #[arg(long, value_parser = parse_version)]
     pub version: Option<Version>,
-    /// All but the newest so many.
+    /// Remove all but the newest N versions.
     #[arg(long, value_name = "N")]
     pub keep: Option<u32>,
-    /// All but the newest that can be restored, and those that were saved within this time before it,
-    /// such as 7d.
+    /// Remove all but the newest version that can be restored and those saved within this time before
+    /// it, such as 7d.
     #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME")]
     pub keep_within: Option<Duration>,
-    /// All.
+    /// Remove all versions.
     #[arg(long)]
     pub all: bool,
-}
-
-/// Commands for the submitter's key.
-#[derive(Debug, Subcommand)]
-pub enum KeyCommand {
-    /// Write the key to a new file, as a copy to keep offline.
-    Export {
-        /// Where to; - for standard output.
-        #[arg(long, short, value_name = "FILE")]
-        output: PathBuf,
-    },
-    /// Replace the key: makes the next one; with its certificate, puts both in place.
-    ///
-    /// The present key is kept as a retired one, with which `ckpt restore`, list, show, verify, forget
-    /// and gc still reach what it saved until its certificate ends or is revoked.
-    Rotate {
-        /// Name to be certified [default: the present one, numbered].
-        #[arg(long)]
-        name: Option<String>,
-        /// Certificate of the next key.
-        #[arg(long, value_name = "FILE")]
-        cert: Option<PathBuf>,
-    },
-    /// Make a key for one job, or for all below a prefix: what a job's machine needs instead of yours.
-    ///
-    /// Whoever has it learns nothing of your other jobs. Use it as any key: --key-file FILE, or
-    /// CKPT_KEY_FILE=FILE; it needs no certificate beside it.
-    #[command(
-        after_help = "Example:\n  ckpt key for-job --job 42 -o job.key\n  ckpt key for-job --job sweep/ --ttl 30d --rights save,restore,remove -o job.key"
-    )]
-    ForJob {
-        /// The job; with a slash at its end, all jobs whose names begin so.
-        #[arg(long, value_name = "JOB|PREFIX/")]
-        job: JobScope,
-        /// For how long the key is good.
-        #[arg(long, default_value = "3d", value_parser = time::parse_with_unit, value_name = "TIME")]
-        ttl: Duration,
-        /// What it is good for: save, restore, remove.
-        #[arg(long, default_value = "save,restore", value_name = "RIGHTS")]
-        rights: Rights,
-        /// File to write it to.
-        #[arg(long, short, value_name = "FILE")]
-        output: PathBuf,
-    },
-    /// Make job keys void: all that were made until now or, with --file, that one and all before it.
-    ///
-    /// Hosts pass it on. What was saved with such a key is marked in lists, and restored by --version
-    /// only.
-    Revoke {
-        /// A job key.
-        #[arg(long, value_name = "FILE")]
-        file: Option<PathBuf>,
-    },
 }
 
 fn exit_table() -> String {
@@ -753,12 +726,14 @@ pub(super) fn parse_exclude(text: &str) -> Result<globset::Glob, String> {
 fn parse_version(text: &str) -> Result<Version, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(Version(number)),
-        _ => Err("versions are numbers from 1".into()),
+        _ => Err("not a version: versions are whole numbers from 1 on".into()),
     }
 }
 
 pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').ok_or("KEY=VALUE")?;
+    let pair = text
+        .split_once('=')
+        .ok_or("a label has the form KEY=VALUE")?;
     Ok((pair.0.to_owned(), pair.1.to_owned()))
 }
 
@@ -769,7 +744,7 @@ pub(super) fn parse_level(text: &str) -> Result<Effort, String> {
         _ => {}
     }
     let level = text.parse();
-    let level = level.map_err(|_| "neither a number nor auto nor none".to_owned())?;
+    let level = level.map_err(|_| "not a level: use a number, auto or none".to_owned())?;
     let level = Level::new(level).map_err(|cause| cause.to_string())?;
     Ok(Effort::Fixed(level))
 }

@@ -52,7 +52,7 @@ impl Report for InitReport {
         )?;
         writeln!(
             out,
-            "{dir}/authority.key decides who belongs to it: ckpt grid backup{options} FILE makes a copy to keep elsewhere"
+            "{dir}/authority.key certifies all members; keep a copy elsewhere: ckpt grid backup{options} FILE"
         )?;
         if self.registry.is_some() {
             let registry = &self.registry_options;
@@ -159,7 +159,7 @@ impl Report for RemoveReport {
         let Self { key, number, .. } = self;
         writeln!(
             out,
-            "{} is out of the list of the grid, number {number}; its key stays good until its certificate ends (ckpt grid revoke takes it back)",
+            "{} is removed from the list of the grid, number {number}; its certificate stays valid until it expires (ckpt grid revoke ends it now)",
             short(key)
         )?;
         sent(out, self.sent.as_ref())
@@ -189,7 +189,7 @@ struct Renewed {
 impl Report for RenewReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         if self.renewed.is_empty() {
-            return writeln!(out, "no certificate ends so soon");
+            return writeln!(out, "no certificate expires within that time");
         }
         let mut table = Table::new(&["MEMBER", "ROLES", "KEY", "ENDS", "RENEWED UNTIL", "FILE"]);
         for one in &self.renewed {
@@ -206,7 +206,7 @@ impl Report for RenewReport {
         sent(out, self.sent.as_ref())?;
         writeln!(
             out,
-            "members take their certificates from the list by themselves; one whose certificate has ended already, or whose program is older, is given the file: as DATA/identity.crt of a host or registry, which is started again then, as owner.crt of a submitter"
+            "members fetch their new certificates with the list. Copy the file by hand to a member whose certificate has expired already or whose program is older: to DATA/identity.crt of a host or registry, which then has to be restarted, or to owner.crt of a submitter"
         )
     }
 
@@ -270,7 +270,7 @@ impl Report for RollReport {
         }
         table.write(out)?;
         for (registry, why) in &self.silent {
-            writeln!(out, "registry {registry} does not say who joined: {why}")?;
+            writeln!(out, "registry {registry} did not report who joined: {why}")?;
         }
         Ok(())
     }
@@ -434,13 +434,13 @@ impl Report for DelegateReport {
         let (registry, until) = (&self.registry, time(self.expires));
         writeln!(
             out,
-            "{registry} may sign whoever has a token ({}), until {until}",
+            "{registry} may certify members that present a token ({}), until {until}",
             self.roles.join(", ")
         )?;
         let certificate = self.certificate.display();
         writeln!(
             out,
-            "next: put {certificate} on that machine as DATA/enrol.crt; a registry that runs sees it"
+            "next: put {certificate} on that machine as DATA/enrol.crt; a running registry notices it"
         )
     }
 
@@ -499,16 +499,18 @@ pub(super) struct Invitation<'a> {
 /// Makes tokens.
 pub(super) fn invite(dir: &Path, wanted: Invitation<'_>) -> Result<InviteReport, Failure> {
     if wanted.donors == 0 && wanted.submitters == 0 {
-        return Err(Failure::new(ExitStatus::Usage, "no tokens at all").next("--count COUNT"));
+        return Err(
+            Failure::new(ExitStatus::Usage, "no tokens are requested").next("--count COUNT")
+        );
     }
     let authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
     let registry = match (wanted.registry, authority.grid().registries.as_slice()) {
         (Some(name), _) => name.to_owned(),
         (None, [only]) => only.name.clone(),
         (None, []) => {
-            let message = "the grid has no registry, which would redeem a token";
+            let message = "the grid has no registry to accept tokens";
             return Err(Failure::new(ExitStatus::Usage, message).next(
-                "ckpt grid sign --role registry --addr ADDRESS:PORT, ckpt grid delegate; or certificates by hand: ckpt grid sign",
+                "ckpt grid sign --role registry --addr ADDRESS:PORT, then ckpt grid delegate; or sign each certificate: ckpt grid sign",
             ));
         }
         (None, registries) => {
@@ -522,8 +524,9 @@ pub(super) fn invite(dir: &Path, wanted: Invitation<'_>) -> Result<InviteReport,
         of(TokenRole::Donor, wanted.donors).chain(of(TokenRole::Submitter, wanted.submitters));
     let tokens = roles.map(|role| {
         let mut nonce = [0; 16];
-        aws_lc_rs::rand::fill(&mut nonce)
-            .map_err(|_| Failure::new(ExitStatus::Failed, "the system has no random numbers"))?;
+        aws_lc_rs::rand::fill(&mut nonce).map_err(|_| {
+            Failure::new(ExitStatus::Failed, "the system returned no random numbers")
+        })?;
         let token = authority.invite(&registry, role, expires, nonce);
         Ok(token.map_err(|e| failure(&e))?.to_text())
     });

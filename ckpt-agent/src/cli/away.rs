@@ -34,29 +34,30 @@ const KEY_SECONDS: u64 = 30 * 86_400;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "On other machines")]
 pub struct OnArgs {
-    /// Run the job on the best host of the grid, and on the next one when it has to leave: the working
-    /// directory is saved, ckpt run is started there by this command, such as 'ssh {host} --', and the result
-    /// comes back. {host} is the host's name in the grid.
+    /// Run the job on the best host of the grid, reached by this command, such as 'ssh {host} --'.
+    ///
+    /// {host} stands for the host's name in the grid. The working directory is saved, LAUNCHER starts
+    /// `ckpt run` on the host, and the result comes back to this machine. When the job has to leave the
+    /// host, it continues on the next best one.
     #[arg(long, value_name = "LAUNCHER", conflicts_with = "check")]
     pub on: Option<String>,
-    /// The program ckpt on the hosts, such as ~/bin/ckpt.
+    /// Path of the program ckpt on the hosts, such as ~/bin/ckpt.
     #[arg(long, value_name = "PATH", default_value = "ckpt", requires = "on")]
     pub program: String,
-    /// The job's work: the time that it takes on processors of speed 1 that it has for itself [default: what
-    /// earlier runs say, else 1h].
+    /// The job's work: its run time on otherwise idle processors of speed 1 [default: estimated from
+    /// earlier runs, otherwise 1h].
     #[arg(long, value_parser = time::parse, value_name = "TIME", requires = "on")]
     pub work: Option<Duration>,
-    /// Processors that it uses.
+    /// Processors that the job uses.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), requires = "on")]
     pub cores: u16,
-    /// Memory that it needs.
+    /// Memory that the job needs.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse, requires = "on")]
     pub needs: u64,
-    /// Time from one report of the host to the next; the job goes on elsewhere when six are missing.
+    /// Time between two reports of the host; after six missing reports the job continues elsewhere.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time::parse, requires = "on")]
     pub report_every: Duration,
-    /// Time until hosts are asked again when none is free; the longest for which one is left alone that
-    /// failed.
+    /// Time until hosts are asked again if none is free; also the longest pause for a host that failed.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time::parse, requires = "on")]
     pub retry: Duration,
 }

@@ -64,13 +64,13 @@ impl Report for BackupReport {
         match (asked, self.was_behind) {
             (0, _) => writeln!(
                 out,
-                "no member answered: what was revoked or removed after the copy was made is to be revoked or removed again"
+                "no member answered: revoke or remove again what was revoked or removed after this copy was made"
             ),
             (_, Some(true)) => writeln!(
                 out,
-                "the list is what members have heard last; certificates that were signed after the copy was made are good, and are not in its record"
+                "the list is the newest that a member has; certificates signed after this copy was made stay valid, but are not in its record"
             ),
-            _ => writeln!(out, "members have heard of nothing newer"),
+            _ => writeln!(out, "no member has a newer list"),
         }
     }
 
@@ -85,7 +85,7 @@ pub(super) fn write(
 ) -> Result<BackupReport, Failure> {
     let roll = Roll::load(dir).map_err(|e| authority::failure(&e))?;
     if file.exists() {
-        let message = format!("{} is there already", file.display());
+        let message = format!("{} exists already", file.display());
         return Err(Failure::new(ExitStatus::LocalIo, message));
     }
     let mut archive = tar::Builder::new(Vec::new());
@@ -131,7 +131,7 @@ pub(super) fn read(
     for name in FILES {
         let path = dir.join(name);
         if path.exists() {
-            let message = format!("{} is there already", path.display());
+            let message = format!("{} exists already", path.display());
             return Err(Failure::new(ExitStatus::Usage, message).next("another --dir DIR"));
         }
     }
@@ -193,7 +193,7 @@ fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure>
     }
     found.sort_by_key(|(name, _)| *name == KEY_FILE);
     if found.last().is_none_or(|(name, _)| *name != KEY_FILE) {
-        let message = format!("{}: no copy of an authority", file.display());
+        let message = format!("{}: not a copy of an authority", file.display());
         return Err(Failure::new(ExitStatus::Usage, message));
     }
     for (name, bytes) in &found {
@@ -217,8 +217,8 @@ fn ask(args: &PassphraseArgs, is_new: bool) -> Result<Zeroizing<String>, Failure
         }
         None => {
             let typed = type_in("Passphrase: ")?;
-            if is_new && *type_in("The same again: ")? != *typed {
-                return Err(usage("the passphrases are not the same"));
+            if is_new && *type_in("Repeat the passphrase: ")? != *typed {
+                return Err(usage("the two passphrases differ"));
             }
             typed
         }
@@ -241,7 +241,7 @@ fn first_line(from: impl Read) -> io::Result<Zeroizing<String>> {
 /// Reads a line from the terminal without echo.
 fn type_in(prompt: &str) -> Result<Zeroizing<String>, Failure> {
     let no_terminal = |cause: io::Error| {
-        let message = format!("no terminal to ask for the passphrase: {cause}");
+        let message = format!("there is no terminal to ask for the passphrase: {cause}");
         Failure::new(ExitStatus::Usage, message).next("--passphrase-file FILE")
     };
     let mut terminal = File::options()

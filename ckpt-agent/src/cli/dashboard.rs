@@ -31,7 +31,7 @@ pub(super) async fn run(
     };
     let server = Server::start(&settings, board.router()).map_err(|cause| match cause {
         StartError::NoToken(addr) => usage(format!(
-            "--listen {addr}: other machines can reach this address, so they have to show a token"
+            "--listen {addr}: other machines can reach this address, so a token is required"
         ))
         .next(format!(
             "--token-file FILE; or --listen 127.0.0.1:{}",
@@ -42,7 +42,7 @@ pub(super) async fn run(
     })?;
     let _ = writeln!(
         io::stderr(),
-        "ckpt: http://{}/ shows how things are, until it is interrupted",
+        "ckpt: http://{}/ shows the health of your checkpoints, until ckpt is interrupted",
         server.local_addr()
     );
     let mut is_first = true;

@@ -102,7 +102,7 @@ fn check_grid(global: &Global, report: &mut DoctorReport) -> Option<(PathBuf, Gr
             Some((path, grid))
         }
         Err(failure) => {
-            let remedy = "a copy of the grid file from the grid's admin";
+            let remedy = "ask the grid's admin for a copy of the grid file";
             report.bad(Check::GridFile, failure.message, remedy);
             None
         }
@@ -128,7 +128,7 @@ fn check_identity(global: &Global, grid: &Grid, report: &mut DoctorReport) -> Op
             report.bad(
                 Check::Identity,
                 cause.to_string(),
-                "have the certificate made again",
+                "ask the grid's admin for a new certificate",
             );
             return None;
         }
@@ -145,19 +145,19 @@ fn check_identity(global: &Global, grid: &Grid, report: &mut DoctorReport) -> Op
     }
     let mut is_good = true;
     for key in health::keys(&identity, grid, unix_seconds()) {
-        let remedy = "have it made again: ckpt grid sign, or ckpt key for-job";
+        let remedy = "get a new one: ckpt grid sign, or ckpt key for-job";
         match key.left_s {
             0 => {
                 is_good = false;
-                report.bad(Check::Identity, format!("{} has ended", key.what), remedy);
+                report.bad(Check::Identity, format!("{} has expired", key.what), remedy);
             }
             left if left < ENDS_SOON_S => {
-                let what = format!("{} ends in {}", key.what, span(left));
+                let what = format!("{} expires in {}", key.what, span(left));
                 report.bad(Check::Certificate, what, remedy);
             }
             left => report.good(
                 Check::Certificate,
-                format!("{} ends in {}", key.what, span(left)),
+                format!("{} expires in {}", key.what, span(left)),
             ),
         }
     }
@@ -222,7 +222,7 @@ fn check_machine(global: &Global, report: &mut DoctorReport) {
 
 fn check_state_dir(report: &mut DoctorReport) {
     let Some(dir) = knowledge::default_dir(|name| std::env::var_os(name)) else {
-        let what = "no directory for what is learnt of hosts: HOME is not set";
+        let what = "no state directory for what is learned of hosts: HOME is not set";
         return report.bad(Check::StateDirectory, what, "CKPT_STATE_DIR=DIR");
     };
     let written = fs::create_dir_all(&dir).and_then(|()| tempfile::tempfile_in(&dir));
@@ -236,7 +236,10 @@ fn check_state_dir(report: &mut DoctorReport) {
         }
         Err(cause) => report.bad(
             Check::StateDirectory,
-            format!("{}: {cause}: nothing is learnt of hosts", dir.display()),
+            format!(
+                "{}: {cause}: what is learned of hosts can't be kept",
+                dir.display()
+            ),
             "CKPT_STATE_DIR=DIR, of a directory that can be written",
         ),
     }
@@ -247,12 +250,12 @@ fn check_room(dir: &Path, report: &mut DoctorReport) {
         Ok(found) => found.f_bavail.saturating_mul(found.f_frsize),
         Err(cause) => {
             let what = format!("{}: {cause}", dir.display());
-            return report.bad(Check::Disk, what, "a directory that exists");
+            return report.bad(Check::Disk, what, "run ckpt in a directory that exists");
         }
     };
     let what = format!("{} free at {}", bytes(free), dir.display());
     if free < FREE_BYTES_MIN {
-        report.bad(Check::Disk, what, "make room");
+        report.bad(Check::Disk, what, "free disk space");
     } else {
         report.good(Check::Disk, what);
     }
@@ -291,7 +294,7 @@ fn check_way(way: &Way, grid_file: &Path, report: &mut DoctorReport) {
             let ms = rtt.as_secs_f64() * 1e3;
             let what = format!("{host}: answers in {ms:.1} ms, datagrams of {mtu} bytes pass");
             if *mtu < MTU_USUAL {
-                let remedy = "a tunnel or VPN on the way makes it slow: raise its MTU";
+                let remedy = "a tunnel or VPN on the way allows only small datagrams, which is slow: raise its MTU";
                 report.bad(Check::Network, what, remedy);
             } else {
                 report.good(Check::Network, what);
@@ -315,7 +318,7 @@ fn check_way(way: &Way, grid_file: &Path, report: &mut DoctorReport) {
             }
             let (what, remedy) = match unreached.is_refused {
                 true => (
-                    "refused: its machine is there, and nothing listens at that port".to_owned(),
+                    "refused: its machine is up, but no program listens at that port".to_owned(),
                     "start ckpt-store there, or correct the address in the grid file",
                 ),
                 false => (
@@ -364,7 +367,7 @@ fn check_clocks(ways: &[Way], report: &mut DoctorReport) {
         if off.unsigned_abs() > CLOCK_SLACK_S {
             let by = span(off.unsigned_abs());
             let what = format!("the clock of {} is {by} off", one_line(&way.host));
-            report.bad(Check::Clock, what, "its owner sets it (NTP)");
+            report.bad(Check::Clock, what, "ask its owner to set the clock (NTP)");
         }
     }
 }
@@ -386,11 +389,15 @@ fn check_programs(ways: &[Way], report: &mut DoctorReport) {
         return;
     }
     let what = format!(
-        "older programs ({}) on {}: no job keys, labels or witnesses there",
+        "older programs ({}) on {}: they support no job keys, labels or witnesses",
         WireVersion::One,
         names.join(" ")
     );
-    report.bad(Check::Programs, what, "their owners update ckpt-store");
+    report.bad(
+        Check::Programs,
+        what,
+        "ask their owners to update ckpt-store",
+    );
 }
 
 impl Report for DoctorReport {

@@ -15,9 +15,9 @@ pub enum RoleName {
     Donor,
     /// Saves and restores.
     Submitter,
-    /// Tells members of each other.
+    /// Keeps the addresses of hosts for clients.
     Registry,
-    /// Looks after the grid.
+    /// Reads the health of the whole grid.
     Admin,
 }
 
@@ -65,8 +65,8 @@ pub struct SpeakingArgs {
     /// Which authority.
     #[command(flatten)]
     pub authority: AuthorityArgs,
-    /// Ask and send nothing: members hear of it once grid.members of the authority's directory is beside
-    /// the grid file of one of them.
+    /// Contact no member. Members learn of the change once you copy grid.members from the authority's
+    /// directory to where one of them keeps its grid file.
     #[arg(long)]
     pub offline: bool,
 }
@@ -74,7 +74,7 @@ pub struct SpeakingArgs {
 /// Where the passphrase of a backup is.
 #[derive(Clone, Debug, Args)]
 pub struct PassphraseArgs {
-    /// File whose first line is the passphrase [default: it is asked for].
+    /// File whose first line is the passphrase [default: ask on the terminal].
     #[arg(long, value_name = "FILE", env = "CKPT_PASSPHRASE_FILE")]
     pub passphrase_file: Option<PathBuf>,
 }
@@ -94,20 +94,19 @@ pub struct SignArgs {
     /// Name of the member [default: the one in the file].
     #[arg(long)]
     pub name: Option<String>,
-    /// For how long the certificate is valid.
+    /// How long the certificate is valid.
     #[arg(long, default_value = "365d", value_parser = time::parse_with_unit, value_name = "TIME")]
     pub ttl: Duration,
-    /// Where a donor or registry listens, ADDRESS:PORT or HOSTNAME:PORT: enters it in the list of the
-    /// grid.
+    /// Where the donor or registry listens, ADDRESS:PORT or HOSTNAME:PORT; adds it to the grid's list.
     #[arg(long)]
     pub addr: Option<Address>,
-    /// What fails together with the donor: building, campus, cloud zone.
+    /// The donor's building, campus or cloud zone: machines at one site may fail together.
     #[arg(long, requires = "addr")]
     pub site: Option<String>,
-    /// Whose machine the donor is.
+    /// Owner of the donor's machine.
     #[arg(long, requires = "addr")]
     pub owner: Option<String>,
-    /// Where to write the certificate [default: NAME.crt, here].
+    /// File to write the certificate to [default: NAME.crt, in the current directory].
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -115,7 +114,7 @@ pub struct SignArgs {
 /// Commands for a grid.
 #[derive(Debug, Subcommand)]
 pub enum GridCommand {
-    /// Make the authority of a new grid: a key that decides who belongs to it.
+    /// Create a new grid: an authority, the key that certifies its members.
     #[command(
         after_help = "Example:\n  ckpt grid init --name lab --registry 10.0.0.9:7601\n  ckpt-store registry\n  ckpt grid invite --count 3 --submitters 1"
     )]
@@ -126,40 +125,40 @@ pub enum GridCommand {
         /// Name of the grid.
         #[arg(long)]
         name: String,
-        /// For how long the authority is valid.
+        /// How long the authority's certificate is valid.
         #[arg(long, default_value = "3650d", value_parser = time::parse_with_unit, value_name = "TIME")]
         ttl: Duration,
-        /// Make a registry on this machine, too, that listens here, ADDRESS:PORT or HOSTNAME:PORT, and
-        /// signs whoever comes with a token.
+        /// Also create a registry on this machine, which listens at ADDRESS:PORT or HOSTNAME:PORT and
+        /// certifies machines and users that present a token.
         #[arg(long, value_name = "ADDR")]
         registry: Option<Address>,
-        /// Data directory of that registry [default: ckpt/registry, as that of the authority].
+        /// Data directory of that registry [default: ckpt/registry, beside the authority's directory].
         #[arg(long, value_name = "DIR", requires = "registry")]
         registry_data: Option<PathBuf>,
     },
-    /// Sign the certificate of a member, of the public part of its key.
+    /// Sign a member's certificate for its public key.
     #[command(
         after_help = "Example:\n  ckpt grid sign --role donor --pubkey h1.pub --addr 10.0.0.1:7600 --site lab\n  ckpt grid sign --role submitter --pubkey ada.pub"
     )]
     Sign(Box<SignArgs>),
-    /// Let a registry sign certificates of members that come with a token.
+    /// Permit a registry to certify new members that present a token.
     Delegate {
         /// Which authority.
         #[command(flatten)]
         authority: AuthorityArgs,
         /// Name of the registry, as in the list of the grid.
         registry: String,
-        /// Whom it may sign; can be given more than once.
+        /// Roles that it may certify; can be given more than once.
         #[arg(long, value_enum, value_delimiter = ',', default_value = "donor")]
         role: Vec<TokenRoleName>,
-        /// For how long it may.
+        /// How long the permission is valid.
         #[arg(long, default_value = "365d", value_parser = time::parse_with_unit, value_name = "TIME")]
         ttl: Duration,
-        /// Where to write the certificate [default: REGISTRY.enrol.crt, here].
+        /// File to write the certificate to [default: REGISTRY.enrol.crt, in the current directory].
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Make tokens, each of which lets one machine or person join.
+    /// Print tokens, each of which lets one machine or user join the grid.
     #[command(
         after_help = "Example:\n  ckpt grid invite --count 20 --submitters 2 --ttl 2d\n\nOn each donor's machine: ckpt-store join TOKEN. Each submitter: ckpt join TOKEN"
     )]
@@ -167,20 +166,20 @@ pub enum GridCommand {
         /// Which authority.
         #[command(flatten)]
         authority: AuthorityArgs,
-        /// Name of the registry that redeems them [default: the only one].
+        /// Name of the registry that accepts the tokens [default: the only registry].
         #[arg(long)]
         registry: Option<String>,
-        /// How many for donors [default: 1, or 0 with --submitters].
+        /// Number of tokens for donors [default: 1, or 0 with --submitters].
         #[arg(long, value_parser = clap::value_parser!(u16).range(0..=1000))]
         count: Option<u16>,
-        /// How many for submitters.
+        /// Number of tokens for submitters.
         #[arg(long, default_value_t = 0, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
         submitters: u16,
-        /// For how long they are good.
+        /// How long the tokens are valid.
         #[arg(long, default_value = "1d", value_parser = time::parse_with_unit, value_name = "TIME")]
         ttl: Duration,
     },
-    /// Take back all certificates of a member, for ever.
+    /// Revoke all certificates of a member, for good.
     Revoke {
         /// Which authority.
         #[command(flatten)]
@@ -188,26 +187,26 @@ pub enum GridCommand {
         /// Name or key of the member, or the first 8 digits or more of its key.
         member: String,
     },
-    /// Take a host or a registry out of the list of the grid; its key stays good.
+    /// Remove a host or registry from the list of the grid; its certificate stays valid.
     Remove {
         /// Which authority.
         #[command(flatten)]
         speaking: SpeakingArgs,
-        /// Name of the host, or the first 8 digits or more of its key.
+        /// Name of the host or registry, or the first 8 digits or more of its key.
         host: String,
     },
-    /// Sign anew all certificates that end soon, and send them to their members in the list of the grid.
+    /// Renew all certificates that expire soon, and send them out with the list of the grid.
     Renew {
         /// Which authority.
         #[command(flatten)]
         speaking: SpeakingArgs,
-        /// Those that end within this time.
+        /// Renew certificates that expire within this time.
         #[arg(long, default_value = "30d", value_parser = time::parse_with_unit, value_name = "TIME")]
         within: Duration,
-        /// For how long the new ones are valid.
+        /// How long the new certificates are valid.
         #[arg(long, default_value = "365d", value_parser = time::parse_with_unit, value_name = "TIME")]
         ttl: Duration,
-        /// Where to write them, too [default: renewed, in the authority's directory].
+        /// Directory to write copies to [default: renewed, in the authority's directory].
         #[arg(long, short, value_name = "DIR")]
         output: Option<PathBuf>,
     },
@@ -228,8 +227,9 @@ pub enum GridCommand {
         /// The file to write.
         file: PathBuf,
     },
-    /// Make an authority's directory of a copy that `backup` wrote, and take over what members have
-    /// heard since.
+    /// Restore an authority's directory from a copy that `backup` wrote.
+    ///
+    /// Then fetches from members what has changed in the list of the grid since the backup.
     Restore {
         /// Which authority.
         #[command(flatten)]
@@ -240,7 +240,7 @@ pub enum GridCommand {
         /// The file to read.
         file: PathBuf,
     },
-    /// Start hosts in the background; what does not run is started again.
+    /// Start a local grid: hosts in the background. Hosts that run already are left alone.
     Up {
         /// Directory of the grid.
         #[arg(long)]
@@ -248,23 +248,25 @@ pub enum GridCommand {
         /// Number of hosts of a new grid [default: 5].
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..=200))]
         hosts: Option<u16>,
-        /// Space that each host lends, such as 10GiB [default: what the disk has].
+        /// Space that each host lends, such as 10GiB [default: no limit but the disk's free space].
         #[arg(long, value_name = "SIZE")]
         capacity: Option<String>,
     },
-    /// Say which hosts run.
+    /// Show which hosts of a local grid run.
     Status {
         /// Directory of the grid.
         #[arg(long)]
         dir: PathBuf,
     },
-    /// Stop all hosts; what they store stays.
+    /// Stop all hosts of a local grid; they keep what they store.
     Down {
         /// Directory of the grid.
         #[arg(long)]
         dir: PathBuf,
     },
-    /// Make key, certificate and entry in the list for one more host, to be started by hand.
+    /// Prepare one more host of a local grid, with key, certificate and list entry.
+    ///
+    /// Prints the command that starts the host.
     Add {
         /// Directory of the grid.
         #[arg(long)]

@@ -81,9 +81,9 @@ pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failur
     };
     let next = match &identity.job {
         None => {
-            "the grid's admin renews it: ckpt grid renew; one that has ended is put in its place by hand"
+            "ask the grid's admin to renew it (ckpt grid renew); if it has expired, put the new one in its place by hand"
         }
-        Some(_) => "a new one from the key's owner: ckpt key for-job",
+        Some(_) => "ask the key's owner for a new one: ckpt key for-job",
     };
     let until = render::time(peer.not_after);
     if now > peer.not_after {
@@ -102,7 +102,7 @@ pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failur
         // Fails only if standard error is closed.
         let _ = writeln!(
             io::stderr(),
-            "ckpt: warning: {what} ends {when} ({until}): {next}"
+            "ckpt: warning: {what} expires {when} ({until}): {next}"
         );
     }
     Ok(())
@@ -144,15 +144,15 @@ fn key_of_command(command: &str) -> Result<AnyKey, Failure> {
         let _ = child.kill();
         let _ = child.wait();
         let limit = KEY_COMMAND_TIMEOUT.as_secs();
-        return Err(failed(format!("prints nothing for {limit} s")));
+        return Err(failed(format!("it printed nothing for {limit} s")));
     };
     let ended = child.wait().map_err(|cause| failed(cause.to_string()))?;
     if !ended.success() {
-        return Err(failed(format!("ended with {ended}")));
+        return Err(failed(format!("it ended with {ended}")));
     }
     let text = text.map_err(|cause| failed(cause.to_string()))?;
     any_key_from_text(&text).ok_or_else(|| {
-        failed("what it prints is not a key, which is what `ckpt key export -o -` prints".into())
+        failed("its output is not a key such as `ckpt key export -o -` prints".into())
     })
 }
 
@@ -186,7 +186,11 @@ pub(super) struct KeyReport {
 
 impl Report for KeyReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        let was = if self.existed { ", there already" } else { "" };
+        let was = if self.existed {
+            ", existed already"
+        } else {
+            ""
+        };
         writeln!(out, "key {} ({}{was})", self.id, self.key.display())?;
         if let Some(public) = &self.public {
             writeln!(out, "public part {}", public.display())?;
@@ -209,7 +213,7 @@ pub(super) fn init(global: &Global, name: Option<&str>) -> Result<KeyReport, Fai
 fn make_key(key: &Path, certificate: &Path, name: Option<&str>) -> Result<KeyReport, Failure> {
     let name = name.map_or_else(user_name, str::to_owned);
     if !is_name(&name) {
-        let message = format!("name {name:?}: letters, digits, . _ - are allowed");
+        let message = format!("name {name:?}: only letters, digits, . _ - are allowed");
         return Err(Failure::new(ExitStatus::Usage, message).next("--name NAME"));
     }
     if let Some(dir) = key.parent().filter(|dir| *dir != Path::new("")) {
@@ -232,7 +236,7 @@ fn make_key(key: &Path, certificate: &Path, name: Option<&str>) -> Result<KeyRep
         id: id.hex(),
         key: key.to_owned(),
         next: Some(format!(
-            "give {} to the grid's admin (ckpt grid sign --role submitter --pubkey {name}.pub); put the certificate that comes back at {}",
+            "give {} to the grid's admin (ckpt grid sign --role submitter --pubkey {name}.pub); then put the certificate from the admin at {}",
             public.display(),
             certificate.display()
         )),
@@ -280,7 +284,7 @@ pub(super) fn export(global: &Global, output: &Path) -> Result<KeyReport, Failur
         public: None,
         certificate: files.certificate,
         existed: false,
-        next: Some("keep it offline: whoever has it can read all that the key saved, and without it nobody can".into()),
+        next: Some("keep it offline: it decrypts all that the key saved, and nothing can be read without it".into()),
     })
 }
 
@@ -316,7 +320,7 @@ pub(super) fn rotate(
         return Ok(report);
     };
     let secret = read_key(&next)
-        .map_err(|cause| denied(chain(&cause)).next("ckpt key rotate, without --cert, first"))?;
+        .map_err(|cause| denied(chain(&cause)).next("first: ckpt key rotate, without --cert"))?;
     let id = secret.id().hex();
     with_certificate(secret, certificate)?;
     let number = (1..=RETIRED_MAX)
@@ -343,7 +347,7 @@ pub(super) fn rotate(
         certificate: files.certificate.clone(),
         existed: false,
         next: Some(format!(
-            "save running jobs anew; what the old key saved is restored with {}",
+            "save running jobs again; restore what the old key saved with {}",
             suffixed(&files.key, &retired).display()
         )),
     })

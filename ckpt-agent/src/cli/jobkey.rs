@@ -11,7 +11,7 @@ use protocol::grid::Grid;
 use protocol::identity::{AnyKey, Identity, job_key_to_text, new_key, read_any_key, write_private};
 use serde::Serialize;
 
-use super::args::KeyCommand;
+use super::key_args::KeyCommand;
 use super::render::{Report, json_of_self};
 use super::{Said, chain, done};
 use crate::agent::{Agent, Voided};
@@ -44,7 +44,7 @@ impl Report for JobKeyReport {
         let file = self.file.display();
         writeln!(
             out,
-            "key for job {job} ({rights}) in {file}, good until {}",
+            "key for job {job} ({rights}) in {file}, valid until {}",
             super::render::time(self.until)
         )?;
         for note in &self.notes {
@@ -52,7 +52,7 @@ impl Report for JobKeyReport {
         }
         writeln!(
             out,
-            "next: on the job's machine, CKPT_KEY_FILE={file} and the grid file"
+            "next: on the job's machine, set CKPT_KEY_FILE={file} and copy the grid file"
         )
     }
 
@@ -75,13 +75,13 @@ impl Report for RevokeReport {
         let below = self.serials_below;
         writeln!(
             out,
-            "job keys with serials below {below} are void; {} hosts heard",
+            "job keys with serials below {below} are revoked; {} hosts are informed",
             self.heard.len()
         )?;
         for note in &self.silent {
             writeln!(
                 out,
-                "{} did not hear ({}): it takes them until it does",
+                "{} is not informed ({}): it accepts them until another host informs it",
                 note.host, note.what
             )?;
         }
@@ -99,7 +99,7 @@ pub(super) async fn run(
     command: KeyCommand,
 ) -> Result<Said, Failure> {
     if owner.job.is_some() {
-        let message = "this is a job key: only the owner's key makes job keys and makes them void";
+        let message = "this is a job key: only the owner's key can create and revoke job keys";
         return Err(Failure::new(ExitStatus::Denied, message));
     }
     match command {
@@ -172,15 +172,14 @@ async fn issue(
     let (mut earlier, silent) = match agent.plain_checkpoints(&wish.job).await {
         Ok(found) => found,
         Err(failure) => {
-            let note =
-                format!("{failure}: what was saved by earlier programs can't be read with it");
+            let note = format!("{failure}: the new key can't read what earlier programs saved");
             notes.push(note);
             (Vec::new(), failure.hosts)
         }
     };
     if earlier.len() > SUMMARIES_MAX {
         notes.push(format!(
-            "of {} checkpoints of format 1, {SUMMARIES_MAX} can be read",
+            "of {} checkpoints of format 1, the new key can read {SUMMARIES_MAX}",
             earlier.len()
         ));
         // Keeps the newest ones, which are at the end.

@@ -41,7 +41,7 @@ impl Report for JoinReport {
         let key = self.key.display();
         writeln!(
             out,
-            "{key} reads all that you save, and without it nobody can: ckpt key export -o FILE makes a copy to keep elsewhere"
+            "{key} decrypts all that you save, and nothing can be read without it; keep a copy elsewhere: ckpt key export -o FILE"
         )?;
         writeln!(out, "next: ckpt{} save --job JOB FILE", self.options)
     }
@@ -69,7 +69,7 @@ pub(super) fn join(
     }
     let name = name.map_or_else(identity::user_name, str::to_owned);
     if !is_name(&name) {
-        let message = format!("name {name:?}: letters, digits, . _ - are allowed");
+        let message = format!("name {name:?}: only letters, digits, . _ - are allowed");
         return Err(usage(message).next("--name NAME"));
     }
     let files = identity::files(global, None)?;
@@ -83,7 +83,7 @@ pub(super) fn join(
         .ok_or_else(|| usage("no home directory".into()).next("--grid FILE"))?;
     for there in [&grid_file, &files.certificate] {
         if there.exists() {
-            let message = format!("{} is there already: you belong to a grid", there.display());
+            let message = format!("{} exists already: you belong to a grid", there.display());
             return Err(usage(message).next("another --grid FILE with --key-file and --cert-file"));
         }
     }

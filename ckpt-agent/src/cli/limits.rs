@@ -31,7 +31,9 @@ fn at_least(text: &str, least: u64, named: &str) -> Result<u64, String> {
 
 /// Reads `--target`.
 pub(super) fn parse_target(text: &str) -> Result<Probability, String> {
-    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let number: f64 = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a number"))?;
     if !(number > 0.0 && number < 1.0) {
         return Err("a probability above 0 and below 1: no number of hosts gives certainty".into());
     }
@@ -40,7 +42,7 @@ pub(super) fn parse_target(text: &str) -> Result<Probability, String> {
 
 /// Reads parts of files such as `1GiB:4KiB`, `4096:` and `:512`.
 pub(super) fn parse_range(text: &str) -> Result<ByteRange, String> {
-    let wrong = "OFFSET:LENGTH, such as 1GiB:4KiB; OFFSET: reaches to the end";
+    let wrong = "not a part such as 1GiB:4KiB (OFFSET:LENGTH) or 1GiB: (to the end)";
     let (offset, len) = text.split_once(':').ok_or(wrong)?;
     let number = |text: &str| match text {
         "" => Ok(None),

@@ -41,15 +41,15 @@ pub(super) fn sent(out: &mut dyn Write, sent: Option<&Sent>) -> io::Result<()> {
     match (heard.len(), silent.len()) {
         (0, 0) => writeln!(
             out,
-            "list number {number}: nobody is in it yet who could pass it on"
+            "list number {number}: it has no members yet to pass it on"
         ),
         (0, _) => writeln!(
             out,
-            "list number {number}: none of {asked} members answered; put grid.members of this directory beside the grid file of one of them, and it passes it on"
+            "list number {number}: none of {asked} members answered; copy grid.members from this directory to where one of them keeps its grid file, and that member passes it on"
         ),
         (_, 0) => writeln!(
             out,
-            "list number {number}: all {asked} members that were asked have it"
+            "list number {number}: all {asked} members that answered have it"
         ),
         (count, _) => writeln!(
             out,

@@ -24,24 +24,24 @@ const NUMBERS: [(&str, &str, &str); 12] = [
     (
         LAST_SUCCESS,
         "gauge",
-        "When the last save that succeeded ended, Unix time",
+        "End of the last successful save, Unix time",
     ),
     (
         INTERVAL,
         "gauge",
-        "Time between the last two saves that succeeded",
+        "Time between the last two successful saves",
     ),
     (
         LAST_ATTEMPT,
         "gauge",
-        "When the last save ended, however it did, Unix time",
+        "End of the last save, successful or not, Unix time",
     ),
     (SUCCESSES, "counter", "Saves that succeeded"),
     (FAILURES, "counter", "Saves that failed"),
     (
         "ckpt_save_duration_seconds",
         "gauge",
-        "Time that the last success took, from start to commit",
+        "Time of the last successful save, from start to commit",
     ),
     (
         "ckpt_save_held_seconds",
@@ -71,7 +71,7 @@ const NUMBERS: [(&str, &str, &str); 12] = [
     (
         "ckpt_save_missing_shards",
         "gauge",
-        "Shards of it that no host took",
+        "Shards of it that no host stores",
     ),
 ];
 

@@ -17,6 +17,7 @@ mod health;
 mod identity;
 mod jobkey;
 mod joining;
+pub mod key_args;
 mod limits;
 mod local;
 mod members;
@@ -68,7 +69,8 @@ use crate::report::{
     ExitStatus, Failure, HostNote, Observer, SaveReport, VerifiedCheckpoint, VerifyReport,
 };
 use anykey::AnyKey;
-use args::{Cli, Command, Global, KeyCommand};
+use args::{Cli, Command, Global};
+use key_args::KeyCommand;
 use render::{Report, one_line};
 
 /// How to start a daemon: this program under another name.
@@ -93,7 +95,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
     log_to_stderr(cli.global.verbose);
     render::be_verbose(cli.global.verbose);
     if let Err(cause) = keep_out_of_dumps() {
-        tracing::warn!(%cause, "a core dump of this program could have keys in it");
+        tracing::warn!(%cause, "a core dump of this program could contain keys");
     }
     let form = Form::of(&cli);
     let ended = carry_out(cli, &args, daemon);
@@ -391,7 +393,7 @@ async fn connect(global: &Global) -> Result<Connected, Failure> {
     if !grid.etcd.is_empty() && !agent::KNOWS_ETCD {
         let _ = writeln!(
             io::stderr(),
-            "ckpt: warning: the grid file names etcd as a registry, which this program was built without (--features etcd)"
+            "ckpt: warning: the grid file names etcd as a registry, but this program was built without etcd (--features etcd)"
         );
     }
     let files = identity::files(global, Some(&grid))?;
@@ -550,8 +552,10 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
             SaveInput::Stdin
         }
         paths if paths.iter().any(|path| path.as_os_str() == "-") => {
-            return Err(usage("standard input (-) goes alone".into())
-                .next("a file that is called - is ./-"));
+            return Err(
+                usage("standard input (-) can't be combined with other paths".into())
+                    .next("./- for a file that is called -"),
+            );
         }
         paths => {
             let named = paths.iter().map(|path| NamedPath::of_argument(path));

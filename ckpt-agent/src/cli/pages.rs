@@ -7,7 +7,7 @@ pub(super) const GRID_FILE: FilePage = FilePage {
     name: "ckpt-grid-file",
     about: "who belongs to a grid, and where they are",
     description: &[
-        "A TOML file, usually grid.toml. ckpt looks for it where --grid or CKPT_GRID says, then in $XDG_CONFIG_HOME/ckpt/grid.toml (~/.config/ckpt/grid.toml); ckpt-store where --grid or CKPT_GRID says, then in its data directory. ckpt grid init, ckpt grid up and join tokens write it. Nothing in it is secret.",
+        "A TOML file, usually grid.toml. ckpt reads the file that --grid or CKPT_GRID names, otherwise $XDG_CONFIG_HOME/ckpt/grid.toml (~/.config/ckpt/grid.toml); ckpt-store reads the file that --grid or CKPT_GRID names, otherwise grid.toml in its data directory. ckpt grid init, ckpt grid up and join tokens write it. Nothing in it is secret.",
         "Where the authority has signed a list of the grid, that list counts for hosts, registries and revoked keys, and the tables here are for earlier programs. It is a binary file beside the grid file, under the same name with .members at the end, which members bring up to date by themselves. [owner] is only ever read here.",
         "Paths are relative to the directory of the file. A key that is not on this page is an error.",
     ],
@@ -22,7 +22,7 @@ pub(super) const GRID_FILE: FilePage = FilePage {
                 ),
                 (
                     "authority",
-                    "Text, required. Certificate of the grid's authority, PEM. Whoever it certified is a member.",
+                    "Text, required. Certificate of the grid's authority, PEM. All that it certified are members.",
                 ),
                 (
                     "members",
@@ -57,9 +57,9 @@ pub(super) const GRID_FILE: FilePage = FilePage {
                 ),
                 (
                     "site",
-                    "Text. What fails together with it: building, campus, cloud zone.",
+                    "Text. Its building, campus or cloud zone: machines at one site may fail together.",
                 ),
-                ("owner", "Text. Whose machine it is."),
+                ("owner", "Text. Owner of the machine."),
             ],
         },
         FileTable {
@@ -79,11 +79,11 @@ pub(super) const GRID_FILE: FilePage = FilePage {
         },
         FileTable {
             heading: "[revoked]",
-            about: "Keys that the authority took back, signed by it: ckpt grid revoke writes this table.",
+            about: "Keys that the authority revoked, signed by it. ckpt grid revoke writes this table.",
             keys: &[
                 (
                     "number",
-                    "Number, required. How many such lists there have been.",
+                    "Number, required. Number of this list; it grows with each revocation.",
                 ),
                 (
                     "keys",

@@ -69,7 +69,7 @@ pub(super) fn notify(args: &NotifyArgs) -> Result<Said, Failure> {
             ExitStatus::LocalIo,
             format!("{CKPT_NOTIFY}={socket}: {cause}"),
         )
-        .next("run the job with ckpt run; its socket is gone with it")
+        .next("start the job with ckpt run: the socket exists only while ckpt run runs")
     })?;
     done(render::Text(Vec::new()))
 }
@@ -147,7 +147,7 @@ fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
         let absolute: PathBuf = absolute.components().collect();
         if absolute.file_name().is_none() {
             let message = format!(
-                "--files {}: it has no name to save it under",
+                "--files {}: the path has no file name to save it under",
                 path.display()
             );
             return Err(Failure::new(ExitStatus::Usage, message));
@@ -156,7 +156,10 @@ fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
             .iter()
             .any(|one: &PathBuf| one.file_name() == absolute.file_name())
         {
-            let message = format!("--files: two paths have the name of {}", path.display());
+            let message = format!(
+                "--files: two paths have the same file name as {}",
+                path.display()
+            );
             return Err(Failure::new(ExitStatus::Usage, message)
                 .next("name the directory above them instead"));
         }
@@ -333,7 +336,10 @@ impl Report for RunCheckReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         match self.version {
             Some(version) => writeln!(out, "version    {version} would be restored")?,
-            None => writeln!(out, "version    none: the job would begin anew")?,
+            None => writeln!(
+                out,
+                "version    none: the job would start from the beginning"
+            )?,
         }
         writeln!(out, "owner      {}", one_line(&self.owner))?;
         for control in &self.control {
@@ -348,10 +354,10 @@ impl Report for RunCheckReport {
         match self.interval_seconds {
             Some(seconds) => writeln!(
                 out,
-                "interval   {seconds:.0} s, if a checkpoint holds the job up for {:.1} s",
+                "interval   {seconds:.0} s, if a checkpoint stops the job for {:.1} s",
                 self.cost_seconds
             )?,
-            None => writeln!(out, "interval   no checkpoint pays")?,
+            None => writeln!(out, "interval   none: no checkpoint is worth its cost")?,
         }
         writeln!(out, "outlook    {}", one_line(&self.outlook))?;
         writeln!(out, "grace      {:.0} s", self.grace_seconds)?;

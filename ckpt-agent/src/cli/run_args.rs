@@ -24,7 +24,7 @@ pub struct RunArgs {
     /// The job.
     #[arg(long)]
     pub job: JobId,
-    /// Files and directories in which the job keeps its state, up to the next option.
+    /// Files and directories in which the job keeps its state; the list ends at the next option.
     #[arg(
         long,
         value_name = "PATH",
@@ -33,9 +33,10 @@ pub struct RunArgs {
         conflicts_with_all = ["via", "on", "staged"]
     )]
     pub files: Vec<PathBuf>,
-    /// How the job is asked to write its state: none (it does so when it wants to), signal:USR2, or
-    /// cmd:'COMMAND', which is run by sh with the job's process id in CKPT_PID and ends with 0 when
-    /// the state is written.
+    /// How to ask the job to write its state: none, signal:NAME (such as signal:USR2) or cmd:'COMMAND'.
+    ///
+    /// With none, the job writes its state when it chooses to. COMMAND runs in sh with the job's process
+    /// id in CKPT_PID, and has to exit with 0 once the state is written.
     #[arg(
         long,
         default_value = "none",
@@ -43,7 +44,7 @@ pub struct RunArgs {
         conflicts_with = "via"
     )]
     pub ask: Ask,
-    /// Save an image of the job's processes instead of files.
+    /// Save an image of the job's processes instead of its files.
     #[arg(
         long,
         value_enum,
@@ -54,7 +55,7 @@ pub struct RunArgs {
     /// Command that writes an image of process CKPT_PID into the empty directory CKPT_DIR.
     #[arg(long, value_name = "CMD", requires = "via", requires = "restart_cmd")]
     pub checkpoint_cmd: Option<String>,
-    /// Command that goes on from the image in CKPT_DIR: it is the job from then on.
+    /// Command that continues from the image in CKPT_DIR, and becomes the job.
     #[arg(
         long,
         value_name = "CMD",
@@ -62,62 +63,68 @@ pub struct RunArgs {
         requires = "checkpoint_cmd"
     )]
     pub restart_cmd: Option<String>,
-    /// Begin from what lies here, if it does; else from the newest version as without.
+    /// Start from the files on this machine if they exist, otherwise from the newest version.
     #[arg(long)]
     pub local: bool,
-    /// Wait this long for a version that is known and can't be had, before an older one is taken.
+    /// Wait this long for the newest known version, if it can't be restored now, before an older one.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub wait: Option<Duration>,
-    /// Time between the need to leave and the end [default: 30s; 10m under HTCondor].
+    /// Time from the order to leave until the job has to be gone [default: 30s; 10m under HTCondor].
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub grace: Option<Duration>,
-    /// How long the job stands still for the machine's owner before it leaves: auto (as long as that is
-    /// expected to pay), never, or a time.
+    /// How long to pause the job for the machine's owner before it leaves: auto, never or a time.
+    ///
+    /// With auto, the job is paused as long as waiting is expected to cost less than leaving.
     #[arg(long, default_value = "auto", value_parser = parse_suspend, value_name = "TIME")]
     pub suspend: Suspend,
-    /// What to do when the job shows neither progress nor processor time, input or output.
+    /// What to do when the job shows no progress and uses no processor time, input or output.
     #[arg(long, value_enum, default_value = "report")]
     pub on_hang: OnHangArg,
-    /// Exit status in place of 75: left with its state saved, start me again.
+    /// Exit status to use instead of 75 (state saved, start the job again).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub evict_exit: Option<u8>,
-    /// What becomes of the checkpoints when the job has ended with 0: keep, lease (for 7 days),
-    /// lease:TIME or forget.
+    /// What to do with the checkpoints once the job has ended with 0: keep, lease, lease:TIME or forget.
+    ///
+    /// A lease keeps them for 7 days, or for TIME.
     #[arg(long, default_value = "lease", value_parser = parse_after, value_name = "WHAT")]
     pub after_success: AfterSuccess,
-    /// The machine is a batch system's affair: only signals count, not its owner. HTCondor and Slurm are
-    /// found by themselves.
+    /// Leave only on signals of the batch system, and ignore the machine's owner.
+    ///
+    /// HTCondor and Slurm are detected without this option.
     #[arg(long)]
     pub batch: bool,
-    /// Whether the job runs while somebody sits at the machine.
+    /// Whether the job may run while somebody uses the machine.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub run_if_user_active: bool,
-    /// Minutes for which nobody must have used the machine until nobody sits at it.
+    /// Minutes without keyboard or mouse input after which the machine counts as unused.
     #[arg(long, value_name = "MINUTES", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub idle_time_to_run: u32,
-    /// Load of the owner's programs, in percent, above which the job stands still [default: 60].
+    /// Load of the owner's programs, in percent, above which the job is paused [default: 60].
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub suspend_cpu_usage: Option<u8>,
-    /// Mean time between failures of the machine [default: what its daemon announces, or that of an
-    /// average machine].
+    /// Mean time between failures of the machine [default: what its daemon announces, otherwise an
+    /// average machine's].
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub mtbf: Option<Duration>,
-    /// Note what the job took in this file when it ends with 0, and foresee its end from what others took
-    /// [default: runs.jsonl in the state directory]; none for neither.
+    /// History of runs, to predict when the job ends; a run that ends with 0 is added [default: runs.jsonl
+    /// in the state directory]. With none, nothing is predicted or recorded.
     #[arg(long, value_name = "FILE")]
     pub history: Option<PathBuf>,
-    /// What counts of this run when it is compared with others, instead of the words and numbers of its
-    /// command line; can be given more than once.
+    /// Parameter to compare this run with others by, instead of its command line.
+    ///
+    /// Can be given more than once. Without it, the words and numbers of the command line are compared.
     #[arg(long, value_name = "NAME=VALUE", value_parser = Parameter::parse)]
     pub param: Vec<Parameter>,
-    /// Time after the job's first start in which it should end: it is reported when it won't.
+    /// Report when the job is not expected to end within this time after its first start.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub finish_within: Option<Duration>,
-    /// Only say what would be done here: what holds the job back, which version would be restored,
-    /// how often it would be saved.
+    /// Only show what would be done here, and run nothing.
+    ///
+    /// Shows what prevents the job from running, which version would be restored and how often the job
+    /// would be saved.
     #[arg(long)]
     pub check: bool,
-    /// The state is a working directory that comes from the store and goes back there: what --on starts.
+    /// The state is a working directory that is restored first and saved at the end (used by --on).
     #[arg(long, hide = true, conflicts_with_all = ["on", "local", "check"])]
     pub staged: bool,
     /// On other machines.
@@ -134,36 +141,39 @@ pub struct RunArgs {
 /// How checkpoints of a supervised job are saved.
 #[derive(Debug, Args)]
 pub struct RunSave {
-    /// Shards that carry data (1 to 32).
+    /// Data shards: any this many shards restore the image (1 to 32).
     #[arg(long, default_value_t = DATA_USUAL, value_name = "N")]
     pub data: u8,
-    /// Further shards, each of which can be lost (0 to 32).
+    /// Parity shards: this many shards can be lost (0 to 32).
     #[arg(long, default_value_t = PARITY_USUAL, value_name = "N")]
     pub parity: u8,
     /// Versions to keep, the newest included.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,
-    /// Keep the job's checkpoints this long after its last save, such as 7d; or forever [default: as
-    /// the last save said, forever at first].
+    /// Keep the job's checkpoints this long after its last save, such as 7d; or forever [default: the
+    /// value of the last save, at first forever].
     #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
     pub ttl: Option<Tenure>,
-    /// How long a save may take; the last one of `ckpt run` has the grace instead.
+    /// How long a save may take; for the last save of `ckpt run`, --grace counts instead.
     #[arg(long, default_value = "10m", value_parser = time::parse, value_name = "TIME")]
     pub deadline: Duration,
-    /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for; none not at all.
+    /// zstd level, -7 to 19; auto adapts to the speed of link and processors; none stores uncompressed.
     #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
     pub level: Effort,
-    /// Commit with fewer hosts if there are not enough, but with at least this many parity shards.
+    /// If hosts are missing, commit with fewer parity shards, but at least this many [default without a
+    /// number: 0].
     #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub allow_degraded: Option<u8>,
-    /// Leave out what has this name, such as '*.tmp', or lies at this path below a named directory,
-    /// such as '/cache/**'; can be given more than once.
+    /// Leave out files with this name, such as '*.tmp', or at this path, such as '/cache/**'.
+    ///
+    /// A name matches at any depth. A path that begins with / is relative to each directory that is
+    /// saved. Can be given more than once.
     #[arg(long, value_name = "PATTERN", value_parser = parse_exclude)]
     pub exclude: Vec<Glob>,
-    /// A line about each version, which `list` and `show` show; hosts can't read it.
+    /// Note on each version, shown by `list` and `show`; hosts can't read it.
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
-    /// A label of each version, by which it is found again; can be given more than once.
+    /// Label of each version, to select it later; can be given more than once.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
     pub label: Vec<(String, String)>,
     /// How hosts are chosen.
@@ -174,18 +184,18 @@ pub struct RunSave {
 /// What takes an image of a job's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Via {
-    /// By CRIU 4, as root; the program that CRIU=PATH names, or criu in the path.
+    /// Use CRIU 4, as root: the program that CRIU=PATH names, or criu in the PATH.
     Criu,
-    /// By the commands --checkpoint-cmd and --restart-cmd.
+    /// Use the commands --checkpoint-cmd and --restart-cmd.
     Cmd,
 }
 
 /// What is done when a job hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnHangArg {
-    /// It is reported.
+    /// Report it.
     Report,
-    /// It is ended, with status 78.
+    /// End the job, with status 78.
     Leave,
 }
 
@@ -201,8 +211,8 @@ impl From<OnHangArg> for OnHang {
 /// Options of `notify`.
 #[derive(Debug, Args)]
 pub struct NotifyArgs {
-    /// What to report: SAVED=1 (the state is written), PROGRESS=0.31, BUSY=1 and BUSY=0 (no checkpoint
-    /// in between), STEP=12000.
+    /// What to report: SAVED=1 (the state is written), PROGRESS=0.31 (the share of the work that is
+    /// done), STEP=12000, BUSY=1 and BUSY=0 (take no checkpoint in between).
     #[arg(required = true, value_name = "KEY=VALUE", value_parser = parse_notice)]
     pub notices: Vec<Notice>,
 }

@@ -24,13 +24,13 @@ pub struct RunsArgs {
     /// File of the history [default: runs.jsonl in the state directory].
     #[arg(long, value_name = "FILE")]
     pub history: Option<PathBuf>,
-    /// Say how long a run of CMD will take, from those that differ from it in numbers only.
+    /// Predict how long CMD will take, from earlier runs that differ from it only in numbers.
     #[arg(long, requires = "command")]
     pub predict: bool,
     /// Only runs of this job.
     #[arg(long, conflicts_with = "predict")]
     pub job: Option<JobId>,
-    /// Show this many of the newest.
+    /// Show at most this many runs, the newest.
     #[arg(
         long,
         value_name = "N",
@@ -38,11 +38,10 @@ pub struct RunsArgs {
         conflicts_with = "predict"
     )]
     pub last: usize,
-    /// What counts of a run, instead of the words and numbers of its command line; can be given more than
-    /// once.
+    /// Parameter to compare runs by, instead of their command lines; can be given more than once.
     #[arg(long, value_name = "NAME=VALUE", value_parser = Parameter::parse, requires = "command")]
     pub param: Vec<Parameter>,
-    /// A command: only runs that differ from it in numbers alone.
+    /// Only runs whose command differs from CMD only in numbers.
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
@@ -86,7 +85,7 @@ fn forecast(file: String, history: &History, kind: &Kind) -> Result<RunForecastR
         let others = render::count(history.runs.len(), "other run");
         let message = format!("no earlier run of {:?} in {file}; {others}", kind.shape());
         Failure::new(ExitStatus::NotFound, message)
-            .next("ckpt run notes each run that ends with 0; what is noted: ckpt runs")
+            .next("ckpt run records each run that ends with 0; ckpt runs lists them")
     })?;
     let speed = machine::speed::measure();
     Ok(RunForecastReport {
@@ -239,20 +238,20 @@ impl Report for RunForecastReport {
         }
         writeln!(
             out,
-            "here       {} s, if it gets as much of the machine as earlier runs did (speed {:.2})",
+            "here       {} s, if it gets the share of the machine that earlier runs got (speed {:.2})",
             seconds(self.here_seconds),
             self.speed
         )?;
         writeln!(
             out,
-            "nearest    {} s, the nearest run alone",
+            "nearest    {} s, from the most similar run alone",
             seconds(self.nearest_seconds)
         )?;
         if !self.outside.is_empty() {
             let names = self.outside.join(", ");
             writeln!(
                 out,
-                "note       no earlier run reached so far in {}: this is a guess",
+                "note       {} lies outside the range of all earlier runs: this is a guess",
                 one_line(&names)
             )?;
         }

@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Keys that were not handled yet. Further ones are dropped.
 const KEYS_MAX: usize = 64;
 
-const HELP: &str = "q end  r look now  arrows, Page Up and Down, Home, End move";
+const HELP: &str = "q quit  r refresh  arrows, Page Up and Down, Home, End scroll";
 
 /// What is on the screen.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ pub(super) async fn run(
     mut cancel: Cancel,
 ) -> Result<Said, Failure> {
     if !io::stdout().is_terminal() {
-        let what = "standard output is no terminal";
+        let what = "standard output is not a terminal";
         return Err(
             Failure::new(ExitStatus::Usage, what).next("ckpt health, or ckpt health --json")
         );
@@ -233,7 +233,7 @@ fn report(health: &Health, stale: Option<&str>, width: usize) -> Vec<Line<'stati
     let mut lines = Vec::new();
     if let Some(why) = stale {
         lines.push(alarm(shortened(
-            &format!("not newer, because: {why}"),
+            &format!("not refreshed, because: {why}"),
             width,
         )));
     }
@@ -262,7 +262,7 @@ fn report(health: &Health, stale: Option<&str>, width: usize) -> Vec<Line<'stati
         let restorable: u64 = grid.can_lose.iter().sum();
         let none = grid.can_lose.first().copied().unwrap_or(0);
         let text = format!(
-            "CHECKPOINTS  {restorable} restorable, {none} can lose none, {} too few shards, {} below",
+            "CHECKPOINTS  {restorable} restorable, {none} can lose none, {} with too few shards, {} with fewer than saved",
             grid.too_few, grid.below
         );
         lines.push(heading(shortened(&text, width)));
@@ -414,7 +414,7 @@ mod tests {
             "can lose none",
             "3 of 3 hosts up",
             "h002",
-            "q end",
+            "q quit",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

@@ -22,17 +22,16 @@ pub struct WatchArgs {
     /// The job.
     #[arg(long)]
     pub job: JobId,
-    /// Save every directory below DIR once its files are at rest, also those that were not renamed into
-    /// place.
+    /// Save every directory below DIR once its files stop changing, even if it was not renamed into place.
     #[arg(long)]
     pub in_place: bool,
-    /// Save what is there, and end.
+    /// Save the directories that exist now, then exit.
     #[arg(long)]
     pub once: bool,
     /// How they are saved.
     #[command(flatten)]
     pub save: RunSave,
-    /// The directory below which a program writes its checkpoints.
+    /// The directory into which a program writes its checkpoints.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }
@@ -77,7 +76,7 @@ fn write_event(event: &WatchEvent, is_json: bool) -> io::Result<()> {
             wait,
         } => writeln!(
             io::stderr(),
-            "ckpt: {} is not saved: {}; tried again in {} s",
+            "ckpt: {} is not saved: {}; it is tried again in {} s",
             one_line(name),
             one_line(&failure.message),
             wait.as_secs()
@@ -93,7 +92,7 @@ impl Report for WatchReport {
         for name in &self.passed_over {
             writeln!(
                 out,
-                "note: {} was not renamed into place, and is not saved; --in-place saves it",
+                "note: {} was not renamed into place, and is not saved; use --in-place to save it",
                 one_line(name)
             )?;
         }

@@ -36,7 +36,7 @@ pub enum AddressError {
     #[error("{0:?} does not begin with ckpt://GRID/")]
     Scheme(String),
     /// The grid's name has characters that may not be in the name of its file.
-    #[error("{0:?} is no name of a grid: letters, digits, '.', '_' and '-'")]
+    #[error("{0:?} is not the name of a grid: use letters, digits, '.', '_' and '-'")]
     Grid(String),
     /// A part is `..`.
     #[error("{0:?} has the part ..")]

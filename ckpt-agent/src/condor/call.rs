@@ -95,7 +95,7 @@ fn value(arg: &OsString, value: Option<OsString>) -> Result<OsString, String> {
 
 fn unknown(arg: &OsString) -> String {
     format!(
-        "{:?} is no argument of this program",
+        "{:?} is not an argument of this program",
         arg.display().to_string()
     )
 }

@@ -64,7 +64,7 @@ impl ClassAd {
             None => Ok(()),
             Some(_) => Err(ClassAdError {
                 at,
-                what: "an attribute is there twice",
+                what: "an attribute occurs twice",
             }),
         }
     }

@@ -71,7 +71,7 @@ impl Forgotten {
         }
         for HostNote { host, what } in &self.unheard {
             log.warn(&format!(
-                "{of_job}: {host} did not hear that it is removed: {what}"
+                "{of_job}: {host} was not informed that it is removed: {what}"
             ));
         }
     }

@@ -169,7 +169,7 @@ pub fn cleanup(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         return print(&format!(
             "Removes a checkpoint of one of HTCondor's jobs, with the first of its files.\n\n\
              Usage: {CLEANUP} -from URL -delete FILE -jobad FILE [-ignore-missing-files]\n\n\
-             0: it is gone. 3, 5: hosts that may have something of it did not hear; call it again later.\n\n\
+             Exit status 0: it is removed. 3, 5: hosts that may hold parts of it were not informed; call it again later.\n\n\
              {VARIABLES}"
         ));
     };

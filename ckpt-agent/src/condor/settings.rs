@@ -161,8 +161,10 @@ impl Surroundings {
         let found = load_grid(&file)?;
         if found.name != grid {
             let (file, is) = (file.display(), &found.name);
-            return Err(usage(format!("{file} is of grid {is:?}, not of {grid:?}"))
-                .next(format!("ckpt://{is}/ as the beginning of the destination")));
+            return Err(
+                usage(format!("{file} is for grid {is:?}, not for {grid:?}"))
+                    .next(format!("a destination that begins with ckpt://{is}/")),
+            );
         }
         let mut settings = Settings::of_grid(file);
         let is_there = |owner: &OwnerFiles| self.is_at_home && owner.key.exists();
@@ -208,7 +210,7 @@ impl Surroundings {
     }
 
     fn number<N: std::str::FromStr>(&self, name: &str, usual: N) -> Result<N, Failure> {
-        let wrong = |text: &str| format!("{text:?} is no number that fits");
+        let wrong = |text: &str| format!("{text:?} is not a number in the allowed range");
         let number = self.read(name, |text| text.parse().map_err(|_| wrong(text)))?;
         Ok(number.unwrap_or(usual))
     }

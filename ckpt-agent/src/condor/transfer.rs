@@ -224,7 +224,7 @@ impl Transfer<'_> {
             }
             let wait = pause.min(until - now);
             self.log.warn(&format!(
-                "{doing}: {}; again in {:.0} s, for {:.0} s more",
+                "{doing}: {}; trying again in {:.0} s, for {:.0} s more",
                 said(&failure),
                 wait.as_secs_f64(),
                 (until - now).as_secs_f64()
@@ -251,7 +251,7 @@ fn one_checkpoint(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<Named
             Some(one) if *one != checkpoint => {
                 let (url, job, number) = (String::from_utf8_lossy(&item.url), &one.job, one.number);
                 return Err(usage(format!(
-                    "{url} is not of checkpoint {number} of job {job}, as others of this call are"
+                    "{url} is not of checkpoint {number} of job {job}, unlike the others of this call"
                 )));
             }
             _ => one = Some(checkpoint),

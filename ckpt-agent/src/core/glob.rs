@@ -25,7 +25,7 @@ pub enum GlobError {
     #[error(transparent)]
     Syntax(#[from] Error),
     /// The pattern has wildcards and is not valid UTF-8.
-    #[error("wildcards go with UTF-8 only")]
+    #[error("a pattern with wildcards has to be UTF-8")]
     NoText,
 }
 

@@ -72,7 +72,7 @@ impl Producer {
             let kept = keeper.keep(pid);
             // The save goes on without a keeper.
             kept.inspect_err(
-                |cause| tracing::warn!(%cause, "nobody ends the command if this is killed"),
+                |cause| tracing::warn!(%cause, "the command is not ended if this process is killed"),
             )
             .ok()
         });

@@ -295,7 +295,7 @@ impl Notebook {
             }
         });
         if let Err(cause) = updated {
-            tracing::warn!(%cause, "what was learnt of the hosts is not kept");
+            tracing::warn!(%cause, "can't write what was learned of hosts");
         }
     }
 }

@@ -312,7 +312,7 @@ impl Learning {
             path.with_extension("sums.json"),
         );
         let mut read = file::read_models(&models).unwrap_or_else(|cause| {
-            tracing::warn!(%cause, "forecasts are those of the shipped model");
+            tracing::warn!(%cause, "using the forecasts of the shipped model");
             Models::default()
         });
         if now.saturating_sub(read.collected) > USED_AT_MOST_SECONDS {

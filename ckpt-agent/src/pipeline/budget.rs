@@ -39,7 +39,7 @@ const BUFFER_MIN: usize = 64 << 10;
 
 /// The budget is closed, because the save or restore ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the work was given up")]
+#[error("the work was cancelled")]
 pub struct Closed;
 
 impl Budget {

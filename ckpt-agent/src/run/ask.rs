@@ -43,19 +43,19 @@ impl FromStr for Ask {
         }
         if let Some(command) = text.strip_prefix("cmd:") {
             return match command.trim() {
-                "" => Err("cmd: without a command".into()),
+                "" => Err("cmd: needs a command".into()),
                 command => Ok(Self::Command(command.to_owned())),
             };
         }
         let name = text
             .strip_prefix("signal:")
-            .ok_or("none, signal:USR2 or cmd:'COMMAND'")?;
+            .ok_or("not one of none, signal:NAME (such as signal:USR2) and cmd:'COMMAND'")?;
         let name = name.strip_prefix("SIG").unwrap_or(name);
         let found = SIGNALS.iter().find(|(known, _)| *known == name);
         let signal = found.map(|(_, signal)| Self::Signal(*signal));
         signal.ok_or_else(|| {
             let names = SIGNALS.map(|(name, _)| name).join(", ");
-            format!("no signal {name:?}; one of {names}")
+            format!("{name:?} is not a signal; use one of {names}")
         })
     }
 }

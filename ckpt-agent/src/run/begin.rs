@@ -76,7 +76,7 @@ impl Beginning {
             .all(|path| path.symlink_metadata().is_ok());
         if self.local && lies_here {
             let newest = newest(agent, &self.job).await?;
-            let note = "begins from what lies here (--local)".to_owned();
+            let note = "starts from the files here (--local)".to_owned();
             return Ok(Begun {
                 version: newest.as_ref().map(|listed| listed.version),
                 record: newest.and_then(|listed| listed.own_labels.get(RECORD).cloned()),
@@ -137,9 +137,9 @@ impl Beginning {
             return Ok(());
         };
         let (job, version) = (&self.job, newest.version);
-        let message = format!("job {job}: version {version} can't go on here: {lacks}");
+        let message = format!("job {job}: version {version} can't continue here: {lacks}");
         let mut failure = Failure::new(ExitStatus::TooFewHosts, message);
-        failure.state = Some(format!("version {version} stays as it is"));
+        failure.state = Some(format!("version {version} is unchanged"));
         Err(failure.next("start the job on another machine"))
     }
 
@@ -220,7 +220,7 @@ fn above(path: &Path) -> PathBuf {
 /// Why restored files could not be put in their places.
 #[derive(Debug, thiserror::Error)]
 enum PutError {
-    #[error("it holds {found}, and --files names {wanted}")]
+    #[error("it holds {found}, but --files names {wanted}")]
     Others { found: String, wanted: String },
     #[error("{path:?}: {cause}")]
     Io { path: PathBuf, cause: io::Error },

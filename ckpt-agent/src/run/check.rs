@@ -71,7 +71,7 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
         job: orders.job.clone(),
         version: version.map(|version| version.0),
         owner: match orders.batch {
-            Some(batch) => format!("the affair of {}: only signals count", batch.name()),
+            Some(batch) => format!("managed by {}: only its signals count", batch.name()),
             None => "watched by this program".to_owned(),
         },
         control: controls(orders),

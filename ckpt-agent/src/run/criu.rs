@@ -47,11 +47,13 @@ fn check(program: &OsString) -> Result<(), Failure> {
         Some(major) if major >= MAJOR_MIN => {}
         Some(_) => {
             let line = said.lines().next().unwrap_or_default();
-            return Err(lacking(format!("CRIU has {line:?}, {MAJOR_MIN} is needed")));
+            return Err(lacking(format!(
+                "CRIU reports {line:?}, but version {MAJOR_MIN} is needed"
+            )));
         }
         None => {
             let name = OsStr::new(program).to_string_lossy();
-            return Err(lacking(format!("{name} does not say its version")));
+            return Err(lacking(format!("{name} does not report its version")));
         }
     }
     if !rustix::process::geteuid().is_root() {
@@ -86,6 +88,6 @@ mod tests {
         assert_eq!(failure.status, ExitStatus::Usage);
         assert!(failure.message.contains("/nonexistent/criu"));
         let failure = check(&"true".into()).unwrap_err();
-        assert!(failure.message.contains("does not say its version"));
+        assert!(failure.message.contains("does not report its version"));
     }
 }

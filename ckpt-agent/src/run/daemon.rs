@@ -57,7 +57,7 @@ impl Daemon {
             Ok(None) => {}
             // The daemon has ended: from now on only this program's own samples count.
             Err(cause) => {
-                tracing::info!(%cause, "the daemon of this machine is not heard any more");
+                tracing::info!(%cause, "lost the connection to this machine's daemon");
                 (self.link, self.newest) = (None, None);
             }
         }

@@ -114,7 +114,7 @@ pub enum HistoryError {
     #[error("history {path}: locked by another process for more than {LOCK_TIMEOUT:?}", path = .0.display())]
     Busy(PathBuf),
     /// The line of the run is too long.
-    #[error("history {path}: a line of {bytes} bytes, at most {LINE_BYTES_MAX} are allowed: name what counts with --param", path = path.display())]
+    #[error("history {path}: a line of {bytes} bytes, at most {LINE_BYTES_MAX} are allowed: use --param to name the parameters that matter", path = path.display())]
     TooLong {
         /// The file.
         path: PathBuf,

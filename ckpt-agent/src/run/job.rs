@@ -77,10 +77,10 @@ pub(super) enum StartError {
         cause: io::Error,
     },
     /// There is no keeper, so nothing would end the job if this process were killed.
-    #[error("starting the process that ends the job should this one be killed: {0}")]
+    #[error("starting the process that ends the job if this one is killed: {0}")]
     Keeper(io::Error),
     /// The record of how the job is ended could not be written.
-    #[error("writing down how the job is ended should this process be killed: {0}")]
+    #[error("recording how to end the job if this process is killed: {0}")]
     Record(io::Error),
     /// There is no socket for the job's notices.
     #[error("a socket for the job's notices: {0}")]
@@ -348,7 +348,9 @@ impl Job {
                     self.helpers.insert(kept.pid());
                     self.kept = kept;
                 }
-                Err(cause) => tracing::warn!(%cause, "nobody ends the job if this is killed"),
+                Err(cause) => {
+                    tracing::warn!(%cause, "the job is not ended if this process is killed")
+                }
             }
         }
         self.ended

@@ -31,7 +31,7 @@ impl Parameter {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(allowed) {
             return Err(format!(
-                "name {name:?}: 1 to {NAME_BYTES_MAX} of a-z A-Z 0-9 . _ - are a name"
+                "name {name:?}: a name has 1 to {NAME_BYTES_MAX} characters of a-z A-Z 0-9 . _ -"
             ));
         }
         if value.len() > VALUE_BYTES_MAX || value.chars().any(char::is_control) {

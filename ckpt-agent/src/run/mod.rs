@@ -91,7 +91,7 @@ pub async fn run(
     }
     let beat = Beat::begin(&place);
     staged::clear(&place).map_err(|cause| {
-        let message = format!("what an earlier run has left: {cause}");
+        let message = format!("cleaning up after an earlier run: {cause}");
         not_started(Failure::new(ExitStatus::LocalIo, message))
     })?;
     let done = supervise(&orders, &place, reach, observer, Some(beat)).await;
@@ -185,7 +185,7 @@ async fn begin(
     };
     let made = made.and_then(|begun| match begun.version {
         None if orders.staged => {
-            let message = format!("job {}: no version with its working directory", orders.job);
+            let message = format!("job {}: no version has its working directory", orders.job);
             Err(Failure::new(ExitStatus::TooFewHosts, message))
         }
         _ => Ok(begun),
@@ -212,7 +212,7 @@ fn place_failure(cause: PlaceError) -> Failure {
     let is_taken = matches!(cause, PlaceError::Taken { .. });
     let failure = not_started(Failure::new(ExitStatus::LocalIo, cause.to_string()));
     if is_taken {
-        return failure.next("wait for its end, or end it with SIGTERM");
+        return failure.next("wait until it ends, or end it with SIGTERM");
     }
     failure
 }
@@ -243,7 +243,9 @@ async fn report(
         }
     }
     if succeeded && let Err(cause) = ended.recorder.keep() {
-        ended.log.warn(format!("the run is not noted: {cause}"));
+        ended
+            .log
+            .warn(format!("the run can't be added to the history: {cause}"));
     }
     let summary = ended.recorder.summary();
     let who = ended.ending.who();
@@ -291,7 +293,7 @@ fn why(ending: Ending) -> String {
         EndedBy::Job(JobStatus::Signalled(signal)) => format!("signal {signal}"),
         EndedBy::LeftSaved { why, .. } | EndedBy::LeftOlder { why, .. } => run_log::reason(why),
         EndedBy::OtherIncarnation => {
-            "another incarnation of the job has gone on, and saved".to_owned()
+            "another incarnation of the job has continued, and saved".to_owned()
         }
         EndedBy::Hung => "it showed no sign of life".to_owned(),
     }

@@ -27,13 +27,13 @@ pub enum Notice {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoticeError {
     /// The datagram has too many bytes.
-    #[error("a notice of {0} bytes, at most {NOTICE_BYTES_MAX} are read")]
+    #[error("the notice has {0} bytes, at most {NOTICE_BYTES_MAX} are allowed")]
     TooLong(usize),
     /// It has too many lines.
-    #[error("a notice of more than {NOTICE_LINES_MAX} lines")]
+    #[error("the notice has more than {NOTICE_LINES_MAX} lines")]
     TooManyLines,
     /// It is not text.
-    #[error("a notice that is not UTF-8")]
+    #[error("the notice is not UTF-8")]
     NotText,
     /// A line has no equals sign.
     #[error("{0:?} is not KEY=VALUE")]

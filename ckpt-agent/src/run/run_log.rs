@@ -176,12 +176,14 @@ pub(super) fn reason(why: Why) -> String {
 fn sentence(entry: &Entry) -> Option<(String, bool)> {
     let (text, is_important) = match entry {
         Entry::Started { version, aside, .. } => return Some(start(*version, aside)),
-        Entry::State { state } if state == "lowest" => {
-            ("the owner is at work: lowest priority".to_owned(), false)
-        }
-        Entry::State { state } if state == "normal" => {
-            ("the machine is free: usual priority".to_owned(), false)
-        }
+        Entry::State { state } if state == "lowest" => (
+            "the owner uses the machine: the job runs at the lowest priority".to_owned(),
+            false,
+        ),
+        Entry::State { state } if state == "normal" => (
+            "the machine is free: the job runs at normal priority".to_owned(),
+            false,
+        ),
         // The last line of the output says how the job ended.
         Entry::State { .. } | Entry::Ended { .. } => return None,
         Entry::Suspended { load } => (
@@ -191,8 +193,11 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
             ),
             false,
         ),
-        Entry::Resumed { after_s } => (format!("goes on after {after_s:.0} s"), false),
-        Entry::Hurry { grace_s } => (format!("less time than was said: {grace_s:.0} s"), true),
+        Entry::Resumed { after_s } => (format!("resumed after {after_s:.0} s"), false),
+        Entry::Hurry { grace_s } => (
+            format!("less time than announced: {grace_s:.0} s are left"),
+            true,
+        ),
         Entry::Quiet { seconds } => (
             format!(
                 "the job has shown neither progress nor processor time, input or output for {seconds:.0} s"
@@ -200,13 +205,13 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
             true,
         ),
         Entry::Overdue { seconds } => (
-            format!("the job has run for {seconds:.0} s, three times as long as was predicted"),
+            format!("the job has run for {seconds:.0} s, three times as long as predicted"),
             true,
         ),
         Entry::Forecast { .. } | Entry::Expected { .. } | Entry::Late { .. } => {
             return foreseen(entry);
         }
-        Entry::NotGone => ("processes of the job outlive SIGKILL".to_owned(), true),
+        Entry::NotGone => ("processes of the job survive SIGKILL".to_owned(), true),
         Entry::Warning { message } => (message.clone(), true),
         Entry::Asked { .. }
         | Entry::NoAnswer { .. }
@@ -242,7 +247,7 @@ fn foreseen(entry: &Entry) -> Option<(String, bool)> {
                 format!(" ({low:.1} to {high:.1})")
             });
             let text = format!(
-                "{runs} earlier runs: {cpu_s:.1} s{interval} of processor time at reference speed, {used_s:.1} s are used"
+                "predicted from {runs} earlier runs: {cpu_s:.1} s{interval} of processor time at reference speed; {used_s:.1} s are used"
             );
             (text, false)
         }
@@ -271,14 +276,17 @@ fn foreseen(entry: &Entry) -> Option<(String, bool)> {
 
 fn start(version: Option<u64>, aside: &[String]) -> (String, bool) {
     let from = match version {
-        Some(version) => format!("the job goes on from version {version}"),
-        None => "the job begins: it has no checkpoint".to_owned(),
+        Some(version) => format!("the job continues from version {version}"),
+        None => "the job starts from the beginning: it has no checkpoint".to_owned(),
     };
     if aside.is_empty() {
         return (from, false);
     }
     (
-        format!("{from}; what lay here is kept as {}", aside.join(", ")),
+        format!(
+            "{from}; the files that were here are kept as {}",
+            aside.join(", ")
+        ),
         true,
     )
 }
@@ -306,12 +314,12 @@ fn elsewhere(entry: &Entry) -> Option<(String, bool)> {
             ..
         } => (format!("ended on {host} with {exit_code}: {why}"), false),
         Entry::LeftAlone { host, seconds } => (
-            format!("the job is not on {host}, which is left alone for {seconds:.0} s"),
+            format!("the job does not run on {host}, which is not tried again for {seconds:.0} s"),
             true,
         ),
         Entry::Lost { host, seconds } => (
             format!(
-                "nothing is heard of {host}: the job goes on elsewhere; {host} is left alone for {seconds:.0} s"
+                "{host} sends no reports: the job continues elsewhere; {host} is not tried again for {seconds:.0} s"
             ),
             true,
         ),
@@ -320,7 +328,7 @@ fn elsewhere(entry: &Entry) -> Option<(String, bool)> {
             true,
         ),
         Entry::Waits { seconds } => (
-            format!("no host is free: they are asked again in {seconds:.0} s"),
+            format!("no host is free: hosts are asked again in {seconds:.0} s"),
             true,
         ),
         Entry::BroughtBack { files, seconds, .. } => {

@@ -679,7 +679,9 @@ fn recorder(
     recorder.runs_on(named.or_else(|| outlook.host.clone()));
     match said {
         Ok(entry) => entry.into_iter().for_each(|entry| log.enter(entry)),
-        Err(cause) => log.warn(format!("nothing is known of earlier runs: {cause}")),
+        Err(cause) => log.warn(format!(
+            "the history of earlier runs can't be read: {cause}"
+        )),
     }
     recorder
 }

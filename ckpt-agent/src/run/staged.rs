@@ -166,7 +166,8 @@ pub(super) async fn save_result(
             }
             (SaveOutcome::Failed, Err(failure)) => {
                 let seconds = pause.as_secs();
-                let message = format!("the result is not saved: {failure}; again in {seconds} s");
+                let message =
+                    format!("the result is not saved: {failure}; trying again in {seconds} s");
                 ended.log.warn(message);
             }
             (SaveOutcome::Failed, Ok(_)) => {}
@@ -195,8 +196,8 @@ fn left(place: &Place, ended: &mut Ended, signal: u8) {
     let moved = remove(&unsaved).and_then(|()| fs::rename(place.path(WORK), &unsaved));
     let path = unsaved.display();
     ended.log.warn(match moved {
-        Ok(()) => format!("the result was not saved: it lies here, in {path}"),
-        Err(cause) => format!("the result was not saved, nor kept in {path}: {cause}"),
+        Ok(()) => format!("the result was not saved: it is on this host, in {path}"),
+        Err(cause) => format!("the result was not saved, and could not be kept in {path}: {cause}"),
     });
     ended.ending.ended_by = EndedBy::LeftOlder {
         why: Why::Signal(signal),

@@ -147,9 +147,9 @@ fn directory(given: &Path) -> Result<PathBuf, Failure> {
     if found.is_dir() {
         return Ok(found);
     }
-    let message = format!("cannot watch {}: it is no directory", given.display());
+    let message = format!("cannot watch {}: it is not a directory", given.display());
     Err(Failure::new(ExitStatus::LocalIo, message)
-        .next("mkdir, and have the program write its checkpoints below it"))
+        .next("mkdir, and let the program write its checkpoints into it"))
 }
 
 /// Digests of the directories that hosts have already.

@@ -39,7 +39,7 @@ pub enum ExperimentError {
     #[error("the guest ended early: {0}")]
     GuestEnded(ExitStatus),
     /// The guest ran but got no CPU time, so what was measured is not the loss beside a guest.
-    #[error("the guest got nothing done: another program keeps the CPU or the disk busy")]
+    #[error("the guest did no work: another program keeps the CPU or the disk busy")]
     GuestIdle,
     /// The owner did not complete any work when it was alone.
     #[error("no work was done at load {0}: the measurement is too short for this machine")]

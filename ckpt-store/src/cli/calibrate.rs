@@ -28,10 +28,10 @@ pub(super) struct Calibrate {
     /// Seconds for each of 50 measurements of the CPU and 30 of the disk, per round.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// How often each measurement is made; the median counts.
+    /// How many times each measurement is made; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Print the thresholds, but do not write them down.
+    /// Print the thresholds without writing them to the data directory.
     #[arg(long)]
     dry_run: bool,
 }
@@ -127,7 +127,7 @@ fn reach(measured: &Measured) -> String {
 /// Replaces the file in one step, because a running daemon reads it and must not see half of it.
 fn write(path: &Path, text: &str) -> Result<()> {
     let temporary = path.with_extension("new");
-    let head = "# Written by `ckpt-store calibrate`. What preferences.toml says outranks it.\n";
+    let head = "# Written by `ckpt-store calibrate`. Values in preferences.toml replace these.\n";
     fs::write(&temporary, format!("{head}{text}"))
         .and_then(|()| fs::rename(&temporary, path))
         .with_context(|| path.display().to_string())

@@ -69,7 +69,7 @@ pub(super) struct Reporter {
 fn cores(text: &str) -> Result<f64, String> {
     let cores = text.parse::<f64>().ok();
     let cores = cores.filter(|cores| *cores > 0.0 && *cores <= 65_536.0);
-    cores.ok_or_else(|| "a number of cores, such as 2".to_owned())
+    cores.ok_or_else(|| "not a number of cores such as 2".to_owned())
 }
 
 impl Guest {
@@ -114,7 +114,7 @@ pub(super) fn guest(args: &Guest) -> Result<ExitCode> {
             .is_some_and(|text| text.parse::<i32>().is_ok())
     {
         bail!(
-            "{program:?} is no command: a process can't be made a guest by its id; start it with \
+            "{program:?} is not a command: a running process can't become a guest; start it with \
              `ckpt-store guest -- COMMAND`"
         );
     }

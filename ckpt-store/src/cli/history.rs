@@ -30,10 +30,10 @@ pub(super) struct History {
     /// `ckpt-store join`].
     #[arg(long)]
     data: Vec<PathBuf>,
-    /// What is written.
+    /// Format of the output.
     #[arg(long, value_enum, default_value = "trace")]
     format: Format,
-    /// Folder to write it to; a trace that is there is replaced.
+    /// Folder to write the trace to; a trace that exists there is replaced.
     #[arg(long, short, value_name = "DIR")]
     output: PathBuf,
     /// Site of the machines [default: as in the list of the grid].
@@ -46,7 +46,7 @@ pub(super) struct History {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// A folder of tables: docs/traces.md.
+    /// A folder of tables, described in docs/traces.md.
     Trace,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn history(args: &History) -> Result<ExitCode> {
     let has_files = output.exists() && (!output.is_dir() || fs::read_dir(output)?.next().is_some());
     ensure!(
         !has_files || format::is_trace(output),
-        "{} is there already and is no trace",
+        "{} exists already and is not a trace; choose another --output",
         output.display()
     );
     let mut hosts = BTreeMap::new();
@@ -69,7 +69,7 @@ pub(super) fn history(args: &History) -> Result<ExitCode> {
         let seen: Vec<Run> = history::runs(dir)?.collect();
         ensure!(
             !seen.is_empty(),
-            "there is no history in {}: a daemon that runs writes it; where it is: --data DIR",
+            "there is no history in {}: a running daemon writes it; name the right directory with --data DIR",
             dir.display()
         );
         runs += seen.len();
@@ -79,7 +79,7 @@ pub(super) fn history(args: &History) -> Result<ExitCode> {
         host.owner = label(args.owner.as_ref().or(member.owner.as_ref()));
         let name = label(Some(&member.name));
         if hosts.insert(name.clone(), host).is_some() {
-            bail!("two of the machines have the name {name:?}");
+            bail!("two of the machines are called {name:?}");
         }
     }
     let trace = RawTrace {
@@ -95,7 +95,7 @@ pub(super) fn history(args: &History) -> Result<ExitCode> {
     let names: Vec<&str> = trace.hosts.keys().map(String::as_str).collect();
     writeln!(
         std::io::stdout(),
-        "{runs} times of {} written to {}",
+        "{runs} intervals of {} written to {}",
         names.join(", "),
         output.display()
     )?;
@@ -255,7 +255,7 @@ mod tests {
         write(dir.path(), &[run(0, 6, Some(AvailabilityState::Idle), 0.0)]).unwrap();
         let path = dir.path().to_str().unwrap();
         let refused = history(&args(&["--data", path, "-o", path])).unwrap_err();
-        assert!(refused.to_string().contains("is no trace"), "{refused}");
+        assert!(refused.to_string().contains("is not a trace"), "{refused}");
         let empty = dir.path().join("empty");
         fs::create_dir(&empty).unwrap();
         let empty = empty.to_str().unwrap();

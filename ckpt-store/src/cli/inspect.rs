@@ -104,7 +104,7 @@ impl Checked {
         for failure in self.failures.iter().take(FAILURES_SHOWN) {
             writeln!(
                 out,
-                "  {} s ago: shard {} of {} {}, says {}",
+                "  {} s ago: shard {} of {} {}, reported by {}",
                 now().saturating_sub(failure.at),
                 failure.shard,
                 &failure.checkpoint[..8],
@@ -364,7 +364,7 @@ impl Report {
 /// When there is no such directory.
 pub(super) fn running(data: &Path) -> Result<Option<u32>> {
     if !data.is_dir() {
-        bail!("{} is no directory", data.display());
+        bail!("{} is not a directory", data.display());
     }
     Ok(daemon(data))
 }

@@ -29,7 +29,7 @@ pub(super) const LISTEN_USUAL: SocketAddr =
 pub(super) enum ServerRole {
     /// Lends disk space.
     Donor,
-    /// Tells members of each other.
+    /// Keeps the addresses of donors for clients.
     Registry,
 }
 
@@ -55,7 +55,8 @@ pub(super) fn data_dir(said: Option<PathBuf>, place: Place) -> Result<PathBuf> {
         let is_root = rustix::process::geteuid().is_root();
         place.usual(|name| std::env::var_os(name), is_root)
     };
-    said.or_else(usual).context("--data DIR: no home directory")
+    said.or_else(usual)
+        .context("there is no home directory: name a data directory with --data DIR")
 }
 
 /// The grid file: the given one, or the one in the data directory. An empty path, as from an empty
@@ -70,7 +71,7 @@ pub(super) fn warn_of_end(peer: &Peer) {
     if let Some(days) = peer.ends_within_days(Clock::start().unix_seconds()) {
         warn!(
             name = peer.name,
-            days, "the certificate ends soon: have it signed again (ckpt grid renew)"
+            days, "the certificate ends soon: ask the grid's admin to renew it (ckpt grid renew)"
         );
     }
 }
@@ -91,7 +92,7 @@ pub(super) fn init(
     // For people only; scripts read the key from standard output.
     let _ = writeln!(
         std::io::stderr(),
-        "next: give {} to the grid's admin (ckpt grid sign --role {} --pubkey {}.pub --addr ADDRESS:PORT); put the certificate that comes back at {}",
+        "next: give {} to the grid's admin (ckpt grid sign --role {} --pubkey {}.pub --addr ADDRESS:PORT); then put the certificate from the admin at {}",
         public.display(),
         role.role(),
         part.name,
@@ -112,7 +113,7 @@ fn make_key(data: &Path) -> Result<OwnerSecret> {
 fn checked_name(name: Option<String>) -> Result<String> {
     let name = name.unwrap_or_else(machine_name);
     if !is_name(&name) {
-        bail!("name {name:?}: letters, digits, . _ - are allowed; --name NAME");
+        bail!("name {name:?}: only letters, digits, . _ - are allowed; use --name NAME");
     }
     Ok(name)
 }
@@ -123,13 +124,13 @@ pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> 
     let data = data_dir(data, Place::Store)?;
     let token = JoinToken::parse(token)?;
     if token.terms.role != TokenRole::Donor {
-        bail!("the token is for a submitter: ckpt join TOKEN");
+        bail!("the token is for a submitter; use: ckpt join TOKEN");
     }
     let name = checked_name(name)?;
     let certificate = data.join("identity.crt");
     if certificate.exists() {
         bail!(
-            "{} is there already: this machine belongs to a grid",
+            "{} exists already: this machine belongs to a grid",
             certificate.display()
         );
     }

@@ -43,7 +43,7 @@ pub(super) fn answer(path: &Path, drained: &Drained) {
 /// Has the daemon hand its shards over and end, and waits for that.
 pub(super) fn drain(data: &Path, within: Duration) -> Result<ExitCode> {
     let pid =
-        inspect::running(data)?.context("no daemon runs on it: nothing can be handed over")?;
+        inspect::running(data)?.context("no daemon runs on this data directory, so no shard can be handed over; start it with ckpt-store serve")?;
     let request = data.join("drain");
     fs::write(&request, format!("within {}", within.as_secs()))
         .with_context(|| request.display().to_string())?;
@@ -52,7 +52,7 @@ pub(super) fn drain(data: &Path, within: Duration) -> Result<ExitCode> {
     let until = Instant::now() + within + MARGIN;
     while inspect::running(data)?.is_some() {
         if Instant::now() > until {
-            bail!("the daemon does not end; its log says why");
+            bail!("the daemon does not end; see its log");
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -69,7 +69,7 @@ fn ended(said: &str) -> (String, ExitCode) {
     let left = lines.next().and_then(|line| line.strip_prefix("left "));
     let left = left.and_then(|left| left.parse::<usize>().ok());
     if left == Some(0) {
-        let sentence = "all shards are on other hosts; the data directory can go";
+        let sentence = "all shards are on other hosts; the data directory can be deleted";
         return (sentence.to_owned(), ExitCode::SUCCESS);
     }
     let left = match left {
@@ -77,7 +77,9 @@ fn ended(said: &str) -> (String, ExitCode) {
         Some(1) => "1 shard is".to_owned(),
         Some(left) => format!("{left} shards are"),
     };
-    let mut sentence = format!("{left} on no other host: keep the data directory, and come back");
+    let mut sentence = format!(
+        "{left} on no other host: keep the data directory, and start the daemon again later"
+    );
     let reasons: BTreeSet<&str> = lines.collect();
     for reason in reasons {
         sentence.push_str("\n  ");
@@ -95,7 +97,7 @@ mod tests {
         assert!(ended("left 0").0.starts_with("all shards"));
         assert_eq!(
             ended("left 1\nfull\nfull").0,
-            "1 shard is on no other host: keep the data directory, and come back\n  full"
+            "1 shard is on no other host: keep the data directory, and start the daemon again later\n  full"
         );
         assert!(
             ended("left 2")

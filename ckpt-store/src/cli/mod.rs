@@ -49,7 +49,7 @@ use crate::registry::{RegistryConfig, RegistryError, RegistryServer};
 use crate::repair::{Drained, RepairSettings};
 use crate::scrub::ScrubSettings;
 
-/// Keeps shards of checkpoints on this machine's disk.
+/// Stores shards of checkpoints on this machine's disk.
 #[derive(Debug, Parser)]
 #[command(name = "ckpt-store", version, max_term_width = 100)]
 struct Args {
@@ -59,68 +59,73 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make this machine's key and the file of which the grid's admin makes its certificate.
+    /// Create this machine's key, and the file from which the grid's admin makes its certificate.
     Init {
         /// Data directory [default: ckpt/store, or ckpt/registry, below $XDG_DATA_HOME; without that
         /// /var/lib for root and ~/.local/share for others].
         #[arg(long)]
         data: Option<PathBuf>,
-        /// Name to be certified [default: the machine's].
+        /// Name for the certificate [default: the machine's name].
         #[arg(long)]
         name: Option<String>,
-        /// What the machine is to be.
+        /// Role of the machine.
         #[arg(long, value_enum, default_value = "donor")]
         role: joining::ServerRole,
     },
-    /// Join a grid with a token from its admin: makes this machine's key, has it certified by the
-    /// registry that the token names, and fetches grid file and list.
+    /// Join a grid with a token from its admin.
+    ///
+    /// Creates this machine's key, gets a certificate for it from the registry that the token names, and
+    /// fetches the grid file and the list of members.
     #[command(
         after_help = "Example:\n  ckpt-store join ckpt-join-v2/donor/...\n  ckpt-store serve"
     )]
     Join {
-        /// The token: as secret as a password, good once.
+        /// The token. It is as secret as a password and works once.
         #[arg(env = "CKPT_JOIN_TOKEN", hide_env_values = true)]
         token: String,
         /// Data directory [default: ckpt/store below $XDG_DATA_HOME; without that /var/lib for root and
         /// ~/.local/share for others].
         #[arg(long)]
         data: Option<PathBuf>,
-        /// Name to be certified [default: the machine's].
+        /// Name for the certificate [default: the machine's name].
         #[arg(long)]
         name: Option<String>,
     },
     /// Run the daemon until SIGTERM or SIGINT.
     Serve(Box<Serve>),
-    /// Run a registry until SIGTERM or SIGINT: tells donors and clients of each other.
+    /// Run a registry, which keeps the addresses of donors for clients, until SIGTERM or SIGINT.
     #[command(
-        after_help = "It needs a certificate with the role registry, as DATA/identity.crt. With DATA/enrol.crt, which `ckpt grid delegate` makes, it redeems join tokens.\n\nExample:\n  ckpt grid init --name lab --registry 10.0.0.9:7601\n  ckpt-store registry"
+        after_help = "It needs a certificate with the role registry, as DATA/identity.crt. With DATA/enrol.crt, which `ckpt grid delegate` makes, it accepts join tokens.\n\nExample:\n  ckpt grid init --name lab --registry 10.0.0.9:7601\n  ckpt-store registry"
     )]
     Registry(RegistryArgs),
-    /// Say what is lent and to whom, what was moved, what the daemon does now and why not more (it need
-    /// not run).
+    /// Show what the machine lends, to whom, how much it transferred, and what the daemon does now.
+    ///
+    /// Also shows why the daemon stands back, if it does. Works when no daemon runs, too.
     Status {
         #[command(flatten)]
         store: StoreDir,
-        /// One JSON object.
+        /// Print one JSON object instead of text.
         #[arg(long)]
         json: bool,
-        /// What a job may expect of this machine, as attributes for HTCondor's STARTD_CRON.
+        /// Print what a job may expect of this machine, as attributes for HTCondor's STARTD_CRON.
         #[arg(long, conflicts_with = "json")]
         classad: bool,
     },
-    /// Write down when this machine was idle, busy, taken by its owner or gone, as a trace that
-    /// `ckpt trace describe` reads (the daemon may run).
+    /// Export when this machine was idle, busy, taken by its owner or gone, as a trace.
+    ///
+    /// `ckpt trace describe` reads the trace. The daemon may run meanwhile.
     #[command(
         after_help = "Example:\n  ckpt-store history -o lab/$(hostname)\n  ckpt trace describe lab"
     )]
     History(history::History),
-    /// Have the daemon stand back: no new shards, slow reads, no repair; as when its owner needs the
-    /// machine.
+    /// Pause the daemon: it takes no new shards, answers reads slowly and repairs nothing.
+    ///
+    /// It does the same by itself when the owner needs the machine.
     #[command(after_help = "Example:\n  ckpt-store pause 2h\n  ckpt-store resume")]
     Pause {
         #[command(flatten)]
         store: StoreDir,
-        /// For how long, such as 2h [default: until `ckpt-store resume`].
+        /// How long to pause, such as 2h [default: until `ckpt-store resume`].
         #[arg(value_parser = time::parse, value_name = "TIME")]
         time: Option<Duration>,
     },
@@ -129,41 +134,42 @@ enum Command {
         #[command(flatten)]
         store: StoreDir,
     },
-    /// Measure from which load on this machine's owner notices a guest, and write it down for the
-    /// daemon (about four minutes; the machine should be idle otherwise).
+    /// Measure the load from which a guest slows down the owner's programs, for the daemon to use.
+    ///
+    /// Takes about four minutes. The machine should be idle otherwise.
     Calibrate(calibrate::Calibrate),
     #[command(hide = true)]
     CalibrateGuest(calibrate::Guest),
-    /// Run a command as a guest of this machine's daemon: its load, and that of all that it starts, is not
-    /// the owner's.
+    /// Run a command as a guest: the daemon doesn't count its load as the owner's.
+    ///
+    /// The same holds for all processes that the command starts.
     Guest(guest::Guest),
     #[command(hide = true)]
     GuestReporter(guest::Reporter),
-    /// Hand all shards over to other hosts and end the daemon: before the machine leaves for good.
+    /// Hand all shards over to other hosts and end the daemon, before the machine leaves for good.
     Drain {
         #[command(flatten)]
         store: StoreDir,
-        /// Time that it may take.
+        /// Time limit for handing the shards over.
         #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "10min")]
         within: Duration,
     },
-    /// Print a completion script.
+    /// Print a completion script for a shell.
     Completions {
-        /// For which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Write the man pages: section 1 for each command, section 5 for preferences.toml
-    /// (ckpt-store-preferences.5).
+    /// Write the man pages of all commands (section 1) and of preferences.toml (section 5).
     Man {
         /// Directory to write to.
         #[arg(long, default_value = ".")]
         dir: PathBuf,
     },
-    /// Read every block of every shard and report what is damaged (the daemon need not run).
+    /// Read every block of every shard and report damage. Works when no daemon runs, too.
     Check {
         #[command(flatten)]
         store: StoreDir,
-        /// One JSON object.
+        /// Print one JSON object instead of text.
         #[arg(long)]
         json: bool,
     },
@@ -183,7 +189,7 @@ impl StoreDir {
         let data = joining::data_dir(self.data, Place::Store)?;
         ensure!(
             data.is_dir(),
-            "there is no data directory {}; where it is: --data DIR",
+            "there is no data directory {}; name the right one with --data DIR",
             data.display()
         );
         act(&data)
@@ -202,31 +208,30 @@ struct Serve {
     /// the grid, or 0.0.0.0:7600].
     #[arg(long, value_name = "ADDR")]
     listen: Option<Address>,
-    /// Where others reach it, as registries say [default: --listen].
+    /// Address at which others reach this host, announced by registries [default: --listen].
     #[arg(long, value_name = "ADDR")]
     announce: Option<SocketAddr>,
-    /// What fails together with this machine: building, campus, cloud zone [default: as in the grid
+    /// Building, campus or cloud zone: machines at one site may fail together [default: as in the grid
     /// file].
     #[arg(long)]
     site: Option<String>,
-    /// Whose machine it is [default: as in the grid file].
+    /// Owner of the machine [default: as in the grid file].
     #[arg(long)]
     owner: Option<String>,
     /// Name in logs and answers [default: the one in the certificate].
     #[arg(long)]
     name: Option<String>,
-    /// Space to lend, such as 10GiB [default: what is held already and 90% of what is free at start,
-    /// less the reserve].
+    /// Space to lend, such as 10GiB [default: the space of the shards held at start, plus 90% of the free
+    /// space, minus --reserve].
     #[arg(long, value_parser = size::parse)]
     capacity: Option<u64>,
-    /// Space for each submitter, at most: a size, or a part of what is lent. 100% lets one submitter
-    /// have all of it.
+    /// Largest share of one submitter: a size, or a percentage of the lent space. 100% sets no limit.
     #[arg(long, value_parser = quota::parse, value_name = "SIZE|PERCENT", default_value = "50%")]
     quota: Quota,
-    /// Free space of the disk that is never used [default: 5% of the disk, at most 10GiB].
+    /// Disk space that always stays free [default: 5% of the disk, at most 10GiB].
     #[arg(long, value_parser = size::parse)]
     reserve: Option<u64>,
-    /// Memory to use.
+    /// Memory for data in flight.
     #[arg(long, value_parser = size::parse, default_value = "64MiB")]
     memory: u64,
     /// File to write the address to once the daemon answers.
@@ -235,40 +240,40 @@ struct Serve {
     /// Run at normal priority instead of nice 19 and idle I/O.
     #[arg(long)]
     normal_priority: bool,
-    /// Where guests of this machine make themselves known [default: guests.sock in $RUNTIME_DIRECTORY;
-    /// without it in the data directory and, as an ordinary user, in $XDG_RUNTIME_DIR/ckpt-store, too].
+    /// Socket at which guests of this machine register [default: guests.sock in $RUNTIME_DIRECTORY;
+    /// without that, in the data directory and, as an ordinary user, also in $XDG_RUNTIME_DIR/ckpt-store].
     #[arg(long, value_name = "PATH")]
     guest_socket: Option<PathBuf>,
-    /// Rebuild no shards that others lost.
+    /// Don't rebuild shards that other hosts lost.
     #[arg(long)]
     no_repair: bool,
-    /// Time after which a missing shard is rebuilt, such as 2h [default: what the past of its holder
-    /// makes likely, 15min to 24h].
+    /// Time after which a missing shard is rebuilt, such as 2h [default: 15min to 24h, by how long its
+    /// holder was usually away].
     #[arg(long, value_parser = time::parse, value_name = "TIME", env = "CKPT_REPAIR_AFTER")]
     repair_after: Option<Duration>,
-    /// Time between two looks for missing shards.
+    /// Time between two searches for missing shards.
     #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "5min", env = "CKPT_REPAIR_PERIOD")]
     repair_period: Duration,
-    /// Bytes per second that a repair may read from other hosts, to rebuild one shard.
+    /// Most bytes per second that a repair reads from other hosts.
     #[arg(long, value_parser = size::parse, value_name = "SIZE", default_value = "4MiB")]
     repair_rate: u64,
-    /// Bytes a day that it may cost to check what other hosts claim to hold, such as 10MiB [default:
-    /// a thousandth of what is held, or what it takes to check all within --scrub-pass].
+    /// Most bytes per day for checking that other hosts hold what they claim, such as 10MiB [default: a
+    /// thousandth of the bytes held, or what a check of all within --scrub-pass needs].
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     check_budget: Option<u64>,
-    /// Hand shards over to other hosts when told to stop, within this time.
+    /// Hand shards over to other hosts when the daemon is stopped, within this time.
     #[arg(long, value_parser = time::parse, value_name = "TIME", env = "CKPT_DRAIN_ON_EXIT")]
     drain_on_exit: Option<Duration>,
-    /// Read no shards to find what has rotted.
+    /// Don't read held shards to find damage.
     #[arg(long)]
     no_scrub: bool,
-    /// Time in which all shards are read once, while the owner does not need the machine.
+    /// Time in which all shards are read once for damage, while the owner does not need the machine.
     #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "14d", env = "CKPT_SCRUB_PASS")]
     scrub_pass: Duration,
-    /// Time after which another host, or a registry, is asked for a newer list of the grid.
+    /// Time between two requests to other hosts and registries for a newer list of the grid.
     #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "30s", env = "CKPT_LIST_PERIOD")]
     list_period: Duration,
-    /// Take shards and send at full speed however much the machine's owner needs it; for tests.
+    /// Never stand back for the machine's owner; for tests.
     #[arg(long)]
     no_stand_back: bool,
     #[command(flatten)]
@@ -317,7 +322,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     if let Err(cause) = keep_out_of_dumps() {
-        warn!(%cause, "a core dump of this program could have keys in it");
+        warn!(%cause, "a core dump of this program could contain keys");
     }
     let done = match args.command {
         Command::Init { data, name, role } => joining::init(data, name, role),
@@ -564,7 +569,7 @@ fn own_address(listen: &Address) -> Result<SocketAddr> {
     found.iter().find(is_here).copied().with_context(|| {
         let found: Vec<String> = found.iter().map(|addr| addr.ip().to_string()).collect();
         let found = found.join(", ");
-        format!("listening on {listen}: {found} is no address of this machine: --listen 0.0.0.0:PORT listens on all")
+        format!("listening on {listen}: {found} is not an address of this machine; --listen 0.0.0.0:PORT listens on all addresses")
     })
 }
 
@@ -594,11 +599,11 @@ fn runtime_socket(directories: Option<OsString>) -> Option<PathBuf> {
 
 fn load_identity(data: &Path) -> Result<Identity> {
     let secret = read_key(&data.join("identity.key"))
-        .context("this machine has no key of a member: `ckpt-store join TOKEN`, or `ckpt-store init` and have the key certified")?;
+        .context("this machine has no key of a member: use `ckpt-store join TOKEN`, or `ckpt-store init` and a certificate from the grid's admin")?;
     let path = data.join("identity.crt");
     let pem = fs::read_to_string(&path).with_context(|| {
         format!(
-            "certificate {} (the grid's authority makes it)",
+            "certificate {} (the grid's admin makes it: ckpt grid sign)",
             path.display()
         )
     })?;

@@ -103,7 +103,7 @@ impl MovedText {
     pub(super) fn print(&self, out: &mut impl Write) -> Result<()> {
         write!(
             out,
-            "moved this month: {} sent, {} received",
+            "transferred this month: {} sent, {} received",
             size::format(self.month_sent_bytes),
             size::format(self.month_received_bytes)
         )?;
@@ -189,7 +189,7 @@ pub(super) fn print_lent(
     }
     let named: Vec<String> = lent.iter().take(NAMED_MAX).map(LentTo::text).collect();
     match lent.len() {
-        0 => write!(out, ", to nobody")?,
+        0 => write!(out, ", to nobody yet")?,
         n if n > NAMED_MAX => write!(
             out,
             ", to {} and {} others",
@@ -224,7 +224,7 @@ pub(super) fn pause(data: &Path, time: Option<Duration>) -> Result<ExitCode> {
     };
     let then = match runs {
         true => "the daemon stands back within seconds",
-        false => "no daemon runs; the next one stands back",
+        false => "no daemon runs; the next one that starts stands back",
     };
     writeln!(std::io::stdout(), "paused {until}; {then}")?;
     Ok(ExitCode::SUCCESS)
@@ -238,7 +238,7 @@ pub(super) fn resume(data: &Path) -> Result<ExitCode> {
     let failed = || format!("removing {}/pause", data.display());
     Pause::No.write(data).with_context(failed)?;
     let said = match was {
-        Pause::No => "was not paused",
+        Pause::No => "not paused before",
         _ => "resumed",
     };
     writeln!(std::io::stdout(), "{said}")?;

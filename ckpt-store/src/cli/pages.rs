@@ -7,8 +7,8 @@ pub(super) const PREFERENCES: FilePage = FilePage {
     name: "ckpt-store-preferences",
     about: "what a machine's owner allows ckpt-store to do",
     description: &[
-        "preferences.toml in the data directory of a host. The daemon reads it at its start and whenever it changes; the three keys that begin with disk_ at the start only. All keys are optional. Names and units are those of BOINC: a GB is 1,073,741,824 bytes, a MB 1,048,576.",
-        "A file that can't be read, has a key that is not on this page, or says something impossible, leaves the preferences of before in force; at a start the daemon does not run. ckpt-store status says which preferences are in force, and why the host stands back.",
+        "preferences.toml in the data directory of a host. The daemon reads it when it starts and whenever it changes, the three keys that begin with disk_ only when it starts. All keys are optional. Names and units are those of BOINC: a GB is 1,073,741,824 bytes, a MB 1,048,576.",
+        "If the file can't be read, has a key that is not on this page or an impossible value, the previous preferences stay in force, and a daemon that starts refuses to run. ckpt-store status shows which preferences are in force, and why the host stands back.",
     ],
     tables: &[
         FileTable {
@@ -17,7 +17,7 @@ pub(super) const PREFERENCES: FilePage = FilePage {
             keys: &[
                 (
                     "disk_max_used_gb",
-                    "Number, GB. Space to lend. Of this key, disk_max_used_pct and --capacity the smallest holds.",
+                    "Number, GB. Space to lend. The smallest of this key, disk_max_used_pct and --capacity counts.",
                 ),
                 (
                     "disk_max_used_pct",
@@ -25,15 +25,15 @@ pub(super) const PREFERENCES: FilePage = FilePage {
                 ),
                 (
                     "disk_min_free_gb",
-                    "Number, GB. Space of the disk that stays free. Of this key and --reserve the larger holds.",
+                    "Number, GB. Space of the disk that stays free. The larger of this key and --reserve counts.",
                 ),
                 (
                     "max_bytes_sec_down",
-                    "Number, bytes per second. Receive at most this, all transfers together.",
+                    "Number, bytes per second. Receive at most this, over all transfers.",
                 ),
                 (
                     "max_bytes_sec_up",
-                    "Number, bytes per second. Send at most this, all transfers together.",
+                    "Number, bytes per second. Send at most this, over all transfers.",
                 ),
                 (
                     "start_hour",
@@ -45,7 +45,7 @@ pub(super) const PREFERENCES: FilePage = FilePage {
                 ),
                 (
                     "net_start_hour",
-                    "Number, 0 to 24, local time; with net_end_hour. The network is used only from this hour of the day on: outside of these hours not even reads are answered.",
+                    "Number, 0 to 24, local time; with net_end_hour. The network is used only from this hour of the day on; outside of these hours, not even reads are answered.",
                 ),
                 (
                     "net_end_hour",
@@ -53,7 +53,7 @@ pub(super) const PREFERENCES: FilePage = FilePage {
                 ),
                 (
                     "run_on_batteries",
-                    "true or false [default: false]. Take new shards while the machine runs on its battery, too.",
+                    "true or false [default: false]. Take new shards even while the machine runs on its battery.",
                 ),
                 (
                     "exclusive_app",
@@ -61,7 +61,7 @@ pub(super) const PREFERENCES: FilePage = FilePage {
                 ),
                 (
                     "daily_xfer_limit_mb",
-                    "Number, MB; with daily_xfer_period_days. Move at most this, both directions together, in that many days; then not even reads are answered until the oldest day is over.",
+                    "Number, MB; with daily_xfer_period_days. Transfer at most this, in both directions together, within that number of days; then not even reads are answered until the oldest of these days is over.",
                 ),
                 (
                     "daily_xfer_period_days",
@@ -71,7 +71,7 @@ pub(super) const PREFERENCES: FilePage = FilePage {
         },
         FileTable {
             heading: "[monitor]",
-            about: "How the machine is watched. ckpt-store calibrate measures the thresholds; what stands here outranks them.",
+            about: "How the machine is watched. ckpt-store calibrate measures the thresholds; values given here replace them.",
             keys: &[
                 (
                     "cpu_thresholds",

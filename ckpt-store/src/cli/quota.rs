@@ -13,7 +13,7 @@ pub(super) fn parse(text: &str) -> Result<Quota, String> {
     percent
         .filter(|percent| (1..=100).contains(percent))
         .map(Quota::Percent)
-        .ok_or_else(|| format!("{text:?}: a part is 1% to 100%"))
+        .ok_or_else(|| format!("{text:?}: a percentage is 1% to 100%"))
 }
 
 #[cfg(test)]

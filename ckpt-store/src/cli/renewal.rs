@@ -23,13 +23,13 @@ pub(super) fn newer(grid: &Grid, identity: &Identity, data: &Path) -> Option<Ide
     let pem = certificate_to_pem(certificate);
     let renewed = Identity::from_pem(identity.secret.clone(), &pem);
     let renewed = renewed
-        .inspect_err(|cause| warn!(%cause, "the list has a certificate that is not for this key"))
+        .inspect_err(|cause| warn!(%cause, "the list contains a certificate for another key"))
         .ok()?;
     let path = data.join("identity.crt");
     match replace_public(&path, pem.as_bytes()) {
         Ok(()) => info!(path = %path.display(), "the certificate was renewed"),
         Err(cause) => {
-            warn!(path = %path.display(), %cause, "the renewed certificate holds until this program ends");
+            warn!(path = %path.display(), %cause, "can't write the renewed certificate: it is used only until this program ends");
         }
     }
     Some(renewed)

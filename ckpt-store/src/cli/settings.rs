@@ -52,7 +52,7 @@ impl OwnerSettings {
             // TOML shows the position of the error over several lines.
             Some(cause) => writeln!(
                 out,
-                "PREFERENCES NOT IN FORCE, those of before stay: {cause}"
+                "PREFERENCES NOT IN FORCE, the previous ones are used: {cause}"
             ),
             None => Ok(()),
         }

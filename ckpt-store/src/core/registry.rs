@@ -40,23 +40,23 @@ const LIST_WITHIN: Duration = Duration::from_secs(120);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotHeard {
     /// The registry knows [`HOSTS_MAX`] donors already.
-    #[error("the registry knows as many donors as it can")]
+    #[error("the registry has no room for more donors")]
     Full,
     /// The registry knows [`SHARDS_MAX`] shards already, or this donor has its share of them.
-    #[error("the registry knows as many shards as it can")]
+    #[error("the registry has no room for more shards")]
     TooManyShards,
     /// A part has more than [`HOLDS_MAX`] shards, or the list more than [`SHARDS_PER_HOST_MAX`].
-    #[error("a list is longer than it may be")]
+    #[error("a list is too long")]
     TooLong,
     /// A text that is not a valid name, site or owner. Others would print it.
-    #[error("that is no {0}")]
+    #[error("that is not a valid {0}")]
     NoLabel(&'static str),
     /// An address at which no donor can be reached.
     #[error("no donor can be at {0}")]
     NoAddress(SocketAddr),
     /// An address other than that from which the donor connects.
     #[error(
-        "{addr} is not where you come from ({from}), and the grid file does not name it as yours"
+        "{addr} is not the address of the connection ({from}), and the grid file does not list it for this donor"
     )]
     Elsewhere {
         /// The address that the donor announced.

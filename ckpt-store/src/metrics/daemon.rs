@@ -121,10 +121,14 @@ impl DaemonMetrics {
             to.register_with_unit(name, help, Unit::Bytes, gauge.clone());
         };
         bytes(to, "capacity", "Bytes that the host lends", &self.capacity);
-        bytes(to, "used", "Bytes that are stored or promised", &self.used);
+        bytes(to, "used", "Bytes that are stored or reserved", &self.used);
         bytes(to, "free", "Bytes that can still be stored", &self.free);
-        to.register("shards", "Whole shards that are held", self.shards.clone());
-        let help = "Committed checkpoints of which shards are held";
+        to.register(
+            "shards",
+            "Complete shards that the host holds",
+            self.shards.clone(),
+        );
+        let help = "Committed checkpoints of which the host holds shards";
         to.register("checkpoints", help, self.checkpoints.clone());
     }
 
@@ -132,20 +136,20 @@ impl DaemonMetrics {
         self.requests.register(to);
         to.register(
             "connections",
-            "Connections of members that are open",
+            "Open connections of members",
             self.connections.clone(),
         );
-        let help = "Bytes of all datagrams that came";
+        let help = "Bytes of all received datagrams";
         to.register_with_unit("received", help, Unit::Bytes, self.received.clone());
-        let help = "Bytes of all datagrams that were sent";
+        let help = "Bytes of all sent datagrams";
         to.register_with_unit("sent", help, Unit::Bytes, self.sent.clone());
         let help = "Time to make written bytes or names durable on the disk";
         to.register_with_unit("fsync", help, Unit::Seconds, self.syncs.clone());
-        let help = "Checks of shards here that submitters reported";
+        let help = "Checks of this host's shards that submitters reported";
         to.register("audits", help, self.audits.clone());
-        let help = "Proofs of their shards that other hosts were asked for";
+        let help = "Proofs that this host asked other hosts for";
         to.register("proofs", help, self.proofs.clone());
-        let help = "Shards that other hosts lost and this host was to rebuild";
+        let help = "Shards lost by other hosts that this host tried to rebuild";
         to.register("repairs", help, self.repairs.clone());
         let help = "Shards that were read to find damage";
         to.register("scrubbed_shards", help, self.scrubbed.clone());
@@ -154,7 +158,7 @@ impl DaemonMetrics {
     fn register_state(&self, to: &mut Registry) {
         let help = "Time for which the host takes no new shards, 0 if it takes them";
         to.register_with_unit("refusing", help, Unit::Seconds, self.refusing.clone());
-        let help = "What the host does for others: 1 for the stance that holds";
+        let help = "What the host does for others: 1 for the present stance";
         to.register("stance", help, self.stance.clone());
         let help = "Probability that the host stays for this many hours, by its own forecast";
         to.register("stays_probability", help, self.stays.clone());
@@ -163,10 +167,10 @@ impl DaemonMetrics {
         to.register("counted_checkpoints", help, self.counted.clone());
         let help = "Checkpoints among these with fewer proved shards than they were saved with";
         to.register("below_redundancy_checkpoints", help, self.below.clone());
-        let help = "When they were counted, Unix time; 0 if they were not";
+        let help = "Unix time of the last count; 0 if there was none";
         let unit = Unit::Seconds;
         to.register_with_unit("counted_timestamp", help, unit, self.counted_at.clone());
-        let help = "When the certificate of the host ends, Unix time";
+        let help = "Unix time at which the host's certificate expires";
         let unit = Unit::Seconds;
         to.register_with_unit(
             "certificate_end_timestamp",

@@ -94,11 +94,11 @@ impl RegistryMetrics {
         self.requests.register(to);
         let help = "Hosts that announced themselves within a day, by whether they still do";
         to.register("hosts", help, self.hosts.clone());
-        let help = "Shards that hosts say they hold";
+        let help = "Shards that hosts report to hold";
         to.register("shards", help, self.shards.clone());
-        let help = "Bytes that hosts say they lend";
+        let help = "Bytes that hosts report to lend";
         to.register_with_unit("capacity", help, Unit::Bytes, self.capacity.clone());
-        let help = "Bytes that hosts which take shards say they can still store";
+        let help = "Free bytes that hosts report, of those that take shards";
         to.register_with_unit("free", help, Unit::Bytes, self.free.clone());
         let help = "Share of the hosts that stay for this many hours, by their own forecasts";
         to.register("stays_probability", help, self.stays.clone());
@@ -108,11 +108,11 @@ impl RegistryMetrics {
         to.register("below_redundancy_checkpoints", help, self.below.clone());
         let help = "Those of them with shards that no host was asked to prove yet";
         to.register("unchecked_checkpoints", help, self.unchecked.clone());
-        let help = "Hosts whose counts are in these numbers, and others";
+        let help = "Hosts whose counts are included in these numbers, and other hosts";
         to.register("counting_hosts", help, self.counting.clone());
         let help = "Checks by submitters that failed within a week";
         to.register("failed_checks", help, self.failed_checks.clone());
-        let help = "When the certificate of the registry ends, Unix time";
+        let help = "Unix time at which the registry's certificate expires";
         let unit = Unit::Seconds;
         to.register_with_unit(
             "certificate_end_timestamp",

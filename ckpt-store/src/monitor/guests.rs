@@ -27,7 +27,7 @@ const GUESTS_PER_USER_MAX: usize = GUESTS_MAX / 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// There are `GUESTS_MAX` connections already.
-    #[error("{GUESTS_MAX} guests are here already")]
+    #[error("{GUESTS_MAX} guests are connected already")]
     Machine,
     /// This user has its share of the connections already.
     #[error(

@@ -118,7 +118,7 @@ pub enum HistoryError {
         cause: io::Error,
     },
     /// The file is not a history.
-    #[error("{0} is not the history of a host; move it away")]
+    #[error("{0} is not the history of a host; move the file away")]
     Foreign(PathBuf),
 }
 

@@ -222,7 +222,7 @@ impl Monitor {
         };
         let done = inner.observe(&self.data_dir, reading, room_bytes);
         if let Err(cause) = done {
-            warn!(cause = %DisplayChain(&cause), "history not written");
+            warn!(cause = %DisplayChain(&cause), "can't write the history");
         }
         inner.program = program;
         if self.stand_back {
@@ -459,7 +459,7 @@ impl Monitor {
         let mut inner = self.inner();
         let last = inner.watch.close();
         if let Err(cause) = inner.write(last) {
-            warn!(cause = %DisplayChain(&cause), "history not written");
+            warn!(cause = %DisplayChain(&cause), "can't write the history");
         }
     }
 
@@ -477,7 +477,7 @@ impl Inner {
     ) -> Result<(), HistoryError> {
         let now = reading.unix_seconds;
         if self.watch.clock_went_back(now) {
-            warn!("the clock was set back: what was recorded after the present time is forgotten");
+            warn!("the clock was set back: records later than the present time are dropped");
             (self.watch, self.history) = remembered(data_dir, now, &self.settings)?;
             self.earlier = None;
         }
@@ -565,14 +565,14 @@ impl Inner {
         self.changed = changed;
         match preferences::load(data_dir) {
             Ok(settings) => {
-                info!("preferences read anew");
+                info!("read the changed preferences");
                 self.watch.apply(&settings);
                 self.settings = settings;
                 self.preferences_error = None;
             }
             Err(cause) => {
                 let cause = DisplayChain(&cause).to_string();
-                warn!(cause, "the preferences of before stay in force");
+                warn!(cause, "the previous preferences stay in force");
                 self.preferences_error = Some(cause);
             }
         }
@@ -606,7 +606,7 @@ fn remembered(
 ) -> Result<(Watch, HistoryFile), HistoryError> {
     let end = history::runs(data_dir)?.last().map(|run| run.span.end);
     let mut history = if watch::is_of_the_future(end, now) {
-        warn!("the history goes on after the present time: that part is forgotten");
+        warn!("the history has records later than the present time: they are dropped");
         let past = history::runs(data_dir)?.take_while(|run| run.span.end <= now);
         HistoryFile::open_first(data_dir, past.count())?
     } else {
@@ -620,7 +620,7 @@ fn remembered(
         };
         // A full disk must not keep a host from serving what it holds.
         if let Err(cause) = written {
-            warn!(cause = %DisplayChain(&cause), "history not written");
+            warn!(cause = %DisplayChain(&cause), "can't write the history");
         }
     }
     Ok((watch, history))

@@ -73,7 +73,7 @@ enum NotAnnounced {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    #[error("another answer")]
+    #[error("an unexpected answer")]
     Answer,
 }
 
@@ -103,8 +103,10 @@ impl<'a> Heartbeats<'a> {
     fn note(&mut self, outcome: &Result<(), impl Display>) {
         let registry = self.registry;
         match (outcome, self.heard) {
-            (Err(cause), true) => warn!(registry, %cause, "registry not told"),
-            (Ok(()), false) => info!(registry, "registry told again"),
+            (Err(cause), true) => {
+                warn!(registry, %cause, "can't announce this host to the registry")
+            }
+            (Ok(()), false) => info!(registry, "announced this host to the registry again"),
             _ => {}
         }
         self.heard = outcome.is_ok();
@@ -183,7 +185,7 @@ impl Announcer {
                 members.hear(list, contents).await;
             }
             // A registry with an earlier version of the program does not know this request.
-            Err(cause) => debug!(%cause, "no list of the grid from a registry"),
+            Err(cause) => debug!(%cause, "a registry sends no list of the grid"),
         }
     }
 

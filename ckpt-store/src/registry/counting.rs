@@ -119,7 +119,7 @@ impl Counting {
         let hosts = match Hosts::with_addresses(&asked, roster.elsewhere, &self.identity, WINDOW) {
             Ok(hosts) => hosts,
             Err(cause) => {
-                warn!(%cause, "hosts are not asked what they count");
+                warn!(%cause, "can't ask hosts for their counts");
                 return self.board.keep(cause.to_string());
             }
         };

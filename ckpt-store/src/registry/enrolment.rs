@@ -75,7 +75,7 @@ impl Enrolments {
         info!(
             roles = roles.join(","),
             until = read.until,
-            "tokens are redeemed"
+            "accepting join tokens"
         );
         let read = Arc::new(read);
         *known = Some((stamp, Arc::clone(&read)));
@@ -134,12 +134,12 @@ impl Enrolment {
             return Err(format!("this registry may not sign a {role}"));
         }
         if !is_name(&wish.name) {
-            return Err("that is no name".into());
+            return Err("that is not a valid name".into());
         }
         let signed = JoinRequest::signed(&wish.token, &wish.name);
         let signature: Option<[u8; 64]> = wish.signature.as_slice().try_into().ok();
         if !signature.is_some_and(|signature| wish.key.verify(&signed, &signature)) {
-            return Err("the key is not the asker's".into());
+            return Err("the key is not that of the connection".into());
         }
         Ok(token)
     }

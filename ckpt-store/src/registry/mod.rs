@@ -241,7 +241,7 @@ fn show(config: &RegistryConfig, shared: &Arc<Shared>) -> Result<Option<Seen>, R
     let board = Board::new(format!("grid {}", config.grid.name));
     let router = metrics::router(shared.metrics.registry()).merge(board.router());
     let server = web::Server::start(settings, router)?;
-    info!(addr = %server.local_addr(), token = settings.token.is_some(), "metrics and the page are served");
+    info!(addr = %server.local_addr(), token = settings.token.is_some(), "serving metrics and the page");
     let counting = Counting {
         shared: Arc::clone(shared),
         identity: config.identity.clone(),
@@ -268,7 +268,7 @@ async fn expire(shared: Arc<Shared>) {
         let gone = shared.registry().expire(shared.clock.now());
         let (hosts, shards) = shared.registry().counts();
         shared.metrics.list(shards);
-        debug!(gone, hosts, shards, "donors looked over");
+        debug!(gone, hosts, shards, "checked the donors");
     }
 }
 
@@ -429,7 +429,7 @@ impl Shared {
                 let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
             }
             Err(Answer::Lost(cause)) => {
-                debug!(%from, request, %cause, "given up");
+                debug!(%from, request, %cause, "gave up a request");
                 let _ = send.reset(GIVEN_UP);
             }
         }
@@ -518,7 +518,7 @@ impl Shared {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             if sent.line(self.clock.now(), asker).is_none() {
-                let why = "the list was sent to you often enough";
+                let why = "the list was sent too often on this connection";
                 return Err(Answer::refuse(Code::Busy, why));
             }
         }
@@ -534,13 +534,13 @@ impl Shared {
             return Ok(write_frame(visit.send, &Response::List { number, bytes }).await?);
         }
         let Ok(_place) = self.lists.try_acquire() else {
-            return Err(Answer::refuse(Code::Busy, "other lists are coming in"));
+            return Err(Answer::refuse(Code::Busy, "other lists are being received"));
         };
         let came = receive_list(visit.recv, &grid.authority, number, bytes).await;
         let (list, contents) = came?;
         if self.members.hear(list, contents).await {
             let name = visit.peer.map(|peer| peer.name.as_str());
-            info!(from = %visit.from, name, number, "brought a newer list of the grid");
+            info!(from = %visit.from, name, number, "received a newer list of the grid");
         }
         Ok(write_frame(visit.send, &Response::Noted).await?)
     }
@@ -568,21 +568,20 @@ impl Shared {
         send: &mut SendStream,
     ) -> Result<(), Answer> {
         let enrolment = self.enrolments.now().map_err(|cause| {
-            warn!(%cause, "no tokens are redeemed");
+            warn!(%cause, "can't accept join tokens");
             Answer::refuse(
                 Code::Internal,
                 "the registry can't read its certificate for this",
             )
         })?;
         let Some(enrolment) = enrolment else {
-            let why =
-                "this registry redeems no tokens: the grid's admin lets it with ckpt grid delegate";
+            let why = "this registry accepts no tokens; the grid's admin permits it with ckpt grid delegate";
             return Err(Answer::refuse(Code::Forbidden, why));
         };
         let now = self.clock.unix_seconds();
         let refused = |why: String| {
             if let Some(held_back) = self.lines.about(None) {
-                warn!(%from, name = wish.name, key = %wish.key, why, held_back, "not let in");
+                warn!(%from, name = wish.name, key = %wish.key, why, held_back, "a join was refused");
             }
             Answer::refuse(Code::Forbidden, why)
         };

@@ -25,10 +25,10 @@ struct State {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotRedeemed {
     /// Another key has redeemed the token.
-    #[error("the token was redeemed already")]
+    #[error("the token was used already")]
     Used,
     /// The file can't be written.
-    #[error("the registry can't write it down: {0}")]
+    #[error("the registry can't record it: {0}")]
     Io(#[from] io::Error),
 }
 

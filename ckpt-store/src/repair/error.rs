@@ -20,7 +20,7 @@ pub enum RepairError {
     #[error("a thread ended: {0}")]
     Thread(#[from] JoinError),
     /// The checkpoint was deleted, or the shard removed, since the shard was chosen.
-    #[error("it is not held here any more")]
+    #[error("this host no longer holds it")]
     NotHeld,
     /// No host that was asked has room for the shard.
     #[error("no other host has room for it")]
@@ -40,12 +40,12 @@ pub enum RepairError {
         fault: Fault,
     },
     /// The host that took the shard did not prove afterwards that it holds the shard.
-    #[error("{0} acknowledged it and does not prove that it has it")]
+    #[error("{0} acknowledged it, but does not prove that it has it")]
     NotProved(String),
     /// Fewer shards would have a holder of their own if the copy on this host were removed.
-    #[error("no other host counts for it")]
+    #[error("no other host is accepted as a holder")]
     Needed,
     /// The time limit passed.
-    #[error("not in time")]
+    #[error("not finished in time")]
     Late,
 }

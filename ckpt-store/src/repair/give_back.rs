@@ -63,7 +63,7 @@ impl Repairer {
         if over == 0 {
             return;
         }
-        info!(over, "more is held than is lent");
+        info!(over, "the shards need more space than is lent");
         for burden in release::choose(over, burdens) {
             if self.store.excess_bytes() == 0 {
                 break;
@@ -241,7 +241,7 @@ impl Repairer {
         let around = match self.links.around(&grid, &self.identity, Vec::new()).await {
             Ok(around) => around,
             Err(cause) => {
-                warn!(%cause, "nothing is handed over");
+                warn!(%cause, "can't hand shards over");
                 progress.reasons.insert(cause.to_string());
                 return;
             }

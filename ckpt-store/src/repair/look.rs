@@ -130,7 +130,7 @@ impl Repairer {
                         around.set_silent(id);
                     }
                     let host = around.name(&id);
-                    debug!(host, %fault, "does not say what it holds");
+                    debug!(host, %fault, "the host does not report what it holds");
                 }
             }
         }
@@ -183,7 +183,7 @@ impl Repairer {
             match answer {
                 Ok(clock) => clocks.extend(clock),
                 // A host with an earlier version of the program does not know this request.
-                Err(fault) => debug!(%fault, "tells no notices"),
+                Err(fault) => debug!(%fault, "the host sends no notices"),
             }
         }
         clocks
@@ -201,8 +201,8 @@ async fn enter(store: Arc<Store>, clock: Clock, heard: Vec<Notice>) {
     });
     match entering.await {
         Ok(Ok(0)) => {}
-        Ok(Ok(removed)) => info!(removed, "what is not wanted any more is removed"),
-        Ok(Err(cause)) => warn!(%cause, "what is not wanted any more is still here"),
+        Ok(Ok(removed)) => info!(removed, "removed deleted checkpoints"),
+        Ok(Err(cause)) => warn!(%cause, "can't remove deleted checkpoints"),
         Err(panicked) => warn!(%panicked, "a thread ended"),
     }
 }

@@ -157,7 +157,7 @@ impl Repairer {
         loop {
             let until = std::mem::replace(&mut wait, self.settings.period);
             if pause::sleep(until).await == Waking::AfterAbsence {
-                info!("this machine or program stood still: hearing what was said meanwhile");
+                info!("this machine or program stood still: fetching the notices that it missed");
             }
             if !matches!(self.monitor.stance(), Stance::Open) {
                 continue;
@@ -167,8 +167,8 @@ impl Repairer {
             self.traffic.opened(&opened, self.clock.unix_seconds());
             match round {
                 Ok(rebuilt) if rebuilt > 0 => info!(rebuilt, "repaired"),
-                Ok(_) => debug!("looked after what is held"),
-                Err(why) => warn!(%why, "not looked after what is held"),
+                Ok(_) => debug!("checked the held checkpoints"),
+                Err(why) => warn!(%why, "can't check the held checkpoints"),
             }
         }
     }
@@ -356,8 +356,8 @@ impl Repairer {
         let ending = tokio::task::spawn_blocking(move || store.end_leases(now, clock));
         match ending.await {
             Ok(Ok(0)) => {}
-            Ok(Ok(removed)) => info!(removed, "what is not wanted any more is removed"),
-            Ok(Err(cause)) => warn!(%cause, "what is not wanted any more is still here"),
+            Ok(Ok(removed)) => info!(removed, "removed deleted checkpoints"),
+            Ok(Err(cause)) => warn!(%cause, "can't remove deleted checkpoints"),
             Err(panicked) => warn!(%panicked, "a thread ended"),
         }
     }

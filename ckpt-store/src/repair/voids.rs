@@ -59,7 +59,7 @@ impl Repairer {
             Ok(lists) => lists,
             // A host with an earlier version of the program does not know this request.
             Err(fault) => {
-                return debug!(host = name, %fault, "does not say which job keys are void");
+                return debug!(host = name, %fault, "the host does not report revoked job keys");
             }
         };
         let store = Arc::clone(&self.store);
@@ -69,7 +69,9 @@ impl Repairer {
         });
         match hearing.await {
             Ok(Ok(_)) => {}
-            Ok(Err(cause)) => warn!(host = name, %cause, "which job keys are void is not kept"),
+            Ok(Err(cause)) => {
+                warn!(host = name, %cause, "can't write the list of revoked job keys")
+            }
             Err(panicked) => warn!(%panicked, "a thread ended"),
         }
     }

@@ -28,7 +28,7 @@ impl Auditing {
     /// the log: no decision depends on it.
     pub fn open(data: PathBuf) -> Self {
         let audits = audit_file::load(&data).unwrap_or_else(|cause| {
-            warn!(%cause, file = %audit_file::path(&data).display(), "starting without it");
+            warn!(%cause, file = %audit_file::path(&data).display(), "can't read a file of the data directory: starting without it");
             Audits::default()
         });
         Self {
@@ -64,7 +64,7 @@ impl Auditing {
             state.audits.clone()
         };
         if let Err(cause) = audit_file::save(&self.data, &audits) {
-            warn!(%cause, "what submitters found is not kept");
+            warn!(%cause, "can't write the results of submitters' checks");
         }
     }
 }

@@ -43,7 +43,7 @@ impl Exchange<'_> {
         let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
         let witnessed = blocking(move || store.accept(who, proposal)).await?;
         if witnessed == Witnessed::Accepted {
-            info!(peer = self.peer.name, %after, %successor, "accepted as successor");
+            info!(peer = self.peer.name, %after, %successor, "accepted a successor");
         }
         self.respond(&said(witnessed)).await
     }

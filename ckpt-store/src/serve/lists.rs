@@ -46,7 +46,7 @@ impl Exchange<'_> {
         if self.host.members.hear(list, contents).await {
             info!(
                 peer = self.peer.name,
-                number, "brought a newer list of the grid"
+                number, "received a newer list of the grid"
             );
         }
         self.respond(&Response::Noted).await

@@ -405,7 +405,7 @@ async fn request(
         }
         Err(Answer::Lost(cause)) => {
             if let Some(held_back) = host.lines.about(Some(peer.id)) {
-                info!(%from, peer = name, request, %cause, held_back, "given up");
+                info!(%from, peer = name, request, %cause, held_back, "gave up a request");
             }
             let _ = send.reset(GIVEN_UP);
         }
@@ -551,7 +551,7 @@ impl Exchange<'_> {
         let (store, owner) = (Arc::clone(&self.host.store), self.peer.account());
         let now = self.host.clock.now();
         let existed = blocking(move || store.forget(now, owner, checkpoint)).await?;
-        info!(peer = self.peer.name, %checkpoint, existed, "forgotten");
+        info!(peer = self.peer.name, %checkpoint, existed, "removed");
         self.respond(&Response::Forgotten { existed }).await
     }
 
@@ -566,7 +566,7 @@ impl Exchange<'_> {
         let (store, clock) = (Arc::clone(&self.host.store), self.host.clock);
         let heard = move || store.notice(clock.now(), clock.unix_seconds(), &notice);
         let removed = blocking(heard).await?;
-        debug!(peer = self.peer.name, removed, "notice heard");
+        debug!(peer = self.peer.name, removed, "received a notice");
         self.respond(&Response::Noted).await
     }
 
@@ -638,7 +638,7 @@ impl Exchange<'_> {
         let place = pool.enter(who(self.peer)).await;
         place.ok_or_else(|| {
             busy(format!(
-                "as many {what} are under way as the host's memory, or a member's share of it, allows"
+                "too many {what} at once for the host's memory, or for one member's share of it"
             ))
         })
     }
@@ -680,7 +680,9 @@ async fn pause<T>(limit: Duration, future: impl Future<Output = T>) -> Result<T,
 
 /// How a request ends that loses its place after its answer has begun.
 fn too_slow() -> Answer {
-    Answer::Lost(ExchangeError::Lost("too slow while others waited".into()))
+    Answer::Lost(ExchangeError::Lost(
+        "too slow while others were waiting".into(),
+    ))
 }
 
 /// The refusal of a request that may be asked again soon.

@@ -174,7 +174,7 @@ async fn receive(
     let mut writer = Writer::new(upload);
     let received = tokio::select! {
         received = receive_into(host, recv, &mut writer, place) => received,
-        () = place.gives_way() => Err(busy("too slow while others waited")),
+        () = place.gives_way() => Err(busy("too slow while others were waiting")),
     };
     if received.is_err() {
         writer.discard().await;

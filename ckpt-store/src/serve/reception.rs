@@ -214,7 +214,7 @@ impl Reception {
         let Some(_place) = self.rooms.members.try_enter(who(peer)) else {
             if let Some(held_back) = self.lines.about(Some(peer.id)) {
                 let (name, id) = (&peer.name, &peer.id);
-                warn!(%from, peer = name, %id, held_back, "connection refused: as many as one member may have");
+                warn!(%from, peer = name, %id, held_back, "connection refused: too many of one member");
             }
             return connection.close(TOO_MANY, b"too many connections of this member");
         };

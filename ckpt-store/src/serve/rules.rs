@@ -110,7 +110,7 @@ impl Rule {
         match (self.asker, peer) {
             (Asker::Stranger, None) | (Asker::Member, Some(_)) => Ok(()),
             (Asker::Stranger, Some(_)) => {
-                let why = "whoever shows a certificate is a member already";
+                let why = "a client with a certificate is a member already";
                 Err(Refusal::new(Code::BadRequest, why))
             }
             (Asker::Member | Asker::Roles(_), None) => forbidden(NO_CERTIFICATE.to_owned()),
@@ -126,7 +126,7 @@ impl Rule {
 }
 
 /// Why a request of a stranger is refused.
-pub(crate) const NO_CERTIFICATE: &str = "show a certificate, or join";
+pub(crate) const NO_CERTIFICATE: &str = "a certificate is required, unless the request is to join";
 
 /// Members that save and restore.
 const SUBMITTERS: Asker = Asker::Roles(&[Role::Submitter]);

@@ -163,7 +163,7 @@ impl Scope {
                 self.needs(Rights::REMOVE)?;
                 if store.is_kept_from_job_keys(now, self.terms().owner, checkpoint) {
                     let why =
-                        "the newest two, and what came in the last 6 h, are kept from job keys";
+                        "a job key can't remove the newest two versions or those of the last 6 h";
                     return Err(Refusal::new(Code::Forbidden, why));
                 }
             }
@@ -247,7 +247,7 @@ struct Found {
 
 /// The refusal of a request that no job key may ask. It does not depend on what this host holds.
 fn not_for_this() -> Refusal {
-    Refusal::new(Code::Forbidden, "the job key is not for this")
+    Refusal::new(Code::Forbidden, "the job key does not permit this")
 }
 
 impl Exchange<'_> {
@@ -265,7 +265,7 @@ impl Exchange<'_> {
             .accounts
             .enter(self.peer.account(), &self.peer.name);
         if self.host.store.is_void(scope.terms()) {
-            let why = "the job key was made void by its owner";
+            let why = "the job key was revoked by its owner";
             return Err(Answer::Refused(Refusal::new(Code::Forbidden, why)));
         }
         scope.permit(&self.host.store, self.host.clock.now(), request)

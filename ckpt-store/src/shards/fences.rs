@@ -63,7 +63,7 @@ pub enum FenceFileError {
     #[error("file of a promise: {0}")]
     Proposal(#[from] ProposalError),
     /// The accepted proposal is about another job, or its ballot is above the promised one.
-    #[error("file of a promise: the proposal is not that of the promise")]
+    #[error("file of a promise: the proposal differs from that of the promise")]
     Mismatch,
 }
 
@@ -152,14 +152,14 @@ fn parse_fence_name(name: &str) -> Option<CheckpointId> {
 pub(super) fn load(disk: &dyn Disk, catalog: &mut Catalog) -> std::io::Result<()> {
     walk(disk, FENCES, |owner, path, name| {
         let Some(checkpoint) = parse_fence_name(name) else {
-            tracing::error!(path = %path.display(), "not the name of a promise: left alone");
+            tracing::error!(path = %path.display(), "ignored a file that is not named like a promise");
             return;
         };
         let key = Key { owner, checkpoint };
         match read(disk, key) {
             Ok(file) => catalog.fenced(key, file.fence),
             Err(cause) => {
-                tracing::error!(path = %path.display(), %cause, "nothing more is promised");
+                tracing::error!(path = %path.display(), %cause, "no more promises are made for this checkpoint");
                 catalog.fence_damaged(key);
             }
         }
@@ -282,7 +282,7 @@ impl Store {
         };
         match self.write_fence(who, key, &file) {
             Err(StoreError::Denied(cause)) => {
-                tracing::warn!(checkpoint = %key.checkpoint, %cause, "a witness less");
+                tracing::warn!(checkpoint = %key.checkpoint, %cause, "this host can't be a witness of the checkpoint");
                 Ok(())
             }
             written => written,

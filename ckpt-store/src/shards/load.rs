@@ -116,7 +116,7 @@ impl Loaded {
             }
             Found::Unreadable { path, why } => {
                 self.unreadable += 1;
-                tracing::error!(path = %path.display(), why, "file left alone and not used");
+                tracing::error!(path = %path.display(), why, "ignored an unreadable file");
             }
         }
     }
@@ -180,7 +180,7 @@ pub(super) fn walk(
             tracing::warn!(
                 kind,
                 name = owner_name,
-                "not an owner's directory: left alone"
+                "ignored a directory that is not an owner's"
             );
             continue;
         };

@@ -62,7 +62,7 @@ impl Store {
         let is_there = self.disk.open(&shard_path(key, shard)).is_ok();
         if !is_there && self.catalog().shard(key, shard.number()).is_ok() {
             self.catalog().shard_removed(key, shard);
-            tracing::error!(checkpoint = %key.checkpoint, shard = shard.number(), "file of a shard is gone");
+            tracing::error!(checkpoint = %key.checkpoint, shard = shard.number(), "the file of a shard is missing");
         }
     }
 

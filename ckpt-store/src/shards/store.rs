@@ -45,10 +45,10 @@ pub enum StoreError {
     #[error(transparent)]
     Denied(#[from] Denied),
     /// The request makes no sense.
-    #[error("impossible {0}")]
+    #[error("invalid {0}")]
     BadRequest(&'static str),
     /// What the peer sent differs from what it promised.
-    #[error("{0} differs from what was promised")]
+    #[error("{0} does not match")]
     Mismatch(&'static str),
     /// The bytes are not a valid manifest.
     #[error(transparent)]
@@ -71,7 +71,7 @@ pub enum StoreError {
     #[error("shard file: {0}")]
     Damaged(ReadError),
     /// A directory could not be synced earlier. Until a restart it is unknown what is durable.
-    #[error("an earlier sync failed; nothing is changed until the daemon is restarted")]
+    #[error("an earlier sync to disk failed; nothing is changed until the daemon is restarted")]
     Poisoned,
     /// The upload has ended already.
     #[error("upload is closed")]
@@ -448,7 +448,7 @@ impl Store {
                 Ok(manifest) => manifest,
                 Err(_) if !self.catalog().is_committed(key) => continue,
                 Err(failed) => {
-                    tracing::error!(checkpoint = %key.checkpoint, cause = %failed, "manifest not shown");
+                    tracing::error!(checkpoint = %key.checkpoint, cause = %failed, "can't show a manifest");
                     continue;
                 }
             };
@@ -492,7 +492,7 @@ impl Store {
             match self.expire(now, key) {
                 Ok(()) => removed += 1,
                 Err(failed) => {
-                    tracing::error!(checkpoint = %key.checkpoint, cause = %failed, "expired, not removed");
+                    tracing::error!(checkpoint = %key.checkpoint, cause = %failed, "can't remove an expired checkpoint");
                     self.catalog().renew(key, now.after(SWEEP_RETRY));
                 }
             }
@@ -504,7 +504,7 @@ impl Store {
         // The checkpoint may have been renewed while this call waited for `change`.
         if self.catalog().is_expired(now, key) {
             self.remove_all(now, key)?;
-            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "expired uncommitted");
+            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "removed: it was not committed in time");
         }
         Ok(())
     }
@@ -595,7 +595,7 @@ impl Store {
         for key in gone {
             self.remove_all(now, *key)?;
             self.remove_fence(*key)?;
-            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "deleted by its owner");
+            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "removed: deleted by its owner");
         }
         Ok(())
     }
@@ -628,12 +628,12 @@ impl Store {
         let outlived = self.catalog().outlived_keys(clock);
         for key in &outlived {
             self.remove_all(now, *key)?;
-            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "its lease is over");
+            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "removed: its lease has expired");
         }
         let inside = self.catalog().inside_keys(clock);
         for key in &inside {
             self.remove_all(now, *key)?;
-            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "lay where all was deleted");
+            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "removed: it belongs to deleted versions");
         }
         let fences = self.catalog().fences_outlived(clock);
         self.remove_fences(&fences)?;
@@ -695,7 +695,7 @@ impl Store {
             ChangeError::NotDone(cause) => StoreError::Disk { what, cause },
             ChangeError::NotSynced(cause) => {
                 self.is_poisoned.store(true, Ordering::SeqCst);
-                tracing::error!(what, %cause, "directory not synced: nothing is changed until a restart");
+                tracing::error!(what, %cause, "can't sync a directory: nothing is changed until a restart");
                 StoreError::Disk { what, cause }
             }
         }

@@ -47,8 +47,10 @@ pub(super) fn load(disk: &dyn Disk) -> std::io::Result<Voids> {
             Ok(list) if void_path(list.owner()) == path => {
                 voids.insert(list.owner(), list);
             }
-            Ok(_) => tracing::error!(path = %path.display(), "another owner's list: left alone"),
-            Err(cause) => tracing::error!(path = %path.display(), cause, "file left alone"),
+            Ok(_) => tracing::error!(path = %path.display(), "ignored a list of another owner"),
+            Err(cause) => {
+                tracing::error!(path = %path.display(), cause, "ignored an unreadable file")
+            }
         }
     }
     Ok(voids)
@@ -78,7 +80,7 @@ impl Store {
         if known < list.serials_below() {
             voids.insert(owner, list.clone());
         }
-        tracing::info!(%owner, below = list.serials_below(), "job keys made void by their owner");
+        tracing::info!(%owner, below = list.serials_below(), "job keys were revoked by their owner");
         Ok(true)
     }
 

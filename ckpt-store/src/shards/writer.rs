@@ -66,7 +66,7 @@ impl Drop for TempFile {
         if !self.is_named
             && let Err(cause) = self.disk.discard(&self.path)
         {
-            tracing::warn!(path = %self.path.display(), %cause, "unfinished file not removed");
+            tracing::warn!(path = %self.path.display(), %cause, "can't remove an unfinished file");
         }
     }
 }

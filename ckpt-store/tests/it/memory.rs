@@ -230,7 +230,7 @@ fn whatever_it_holds_a_daemon_that_looks_after_it_stays_within_its_memory() {
     for data in &data {
         wait_long("a few rounds", || {
             let rounds = log_of(data);
-            rounds.matches("looked after what is held").count() >= 3
+            rounds.matches("checked the held checkpoints").count() >= 3
         });
         wait_for("proofs", || {
             let costs = ckpt_store::checking::load(data).ok()?;

@@ -100,7 +100,7 @@ async fn a_paused_host_takes_no_shards_gives_back_what_it_has_and_stays_paused()
     wait_until_withheld(&client, None).await;
     client.put(&after, 0).await.unwrap();
     let (_, said) = ckpt_store(&["resume"], &data);
-    assert!(said.contains("was not paused"), "{said}");
+    assert!(said.contains("not paused before"), "{said}");
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn status_says_to_whom_space_is_lent_and_what_was_moved() {
         (received > MIB as u64).then_some(())
     });
     assert!(
-        status(&data).contains("moved this month: "),
+        status(&data).contains("transferred this month: "),
         "{}",
         status(&data)
     );

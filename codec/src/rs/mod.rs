@@ -34,7 +34,7 @@ pub enum CodeError {
     #[error("blocks of different lengths")]
     Lengths,
     /// The redundancy has no block of this number.
-    #[error("block {index} of {redundancy}")]
+    #[error("there is no block {index} in {redundancy}")]
     Index {
         /// The number.
         index: u8,

@@ -176,7 +176,7 @@ fn freezes(machine: &Machine, group: &dyn Groups) -> io::Result<()> {
         std::thread::sleep(Duration::from_millis(60));
         match before == probe.ticks(machine) {
             true => Ok(()),
-            false => Err(io::Error::other("a process in it went on")),
+            false => Err(io::Error::other("a process in it kept running")),
         }
     });
     group.set_frozen(false)?;
@@ -230,7 +230,7 @@ fn autogroup_holds(machine: &Machine) -> io::Result<()> {
     for nice in [19, 0] {
         autogroup::set_nice(machine, probe.pid(), nice)?;
         if of_probe().map(|one| one.nice) != Some(nice) {
-            return Err(io::Error::other("what was written is not what is read"));
+            return Err(io::Error::other("the written value can't be read back"));
         }
         std::thread::sleep(AUTOGROUP_PAUSE);
     }

@@ -141,7 +141,10 @@ impl fmt::Display for Check {
         };
         write!(f, "gives way by {lowers}, to {reach}; stopped by {stops}")?;
         if !self.comes_back && self.lowers_by != Lowers::Nothing {
-            write!(f, "; what is lowest stays so: no privilege to take it back")?;
+            write!(
+                f,
+                "; a lowered priority can't be raised again: no privilege"
+            )?;
         }
         for Tried { what, fails } in &self.tried {
             match fails {

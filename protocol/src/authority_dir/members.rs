@@ -53,12 +53,12 @@ impl IssuedText {
     fn read(self) -> Result<Issued, String> {
         let name = self.name;
         if !is_name(&name) {
-            return Err(format!("{name:?} is no name"));
+            return Err(format!("{name:?} is not a valid name"));
         }
         let key = OwnerId::from_hex(&self.key)
             .ok_or_else(|| format!("{name}: key is not 64 hexadecimal digits"))?;
         let role = |role: &String| {
-            Role::from_name(role).ok_or_else(|| format!("{name}: {role:?} is no role"))
+            Role::from_name(role).ok_or_else(|| format!("{name}: {role:?} is not a role"))
         };
         let roles = self.roles.iter().map(role).collect::<Result<_, _>>()?;
         Ok(Issued {

@@ -56,7 +56,7 @@ pub enum AuthorityDirError {
     #[error("{0} has an authority already")]
     Exists(PathBuf),
     /// The directory has no authority.
-    #[error("{0} has no authority: authority.key and grid.toml are not there")]
+    #[error("{0} has no authority: authority.key and grid.toml do not exist")]
     Missing(PathBuf),
     /// Another process has the directory locked.
     #[error("{0} is being changed by another process")]
@@ -94,7 +94,7 @@ pub enum AuthorityDirError {
     )]
     Name(String),
     /// No role was given.
-    #[error("{0}: no role")]
+    #[error("{0}: a certificate needs at least one role")]
     NoRole(String),
     /// Another member has the name.
     #[error(
@@ -107,16 +107,18 @@ pub enum AuthorityDirError {
         key: OwnerId,
     },
     /// The key is revoked.
-    #[error("key {} was revoked: its holder has to make a new one", .0.hex())]
+    #[error("key {} was revoked: its holder has to create a new one", .0.hex())]
     Revoked(OwnerId),
     /// The key is the authority's own.
-    #[error("that is the authority's own key; members make keys of their own")]
+    #[error("that is the authority's own key; members have keys of their own")]
     OwnKey,
     /// The certificate would end after the authority's own, which ends in this many seconds.
     #[error("the certificate would outlive the authority, whose own ends in {} days", .0 / 86_400)]
     Outlives(u64),
     /// Another host or registry has the address.
-    #[error("{addr} is the address of {name}: give another one, or take {name} out first")]
+    #[error(
+        "{addr} is the address of {name}: use another one, or first remove {name} (ckpt grid remove)"
+    )]
     AddressTaken {
         /// The address.
         addr: Address,
@@ -130,25 +132,27 @@ pub enum AuthorityDirError {
     #[error(transparent)]
     Random(#[from] RandomError),
     /// No host or registry of the list has this name or key.
-    #[error("{0} is no host or registry of the list")]
+    #[error("{0} is not a host or registry of the list")]
     NotListed(String),
     /// No member has this name or key.
-    #[error("no member {0}: neither a name nor a key (its first 8 digits or more) of one")]
+    #[error("no member {0}: it is neither a member's name nor its key (8 digits or more)")]
     Unknown(String),
     /// This many members have this name, or a key that begins so.
-    #[error("{0} can be one of {1} members: give the key")]
+    #[error("{0} matches {1} members: use the key")]
     Ambiguous(String, usize),
     /// The grid file has no registry of this name.
-    #[error("{0} is no registry of the grid file; ckpt grid sign --role registry --addr makes one")]
+    #[error(
+        "{0} is not a registry of the grid file; add one with ckpt grid sign --role registry --addr"
+    )]
     NoRegistry(String),
     /// The host name of a registry has no IP address, which a token needs.
     #[error(transparent)]
     Unresolved(#[from] ResolveError),
     /// The authority's certificate does not allow it to delegate.
-    #[error("this authority can't let registries sign: it was made before there were join tokens")]
+    #[error("this authority can't permit registries to sign: it is older than join tokens")]
     NoDelegation,
     /// An address was given for a member that is neither donor nor registry.
-    #[error("{0} is no donor or registry: only these have an address in the grid file")]
+    #[error("{0} is not a donor or registry: only these have an address in the grid file")]
     NoDonor(String),
 }
 

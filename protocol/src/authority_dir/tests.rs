@@ -82,7 +82,7 @@ fn a_revoked_member_is_listed_leaves_the_grid_file_and_is_not_signed_again() {
     );
     assert_eq!(
         lab.revoke("nobody", &[], NOW + 6).unwrap_err().to_string(),
-        "no member nobody: neither a name nor a key (its first 8 digits or more) of one"
+        "no member nobody: it is neither a member's name nor its key (8 digits or more)"
     );
     let digits = key(3).hex()[..8].to_owned();
     assert_eq!(
@@ -137,8 +137,8 @@ fn what_makes_no_sense_is_refused() {
         "another member",
         "1 to 63",
         "own key",
-        "no role",
-        "no donor",
+        "at least one role",
+        "not a donor",
         "outlive",
     ];
     for (wish, expected) in refused.iter().zip(expected) {
@@ -282,7 +282,7 @@ fn two_members_are_not_at_one_address() {
     let taken = lab.certify(&donor("h2", 4, 7)).unwrap_err();
     assert_eq!(
         taken.to_string(),
-        "10.0.0.1:7 is the address of h1: give another one, or take h1 out first"
+        "10.0.0.1:7 is the address of h1: use another one, or first remove h1 (ckpt grid remove)"
     );
     // A host that is signed again keeps its address, and several hosts may have port 0.
     lab.certify(&donor("h1", 3, 7)).unwrap();

@@ -34,7 +34,7 @@ pub enum GrantFault {
     #[error("the owner of the job key is not certified as a submitter")]
     Role,
     /// Certificate and grant do not belong together.
-    #[error("the {0} of the job key is not that of its grant")]
+    #[error("the {0} of the job key differs from that of its grant")]
     Mismatch(&'static str),
     /// The grant has ended, or has not begun.
     #[error("the job key has expired, or is not valid yet")]

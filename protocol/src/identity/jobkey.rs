@@ -22,7 +22,9 @@ pub const JOB_KEY_FILE_BYTES_MAX: usize = 2 * JOB_KEYS_BYTES_MAX + (32 << 10);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobKeyTextError {
     /// The text has another form.
-    #[error("not `{PREFIX}`, hexadecimal digits and two or three certificates")]
+    #[error(
+        "not a job key: `{PREFIX}`, hexadecimal digits and two or three certificates are expected"
+    )]
     Form,
     /// The keys can't be read.
     #[error(transparent)]
@@ -31,7 +33,7 @@ pub enum JobKeyTextError {
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// The certificates are for other keys.
-    #[error("the certificates are not those of the key")]
+    #[error("the certificates do not belong to the key")]
     OtherKey,
 }
 

@@ -83,21 +83,21 @@ pub struct JoinToken {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinTokenError {
     /// The text does not begin as a token does.
-    #[error("that is no join token: they begin with {PREFIX}donor/ or {PREFIX}submitter/")]
+    #[error("that is not a join token: tokens begin with {PREFIX}donor/ or {PREFIX}submitter/")]
     Malformed,
     /// The text begins as a token does, and the rest is malformed.
     #[error(
-        "the join token is not whole, or has characters too many: copy all of it and nothing else"
+        "the join token is incomplete or has extra characters: copy all of it and nothing else"
     )]
     Damaged,
     /// The token is of another grid.
-    #[error("the token is of another grid")]
+    #[error("the token is for another grid")]
     OtherGrid,
     /// The authority did not sign the token.
     #[error("the token is not signed by the grid's authority")]
     Signature,
     /// The token has ended.
-    #[error("the token has expired; the grid's admin makes a new one: ckpt grid invite")]
+    #[error("the token has expired; ask the grid's admin for a new one: ckpt grid invite")]
     Expired,
 }
 

@@ -65,7 +65,7 @@ pub enum KeyFileError {
 
 /// The system gives no random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the system has no random numbers")]
+#[error("the system returned no random numbers")]
 pub struct RandomError;
 
 /// Makes a new secret key.

@@ -96,7 +96,7 @@ fn load(path: &Path, authority: &CertificateDer<'_>) -> Option<(GridList, Conten
         Err(cause) => Err(cause),
     };
     checked
-        .inspect_err(|why| warn!(file = %path.display(), why, "list of the grid left aside"))
+        .inspect_err(|why| warn!(file = %path.display(), why, "ignored a list of the grid"))
         .ok()
 }
 

@@ -69,10 +69,10 @@ const RENEWED_PART: u16 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
     /// The list is too long.
-    #[error("list of the grid: {0} bytes, more than {LIST_BYTES_MAX}")]
+    #[error("list of the grid: it has {0} bytes, more than {LIST_BYTES_MAX}")]
     TooLong(usize),
     /// The bytes do not begin as a list does, or are too few.
-    #[error("that is no list of a grid")]
+    #[error("that is not a list of a grid")]
     NoList,
     /// The list is of another grid.
     #[error("list of another grid")]

@@ -336,7 +336,7 @@ pub enum ConnectError {
     )]
     NoAnswer,
     /// The host answered before, and does not any more.
-    #[error("nothing heard for {} s: host or network down", IDLE_TIMEOUT.as_secs())]
+    #[error("no packet for {} s: host or network down", IDLE_TIMEOUT.as_secs())]
     Silent,
     /// The host's certificate is not accepted here.
     #[error("its certificate is not accepted here: {0}")]

@@ -51,7 +51,7 @@ pub enum JoinError {
     },
     /// The registry has an older list of the grid than the token names.
     #[error(
-        "registry {addr} shows list number {shown} of the grid, and the token names {promised}: try again when the registry has heard of it"
+        "registry {addr} has list number {shown} of the grid, but the token names {promised}: try again when the registry has the newer list"
     )]
     Old {
         /// Address of the registry.
@@ -130,7 +130,7 @@ pub async fn join(
     let joined = match answered {
         Ok((Response::Joined(joined), _)) => *joined,
         Ok(_) => {
-            let what = "another answer".into();
+            let what = "an unexpected answer".into();
             return Err(JoinError::Wrong { addr, what });
         }
         Err(cause) => return Err(JoinError::Exchange { addr, cause }),
@@ -175,7 +175,7 @@ async fn fetch_list(
 
 fn read(token: &JoinToken, secret: OwnerSecret, joined: Joined) -> Result<NewMember, String> {
     let grid = Grid::parse(&joined.grid, std::path::Path::new(""))
-        .map_err(|cause| format!("a grid file that is none: {cause}"))?;
+        .map_err(|cause| format!("something that is not a grid file: {cause}"))?;
     if GridId::of(&grid.authority) != token.grid {
         return Err("the file of another grid".into());
     }
@@ -189,7 +189,7 @@ fn read(token: &JoinToken, secret: OwnerSecret, joined: Joined) -> Result<NewMem
         .map_err(|cause: PeerError| cause.to_string())?;
     let role = token.terms.role.role();
     if !identity.peer().is_ok_and(|peer| peer.has(role)) {
-        return Err(format!("no certificate of a {role}"));
+        return Err(format!("a certificate that is not for a {role}"));
     }
     identity.issuer = Some(CertificateDer::from(joined.issuer));
     Ok(NewMember { identity, grid })

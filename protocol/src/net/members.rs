@@ -89,9 +89,9 @@ impl Members {
         let hosts = self.grid().hosts.len();
         let keep = move || files.keep(&authority, &written);
         match tokio::task::spawn_blocking(keep).await {
-            Ok(Ok(_)) => info!(number, hosts, "list of the grid taken over"),
+            Ok(Ok(_)) => info!(number, hosts, "using a newer list of the grid"),
             Ok(Err(cause)) => {
-                warn!(number, %cause, "list of the grid can't be written: it holds until this program ends")
+                warn!(number, %cause, "the list of the grid can't be written: it is used until this program ends")
             }
             Err(cause) => warn!(number, %cause, "a thread ended"),
         }
@@ -181,7 +181,7 @@ async fn follow(path: PathBuf, files: ListFiles, inner: Weak<Inner>) {
             (_, None) => return,
             (None, _) => {}
             (Some(Err(why)), _) => {
-                warn!(%file, why, "grid file left aside; what it said before holds");
+                warn!(%file, why, "ignored a changed grid file; the previous one is used");
             }
             (Some(Ok(grid)), Some(inner)) => take_over(&inner.grid, grid, &path),
         }
@@ -194,7 +194,7 @@ fn read(path: &Path, files: &ListFiles, authority: &CertificateDer<'_>) -> Resul
         None => cause.to_string(),
     })?;
     if grid.authority != *authority {
-        return Err("it is of another grid".to_owned());
+        return Err("it is for another grid".to_owned());
     }
     Ok(match files.newest(authority) {
         Some((list, contents)) if list.number() > grid.number() => {
@@ -212,19 +212,19 @@ fn take_over(sender: &watch::Sender<Arc<Grid>>, mut grid: Grid, path: &Path) {
     let file = path.display();
     let (was, is) = (current.revoked.number(), grid.revoked.number());
     if is < was {
-        warn!(%file, number = is, current = was, "grid file has an older list of revoked keys; the newer one holds");
+        warn!(%file, number = is, current = was, "the grid file has an older list of revoked keys; the newer one is used");
         grid.revoked = current.revoked.clone();
     }
     match &current.list {
         Some(list) if list.number() > grid.number() => {
-            warn!(%file, number = grid.number(), current = list.number(), "older list of the grid; the newer one holds");
+            warn!(%file, number = grid.number(), current = list.number(), "ignored an older list of the grid; the newer one is used");
             grid.follow(list.clone(), Contents::of(&current));
         }
         _ => {}
     }
     if is > was {
         let keys = grid.revoked.keys().count();
-        info!(%file, number = is, keys, "revoked keys read");
+        info!(%file, number = is, keys, "read the list of revoked keys");
     }
     sender.send_if_modified(|known| {
         // A newer list may have been received meanwhile; then the next check compares again.

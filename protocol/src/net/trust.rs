@@ -15,16 +15,18 @@ pub enum CertificateFault {
     #[error("signed by the authority of another grid; compare the grid files of both sides")]
     OtherAuthority,
     /// The certificate does not have the role that is needed.
-    #[error("not for the role that is needed; have it signed for that role")]
+    #[error("it lacks the role that is needed; ask the grid's admin to sign it for that role")]
     Role,
     /// The certificate has expired, or is not valid yet.
-    #[error("expired or not valid yet; have it signed again, or set the clocks of both sides")]
+    #[error(
+        "expired or not valid yet; ask the grid's admin to renew it, or set the clocks of both sides"
+    )]
     Expired,
     /// The authority revoked the key.
     #[error("revoked by the grid's authority; ask its admin")]
     Revoked,
     /// No certificate was shown.
-    #[error("none was shown")]
+    #[error("no certificate was sent")]
     Missing,
     /// Another reason, in the words of TLS.
     #[error("{0}")]

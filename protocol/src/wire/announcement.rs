@@ -88,9 +88,9 @@ pub struct Announced {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnnouncementError {
     /// No state has this number.
-    #[error("state {0} is not known")]
+    #[error("unknown state {0}")]
     State(u8),
-    /// A survival curve has too many steps, steps of no length, or values that grow.
+    /// A survival curve has too many steps, steps of length 0, or values that grow.
     #[error("survival curve: {0}")]
     Curve(String),
     /// A bitmap can't be decoded.
@@ -173,10 +173,12 @@ fn quantised(curve: &SurvivalCurve) -> Vec<u16> {
 
 fn curve(step_s: u32, values: &[u16]) -> Result<SurvivalCurve, AnnouncementError> {
     let bad = AnnouncementError::Curve;
-    let step = NonZeroU32::new(step_s).ok_or_else(|| bad("steps of no length".into()))?;
+    let step = NonZeroU32::new(step_s).ok_or_else(|| bad("steps of length 0".into()))?;
     if values.len() > CURVE_STEPS_MAX {
         let found = values.len();
-        return Err(bad(format!("{found} steps of at most {CURVE_STEPS_MAX}")));
+        return Err(bad(format!(
+            "{found} steps, at most {CURVE_STEPS_MAX} are allowed"
+        )));
     }
     let values = values.iter().map(|value| f64::from(*value) / CERTAIN);
     SurvivalCurve::new(step, std::iter::once(1.0).chain(values).collect())

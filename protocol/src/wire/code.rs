@@ -40,7 +40,7 @@ impl Code {
             Self::DiskFailed => "disk failed",
             Self::Exists => "shard exists already",
             Self::VersionTaken => "version taken by another checkpoint",
-            Self::Mismatch => "data differ from what was promised",
+            Self::Mismatch => "data do not match",
             Self::Busy => "busy",
             Self::Stopping => "shutting down",
             Self::Internal => "internal error",

@@ -71,8 +71,8 @@ impl Withheld {
             Self::Disk => "its owner needs the disk",
             Self::Leaving => "it is leaving",
             Self::Paused => "its owner has paused it",
-            Self::Program => "its owner runs a program that wants the machine alone",
-            Self::Transfers => "it has moved as many bytes as its owner allows for now",
+            Self::Program => "its owner runs a program that needs the machine alone",
+            Self::Transfers => "it has transferred as many bytes as its owner allows for now",
         }
     }
 

@@ -1,4 +1,4 @@
-"""Checkpoints on a grid of machines that can be taken away.
+"""Checkpoints on a grid of machines that may disappear at any time.
 
 ::
 
@@ -11,9 +11,9 @@
         print(file.read())
     ckpt.restore("out", job="42")
 
-The functions use the grid of ``CKPT_GRID``, else the one that ``ckpt join`` wrote, with one client for
-each process. A :class:`Client` has the same methods for other grids, keys and limits. What fails raises a
-:class:`CkptError`, whose ``exit_code`` is the exit status of the program ``ckpt``.
+The functions use the grid file that ``CKPT_GRID`` names, otherwise the one that ``ckpt join`` wrote, with one
+client per process. A :class:`Client` has the same methods for other grids, keys and limits. A call that fails
+raises a :class:`CkptError`, whose ``exit_code`` is the exit status of the program ``ckpt``.
 """
 
 from __future__ import annotations

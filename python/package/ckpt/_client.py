@@ -30,7 +30,7 @@ COPY_BYTES = 1 << 20
 
 
 def default_grid() -> str:
-    """The grid file of ``CKPT_GRID``, else the one that ``ckpt join`` wrote."""
+    """The grid file that ``CKPT_GRID`` names, otherwise the one that ``ckpt join`` wrote."""
     named = os.environ.get("CKPT_GRID")
     if named:
         return named
@@ -55,12 +55,14 @@ def _passed_over(job: str, skipped: list[dict[str, Any]]) -> list[str]:
 class Client:
     """A client of one grid with one key. Threads may share it.
 
-    ``grid`` is the grid file; by default that of ``CKPT_GRID``, else the one that ``ckpt join`` wrote.
-    ``key`` and ``certificate`` are files, by default ``CKPT_KEY_FILE`` and ``CKPT_CERT_FILE``, else those
-    that the grid file names. ``memory`` (bytes), ``cpus`` and ``rate`` (bytes per second) bound what calls
-    use of this machine; the default is 256 MiB and all processors.
+    ``grid`` is the grid file, by default the one that ``CKPT_GRID`` names, otherwise the one that ``ckpt
+    join`` wrote. ``key`` and ``certificate`` are files, by default those that ``CKPT_KEY_FILE`` and
+    ``CKPT_CERT_FILE`` name, otherwise those that the grid file names. ``memory`` (bytes), ``cpus`` and
+    ``rate`` (bytes per second) limit what calls use of this machine; the default is 256 MiB, all processors
+    and no limit of the rate.
 
-    A client may not be used after a fork; the functions of the module ``ckpt`` then connect again.
+    A child process can't use a client of its parent after a fork. The functions of the module ``ckpt``
+    connect again in the child.
     """
 
     def __init__(
@@ -89,11 +91,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections, and writes down what was learnt of hosts."""
+        """Closes the connections, and records what was learned of hosts."""
         self._inner.close()
 
     def identity_ends(self) -> int:
-        """When hosts begin to refuse the key, Unix seconds."""
+        """The time at which the key expires, in Unix seconds."""
         return self._inner.identity_ends()
 
     def save(
@@ -109,13 +111,14 @@ class Client:
         ttl: float | None = None,
         full: bool = False,
     ) -> dict[str, Any]:
-        """Saves files and directories, or what a file object reads, as the next version of a job.
+        """Saves files, directories or the bytes of a file object as the next version of a job.
 
-        ``source`` is a path, several paths, a mapping from the names under which paths are stored to the
-        paths, or an object with ``read``. ``keep`` is how many versions stay, this one included (2).
-        ``redundancy`` is such as ``"3+2"``. ``after`` commits only the one successor of a version:
-        its number, the id of a checkpoint, or ``"none"``. ``deadline`` and ``ttl`` are seconds; an infinite
-        ``ttl`` ends a lease. Returns a *SaveReport* (``docs/json.md``).
+        ``source`` is a path, several paths, a mapping of names to the paths that are stored under them, or
+        an object with ``read``. ``keep`` is the number of versions to keep, this one included (default 2).
+        ``redundancy`` is data and parity shards, such as ``"3+2"``. With ``after``, the save is committed
+        only as the single successor of a version: its number, the id of a checkpoint, or ``"none"``.
+        ``deadline`` and ``ttl`` are in seconds; an infinite ``ttl`` ends the lease. Returns a *SaveReport*
+        (``docs/json.md``).
         """
         options = save_options(
             labels=labels,
@@ -144,7 +147,7 @@ class Client:
         return _saved(writer.finish())
 
     def writer(self, job: str, **options: Any) -> Writer:
-        """A file for writing, which is saved as the next version of a job when it is closed.
+        """Opens a file for writing, which becomes the next version of a job when it is closed.
 
         Takes the options of :meth:`save`.
         """
@@ -152,10 +155,10 @@ class Client:
 
     @contextmanager
     def checkpoint(self, job: str, **options: Any) -> Iterator[pathlib.Path]:
-        """A new empty directory; what is in it at the end of the block is saved.
+        """Creates an empty directory, and saves its content at the end of the ``with`` block.
 
         If the block raises, nothing is saved. The directory is removed in any case. Takes the options of
-        :meth:`save`, and ``dir``, where the directory is made.
+        :meth:`save`, and ``dir``, the directory in which it is created.
         """
         made = tempfile.mkdtemp(prefix="ckpt-", dir=options.pop("dir", None))
         try:
@@ -177,10 +180,10 @@ class Client:
         labels: Mapping[str, str] | None = None,
         force: bool = False,
     ) -> dict[str, Any]:
-        """Restores a checkpoint to a path: into a directory that is there, or to a new name.
+        """Restores a checkpoint to a path: into an existing directory, or under a new name.
 
-        Takes the newest version that can be restored, or the one that is named. ``force`` replaces files and
-        trees with the same names. Returns a *RestoreReport*.
+        Restores ``version``, by default the newest version that can be restored. ``force`` replaces files
+        and trees with the same names. Returns a *RestoreReport*.
         """
         pairs = list((labels or {}).items())
         report = json.loads(self._inner.restore(job, version, to, pairs, force))
@@ -196,19 +199,19 @@ class Client:
         version: int | None = None,
         buffering: int = BUFFER_BYTES,
     ) -> Any:
-        """Opens a file of a checkpoint for reading. Only the parts that are read are fetched.
+        """Opens a file of a checkpoint for reading, and fetches only the parts that are read.
 
-        ``path`` may be left out if the checkpoint has only one file, or is a stream. With ``buffering=0``
-        the result is a :class:`File`, else an ``io.BufferedReader`` over one.
+        ``path`` may be omitted if the checkpoint has only one file or is a stream. With ``buffering=0``, the
+        result is a :class:`File`, otherwise an ``io.BufferedReader`` over one.
         """
         file = File(self._inner.open(job, version), path)
         _warn(_passed_over(job, file.skipped))
         return file if buffering == 0 else io.BufferedReader(file, buffering)
 
     def list(self, job: str | None = None) -> list[dict[str, Any]]:
-        """Lists the checkpoints of a job, or of all jobs: each a *ListedCheckpoint*.
+        """Lists the checkpoints of a job, or of all jobs, each as a *ListedCheckpoint*.
 
-        Hosts that do not answer are named in a warning: what only they hold is missing in the list.
+        A warning names the hosts that do not answer; checkpoints that only they hold are missing in the list.
         """
         report = self.list_report(job)
         if report["silent"]:
@@ -229,11 +232,11 @@ class Client:
         Returns a *ForgetReport*.
         """
         if (version is not None) + (keep is not None) + bool(all) != 1:
-            raise UsageError("forget: exactly one of version=V, keep=N and all=True")
+            raise UsageError("forget: use exactly one of version=V, keep=N and all=True")
         report = json.loads(self._inner.forget(job, version, keep))
         if report["unheard"]:
             names = ", ".join(sorted(note["host"] for note in report["unheard"]))
-            _warn([f"job {job}: {names} did not hear that versions were removed"])
+            _warn([f"job {job}: {names} were not informed that versions are removed"])
         return report
 
 
@@ -251,7 +254,7 @@ def save_options(
     if isinstance(redundancy, str):
         data, plus, parity = redundancy.partition("+")
         if not (plus and data.isdigit() and parity.isdigit()):
-            raise UsageError(f"redundancy {redundancy!r} is not such as '3+2'")
+            raise UsageError(f"redundancy {redundancy!r} does not have the form '3+2'")
         redundancy = (int(data), int(parity))
     if ttl is not None and math.isnan(ttl):
         raise UsageError("ttl is not a number of seconds")
@@ -332,12 +335,12 @@ class File(io.RawIOBase):
         return read
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """At most ``length`` bytes from ``offset`` on, without moving the position."""
+        """Reads at most ``length`` bytes from ``offset`` on, without moving the position."""
         self._is_open()
         return self._image.read_at(self._number, offset, length)
 
     def cost(self) -> tuple[int, int]:
-        """Bytes that hosts sent for the open checkpoint so far, and of how many rows."""
+        """Number of bytes that hosts have sent for the open checkpoint, and number of their rows."""
         return self._image.cost()
 
     def _is_open(self) -> None:
@@ -348,8 +351,8 @@ class File(io.RawIOBase):
 class Writer(io.RawIOBase):
     """A file that is saved while it is written, and committed when it is closed.
 
-    An exception in a ``with`` block, :meth:`abort`, or the end of the process commits nothing; nor does a
-    file that was never closed.
+    Nothing is committed after an exception in a ``with`` block, after :meth:`abort`, or if the file is never
+    closed.
     """
 
     #: The *SaveReport*, once the file is closed.
@@ -382,7 +385,7 @@ class Writer(io.RawIOBase):
         super().close()
 
     def close(self) -> None:
-        """Commits."""
+        """Commits the file as a new version."""
         inner, self._inner = self._inner, None
         try:
             if inner is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class CkptError(Exception):
-    """A call failed. Nothing was committed, and a target of a restore is as it was.
+    """A call failed. Nothing was committed, and the target of a restore is unchanged.
 
     ``exit_code`` is the exit status that the program ``ckpt`` has for the same failure. The other
     attributes are the fields of *Failure* in ``docs/json.md``.
@@ -44,13 +44,13 @@ class TooFewHostsError(CkptError, ConnectionError):
 
 
 class DeniedError(CkptError, PermissionError):
-    """Identity, key or role do not allow it (6)."""
+    """The identity, key or role does not permit the call (6)."""
 
     exit_code = 6
 
 
 class DamagedError(CkptError, OSError):
-    """There are shards, but too few of their bytes are right (7)."""
+    """The checkpoint is damaged beyond repair: too few of its shards are intact (7)."""
 
     exit_code = 7
 
@@ -62,7 +62,7 @@ class LocalIOError(CkptError, OSError):
 
 
 class DeadlineError(CkptError, TimeoutError):
-    """There were enough hosts, but not enough time until the deadline (9)."""
+    """There were enough hosts, but the call did not finish within the deadline (9)."""
 
     exit_code = 9
 
@@ -74,7 +74,7 @@ class AnotherSuccessorError(CkptError):
 
 
 class DegradedWarning(UserWarning):
-    """Done, but not as promised, as exit status 3 of the program says."""
+    """The call is done, but with less than it promises, like exit status 3 of the program."""
 
 
 _CLASSES = {

@@ -1,8 +1,8 @@
 """``ckpt://`` for fsspec: a grid as a file system.
 
-A file is a checkpoint, and becomes visible when it is closed. Directories are what the paths of files have
-in common, as in object stores. What is renamed is not moved: only a name is saved. How files get their
-names is described in ``_names``.
+A file is a checkpoint, and becomes visible when it is closed. Directories exist only as parts of the paths of
+files, as in object stores. A rename saves only a new name and moves no data. ``_names`` describes how files
+get their names.
 
 The file system is for checkpoints: hundreds of files, not millions. Each listing asks all hosts for all of
 the owner's checkpoints.
@@ -31,7 +31,7 @@ class CkptFileSystem(AbstractFileSystem):
     """Files on a grid.
 
     ``grid``, ``key``, ``certificate``, ``memory``, ``cpus`` and ``rate`` are those of :class:`ckpt.Client`;
-    ``redundancy`` and ``ttl`` those of :meth:`ckpt.Client.save`, for all files that are written.
+    ``redundancy`` and ``ttl`` those of :meth:`ckpt.Client.save` for all files that are written.
     """
 
     protocol = "ckpt"
@@ -149,7 +149,7 @@ class CkptFileSystem(AbstractFileSystem):
     def _save(self, path: str, of: str | None, names: Names) -> tuple[str, dict[str, Any]]:
         """A job for a new entry, and the options with which it is saved."""
         if not path or any(part in ("", ".", "..") for part in path.split("/")):
-            raise UsageError(f"{path!r} is no path of a file: no part may be empty, . or ..")
+            raise UsageError(f"{path!r} is not the path of a file: no part may be empty, . or ..")
         root = root_of(path)
         order = names.next_order(path, of, time.time_ns())
         labels = {PATH: path, ORDER: str(order)}
@@ -202,7 +202,7 @@ class CkptFileSystem(AbstractFileSystem):
         maxdepth: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Gives a file, or with ``recursive`` all files below a directory, other names. No bytes move."""
+        """Renames a file, or with ``recursive`` all files below a directory. No bytes are transferred."""
         if not isinstance(path1, str):
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
             return
@@ -242,10 +242,10 @@ class CkptFileSystem(AbstractFileSystem):
                 target.write(part)
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
-        """Does nothing: a directory is there while it has files."""
+        """Does nothing: a directory exists while it has files."""
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Does nothing: a directory is there while it has files."""
+        """Does nothing: a directory exists while it has files."""
 
     def rmdir(self, path: str) -> None:
         path = self._strip_protocol(path)
@@ -302,9 +302,9 @@ class CkptFileSystem(AbstractFileSystem):
 
 
 class CkptFile(AbstractBufferedFile):
-    """A file of the file system. One that is written is committed by ``close``, or by a transaction.
+    """A file of the file system. A file that is written is committed by ``close`` or by a transaction.
 
-    An exception in its ``with`` block commits nothing, nor does a file that is never closed.
+    Nothing is committed after an exception in the ``with`` block, or if the file is never closed.
     """
 
     def __init__(self, fs: CkptFileSystem, path: str, mode: str, block_size: int, **kwargs: Any) -> None:
@@ -331,7 +331,7 @@ class CkptFile(AbstractBufferedFile):
         return self._source.read_at(start, end - start)
 
     def cost(self) -> tuple[int, int]:
-        """Bytes that hosts sent for this file so far, and of how many rows."""
+        """Number of bytes that hosts have sent for this file, and number of their rows."""
         if self._source is None:
             raise ValueError("the file was not opened for reading")
         return self._source.cost()

@@ -26,33 +26,34 @@ use crate::run::history::History;
 /// Options of `rank`.
 #[derive(Clone, Debug, Args)]
 pub struct RankArgs {
-    /// The job's work: the time that it takes on processors of speed 1 that it has for itself, such as 6h
-    /// (ckpt runs --predict says it).
+    /// The job's work, such as 6h: its run time on otherwise idle processors of speed 1.
+    ///
+    /// `ckpt runs --predict` estimates it.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub work: Duration,
-    /// Processors that it uses.
+    /// Processors that the job uses.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub cores: u16,
-    /// Memory that it needs.
+    /// Memory that the job needs.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
     pub memory: u64,
-    /// What machines are ordered by [default: expected, or falcon with --no-checkpoints].
+    /// How to order the hosts [default: expected, or falcon with --no-checkpoints].
     #[arg(long, value_enum)]
     pub rule: Option<RuleArg>,
-    /// The job is not saved: what drives it off its machine costs all of it.
+    /// The job takes no checkpoints: when it has to leave a host, it starts from the beginning.
     #[arg(long)]
     pub no_checkpoints: bool,
-    /// Time for which a checkpoint holds the job up.
+    /// Time for which a checkpoint stops the job.
     #[arg(long, default_value = "20s", value_parser = time::parse, value_name = "TIME")]
     pub cost: Duration,
-    /// Time from being driven off one machine to running on another.
+    /// Time from leaving one host to running on another.
     #[arg(long, default_value = "5m", value_parser = time::parse, value_name = "TIME")]
     pub delay: Duration,
-    /// History of runs: speeds that were seen in it outrank what hosts say of themselves [default: runs.jsonl in
-    /// the state directory]; none for none.
+    /// History of runs; speeds measured in it replace those that hosts announce [default: runs.jsonl in
+    /// the state directory]. With none, no history is used.
     #[arg(long, value_name = "FILE")]
     pub history: Option<PathBuf>,
-    /// How it is printed.
+    /// How to print the ranking.
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
 }
@@ -60,20 +61,20 @@ pub struct RankArgs {
 /// By what machines are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RuleArg {
-    /// FALCON's rule: where the job is done soonest if a failure costs all of it or, where it is longer than
-    /// any machine stays, where most of it gets done.
+    /// FALCON's rule: where a job that restarts from the beginning after each failure ends first. Hosts that
+    /// stay for less time than the job takes come last, by the work that gets done before they fail.
     Falcon,
-    /// Where the job is expected to end first, wherever it ends.
+    /// Where the job is expected to end first, even if it moves to other hosts on the way.
     Expected,
 }
 
 /// How a rank is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// A table for people.
     #[default]
     Table,
-    /// A command of Slurm for each host, which sets the weight of the node of its name.
+    /// One Slurm command (scontrol) per host, which sets the weight of the node of that name.
     Slurm,
 }
 
@@ -120,13 +121,13 @@ pub(super) async fn run(agent: &Agent, args: &RankArgs) -> Result<RankReport, Fa
     }
     if fit.is_empty() {
         let message = format!(
-            "no host that answers takes a job with {} processors and {} of memory",
+            "no host that answers can run a job with {} processors and {} of memory",
             args.cores,
             bytes(args.memory)
         );
         let mut failure = Failure::new(ExitStatus::TooFewHosts, message);
         failure.hosts = unfit.into_iter().chain(silent).collect();
-        return Err(failure.next("ckpt hosts, or with less of --cores and --memory"));
+        return Err(failure.next("ckpt hosts, or smaller --cores and --memory"));
     }
     Ok(report(&fit, args, unfit, silent))
 }
@@ -152,7 +153,7 @@ fn lacks(claim: &MachineClaim, args: &RankArgs) -> Option<String> {
     }
     if claim.memory_bytes < args.memory {
         let free = bytes(claim.memory_bytes);
-        return Some(format!("a guest could have {free} of memory now"));
+        return Some(format!("it has {free} of memory free for guests now"));
     }
     (claim.places == 0).then(|| "it takes no further guest now".to_owned())
 }
@@ -279,7 +280,7 @@ impl RankReport {
         for (rank, host) in self.hosts.iter().enumerate() {
             // A name that a host chose must not be run by a shell.
             if !is_name(&host.host) {
-                writeln!(out, "# {}: no name of a node", one_line(&host.host))?;
+                writeln!(out, "# {}: not a valid node name", one_line(&host.host))?;
                 continue;
             }
             // Slurm fills the nodes with the least weight first.
@@ -341,7 +342,7 @@ impl Report for RankReport {
         if self.hosts.iter().any(|host| host.speed_seen) {
             writeln!(
                 out,
-                "* seen in earlier runs (ckpt runs), whatever the host says"
+                "* measured in earlier runs (ckpt runs), not announced by the host"
             )?;
         }
         for note in self.unfit.iter().chain(&self.silent) {

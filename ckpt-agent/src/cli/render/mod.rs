@@ -119,7 +119,7 @@ impl Report for SaveReport {
         if let Some(fence) = self.fence.filter(|fence| fence.fenced) {
             writeln!(
                 out,
-                "the one successor of version {}: {} of its {} witnesses agreed, {} had to",
+                "the only successor of version {}: {} of its {} witnesses agreed, {} were needed",
                 fence.after, fence.agreed, fence.witnesses, fence.needed
             )?;
         }
@@ -255,7 +255,7 @@ impl Report for ListReport {
         if self.checkpoints.iter().any(|one| one.void) {
             writeln!(
                 out,
-                "void key: saved with a job key that its owner has made void; restored only with --version"
+                "void key: saved with a job key that its owner has revoked; restored only with --version"
             )?;
         }
         write_silent(out, &self.silent)
@@ -292,7 +292,7 @@ fn write_unheard(out: &mut dyn Write, unheard: &[HostNote]) -> io::Result<()> {
     let names: Vec<_> = unheard.iter().map(|note| one_line(&note.host)).collect();
     writeln!(
         out,
-        "not heard by {} that hold shards, or may: {}; other hosts pass it on when they meet",
+        "not informed: {} that hold shards or may hold some: {}; other hosts pass it on",
         count(unheard.len(), "host"),
         names.join(" ")
     )
@@ -307,7 +307,7 @@ fn write_silent(out: &mut dyn Write, silent: &[HostNote]) -> io::Result<()> {
     }
     writeln!(
         out,
-        "{} do not answer; -v says why",
+        "{} do not answer; -v shows why",
         count(silent.len(), "host")
     )
 }
@@ -455,7 +455,7 @@ impl Report for ForgetReport {
         for note in &self.silent {
             writeln!(
                 out,
-                "could not be told: {}; it may still hold shards",
+                "not informed: {}; it may still hold shards",
                 of_host(note)
             )?;
         }
@@ -475,7 +475,7 @@ impl Report for TouchReport {
         for note in &self.silent {
             writeln!(
                 out,
-                "could not be told: {}; it hears of it from others",
+                "not informed: {}; other hosts pass it on",
                 of_host(note)
             )?;
         }
@@ -504,14 +504,14 @@ impl Report for GcReport {
         }
         let total = self.garbage.iter().map(|item| item.bytes).sum();
         match (self.garbage.is_empty(), self.dry_run) {
-            (true, _) => writeln!(out, "nothing is kept for nothing")?,
+            (true, _) => writeln!(out, "nothing to remove")?,
             (false, true) => writeln!(out, "{} would be freed", bytes(total))?,
             (false, false) => writeln!(out, "{} freed", bytes(total))?,
         }
         for note in &self.silent {
             let what = match self.dry_run {
                 true => "not asked",
-                false => "could not be told",
+                false => "not informed",
             };
             writeln!(out, "{what}: {}", of_host(note))?;
         }
@@ -614,7 +614,7 @@ fn up_until(host: &HostReport) -> String {
         .certificate_until
         .and_then(|until| ends_within_days(until, now));
     days.map_or("up".to_owned(), |days| {
-        format!("up, certificate ends in {days} d")
+        format!("up, certificate expires in {days} d")
     })
 }
 

@@ -27,13 +27,13 @@ impl Report for ModelsReport {
         match self.collected {
             None => writeln!(
                 out,
-                "nothing was collected yet: a command that reaches hosts does so once a day"
+                "nothing is collected yet: commands that reach hosts collect once a day"
             ),
             Some(at) => {
                 let next = if self.presence.to_be_tried || self.guest.to_be_tried {
                     "; a refit waits for its trial, a day after it was made"
                 } else {
-                    "; no refit yet: hosts count for the days since this machine first heard of them"
+                    "; no refit yet: hosts count only for the days since this machine first saw them"
                 };
                 let ago = span(now.saturating_sub(at));
                 writeln!(out, "collected {ago} ago{next}")

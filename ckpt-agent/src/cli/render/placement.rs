@@ -27,7 +27,7 @@ impl Report for PlacementReport {
         table.write(out)?;
         writeln!(
             out,
-            "{} on the hosts marked *: {} that it can be restored when needed; stored in about {}, \
+            "{} on the hosts marked *: probability {} that it can be restored when needed; stored in about {}, \
              read back in about {}",
             self.redundancy,
             share(self.reliability),
@@ -36,8 +36,8 @@ impl Report for PlacementReport {
         )?;
         writeln!(
             out,
-            "J is cost less benefit in seconds, the less the better; the machine of the job fails \
-             before the next checkpoint with {}",
+            "J is cost minus benefit in seconds, lower is better; the job's machine fails \
+             before the next checkpoint with probability {}",
             share(self.compute_fails)
         )?;
         for note in &self.notes {
@@ -115,15 +115,15 @@ impl Report for AdviseReport {
         )?;
         writeln!(
             out,
-            "a checkpoint holds it up for {}, {}; there are at least {} from one to the next",
+            "a checkpoint stops it for {}, {}; checkpoints are at least {} apart",
             duration(self.cost_seconds),
             self.cost_source,
             duration(self.least_seconds)
         )?;
         writeln!(
             out,
-            "the machine stays that long with {}, as STAYS of ckpt hosts is meant: it is not switched \
-             off, cut off or taken away; its owner's load ends no job",
+            "the machine stays that long with probability {}, as in the column STAYS of ckpt hosts: it is not switched \
+             off, disconnected or taken away; its owner's load does not end the job",
             share(self.survives_job)
         )?;
         for note in &self.notes {
@@ -154,7 +154,7 @@ impl Report for AdviseReport {
         }
         writeln!(
             out,
-            "with one failure in {} on average: every {} (Daly; Young: {})",
+            "with one failure in {} on average: a checkpoint every {} (Daly; Young: {})",
             duration_or_more(self.mtbf_seconds),
             duration_or_more(self.daly_seconds),
             duration_or_more(self.young_seconds)

@@ -19,8 +19,10 @@ use crate::report::{ExitStatus, Failure};
 /// What can be done with traces.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Say what a pool of machines is like: availability, time between failures, lengths, daily and weekly
-    /// pattern, causes, failures that come together, and fitted distributions.
+    /// Describe a pool of machines: availability, failures, daily pattern, fitted distributions.
+    ///
+    /// Also shows times between failures, lengths of periods, the weekly pattern, causes of failures, and
+    /// failures that happen together.
     #[command(
         after_help = "Example:\n  ckpt-store history -o lab/$(hostname)     on each machine; then, where all these folders are:\n  ckpt trace describe lab\n  ckpt trace describe lab --unavailable gone --utc-offset -5 --plots plots\n\nExit status: see ckpt --help; 4 when there is no trace."
     )]
@@ -33,16 +35,16 @@ pub struct DescribeArgs {
     /// A trace (docs/traces.md) or a folder of traces; all of them are one pool.
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
-    /// What counts as unavailable.
+    /// Which states count as unavailable.
     #[arg(long, value_enum, default_value = "guest")]
     pub unavailable: Unavailable,
-    /// Failures that follow one another at most so closely are one group, for fits; 1s to 1h.
+    /// For fits, failures at most this far apart form one group; 1s to 1h.
     #[arg(long, default_value = "60s", value_parser = within, value_name = "TIME")]
     pub within: Duration,
-    /// Hours from UTC of the hours and days of patterns, such as 1 or -5.
+    /// Time zone of daily and weekly patterns, in hours from UTC, such as 1 or -5.
     #[arg(long, default_value_t = 0, value_name = "HOURS", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-12..=14))]
     pub utc_offset: i32,
-    /// Folder to write plots to, as SVG.
+    /// Folder to write plots to, as SVG files.
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
 }
@@ -50,9 +52,9 @@ pub struct DescribeArgs {
 /// What counts as unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Unavailable {
-    /// Whatever drives a guest away: the owner's load (S3), too little memory (S4), the machine gone (S5).
+    /// Every state that stops a guest: owner's load (S3), too little memory (S4), machine gone (S5).
     Guest,
-    /// Only that the machine is gone (S5).
+    /// Only the machine gone (S5).
     Gone,
 }
 
@@ -62,7 +64,7 @@ fn within(text: &str) -> Result<Duration, String> {
     range
         .contains(&time)
         .then_some(time)
-        .ok_or_else(|| "1s to 1h".to_owned())
+        .ok_or_else(|| "out of range: 1s to 1h".to_owned())
 }
 
 /// The description, and the plots that were written.
@@ -131,7 +133,7 @@ fn read(dirs: &[PathBuf]) -> Result<RawTrace, Failure> {
     let mut whole: Option<RawTrace> = None;
     for dir in dirs {
         if !dir.is_dir() {
-            let message = format!("{} is no folder", dir.display());
+            let message = format!("{} is not a folder", dir.display());
             return Err(Failure::new(ExitStatus::NotFound, message)
                 .next("a trace is a folder with trace.csv, as ckpt-store history -o writes one"));
         }
@@ -145,7 +147,7 @@ fn read(dirs: &[PathBuf]) -> Result<RawTrace, Failure> {
             };
             pool.join(raw).map_err(|host| {
                 let folder = folder.display();
-                let message = format!("host {host:?} of {folder} is in another trace, too");
+                let message = format!("host {host:?} of {folder} is in another trace already");
                 Failure::new(ExitStatus::Usage, message)
             })?;
         }

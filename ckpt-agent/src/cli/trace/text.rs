@@ -29,8 +29,8 @@ pub(super) fn write(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<(
 fn head(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}: {}", one_line(&pool.name), one_line(&pool.about))?;
     let what = match pool.counts {
-        "gone" => "that the machine is gone (S5)",
-        _ => "what drives a guest away (S3, S4, S5)",
+        "gone" => "only the machine gone (S5)",
+        _ => "every state that stops a guest (S3, S4, S5)",
     };
     let sites = match pool.sites {
         0 => "no sites named".to_owned(),
@@ -38,14 +38,18 @@ fn head(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "{}, {sites}, {} to {}; {} of the time is unknown; times to {}",
+        "{}, {sites}, {} to {}; {} of the time is unknown; times are exact to {}",
         count(pool.hosts as usize, "host"),
         time(pool.from),
         time(pool.to),
         percent(pool.unknown),
         span(pool.resolution_seconds as f64),
     )?;
-    writeln!(out, "failures: {}; what counts is {what}", pool.failures)
+    writeln!(
+        out,
+        "failures: {}; counted as unavailable: {what}",
+        pool.failures
+    )
 }
 
 fn levels(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
@@ -133,7 +137,7 @@ fn lengths(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     table.write(out)?;
     writeln!(
         out,
-        "CUT: begun before the trace or unknown time, or not over; these tend to be long"
+        "CUT: not seen whole, because they begin or end outside the trace or in unknown time; these tend to be long"
     )
 }
 
@@ -245,7 +249,7 @@ fn groups(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     if pool.resolution_seconds > 1 {
         writeln!(
             out,
-            "times are known to {}: what is closer than that looks simultaneous",
+            "times are exact to {}: events closer together than that look simultaneous",
             span(pool.resolution_seconds as f64)
         )?;
     }
@@ -336,11 +340,11 @@ fn fitted(fit: &FittedQuantity, out: &mut dyn Write) -> io::Result<()> {
     table.write(out)?;
     writeln!(
         out,
-        "D above {:.4} (log2: {:.4}): less than 5% of samples of the distribution are so far off",
+        "D above {:.4} (log2: {:.4}): less than 5% of samples of the distribution have such a D",
         fit.raw.critical, fit.log2.critical
     )?;
     if let Some(peak) = fit.hazard_peak_seconds {
-        let warning = "fits of log2 are fits of logarithms: a Weibull shape above 1 there is no rising hazard";
+        let warning = "fits of log2 are fits of logarithms, for which a Weibull shape above 1 does not mean a rising hazard";
         if peak < 1.0 {
             return writeln!(out, "{warning}; here it falls from the beginning");
         }

@@ -44,7 +44,7 @@ pub enum NoFile {
         kind: &'static str,
     },
     /// No path was given, and the image is not a single file.
-    #[error("has {0} files: say which")]
+    #[error("has {0} files: name one of them")]
     Several(usize),
 }
 

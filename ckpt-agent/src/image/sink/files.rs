@@ -540,7 +540,7 @@ impl FileSink {
         if matches!(self.layout, Layout::File(_))
             && let Err(cause) = self.remove_temporary()
         {
-            tracing::warn!("{:?} is left: {cause}", self.temporary);
+            tracing::warn!("{:?} can't be removed: {cause}", self.temporary);
         }
         Ok(())
     }
@@ -615,7 +615,7 @@ impl Drop for FileSink {
         self.open = None;
         if let Err(cause) = self.remove_temporary() {
             let left = self.target.with_file_name(&self.temporary);
-            tracing::warn!("{left:?} is left of a failed restore, and can't be removed: {cause}");
+            tracing::warn!("{left:?} of a failed restore can't be removed: {cause}");
         }
     }
 }

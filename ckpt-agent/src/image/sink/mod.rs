@@ -59,7 +59,7 @@ pub enum SinkError {
         image: &'static str,
     },
     /// A directory has to be at this path, and is not.
-    #[error("{0:?} is no directory")]
+    #[error("{0:?} is not a directory")]
     NoDirectory(PathBuf),
     /// A tree can't go to standard output.
     #[error("a tree can't be written to standard output; name a directory with -o")]
@@ -90,7 +90,7 @@ pub enum SinkError {
     },
     /// The image is in place, but what it replaced can't be removed.
     #[error(
-        "the image is whole at {target:?}; what was there before is now {old:?} and can't be removed"
+        "the image is complete at {target:?}; the previous content is now {old:?} and can't be removed"
     )]
     OldRemains {
         /// The target.

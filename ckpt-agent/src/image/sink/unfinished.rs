@@ -111,7 +111,7 @@ pub(super) fn remove_dead(parent: &OwnedFd) {
     let found = match candidates(parent) {
         Ok(found) => found,
         Err(cause) => {
-            tracing::warn!(%cause, "not looked for what killed restores left");
+            tracing::warn!(%cause, "can't search for files that killed restores left");
             return;
         }
     };

@@ -53,7 +53,7 @@ pub enum SourceError {
     },
     /// A named path that is neither a file nor a directory.
     #[error(
-        "{path:?} is a {what}, neither a file nor a directory; to save what comes out of it, use standard input: ckpt save ... - < {path:?}"
+        "{path:?} is a {what}, neither a file nor a directory; to save its output, use standard input: ckpt save ... - < {path:?}"
     )]
     NotAFile {
         /// The path.
@@ -82,7 +82,7 @@ pub enum SourceError {
     Name(PathBuf),
     /// A path that is too long; the message shows it shortened.
     #[error(
-        "{path:?}: a path of {bytes} bytes below {root:?}, and at most {PATH_BYTES_MAX} can be saved"
+        "{path:?}: the path has {bytes} bytes below {root:?}, but at most {PATH_BYTES_MAX} can be saved"
     )]
     TooLong {
         /// The named directory.

@@ -26,7 +26,7 @@ pub enum NameError {
         name: PathBuf,
     },
     /// The argument can be read in two ways, and both paths exist.
-    #[error("{argument:?} is ambiguous: {one:?} and {other:?} are both there")]
+    #[error("{argument:?} is ambiguous: {one:?} and {other:?} both exist")]
     Ambiguous {
         /// What the user typed.
         argument: PathBuf,

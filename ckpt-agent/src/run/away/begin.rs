@@ -54,7 +54,7 @@ pub(super) async fn begin(
         Some(version) if !orders.local && result_of(&version).is_none() => {
             let version = version.version.0;
             log.warn(format!(
-                "job {} goes on from its version {version}; --local begins from what lies here",
+                "job {} continues from its version {version}; use --local to start from the files here",
                 orders.job
             ));
             // The files here are unknown, so whatever differs from the result is kept beside it.
@@ -101,7 +101,7 @@ fn words(orders: &AwayOrders) -> Vec<Word> {
 fn is_gone_on_with(kept: &Kept, orders: &AwayOrders) -> Result<bool, Failure> {
     let refuse = |message: String| {
         let failure = not_started(Failure::new(ExitStatus::Usage, message));
-        Err(failure.next("end it by SIGTERM to the command that is given there; or another --job"))
+        Err(failure.next("end that job with SIGTERM to its command there; or use another --job"))
     };
     let dir = std::ffi::OsString::from(kept.dir.clone());
     let job = &orders.job;
@@ -113,7 +113,7 @@ fn is_gone_on_with(kept: &Kept, orders: &AwayOrders) -> Result<bool, Failure> {
     }
     if dir != orders.dir.as_os_str() {
         let dir = dir.to_string_lossy();
-        return refuse(format!("job {job} was started in {dir}, and not here"));
+        return refuse(format!("job {job} was started in {dir}, not here"));
     }
     if kept.command != words(orders) {
         return refuse(format!("job {job} was started here with another command"));

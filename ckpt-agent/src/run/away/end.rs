@@ -40,10 +40,10 @@ pub(super) async fn end(
         End::NotStarted { status } => {
             // The next start is a new one.
             forget(place);
-            let message = format!("job {job}: no host has started it");
+            let message = format!("job {job}: no host could start it");
             let mut failure = Failure::new(ExitStatus::Failed, message);
             failure.exit_code = Some(status);
-            let next = "what the hosts said stands above; is ckpt there? (--program)";
+            let next = "see the answers of the hosts above; check that ckpt is installed there (--program)";
             return Err(failure.next(next));
         }
     };
@@ -100,8 +100,8 @@ fn report(
     };
     let why = match said {
         Some(said) => said.why,
-        None if by_job => format!("exit status {exit_code}, as its newest version says"),
-        None => "it runs nowhere".to_owned(),
+        None if by_job => format!("exit status {exit_code}, as recorded in its newest version"),
+        None => "it runs on no host".to_owned(),
     };
     let ended_by = if by_job { "job" } else { "supervisor" };
     ended.log.enter(Entry::Ended {
@@ -143,7 +143,9 @@ fn note(orders: &AwayOrders, ended: &mut Ended) {
         return;
     };
     if let Err(cause) = line.append(history) {
-        ended.log.warn(format!("the run is not noted: {cause}"));
+        ended
+            .log
+            .warn(format!("the run can't be added to the history: {cause}"));
     }
 }
 
@@ -156,7 +158,7 @@ async fn bring_back(
     signals: &mut Signals,
 ) -> Result<(RestoreReport, Merged), Failure> {
     let local_io = |message: String| {
-        Failure::new(ExitStatus::LocalIo, message).next("the same command again brings it back")
+        Failure::new(ExitStatus::LocalIo, message).next("run the same command again to fetch it")
     };
     let stage = orders
         .dir
@@ -181,7 +183,7 @@ async fn bring_back(
     let (restored, signalled) = signals.cancelling(restoring, &canceller).await;
     let report = restored.map_err(|mut failure| {
         failure.exit_code = signalled.map(|signal| 128 + signal).or(failure.exit_code);
-        failure.next = Some("the same command again brings the result back".to_owned());
+        failure.next = Some("run the same command again to fetch the result".to_owned());
         failure
     })?;
     let (dir, list) = (orders.dir.clone(), place.path(LISTING));

@@ -244,7 +244,7 @@ impl<'a> Front<'a> {
         self.kept.abandoned = abandoned.collect();
         if let Err(cause) = self.kept.write(&self.place.path(KEPT)) {
             self.complain(format!(
-                "it is not written down where the job is ({cause}): a start after a kill would begin another one"
+                "can't record where the job runs ({cause}): a start after a kill would start a second one"
             ));
         }
     }
@@ -300,7 +300,7 @@ impl<'a> Front<'a> {
         match Link::start(launcher, &order, self.links, self.sender.clone()) {
             Ok(link) => self.link = Some(link),
             Err(cause) => {
-                self.complain(format!("the launcher does not start: {cause}"));
+                self.complain(format!("the launcher can't be started: {cause}"));
                 self.happens(Event::LinkEnded);
             }
         }
@@ -441,7 +441,7 @@ impl<'a> Front<'a> {
             FromHost::Out { .. } | FromHost::Err { .. } => {}
             FromHost::Hello { form, program } => {
                 self.complain(format!(
-                    "ckpt {program} there knows form {form} of orders, this one form {FORM}"
+                    "ckpt {program} there uses form {form} of orders, this program form {FORM}: install the same version"
                 ));
                 self.happens(Event::Ended(There::Supervisor { status: WRONG_FORM }));
             }

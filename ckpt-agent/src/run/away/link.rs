@@ -36,16 +36,16 @@ pub struct Launcher {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LauncherError {
     /// It has no words.
-    #[error("it is empty")]
+    #[error("the launcher is empty")]
     Empty,
     /// A quote is not closed.
     #[error("a quote is not closed")]
     Quote,
     /// It has no place for the host's name, so every host would be the same one.
-    #[error("it does not say where the name of the host goes: {{host}}")]
+    #[error("it does not contain {{host}}, which stands for the host's name")]
     NoHost,
     /// The program's name has signs that a shell would interpret.
-    #[error("{0:?}: a name of a program without spaces and signs that a shell obeys")]
+    #[error("{0:?} has spaces or characters that a shell interprets")]
     Program(String),
 }
 
@@ -262,7 +262,7 @@ async fn read(
 async fn bytes_of(output: &mut BufReader<ChildStdout>, bytes: u64) -> io::Result<Vec<u8>> {
     let length = usize::try_from(bytes.min(OUTPUT_BYTES_MAX)).unwrap_or_default();
     if length as u64 != bytes {
-        return Err(io::Error::other("more output than was agreed"));
+        return Err(io::Error::other("more output than allowed"));
     }
     let mut part = vec![0; length];
     output.read_exact(&mut part).await?;

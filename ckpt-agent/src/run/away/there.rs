@@ -73,14 +73,14 @@ enum ThereError {
     #[error("no order on standard input: ckpt run --on starts this command")]
     NoOrder,
     #[error(
-        "this is form {FORM} of orders, and that is form {0}: the programs are of different versions"
+        "this program uses form {FORM} of orders, the other one form {0}: install the same version on both machines"
     )]
     Form(u32),
     #[error("{0}")]
     Order(String),
     #[error("{path}: {cause}", path = path.display())]
     Io { path: PathBuf, cause: io::Error },
-    #[error("job {0} runs here for somebody else")]
+    #[error("job {0} runs here for another user")]
     Taken(String),
 }
 
@@ -276,7 +276,7 @@ impl Relay {
                 end: EndSaid {
                     exit_code,
                     by_job: false,
-                    why: "it could not begin".to_owned(),
+                    why: "it could not start".to_owned(),
                     version: None,
                 },
                 noted: None,
@@ -434,7 +434,7 @@ fn holder(path: &Path) -> Result<Option<Pid>, ThereError> {
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(at(path))?;
     let pid = text.trim().parse().ok().and_then(Pid::from_raw);
-    let unknown = || ThereError::Order(format!("{}: locked by nobody known", path.display()));
+    let unknown = || ThereError::Order(format!("{}: locked by an unknown process", path.display()));
     pid.map(Some).ok_or_else(unknown)
 }
 

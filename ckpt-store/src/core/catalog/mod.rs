@@ -80,20 +80,20 @@ pub enum Denied {
     #[error("the checkpoint was deleted by its owner")]
     Gone,
     /// The owner has its share of the notices, or of the ids in them.
-    #[error("too many notices of this owner, no more are taken")]
+    #[error("this owner has too many notices: no more are accepted")]
     TooManyNotices,
     /// The owner has its share of the checkpoints of which this host is a witness.
-    #[error("witness of too many checkpoints of this owner, of no more")]
+    #[error("this host is a witness of too many checkpoints of this owner: no more are accepted")]
     TooManyFences,
     /// The file with the promises about the checkpoint's successors can't be read.
-    #[error("what was promised of its successors can't be read")]
+    #[error("the host's promise on the successor can't be read")]
     FenceDamaged,
     /// The number of a notice is a time too far ahead. Such a notice could not be replaced before that
     /// time.
-    #[error("a notice from the future: check the clock of the machine that made it")]
+    #[error("the notice is from the future: check the clock of the machine that made it")]
     FromTheFuture,
     /// The shard is here or is being written.
-    #[error("shard {0} is here or being written")]
+    #[error("shard {0} exists already or is being written")]
     Exists(ShardIndex),
     /// The version belongs to another checkpoint.
     #[error("version {version} belongs to checkpoint {holder}")]
@@ -107,7 +107,7 @@ pub enum Denied {
     #[error(transparent)]
     NoSpace(#[from] NoSpace),
     /// The owner has its share of the checkpoints.
-    #[error("{of_owner} checkpoints of this owner among {all}, no more are taken")]
+    #[error("{of_owner} checkpoints of this owner among {all}: no more are accepted")]
     TooMany {
         /// The number of this owner's checkpoints.
         of_owner: u64,
@@ -115,10 +115,10 @@ pub enum Denied {
         all: u64,
     },
     /// The owner has begun too many checkpoints that are not committed.
-    #[error("{0} uncommitted checkpoints of this owner, no more are taken")]
+    #[error("{0} uncommitted checkpoints of this owner: no more are accepted")]
     TooManyUncommitted(u64),
     /// The request contradicts what is known of the checkpoint.
-    #[error("{0} is not what it was said to be before")]
+    #[error("{0} differs from what was announced before")]
     Contradiction(&'static str),
 }
 
