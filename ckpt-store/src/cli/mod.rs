@@ -254,7 +254,7 @@ struct Serve {
     /// Time between two searches for missing shards.
     #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "5min", env = "CKPT_REPAIR_PERIOD")]
     repair_period: Duration,
-    /// Most bytes per second that a repair reads from other hosts.
+    /// Most bytes per second that the repair of a shard reads from other hosts.
     #[arg(long, value_parser = size::parse, value_name = "SIZE", default_value = "4MiB")]
     repair_rate: u64,
     /// Most bytes per day for checking that other hosts hold what they claim, such as 10MiB [default: a
