@@ -248,7 +248,7 @@ pub enum GridCommand {
         /// Number of hosts of a new grid [default: 5].
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..=200))]
         hosts: Option<u16>,
-        /// Space that each host lends, such as 10GiB [default: 90% of the disk's free space, minus a reserve].
+        /// Space that each host lends, such as 10GiB [default: 90% of the free disk space less a reserve].
         #[arg(long, value_name = "SIZE")]
         capacity: Option<String>,
     },

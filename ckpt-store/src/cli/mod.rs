@@ -98,7 +98,7 @@ enum Command {
         after_help = "It needs a certificate with the role registry, as DATA/identity.crt. With DATA/enrol.crt, which `ckpt grid delegate` makes, it accepts join tokens.\n\nExample:\n  ckpt grid init --name lab --registry 10.0.0.9:7601\n  ckpt-store registry"
     )]
     Registry(RegistryArgs),
-    /// Show what the machine lends, to whom, how much it transferred, and what the daemon does now.
+    /// Show what the machine lends and to whom, its transfers, and what the daemon does now.
     ///
     /// Also shows why the daemon stands back, if it does. Works when no daemon runs, too.
     Status {
