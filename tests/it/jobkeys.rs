@@ -173,7 +173,7 @@ fn versions_that_a_void_key_saved_are_marked_and_restored_only_by_number() -> Re
     grid.restart()?;
     let newest = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
     ensure!(
-        newest.stdout == good && newest.stderr.contains("void"),
+        newest.stdout == good && newest.stderr.contains("revoked"),
         "{newest}"
     );
     let list = grid.run(["--json", "list", "--job", "42"])?.expect(0)?;

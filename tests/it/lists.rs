@@ -538,7 +538,7 @@ fn certificates_that_end_soon_are_reported_and_renewed_by_one_command() -> Resul
     // Nobody copies a file: the submitter's next command fetches the certificate, and the host gets its own.
     wait_until("the submitter has its certificate", LIMIT, || {
         let said = machines.ckpt("ada", &["list"])?.expect(0)?;
-        Ok(!said.stderr.contains("ends"))
+        Ok(!said.stderr.contains("expires"))
     })?;
     let signed = fs::read(authority(&machines).join("renewed/ada.crt"))?;
     ensure!(fs::read(&certificate)? == signed, "another certificate");

@@ -101,7 +101,7 @@ pub enum Strength {
     /// More than half of the hosts that hold the version; safe if none of them lies.
     #[default]
     Majority,
-    /// One more than half of the sum of these hosts and the parity shards; safe if a few of them lie.
+    /// One more than half of the sum of these hosts and the parity shards; safe even if some of them lie.
     Strong,
 }
 

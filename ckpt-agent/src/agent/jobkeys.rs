@@ -141,7 +141,7 @@ impl Agent {
         let versions = versions.join(", ");
         let text = match which {
             Which::Newest => format!(
-                "passed over, because a job key saved them that is revoked now: {versions}; take one with \
+                "passed over, because the job key that saved them is revoked: {versions}; take one with \
                  --version if you trust it"
             ),
             Which::Version(_) => {

@@ -189,7 +189,7 @@ pub enum Command {
     },
     /// Check that hosts still hold the shards of your checkpoints, undamaged.
     ///
-    /// Without --sample or --read-data, hosts only list what they hold, and no block is read.
+    /// Without --sample or --read-data, hashes of blocks are compared with the manifest; no block is read.
     #[command(
         after_help = "Example:\n  ckpt verify --sample 4      regularly: finds hosts that lost or damaged shards\n  ckpt verify --read-data     checks every block\n\nExit status: see ckpt --help"
     )]

@@ -132,7 +132,7 @@ pub enum GridCommand {
         /// certifies machines and users that present a token.
         #[arg(long, value_name = "ADDR")]
         registry: Option<Address>,
-        /// Data directory of that registry [default: ckpt/registry, beside the authority's directory].
+        /// Data directory of that registry [default: ckpt/registry below $XDG_DATA_HOME or its default].
         #[arg(long, value_name = "DIR", requires = "registry")]
         registry_data: Option<PathBuf>,
     },
@@ -248,7 +248,7 @@ pub enum GridCommand {
         /// Number of hosts of a new grid [default: 5].
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..=200))]
         hosts: Option<u16>,
-        /// Space that each host lends, such as 10GiB [default: no limit but the disk's free space].
+        /// Space that each host lends, such as 10GiB [default: 90% of the free disk space less a reserve].
         #[arg(long, value_name = "SIZE")]
         capacity: Option<String>,
     },

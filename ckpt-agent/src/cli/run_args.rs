@@ -96,7 +96,7 @@ pub struct RunArgs {
     /// Whether the job may run while somebody uses the machine.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub run_if_user_active: bool,
-    /// Minutes without keyboard or mouse input after which the machine counts as unused.
+    /// Minutes without input by a person after which the machine counts as unused.
     #[arg(long, value_name = "MINUTES", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub idle_time_to_run: u32,
     /// Load of the owner's programs, in percent, above which the job is paused [default: 60].

@@ -98,7 +98,7 @@ enum Command {
         after_help = "It needs a certificate with the role registry, as DATA/identity.crt. With DATA/enrol.crt, which `ckpt grid delegate` makes, it accepts join tokens.\n\nExample:\n  ckpt grid init --name lab --registry 10.0.0.9:7601\n  ckpt-store registry"
     )]
     Registry(RegistryArgs),
-    /// Show what the machine lends, to whom, how much it transferred, and what the daemon does now.
+    /// Show what the machine lends and to whom, its transfers, and what the daemon does now.
     ///
     /// Also shows why the daemon stands back, if it does. Works when no daemon runs, too.
     Status {
@@ -254,7 +254,7 @@ struct Serve {
     /// Time between two searches for missing shards.
     #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "5min", env = "CKPT_REPAIR_PERIOD")]
     repair_period: Duration,
-    /// Most bytes per second that a repair reads from other hosts.
+    /// Most bytes per second that the repair of a shard reads from other hosts.
     #[arg(long, value_parser = size::parse, value_name = "SIZE", default_value = "4MiB")]
     repair_rate: u64,
     /// Most bytes per day for checking that other hosts hold what they claim, such as 10MiB [default: a
