@@ -41,11 +41,15 @@ for target in "${targets[@]}"; do
   while [ "$used" -lt "$seconds" ] && kill -0 "$pid" 2>/dev/null; do
     sleep 2
     # User and system time are the 14th and 15th field; the name before them is in brackets.
-    read -r _ _ _ _ _ _ _ _ _ _ _ user system _ < <(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null) || break
+    read -r _ _ _ _ _ _ _ _ _ _ _ user system _ < <(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null) || continue
     used=$(((user + system) / ticks))
   done
-  # The fuzzer prints its statistics when it is interrupted.
-  kill -INT "$pid" 2>/dev/null || true
+  # The fuzzer prints its statistics when it is interrupted, which it may not notice the first time.
+  for _ in {1..10}; do
+    kill -INT "$pid" 2>/dev/null || break
+    sleep 1
+  done
+  kill -KILL "$pid" 2>/dev/null || true
   wait "$pid" || true
   executed=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   if grep -q '^SUMMARY' "$log"; then

@@ -223,7 +223,7 @@ fn repairs(health: &Health, history: &History) -> Markup {
     );
     let share = |sample: &Sample| sample.awaiting_repair as f64 / most.max(1) as f64;
     let row = |job: &JobHealth| {
-        let total = usize::from(job.redundancy.total());
+        let total = job.redundancy.total();
         let missing = total.saturating_sub(job.shards.value);
         let cells = vec![
             job.job.to_string(),
