@@ -18,7 +18,7 @@ mod identity;
 mod jobkey;
 mod joining;
 mod limits;
-mod local;
+mod local_grid;
 mod members;
 mod metrics_file;
 mod pages;
