@@ -367,7 +367,7 @@ impl Agent {
     }
 
     /// Fails when no host answered, or there is no memory for the answers.
-    pub(super) fn somebody(&self, gathered: &Gathered, doing: &str) -> Result<(), Failure> {
+    pub(super) fn require_answers(&self, gathered: &Gathered, doing: &str) -> Result<(), Failure> {
         if gathered.is_too_much {
             let memory = self.resources.memory_bytes >> 20;
             let what = format!("{doing}: what the hosts show does not fit into {memory} MiB");
