@@ -51,7 +51,7 @@ enum NoAnswer {
 
 /// The answer of a registry.
 #[derive(Debug)]
-pub struct Told {
+pub struct RegistryAnswer {
     /// The donors that the registry knows.
     pub members: Vec<MemberRecord>,
     /// Donors that hold shards of any of the checkpoints that were asked about.
@@ -114,7 +114,7 @@ impl Registries {
 
     /// Asks each registry of `grid` which donors there are, and which of them hold shards of any of
     /// `checkpoints`. Returns the answers that arrived in time.
-    pub async fn ask(&self, grid: &Grid, checkpoints: Vec<CheckpointId>) -> Vec<Told> {
+    pub async fn ask(&self, grid: &Grid, checkpoints: Vec<CheckpointId>) -> Vec<RegistryAnswer> {
         let checkpoints: Arc<[CheckpointId]> = checkpoints.into();
         let asking = self.asking(grid, &checkpoints);
         let until = Instant::now() + self.patience;
@@ -165,7 +165,7 @@ impl Registries {
         &self,
         grid: &Grid,
         checkpoints: &Arc<[CheckpointId]>,
-    ) -> JoinSet<(String, Result<Told, NoAnswer>)> {
+    ) -> JoinSet<(String, Result<RegistryAnswer, NoAnswer>)> {
         let known = self.compares_lists.then(|| {
             let nobody = Grid::new(grid.name.clone(), grid.authority.clone());
             Arc::new(Grid {
@@ -183,7 +183,7 @@ impl Registries {
                 let asked = async {
                     let (addr, id) = (&registry.addr, registry.id);
                     let connection = sockets.connect(addr, id, Role::Registry).await?;
-                    let told = Told {
+                    let told = RegistryAnswer {
                         members: members(&connection, keeps_announcements).await?,
                         holders: holders(&connection, &checkpoints).await?,
                         list: match &known {
@@ -201,10 +201,10 @@ impl Registries {
         asking
     }
 
-    async fn ask_etcd(&self, checkpoints: &[CheckpointId]) -> Option<Told> {
+    async fn ask_etcd(&self, checkpoints: &[CheckpointId]) -> Option<RegistryAnswer> {
         let etcd = self.etcd.as_ref()?;
         let asked = async {
-            Ok::<_, EtcdError>(Told {
+            Ok::<_, EtcdError>(RegistryAnswer {
                 members: etcd.members().await?,
                 holders: etcd.holders(checkpoints).await?,
                 list: None,
@@ -218,16 +218,16 @@ impl Registries {
 }
 
 /// How many of the donors that a registry knows it has recently heard of.
-fn alive(told: &Told) -> usize {
+fn alive(told: &RegistryAnswer) -> usize {
     let members = told.members.iter();
     members.filter(|record| record.alive).count()
 }
 
 /// The answers that arrive before `until`.
 async fn collect(
-    mut asking: JoinSet<(String, Result<Told, NoAnswer>)>,
+    mut asking: JoinSet<(String, Result<RegistryAnswer, NoAnswer>)>,
     until: Instant,
-) -> Vec<Told> {
+) -> Vec<RegistryAnswer> {
     let mut all = Vec::new();
     loop {
         match tokio::time::timeout_at(until, asking.join_next()).await {

@@ -11,7 +11,7 @@ use protocol::identity::{HostId, Revocations, is_label, is_name};
 use protocol::net::may_be_announced;
 use protocol::wire::message::MemberRecord;
 
-use crate::registry::Told;
+use crate::registry::RegistryAnswer;
 
 /// Most hosts that are taken from registries.
 pub const HOSTS_MAX: usize = 100_000;
@@ -54,7 +54,7 @@ pub struct HeardOf {
 /// there before, are used.
 pub fn merge(
     listed: &[GridHost],
-    told: &[Told],
+    told: &[RegistryAnswer],
     remembered: &[GridHost],
     revoked: &Revocations,
 ) -> Roster {
@@ -106,7 +106,7 @@ pub fn merge(
 }
 
 /// The latest report of each host in any registry, even if the host has been silent since.
-fn heard(told: &[Told]) -> BTreeMap<HostId, HeardOf> {
+fn heard(told: &[RegistryAnswer]) -> BTreeMap<HostId, HeardOf> {
     let mut heard: BTreeMap<HostId, HeardOf> = BTreeMap::new();
     for record in told.iter().flat_map(|told| &told.members) {
         let one = HeardOf {
@@ -123,7 +123,7 @@ fn heard(told: &[Told]) -> BTreeMap<HostId, HeardOf> {
 }
 
 /// The reports about each host that at least one registry has recently heard of.
-fn reports(told: &[Told]) -> BTreeMap<OwnerId, Vec<&MemberRecord>> {
+fn reports(told: &[RegistryAnswer]) -> BTreeMap<OwnerId, Vec<&MemberRecord>> {
     let mut reports: BTreeMap<OwnerId, Vec<&MemberRecord>> = BTreeMap::new();
     let all = told.iter().flat_map(|told| &told.members);
     for record in all.filter(|record| record.alive) {
@@ -206,8 +206,8 @@ mod tests {
         }
     }
 
-    fn told(members: Vec<MemberRecord>) -> Told {
-        Told {
+    fn told(members: Vec<MemberRecord>) -> RegistryAnswer {
+        RegistryAnswer {
             members,
             holders: BTreeSet::new(),
             list: None,

@@ -12,7 +12,7 @@ use crate::unix_time::unix_seconds;
 
 impl Agent {
     /// The result of a restore when no host that answers shows the wanted checkpoint.
-    pub(super) fn nothing(
+    pub(super) fn nothing_to_restore(
         &self,
         request: &RestoreRequest,
         gathered: &Gathered,

@@ -70,7 +70,7 @@ impl Agent {
     pub(super) async fn choices(&self, wish: &Wish<'_>) -> Result<Choices, Failure> {
         let patience = Patience::ToRestore(wish.which);
         let gathered = self.gather(Some(wish.job_tag), patience).await;
-        self.somebody(&gathered, wish.doing)?;
+        self.require_answers(&gathered, wish.doing)?;
         let known = self.choose(&gathered, wish);
         let skipped = self.hidden(&gathered, &known, wish);
         Ok(Choices {
@@ -94,7 +94,7 @@ impl Agent {
     ) -> Result<Option<SkippedVersion>, Failure> {
         if choices.gathered.is_cut_short {
             choices.gathered = self.gather(Some(wish.job_tag), Patience::All).await;
-            self.somebody(&choices.gathered, wish.doing)?;
+            self.require_answers(&choices.gathered, wish.doing)?;
             choices.known = self.choose(&choices.gathered, wish);
             choices.next = 0;
             choices.may_come_back = false;

@@ -86,7 +86,7 @@ impl Patience {
 
 /// A host's answers about itself.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct HostAnswer {
     pub(super) status: HostStatus,
     /// Time of one request and its answer.
     pub(super) rtt: Duration,
@@ -103,7 +103,7 @@ pub(super) struct Told {
 pub(super) struct Gathered {
     pub(super) inventory: Inventory,
     /// Hosts that answered, and their answers.
-    pub(super) answered: Vec<(HostIndex, Told)>,
+    pub(super) answered: Vec<(HostIndex, HostAnswer)>,
     /// Hosts that did not answer, and why.
     pub(super) silent: Vec<(HostIndex, Fault)>,
     /// Whether hosts were left out that might still have answered.
@@ -301,7 +301,7 @@ impl Agent {
         job_tag: Option<JobTag>,
         to_place: bool,
         showing: &Showing,
-    ) -> Result<(Told, Vec<Notice>), Fault> {
+    ) -> Result<(HostAnswer, Vec<Notice>), Fault> {
         let announced = async {
             if to_place {
                 self.announcement(host).await
@@ -337,7 +337,7 @@ impl Agent {
             tracing::warn!(host = self.hosts.name(host), %cause, "ignored an announcement");
             None
         });
-        let told = Told {
+        let told = HostAnswer {
             status,
             rtt,
             announced,
@@ -367,7 +367,7 @@ impl Agent {
     }
 
     /// Fails when no host answered, or there is no memory for the answers.
-    pub(super) fn somebody(&self, gathered: &Gathered, doing: &str) -> Result<(), Failure> {
+    pub(super) fn require_answers(&self, gathered: &Gathered, doing: &str) -> Result<(), Failure> {
         if gathered.is_too_much {
             let memory = self.resources.memory_bytes >> 20;
             let what =

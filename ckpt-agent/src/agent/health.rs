@@ -56,7 +56,7 @@ impl Agent {
             self.words_of_hosts(),
             registries
         );
-        match self.somebody(&gathered, "cannot report the health") {
+        match self.require_answers(&gathered, "cannot report the health") {
             Err(failure) if failure.status != ExitStatus::TooFewHosts => return Err(failure),
             _ => {}
         }

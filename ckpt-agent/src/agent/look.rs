@@ -105,7 +105,7 @@ impl Agent {
     ) -> Result<(Gathered, Vec<OpenedCheckpoint>), Failure> {
         let job_tag = job.map(|job| self.job_tag(job)).transpose()?;
         let gathered = self.gather(job_tag, Patience::All).await;
-        self.somebody(&gathered, doing)?;
+        self.require_answers(&gathered, doing)?;
         let (opened, failed) = gathered.inventory.opened(&self.keys);
         for cause in failed {
             tracing::warn!(%cause, "checkpoint left out");
@@ -288,7 +288,7 @@ impl Agent {
         let whose = self.whose(job)?;
         self.needs(Rights::REMOVE, &doing)?;
         let mut gathered = self.gather(Some(whose.tag), patience).await;
-        self.somebody(&gathered, &doing)?;
+        self.require_answers(&gathered, &doing)?;
         let mut newest = gathered.inventory.newest_first();
         let is_keeping = matches!(which, ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_));
         if !is_keeping {

@@ -187,7 +187,7 @@ impl Agent {
         let whose = self.whose(job)?;
         self.needs_owner(&doing)?;
         let mut gathered = self.gather(Some(whose.tag), Patience::All).await;
-        self.somebody(&gathered, &doing)?;
+        self.require_answers(&gathered, &doing)?;
         if gathered.inventory.newest_first().is_empty() {
             let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: no checkpoint"));
             return Err(unless_hidden(Failure {

@@ -497,7 +497,7 @@ impl Image {
         let (job_tag, checkpoint) = (public.job_tag, public.checkpoint);
         let gathered = self.agent.gather(Some(job_tag), Patience::All).await;
         let doing = format!("cannot read job {}", self.job);
-        self.agent.somebody(&gathered, &doing)?;
+        self.agent.require_answers(&gathered, &doing)?;
         let found = {
             let inventory = &gathered.inventory;
             let aside = inventory.void().chain(inventory.passed_over());

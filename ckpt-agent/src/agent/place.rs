@@ -81,7 +81,7 @@ impl Agent {
         let gathered = self
             .gather(Some(job_tag), Patience::ToSave { shards })
             .await;
-        self.somebody(&gathered, &doing)?;
+        self.require_answers(&gathered, &doing)?;
         let newest = gathered.inventory.newest_first().first().copied().cloned();
         let wish = PlacementWish {
             explain: true,

@@ -56,7 +56,8 @@ impl Agent {
         };
         let mut choices = self.choices(&wish).await?;
         if choices.next().is_none() {
-            let mut report = self.nothing(&request, choices.gathered(), &wish, started)?;
+            let mut report =
+                self.nothing_to_restore(&request, choices.gathered(), &wish, started)?;
             let hidden = choices.skipped.iter().map(SkippedVersion::to_string);
             report.warnings.extend(hidden);
             return Ok(report);

@@ -55,7 +55,7 @@ impl Agent {
         let gathered = self
             .gather_to_save(job_tag, &request, started, cancel.clone())
             .await?;
-        self.somebody(&gathered, &doing)?;
+        self.require_answers(&gathered, &doing)?;
         let checkpoint = CheckpointId(random()?);
         let newest = gathered.inventory.newest_first().first().copied().cloned();
         let following = self.following(&gathered, &request, checkpoint, started, &doing)?;

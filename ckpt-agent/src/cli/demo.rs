@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::args::Global;
 use super::render::{Report, Table, bytes, count, json_of_self, ratio};
-use super::{DaemonProgram, connect, local, progress};
+use super::{DaemonProgram, connect, local_grid, progress};
 use crate::agent::{PlacementWish, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which};
 use crate::cancel::Cancel;
 use crate::core::effort::Effort;
@@ -104,7 +104,7 @@ struct Running<'a>(&'a Path);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         // A daemon that can't be stopped ends by itself when its files are removed, which comes next.
-        let _ = local::down(self.0);
+        let _ = local_grid::down(self.0);
     }
 }
 
@@ -137,7 +137,7 @@ pub(super) async fn run(
     let grid_dir = dir.path().join("demo");
     say("starting 6 hosts");
     let running = Running(&grid_dir);
-    local::up(&grid_dir, Some(HOSTS), None, daemon)?;
+    local_grid::up(&grid_dir, Some(HOSTS), None, daemon)?;
     let global = Global {
         grid: Some(grid_dir.join("grid.toml")),
         key_file: None,
@@ -157,7 +157,7 @@ pub(super) async fn run(
         .collect();
     say(&format!("killing {}", killed.join(" and ")));
     for host in &killed {
-        local::kill(&grid_dir, host)?;
+        local_grid::kill(&grid_dir, host)?;
     }
     agent.close().await;
 

@@ -6,7 +6,7 @@ use protocol::identity::Role;
 use protocol::places::Place;
 
 use super::grid_args::{AuthorityArgs, GridCommand};
-use super::{DaemonProgram, Said, authority, backup, done, local};
+use super::{DaemonProgram, Said, authority, backup, done, local_grid};
 use crate::report::{ExitStatus, Failure};
 
 /// The usual directory of an authority or a registry.
@@ -142,10 +142,10 @@ fn run_local(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failu
             dir,
             hosts,
             capacity,
-        } => done(local::up(&dir, hosts, capacity.as_deref(), daemon)?),
-        GridCommand::Status { dir } => done(local::status(&dir)?),
+        } => done(local_grid::up(&dir, hosts, capacity.as_deref(), daemon)?),
+        GridCommand::Status { dir } => done(local_grid::status(&dir)?),
         GridCommand::Down { dir } => {
-            let report = local::down(&dir)?;
+            let report = local_grid::down(&dir)?;
             let status = if report.still_running.is_empty() {
                 ExitStatus::Done
             } else {
@@ -158,7 +158,7 @@ fn run_local(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failu
             name,
             data,
             listen,
-        } => done(local::add(&dir, &name, &data, &listen)?),
+        } => done(local_grid::add(&dir, &name, &data, &listen)?),
         _ => Err(Failure::new(
             ExitStatus::Usage,
             "not a command for a local grid",

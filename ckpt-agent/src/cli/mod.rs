@@ -19,7 +19,7 @@ mod jobkey;
 mod joining;
 pub mod key_args;
 mod limits;
-mod local;
+mod local_grid;
 mod members;
 mod metrics_file;
 mod pages;

@@ -14,7 +14,7 @@ use protocol::wire::message::MemberRecord;
 use tracing::warn;
 use transfer::Hosts;
 use transfer::census::{ask_all, hosts_health, summed_up};
-use transfer::registry::Told;
+use transfer::registry::RegistryAnswer;
 use transfer::roster;
 use web::board::Board;
 
@@ -105,7 +105,7 @@ impl Counting {
     async fn ask(&self, members: Vec<MemberRecord>, forecasts: &Forecasts) {
         let grid = self.shared.members.grid();
         let alive = members.iter().filter(|record| record.alive).count();
-        let told = Told {
+        let told = RegistryAnswer {
             members,
             holders: BTreeSet::new(),
             list: None,

@@ -7,7 +7,7 @@ use codec::{CheckpointId, OwnerId};
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Revocations};
 use protocol::net::endpoint::EndpointError;
-use transfer::registry::{Registries, Told};
+use transfer::registry::{Registries, RegistryAnswer};
 use transfer::roster::{self, Roster};
 use transfer::{HostIndex, Hosts};
 
@@ -27,7 +27,7 @@ pub(super) struct Around {
     pub(super) hosts: Hosts,
     by_id: BTreeMap<OwnerId, HostIndex>,
     /// The answers of the registries.
-    pub(super) told: Arc<Vec<Told>>,
+    pub(super) told: Arc<Vec<RegistryAnswer>>,
     /// Hosts that could not be reached in this round. They are not asked again before the next round.
     silent: Arc<Mutex<BTreeSet<OwnerId>>>,
 }

@@ -36,7 +36,7 @@ use protocol::identity::Identity;
 use protocol::net::Members;
 use protocol::wire::limits::PEER_HOLDS_ASKED_MAX;
 use tracing::{debug, info, warn};
-use transfer::registry::Told;
+use transfer::registry::RegistryAnswer;
 
 pub use error::RepairError;
 pub use give_back::Drained;
@@ -364,7 +364,7 @@ impl Repairer {
 }
 
 /// The availability that hosts announced to registries.
-fn histories(told: &[Told]) -> BTreeMap<OwnerId, AvailabilityBitmap> {
+fn histories(told: &[RegistryAnswer]) -> BTreeMap<OwnerId, AvailabilityBitmap> {
     let records = told.iter().flat_map(|told| &told.members);
     records
         .filter_map(|record| {
