@@ -104,7 +104,13 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
             .map(|host| Ok(host.shard_files()?.len()));
         Ok(files.sum::<Result<usize>>()? == SIDE)
     })?;
-    for machine in [remover, saver, machine("another", 0)] {
+    let another = machine("another", 0);
+    wait_until("all hosts answer", LIMIT, || {
+        let hosts = another.run(&["--json", "hosts"])?.json()?;
+        let all = hosts["hosts"].as_array().context("no hosts")?;
+        Ok(all.iter().all(|host| host["up"] == true))
+    })?;
+    for machine in [remover, saver, another] {
         check(machine, &version, &bytes, remover_is_ahead)
             .with_context(|| format!("on the machine called {}", machine.name))?;
     }

@@ -323,7 +323,7 @@ fn an_upload_makes_one_version_or_none() -> Result<()> {
     run(&mut job.call_as_it_is(true)?)?.expect(1)?;
     ensure!(refused(
         &job.answers(&["one", "two"])?,
-        "is of grid \"grid\", not of \"lab\""
+        "is for grid \"grid\", not for \"lab\""
     ));
     job.write(".ckpt_plugin.in", b"[ Url = \"ckpt://grid/x\" ]")?;
     let ended = run(&mut job.call_as_it_is(true)?)?.expect(1)?;
@@ -406,7 +406,7 @@ fn clean_up_of_a_failed_upload_removes_it_alone_and_can_be_repeated() -> Result<
     ensure!(
         ended
             .stderr
-            .contains("a job key can't remove the newest two versions"),
+            .contains("a job key cannot remove the newest two versions"),
         "{ended}"
     );
     fs::rename(grid.path("owner.key"), grid.path("grid/owner.key"))?;

@@ -464,7 +464,7 @@ fn a_job_key_that_may_remove_can_not_remove_the_newest_version() -> Result<()> {
     ensure!(
         removed
             .iter()
-            .all(|answer| answer.contains("a job key can't remove the newest two versions")),
+            .all(|answer| answer.contains("a job key cannot remove the newest two versions")),
         "{removed:?}"
     );
     let forget = run_with(&grid, "job.key", &["forget", "--job", "42", "--all"])?;

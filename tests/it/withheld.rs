@@ -208,14 +208,14 @@ fn advice_names_a_machine_whose_processors_are_taken_and_does_not_count_that() -
         .expect(0)?;
     let report = advice.json()?;
     let notes = report["notes"].to_string();
-    ensure!(notes.contains("host h01 says"), "{report}");
+    ensure!(notes.contains("host h01 reports"), "{report}");
     ensure!(notes.contains("its processors are taken"), "{report}");
     // The forecast is that of a machine that stays, not of one that ends the job at once.
     let first = report["first_seconds"].as_f64();
     ensure!(first.is_none_or(|first| first > 600.0), "{report}");
     ensure!(report["survives_job"].as_f64() > Some(0.2), "{report}");
     let said = text(&host.grid.run(advise)?.expect(0)?);
-    ensure!(said.contains("host h01 says"), "{said}");
+    ensure!(said.contains("host h01 reports"), "{said}");
     ensure!(said.lines().all(|line| line.len() < 400), "{said}");
     Ok(())
 }

@@ -163,7 +163,7 @@ impl Scope {
                 self.needs(Rights::REMOVE)?;
                 if store.is_kept_from_job_keys(now, self.terms().owner, checkpoint) {
                     let why =
-                        "a job key can't remove the newest two versions or those of the last 6 h";
+                        "a job key cannot remove the newest two versions or those of the last 6 h";
                     return Err(Refusal::new(Code::Forbidden, why));
                 }
             }
