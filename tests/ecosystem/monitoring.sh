@@ -42,6 +42,8 @@ free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1
 program=$(program)
 ln -s "$program" "$work/ckpt-store"
 registry=$(free_port) host=$(free_port) scraper=$(free_port)
+# cargo, which makes the pages below, has its own things in the present home.
+export RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} CARGO_HOME=${CARGO_HOME:-$HOME/.cargo}
 export HOME=$work/home XDG_CONFIG_HOME=$work/home/config XDG_DATA_HOME=$work/home/data CKPT_STATE_DIR=$work/state
 unset CKPT_GRID CKPT_AUTHORITY
 mkdir -p "$HOME"
