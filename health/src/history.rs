@@ -24,7 +24,7 @@ pub struct Sample {
     /// Bytes of these that were used.
     pub used_bytes: u64,
     /// Checkpoints that had fewer shards than they were saved with, as [`Health::awaiting_repair`] counts.
-    pub awaiting_repair: u64,
+    pub awaiting_repair: Option<u64>,
 }
 
 /// The samples of the last days, oldest first.
@@ -67,12 +67,13 @@ impl History {
         }
     }
 
-    /// A point for each sample: its time, as a share of the whole length, and its `value`.
-    pub fn points(&self, value: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
+    /// A point for each sample that has a `value`: its time, as a share of the whole length, and the value.
+    pub fn points(&self, value: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
         let first = self.0.front().map_or(0, |first| first.at);
         let length = self.length_s().max(1) as f64;
         let x = |sample: &Sample| sample.at.saturating_sub(first) as f64 / length;
-        self.0.iter().map(|one| (x(one), value(one))).collect()
+        let point = |one| Some((x(one), value(one)?));
+        self.0.iter().filter_map(point).collect()
     }
 }
 

@@ -363,14 +363,14 @@ impl JobHealth {
 }
 
 impl Health {
-    /// Checkpoints whose missing shards hosts have to rebuild: those of the whole grid if hosts counted
-    /// them, else the newest versions of the submitter's jobs.
-    pub fn awaiting_repair(&self) -> u64 {
+    /// Checkpoints whose missing shards hosts have to rebuild: those of the whole grid if the report is of
+    /// the grid, else the newest versions of the submitter's jobs. `None` if no host reported.
+    pub fn awaiting_repair(&self) -> Option<u64> {
         match &self.grid {
-            Some(grid) => grid.below,
+            Some(grid) => (grid.counted_by > 0).then_some(grid.below),
             None => {
                 let below = self.jobs.iter().filter(|job| job.is_below_redundancy());
-                below.count() as u64
+                (self.hosts.up.value > 0).then(|| below.count() as u64)
             }
         }
     }

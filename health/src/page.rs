@@ -6,7 +6,7 @@ use command_line::text::{count, one_line, shortened};
 use command_line::time::utc as time;
 use maud::{DOCTYPE, Markup, html};
 
-use crate::history::{History, SAMPLE_PERIOD_S, Sample};
+use crate::history::{History, SAMPLE_PERIOD_S};
 use crate::plot::Plot;
 use crate::text::{basis, state, summary};
 use crate::{GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, Known, span};
@@ -215,13 +215,6 @@ fn checkpoints(grid: &GridHealth) -> Markup {
 /// What hosts have to rebuild, and how that changed over the last days.
 fn repairs(health: &Health, history: &History) -> Markup {
     let below = health.awaiting_repair();
-    let most = history.samples().map(|sample| sample.awaiting_repair).max();
-    let most = most.unwrap_or(0).max(below);
-    let says = format!(
-        "{below} now, {most} at the most in the last {}",
-        span(history.length_s())
-    );
-    let share = |sample: &Sample| sample.awaiting_repair as f64 / most.max(1) as f64;
     let row = |job: &JobHealth| {
         let total = job.redundancy.total();
         let missing = total.saturating_sub(job.shards.value);
@@ -235,30 +228,45 @@ fn repairs(health: &Health, history: &History) -> Markup {
     };
     let jobs = health.jobs.iter().filter(|job| job.is_below_redundancy());
     let rows: Vec<_> = jobs.map(row).collect();
+    let unchecked = health.grid.as_ref().map_or(0, |grid| grid.unchecked);
     html! {
         section aria-labelledby="repairs" {
-            h2 #repairs { "Repairs: " (below) }
+            h2 #repairs { "Repairs" @if let Some(below) = below { ": " (below) } }
             p {
-                @if below == 0 { "No checkpoint misses a shard." }
-                @else {
-                    (count(usize::try_from(below).unwrap_or(usize::MAX), "checkpoint"))
-                    " with fewer shards than at the save. Hosts rebuild a shard when its holder stays away."
-                }
-                @if let Some(grid) = &health.grid {
-                    @if grid.unchecked > 0 {
-                        " Of " (grid.unchecked) " of them, some holders were not asked for a proof yet."
+                @match below {
+                    None => "Not known: no host has reported what it holds.",
+                    Some(0) => "No checkpoint is known to miss a shard.",
+                    Some(below) => {
+                        (count(usize::try_from(below).unwrap_or(usize::MAX), "checkpoint"))
+                        " with fewer shards than at the save. Hosts rebuild a shard when its holder stays away."
                     }
+                }
+                @if unchecked > 0 {
+                    " Of " (unchecked) " of them, some holders were not asked for a proof yet."
                 }
             }
             @if !rows.is_empty() {
                 (table("Checkpoints with missing shards", &["Job", "Version", "Missing", "State"], &rows))
             }
-            @if history.samples().count() > 1 && most > 0 {
-                div.plots {
-                    (over_time("Checkpoints with missing shards", &says, &history.points(share), history.length_s()))
-                }
-            }
+            (repairs_over_time(history))
         }
+    }
+}
+
+fn repairs_over_time(history: &History) -> Markup {
+    let numbers = history.points(|one| Some(one.awaiting_repair? as f64));
+    let most = numbers.iter().map(|(_, y)| *y).fold(0.0, f64::max);
+    let Some((_, last)) = numbers.last().filter(|_| numbers.len() > 1 && most > 0.0) else {
+        return html! {};
+    };
+    let length = history.length_s();
+    let says = format!(
+        "{last} now; the maximum is {most} in the last {}",
+        span(length)
+    );
+    let shares: Vec<_> = numbers.iter().map(|(x, y)| (*x, y / most)).collect();
+    html! {
+        div.plots { (over_time("Checkpoints with missing shards", &says, &shares, length)) }
     }
 }
 
@@ -348,8 +356,8 @@ fn over_time(heading: &str, says: &str, points: &[(f64, f64)], length_s: u64) ->
 
 fn plots(history: &History, hosts: &HostsHealth) -> Markup {
     let length = history.length_s();
-    let up = history.points(|one| one.up as f64 / one.known.max(1) as f64);
-    let used = history.points(|one| one.used_bytes as f64 / one.capacity_bytes.max(1) as f64);
+    let up = history.points(|one| Some(one.up as f64 / one.known.max(1) as f64));
+    let used = history.points(|one| Some(one.used_bytes as f64 / one.capacity_bytes.max(1) as f64));
     let least = |points: &[(f64, f64)]| points.iter().map(|(_, y)| *y).fold(1.0, f64::min);
     let most = |points: &[(f64, f64)]| points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
     let now = |points: &[(f64, f64)]| points.last().map_or(0.0, |(_, y)| *y);
@@ -416,7 +424,7 @@ fn servers_and_keys(health: &Health) -> Markup {
                 @for registry in &health.registries {
                     li { "Registry " (one_line(&registry.name)) ": "
                         @match (registry.hosts_heard, &registry.why) {
-                            (Some(Known { value, .. }), _) => { "up, knows " (count(value, "host")) "" },
+                            (Some(Known { value, .. }), _) => { "up, knows " (count(value, "host")) },
                             (None, Some(why)) => { strong { "down" } ": " (shortened(why, CELL_WIDTH)) },
                             (None, None) => { strong { "down" } },
                         }
@@ -536,13 +544,18 @@ mod tests {
         let report = |at, jobs| Health {
             at,
             jobs,
+            hosts: HostsHealth::of(vec![host("aaa", HostState::Up)], None),
             ..Health::default()
         };
         let all_whole = report(1_000_000, vec![whole.clone()]);
         history.enter(&all_whole);
         let one_short = report(1_000_600, vec![whole, short]);
         history.enter(&one_short);
-        let text = |health| {
+        let report_of_nobody = Health {
+            at: 1_001_200,
+            ..Health::default()
+        };
+        let text = |health: &Health| {
             let view = View {
                 of: "grid lab",
                 health,
@@ -557,11 +570,17 @@ mod tests {
         assert!(now.contains("Repairs: 1<"), "{now}");
         assert!(now.contains("<td>1 of 5</td>"), "{now}");
         assert!(
-            now.contains("1 now, 1 at the most in the last 10 min"),
+            now.contains("1 now; the maximum is 1 in the last 10 min"),
             "{now}"
         );
         let later = text(&all_whole);
-        assert!(later.contains("No checkpoint misses a shard."), "{later}");
-        assert!(later.contains("0 now, 1 at the most"), "{later}");
+        let none = "No checkpoint is known to miss a shard.";
+        assert!(later.contains(none), "{later}");
+        let silent = text(&report_of_nobody);
+        assert!(
+            silent.contains("Not known: no host has reported"),
+            "{silent}"
+        );
+        assert!(!silent.contains(none), "{silent}");
     }
 }

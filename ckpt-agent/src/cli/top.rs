@@ -310,11 +310,7 @@ fn job_line(job: &JobHealth) -> Line<'static> {
         due,
         state(job.can_lose.value),
     );
-    let is_short = job
-        .can_lose
-        .value
-        .is_none_or(|lose| lose < job.redundancy.parity());
-    if is_short {
+    if job.is_below_redundancy() {
         alarm(text)
     } else {
         Line::from(text)
