@@ -1,27 +1,28 @@
 #!/bin/sh
-# Runs a job that keeps its state in one file or directory, and its checkpoints in a ckpt grid.
+# Runs a job that keeps its state in one file or directory, and saves this state in a ckpt grid.
 #
 #   ckpt-job.sh JOB STATE COMMAND [ARGUMENT...]
 #
-# Restores STATE first if it is not there. Saves it every CKPT_JOB_INTERVAL seconds while COMMAND runs.
-# At SIGTERM, SIGINT or SIGHUP it passes SIGTERM on to COMMAND, waits for its end, and saves a last
-# time. Ends when COMMAND ends, with its exit status; with the one of `ckpt restore` when there is
-# nothing to begin with, and with 128 and the number of the signal when it was told to stop.
+# Restores STATE first if it does not exist. Saves it every CKPT_JOB_INTERVAL seconds while COMMAND runs.
+# At SIGTERM, SIGINT or SIGHUP it sends SIGTERM to COMMAND, waits for its end, and saves a last time.
 #
-# COMMAND has to begin where STATE says, and at the beginning where there is none. It should write STATE
-# under another name and rename it, so that it is whole at any time.
+# Exit status: that of COMMAND; that of `ckpt restore` if the restore fails; 128 plus the number of the
+# signal if a signal stopped the script.
 #
-# Variables, with what they are unless set:
+# COMMAND has to go on from STATE, or start at the beginning if STATE does not exist. It should write STATE
+# under another name and rename it, so that STATE is whole at any time.
+#
+# Variables and their defaults:
 #   CKPT_JOB_INTERVAL=600   seconds from the end of one save to the beginning of the next
-#   CKPT_JOB_DEADLINE=240s  how long one save may take
-#   CKPT_JOB_STOP=20        seconds that COMMAND may take to end when it is told to; then it is killed
-#   CKPT_JOB_LAST=60s       how long the last save may take
+#   CKPT_JOB_DEADLINE=240s  the longest time of one save
+#   CKPT_JOB_STOP=20        seconds from SIGTERM until COMMAND is killed
+#   CKPT_JOB_LAST=60s       the longest time of the last save
 #   CKPT_JOB_SAVE_ARGS=     further options of `ckpt save`, such as --keep 3
-# and all that ckpt reads, such as CKPT_GRID and CKPT_KEY_FILE.
+# The variables of ckpt apply too, such as CKPT_GRID and CKPT_KEY_FILE.
 
 set -u
 
-# Seconds after which a state is saved again that could not be read.
+# Seconds from a save that could not read the state to the next attempt.
 AGAIN_AFTER=5
 
 if [ $# -lt 3 ]; then
@@ -44,7 +45,7 @@ case $interval$stop_after in
         ;;
 esac
 
-# The version that STATE was restored from or saved as last, beside it.
+# This file beside STATE has the version from which STATE was restored, or as which it was last saved.
 mark=$state.ckpt-version
 command=
 ended=
@@ -54,24 +55,24 @@ say() {
     echo "ckpt-job: $*" >&2
 }
 
-# The versions in what ckpt prints as JSON, one in each line.
+# Prints the versions in JSON output of ckpt, one per line.
 versions() {
     tr ',{' '\n\n' | sed -n 's/^"version":\([0-9][0-9]*\).*/\1/p'
 }
 
-# The newest version of the job that the grid shows; nothing when it can't be asked or there is none.
+# Prints the newest version of the job in the grid; nothing if there is none or the grid does not answer.
 newest() {
     ckpt --json list --job "$job" 2>/dev/null | versions | sort -n | tail -n 1
 }
 
-# Gets STATE. What lies here may be older than what another machine saved since: then it is put aside.
+# Restores STATE if necessary. A STATE that is older than a version from another machine is put aside.
 begin() {
     if [ -e "$state" ]; then
         here=$(cat "$mark" 2>/dev/null)
         [ -n "$here" ] || return 0
         there=$(newest)
         [ "${there:-0}" -gt "$here" ] || return 0
-        say "$state is of version $here, and the job went on to version $there elsewhere: kept as $state.old"
+        say "the job went on to version $there elsewhere: $state, of version $here, is now $state.old"
         rm -rf "$state.old"
         mv "$state" "$state.old" || return 8
     fi
@@ -90,11 +91,11 @@ begin() {
         echo "$version" >"$mark"
         say "job $job goes on from version $version"
     else
-        say "job $job begins: it has no checkpoint"
+        say "job $job has no checkpoint: it starts from the beginning"
     fi
 }
 
-# Whether COMMAND runs. When it has ended, its exit status is in $ended.
+# Succeeds if COMMAND runs. When COMMAND has ended, $ended is its exit status.
 runs() {
     [ -z "$ended" ] || return 1
     kill -0 "$command" 2>/dev/null && return 0
@@ -103,9 +104,9 @@ runs() {
     return 1
 }
 
-# Saves STATE within the time $1, in the background, so that signals and the job's end are noticed. What
-# nobody needs any more, because the job is done or the last save takes its place, is ended: then the
-# version before stands.
+# Saves STATE within the time $1, in the background, so that signals and the job's end are noticed. A save
+# that is not needed any more, because the job is done or the last save replaces it, is stopped: then the
+# previous version stays the newest.
 save() {
     [ -e "$state" ] || return 0
     # shellcheck disable=SC2086 # several options
@@ -127,12 +128,12 @@ save() {
                 "$(cat "$mark.new")"
             ;;
         143) ;;
-        # Mostly the state was replaced while it was read.
+        # In most cases the state was replaced while it was read.
         8)
-            say "not saved (status 8), soon again: $(cat "$mark.new")"
+            say "not saved (status 8), next attempt in $AGAIN_AFTER s: $(cat "$mark.new")"
             waited=$((interval - AGAIN_AFTER))
             ;;
-        *) say "not saved (status $status); the version before stands: $(cat "$mark.new")" ;;
+        *) say "not saved (status $status), the previous version stays: $(cat "$mark.new")" ;;
     esac
     rm -f "$mark.new"
 }
@@ -143,7 +144,7 @@ trap 'stopped=15' TERM
 trap 'stopped=2' INT
 trap 'stopped=1' HUP
 
-# What runs in the background would read nothing otherwise.
+# Without this, a command in the background would read nothing.
 exec 3<&0
 "$@" <&3 3<&- &
 command=$!
@@ -164,7 +165,7 @@ if [ $stopped -eq 0 ]; then
 fi
 
 trap '' TERM INT HUP
-say "told to stop: ending the job, then saving a last time"
+say "got a signal: ending the job, then saving a last time"
 kill -TERM "$command" 2>/dev/null
 waited=0
 while runs && [ $waited -lt "$stop_after" ]; do
