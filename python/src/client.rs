@@ -57,12 +57,12 @@ impl Client {
         })
     }
 
-    /// When hosts begin to refuse the key, Unix seconds.
+    /// The time from which hosts refuse the key, Unix seconds.
     fn identity_ends(&self) -> PyResult<u64> {
         Ok(self.session.get()?.client.identity_ends())
     }
 
-    /// Saves paths, some under other names. Returns a SaveReport.
+    /// Saves the files and directories at `paths`, each under its own name or the given one. Returns a SaveReport.
     fn save(
         &self,
         py: Python<'_>,
@@ -78,12 +78,12 @@ impl Client {
         report(&saved)
     }
 
-    /// Begins to save what will be written.
+    /// Starts a save of the bytes that will be written to the returned writer.
     fn writer(&self, py: Python<'_>, name: &str, options: SaveOptions) -> PyResult<Writer> {
         Writer::start(py, self.session.get()?, &job(py, name)?, options)
     }
 
-    /// Restores to a path. Returns a RestoreReport.
+    /// Restores a version, by default the newest, to the path `to`. Returns a RestoreReport.
     fn restore(
         &self,
         py: Python<'_>,
@@ -106,7 +106,7 @@ impl Client {
         report(&restored)
     }
 
-    /// Opens a checkpoint to read parts of it.
+    /// Opens a version, by default the newest, to read parts of it.
     fn open(&self, py: Python<'_>, name: &str, version: Option<u64>) -> PyResult<Image> {
         let session = self.session.get()?;
         let job = job(py, name)?;
@@ -115,7 +115,7 @@ impl Client {
         Ok(Image::new(session, image))
     }
 
-    /// Lists checkpoints of one job or of all. Returns a ListReport.
+    /// Lists the checkpoints of one job, or of all jobs. Returns a ListReport.
     fn list(&self, py: Python<'_>, name: Option<&str>) -> PyResult<String> {
         let session = self.session.get()?;
         let job = name.map(|name| job(py, name)).transpose()?;
@@ -123,7 +123,7 @@ impl Client {
         report(&listed)
     }
 
-    /// Removes one version, all but the newest `keep`, or all. Returns a ForgetReport.
+    /// Removes one version, all versions but the newest `keep`, or all versions. Returns a ForgetReport.
     fn forget(
         &self,
         py: Python<'_>,
@@ -142,7 +142,7 @@ impl Client {
         report(&forgotten)
     }
 
-    /// Closes the connections, and writes down what was learnt of hosts.
+    /// Closes the connections, and writes what was observed of hosts to the state directory.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.session.get()?;
         session.wait(py, session.close(), None)

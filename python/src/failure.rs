@@ -3,7 +3,7 @@
 use ckpt_agent::client::{ExitStatus, Failure};
 use pyo3::prelude::*;
 
-/// The exception for a failure: the package chooses its class by the exit status.
+/// The exception for a failure. The Python package chooses its class by the exit status.
 pub(crate) fn exception(py: Python<'_>, failure: &Failure) -> PyErr {
     let fields = serde_json::to_string(failure).unwrap_or_default();
     let made = py
@@ -16,7 +16,7 @@ pub(crate) fn exception(py: Python<'_>, failure: &Failure) -> PyErr {
     }
 }
 
-/// The exception for an argument that can't be used.
+/// The exception for a wrong argument.
 pub(crate) fn usage(py: Python<'_>, cause: &dyn std::error::Error) -> PyErr {
     exception(py, &Failure::new(ExitStatus::Usage, cause.to_string()))
 }

@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 use crate::failure::{exception, report};
 use crate::session::{OfProcess, Session};
 
-/// A checkpoint that is open for reading. A file of it is named by its number.
+/// A checkpoint that is open for reading. Its files have numbers.
 #[pyclass(frozen, module = "ckpt._ckpt")]
 #[derive(Debug)]
 pub(crate) struct Image {
@@ -32,12 +32,12 @@ impl Image {
         Ok(self.opened.get()?.0.version().0)
     }
 
-    /// Newer versions that can't be read, and why: a list of SkippedVersion.
+    /// Newer versions that can't be read, with the reasons: a list of SkippedVersion.
     fn skipped(&self) -> PyResult<String> {
         report(&self.opened.get()?.0.skipped())
     }
 
-    /// Path, length, and whether it can be read, of all files in the order of their numbers.
+    /// Path, length in bytes, and readability of all files, in the order of their numbers.
     fn files(&self) -> PyResult<Vec<(Vec<u8>, u64, bool)>> {
         let files = self.opened.get()?.0.files().map(|(_, file)| {
             let path = file.path.into_os_string().into_vec();
@@ -46,7 +46,7 @@ impl Image {
         Ok(files.collect())
     }
 
-    /// The number of the file with this path; without a path, of the only file.
+    /// The number of the file with this path; without a path, that of the only file.
     fn file(&self, py: Python<'_>, path: Option<Vec<u8>>) -> PyResult<usize> {
         let number = self.opened.get()?.0.file(path.as_deref());
         Ok(number.map_err(|failure| exception(py, &failure))?.0)
@@ -57,7 +57,7 @@ impl Image {
         Ok(self.opened.get()?.0.size(FileNumber(file)))
     }
 
-    /// At most `len` bytes of a file; fewer only at its end.
+    /// Reads `len` bytes of a file from `offset` on; fewer only at the file's end.
     fn read_at<'py>(
         &self,
         py: Python<'py>,
@@ -73,7 +73,7 @@ impl Image {
         Ok(PyBytes::new(py, buffer.get(..read).unwrap_or_default()))
     }
 
-    /// Bytes of blocks that hosts sent so far, and how many rows these blocks are of.
+    /// Bytes of blocks that hosts have sent so far, and the number of rows of these blocks.
     fn cost(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         let (image, session) = self.opened.get()?;
         let cost = session.wait(py, async { Ok(image.cost().await) }, None)?;

@@ -1,8 +1,8 @@
 //! `ckpt._ckpt`: the client's library for the Python package `ckpt`, in `package/ckpt`.
 //!
-//! This module moves bytes and waits; names, defaults and exceptions are the package's. Reports and failures
-//! are JSON, with the fields of `docs/json.md`. While a call waits, other Python threads run, and a signal
-//! handler of Python that raises (as that of Ctrl-C does) ends the call.
+//! This module moves bytes and waits; the package has the names, defaults and exceptions. Reports and failures
+//! are JSON, with the fields of `docs/json.md`. While a call waits, other Python threads run. A signal handler
+//! of Python that raises an exception, such as that of Ctrl-C, ends the call.
 
 mod client;
 mod failure;
@@ -11,7 +11,7 @@ mod options;
 mod session;
 mod writer;
 
-/// Python's view of this crate.
+/// The module as Python sees it.
 #[pyo3::pymodule]
 mod _ckpt {
     #[pymodule_export]

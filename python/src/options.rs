@@ -1,4 +1,4 @@
-//! What Python says of a save, as a request of the library.
+//! The options of a save in Python, as a request to the client's library.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct SaveOptions {
     after: Option<String>,
     /// Seconds.
     deadline: Option<f64>,
-    /// Seconds; infinite: for ever.
+    /// Seconds; infinity stands for a lease without an end.
     ttl: Option<f64>,
     full: bool,
 }
@@ -65,7 +65,7 @@ fn seconds(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|cause| usage(py, &cause))
 }
 
-/// Paths on this machine, some with a name under which they are stored.
+/// Paths on this machine; a path with a second part is stored under this name.
 pub(crate) fn named(
     py: Python<'_>,
     paths: Vec<(PathBuf, Option<PathBuf>)>,
@@ -79,7 +79,7 @@ pub(crate) fn named(
         .map_err(|cause| usage(py, &cause))
 }
 
-/// The name of a job.
+/// Parses the name of a job.
 pub(crate) fn job(py: Python<'_>, name: &str) -> PyResult<JobId> {
     name.parse().map_err(|cause| usage(py, &cause))
 }

@@ -1,4 +1,4 @@
-//! A connected client with its threads, and how Python waits for it.
+//! A connected client with its threads. Python threads wait for its calls.
 
 use std::future::Future;
 use std::mem;
@@ -15,16 +15,16 @@ use tokio::time::timeout;
 
 use crate::failure::exception;
 
-/// How long Python's signal handlers may wait for their turn.
+/// Longest time from a signal to the run of Python's handler for it.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(50);
 
-/// How long an interrupted save may take to take its shards back from hosts.
+/// Time for an interrupted save to remove its shards from hosts.
 const CANCEL_WAIT: Duration = Duration::from_secs(10);
 
-/// Most clients that wait for their next save.
+/// Most idle clients that are kept for the next save.
 const SAVERS_MAX: usize = 4;
 
-/// Age at which a client is replaced by one that looks for hosts anew.
+/// Age from which a client is replaced by a new one, which asks anew which hosts are up.
 const SAVER_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// A client of one grid, and the threads on which it works.
@@ -32,8 +32,8 @@ const SAVER_AGE_MAX: Duration = Duration::from_secs(600);
 pub(crate) struct Session {
     /// The client for everything but saves.
     pub(crate) client: Client,
-    /// Clients for one save at a time. A save that is cancelled closes its connections to free what was sent
-    /// on them, so it must not share them with calls of other threads.
+    /// Idle clients, each for one save at a time. A cancelled save closes its connections, so that hosts drop
+    /// the shards that they were receiving; so no call of another thread may use these connections.
     savers: Mutex<Vec<(Client, Instant)>>,
     settings: Settings,
     runtime: Option<Runtime>,
@@ -58,7 +58,7 @@ impl Session {
         }))
     }
 
-    /// Saves with connections of its own.
+    /// Saves over connections that no other call uses.
     pub(crate) async fn save(&self, save: Save) -> Result<SaveReport, Failure> {
         let idle = self.savers().pop();
         let (saver, since) = match idle {
@@ -73,7 +73,7 @@ impl Session {
         Ok(saved)
     }
 
-    /// Closes the connections, and writes down what was learnt of hosts.
+    /// Closes the connections, and writes what was observed of hosts to the state directory.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
         let savers = mem::take(&mut *self.savers());
         for (saver, _) in savers {
@@ -119,7 +119,7 @@ fn wait_on<T: Send>(
     call: impl Future<Output = Result<T, Failure>> + Send,
     canceller: Option<&Canceller>,
 ) -> PyResult<T> {
-    // A call that is dropped may need the runtime for that.
+    // If the call is dropped, its destructors may need the runtime.
     let _entered = runtime.enter();
     let mut call = pin!(call);
     loop {
@@ -140,8 +140,8 @@ fn wait_on<T: Send>(
     }
 }
 
-/// A value of the process that made it. A forked child has a copy without the threads that belong to it: it
-/// may neither use the copy nor drop it, since both would wait for these threads for ever.
+/// A value that only the process that made it may use. A forked child has a copy of the value, but not of its
+/// threads. The child may neither use nor drop the copy: both would wait for these threads for ever.
 #[derive(Debug)]
 pub(crate) struct OfProcess<T> {
     value: Option<T>,

@@ -15,21 +15,21 @@ use crate::failure::report;
 use crate::options::SaveOptions;
 use crate::session::{OfProcess, Session};
 
-/// Most bytes that are handed over at once.
+/// Most bytes that the program hands to the save at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// How many chunks wait between the program and the save.
+/// Most chunks in the queue between the program and the save.
 const CHUNKS_WAITING: usize = 4;
 
-/// What the program hands to the save.
+/// A message from the program to the save.
 #[derive(Debug)]
 enum Part {
     Bytes(Vec<u8>),
-    /// All was written. If the program goes away without it, nothing may be committed.
+    /// The end of the file. Without this message nothing may be committed.
     End,
 }
 
-/// The save's side: reads what the program writes.
+/// The save's end of the queue: reads the bytes that the program writes.
 struct Parts {
     parts: mpsc::Receiver<Part>,
     current: io::Cursor<Vec<u8>>,
@@ -52,7 +52,7 @@ impl Read for Parts {
     }
 }
 
-/// A save that reads what is written until `finish` or `abort`. Only `finish` commits it.
+/// A save of the bytes that the program writes until `finish` or `abort`. Only `finish` commits it.
 #[pyclass(frozen, module = "ckpt._ckpt")]
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -96,7 +96,7 @@ impl Writer {
         })
     }
 
-    /// Takes the save for one call. Two calls at once, or one after the last, are refused.
+    /// Takes the save out for one call. A second call at the same time, or a call after the end, fails.
     fn take(&self) -> PyResult<(Saving, &Arc<Session>)> {
         let (saving, session) = self.inner.get()?;
         let taken = saving.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -113,7 +113,7 @@ impl Writer {
     }
 }
 
-/// How the save ended.
+/// Waits for the end of the save's task.
 async fn ended(save: JoinHandle<Result<SaveReport, Failure>>) -> Result<SaveReport, Failure> {
     let ended = save.await;
     ended.unwrap_or_else(|cause| Err(Failure::new(ExitStatus::Failed, cause.to_string())))
@@ -121,7 +121,7 @@ async fn ended(save: JoinHandle<Result<SaveReport, Failure>>) -> Result<SaveRepo
 
 #[pymethods]
 impl Writer {
-    /// Writes bytes. Waits while too many are on their way.
+    /// Writes bytes. Waits while the queue is full.
     fn write(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
         let (saving, session) = self.take()?;
         let mut is_taken = true;
@@ -136,7 +136,7 @@ impl Writer {
         if is_taken {
             return self.put_back(saving);
         }
-        // The save has failed; it can't have succeeded without the end.
+        // The save has failed: it can't succeed without `Part::End`.
         session.wait(py, ended(saving.save), None).map(|_| ())
     }
 
@@ -149,7 +149,7 @@ impl Writer {
             canceller,
         } = saving;
         let call = async {
-            // Fails only when the save has ended, which says why.
+            // Fails only if the save has ended; then the save's error has the reason.
             let _ = parts.send(Part::End).await;
             ended(save).await
         };
@@ -167,7 +167,7 @@ impl Writer {
         saving.canceller.cancel();
         drop(saving.parts);
         let call = async {
-            // It fails, as it was cancelled.
+            // It fails because it was cancelled.
             let _ = ended(saving.save).await;
             Ok(())
         };
