@@ -265,6 +265,15 @@ fn place(candidate: &Candidate, args: &RankArgs, average: &(f64, LoadForecast)) 
     }
 }
 
+/// What the columns with short names mean.
+const COLUMNS: &str = "\
+TR        probability that the job ends before a failure: the host's end, or its owner
+MTTF      mean time to a failure
+JCT       time of the job without failures
+ETL       work done until a failure
+JCTF      time of the job with failures, by FALCON's formula
+EXPECTED  expected time to the end of the job, on this host or another";
+
 fn span(seconds: Option<f64>) -> String {
     match seconds {
         None => "-".to_owned(),
@@ -327,22 +336,29 @@ impl Report for RankReport {
         table.write(out)?;
         let order = match self.rule {
             "falcon" => "FALCON's rule",
-            _ => "the expected end",
+            _ => "EXPECTED",
         };
         writeln!(
             out,
-            "the best first, by {order}; {} of work at speed 1{}",
+            "the best host first, by {order}, for {} of work at speed 1{}",
             span(Some(self.work_seconds)),
             if self.checkpoints {
                 ""
             } else {
-                ", without checkpoints"
+                " without checkpoints"
             },
         )?;
+        writeln!(out, "{COLUMNS}")?;
+        if self.hosts.iter().any(|host| host.assumed) {
+            writeln!(
+                out,
+                "? the mean of the other hosts, because this host does not announce its machine"
+            )?;
+        }
         if self.hosts.iter().any(|host| host.speed_seen) {
             writeln!(
                 out,
-                "* measured in earlier runs (ckpt runs), not announced by the host"
+                "* measured in your own runs (ckpt runs), not announced by the host"
             )?;
         }
         for note in self.unfit.iter().chain(&self.silent) {

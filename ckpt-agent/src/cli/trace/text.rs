@@ -29,16 +29,16 @@ pub(super) fn write(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<(
 fn head(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}: {}", one_line(&pool.name), one_line(&pool.about))?;
     let what = match pool.counts {
-        "gone" => "only the machine gone (S5)",
+        "gone" => "only a machine that is gone (S5)",
         _ => "every state that stops a guest (S3, S4, S5)",
     };
     let sites = match pool.sites {
-        0 => "no sites named".to_owned(),
+        0 => "no named sites".to_owned(),
         sites => count(sites as usize, "site"),
     };
     writeln!(
         out,
-        "{}, {sites}, {} to {}; {} of the time is unknown; times are exact to {}",
+        "{}, {sites}, {} to {}; {} of the time unknown; times exact to {}",
         count(pool.hosts as usize, "host"),
         time(pool.from),
         time(pool.to),
@@ -85,12 +85,12 @@ fn levels(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     if let Some(share) = &pool.up_share {
         writeln!(
             out,
-            "of the pool {} (sd {}) is up, {} at least, {} at most, by {}",
+            "share of the pool that is up, in steps of {}: {} (sd {}), least {}, most {}",
+            span(pool.up_share_step as f64),
             percent(share.mean),
             percent(share.sd),
             percent(share.min),
             percent(share.max),
-            span(pool.up_share_step as f64),
         )?;
     }
     Ok(())
@@ -99,7 +99,7 @@ fn levels(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
 fn lengths(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
-        "\nLengths of a host's times up and down that were seen whole"
+        "\nPeriods in which a host was up or down, and were seen whole"
     )?;
     let mut table = Table::new(&[
         "",
@@ -137,7 +137,7 @@ fn lengths(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     table.write(out)?;
     writeln!(
         out,
-        "CUT: not seen whole, because they begin or end outside the trace or in unknown time; these tend to be long"
+        "CUT: number of periods not seen whole, because they begin or end outside the trace or in unknown time. Long periods are cut more often."
     )
 }
 
@@ -184,7 +184,7 @@ fn patterns(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "\nPattern ({zone}): failures for each hour that a host is up, over the mean"
+        "\nPattern ({zone}): failures per hour up, divided by the mean"
     )?;
     let rate = |line: &PatternLine| {
         line.rate
@@ -206,7 +206,7 @@ fn groups(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "\nFailures that come together (groups of two and more)"
+        "\nGroups of two or more failures that follow each other closely"
     )?;
     let mut table = Table::new(&[
         "WITHIN",
@@ -249,7 +249,7 @@ fn groups(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     if pool.resolution_seconds > 1 {
         writeln!(
             out,
-            "times are exact to {}: events closer together than that look simultaneous",
+            "times are exact to {}: events closer together look simultaneous",
             span(pool.resolution_seconds as f64)
         )?;
     }
@@ -284,11 +284,11 @@ fn left_out(sites: usize, out: &mut dyn Write) -> io::Result<()> {
 /// The heading of a quantity.
 fn title(quantity: &str) -> &'static str {
     match quantity {
-        "failure_gap" => "Time from a failure to the next of the pool",
-        "group_gap" => "Time from a group of failures to the next",
-        "up" => "Times up",
-        "down" => "Times down",
-        _ => "Sizes of groups, hosts",
+        "failure_gap" => "Time from a failure in the pool to the next one",
+        "group_gap" => "Time from a group of failures to the next one",
+        "up" => "Periods up",
+        "down" => "Periods down",
+        _ => "Size of a group, hosts",
     }
 }
 
@@ -340,17 +340,17 @@ fn fitted(fit: &FittedQuantity, out: &mut dyn Write) -> io::Result<()> {
     table.write(out)?;
     writeln!(
         out,
-        "D above {:.4} (log2: {:.4}): less than 5% of samples of the distribution have such a D",
+        "D: distance of the distribution from the values (Kolmogorov-Smirnov). Fewer than 5% of samples of the distribution itself have a D above {:.4} (log2: {:.4}).",
         fit.raw.critical, fit.log2.critical
     )?;
     if let Some(peak) = fit.hazard_peak_seconds {
-        let warning = "fits of log2 are fits of logarithms, for which a Weibull shape above 1 does not mean a rising hazard";
+        let warning = "the rows of log2 are fits of logarithms: there, a Weibull shape above 1 does not mean that the hazard rises";
         if peak < 1.0 {
-            return writeln!(out, "{warning}; here it falls from the beginning");
+            return writeln!(out, "{warning}. Here it falls from the beginning.");
         }
         writeln!(
             out,
-            "{warning}; here it rises for {} and falls from then on",
+            "{warning}. Here it rises for {} and falls from then on.",
             span(peak)
         )?;
     }
