@@ -2,7 +2,7 @@
 
 use super::{
     Attention, GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Kind,
-    RegistryHealth, span,
+    RegistryHealth, expiry, span,
 };
 
 /// From when on a state needs attention.
@@ -85,13 +85,9 @@ fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
     if let Some(until) = job.kept_until.map(|until| until.value) {
         let left = until.saturating_sub(now);
         if left <= limits.lease_s {
-            let what = match left {
-                0 => "its lease has expired".to_owned(),
-                left => format!("its lease expires in {}", span(left)),
-            };
             found.push(attention(
                 Kind::LeaseEnds,
-                what,
+                format!("its lease {}", expiry(left)),
                 "ckpt touch, or save again",
             ));
         }
@@ -129,11 +125,8 @@ fn of_key(key: &KeyHealth, limits: &Limits) -> Option<Attention> {
     (key.left_s <= limits.key_s).then(|| Attention {
         kind: Kind::Ends,
         about: key.what.clone(),
-        what: match key.left_s {
-            0 => "has expired".to_owned(),
-            left => format!("expires in {}", span(left)),
-        },
-        remedy: Some("get a new one: ckpt grid sign, or ckpt key for-job".to_owned()),
+        what: expiry(key.left_s),
+        remedy: Some(key.remedy().to_owned()),
     })
 }
 

@@ -148,12 +148,27 @@ pub struct JobHealth {
 /// A key or certificate that ends.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyHealth {
-    /// What it is: `certificate of ada`, `job key`, `authority of the grid`.
+    /// What it is: [`JOB_KEY`], `certificate of ada`, `certificate of the authority of grid lab`.
     pub what: String,
     /// When it ends, Unix seconds.
     pub ends: Known<u64>,
     /// Seconds until then; 0 when it has ended.
     pub left_s: u64,
+}
+
+/// The name of a job key in [`KeyHealth::what`].
+pub const JOB_KEY: &str = "job key";
+
+impl KeyHealth {
+    /// What a member does about the end of this key or certificate. Only the owner can make a job key, and
+    /// only the admin can renew a certificate.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match &*self.what {
+            JOB_KEY => "ask the key's owner for a new one: ckpt key for-job",
+            _ => "ask the grid's admin to renew it: ckpt grid renew",
+        }
+    }
 }
 
 /// The hosts, summed up and one by one.
@@ -406,6 +421,14 @@ pub fn middle_offset(clocks: &[(u64, u64)]) -> Option<i64> {
 pub fn ahead(first: u64, second: u64) -> i64 {
     let second = i64::try_from(second).unwrap_or(i64::MAX);
     i64::try_from(first).unwrap_or(i64::MAX) - second
+}
+
+/// The end of a lease, key or certificate in `left_s` seconds: `expires in 3 days`, or `has expired` for 0.
+pub fn expiry(left_s: u64) -> String {
+    match left_s {
+        0 => "has expired".to_owned(),
+        left => format!("expires in {}", span(left)),
+    }
 }
 
 /// `3 days`, `2 h`, `5 min`, `40 s`: the largest unit that fits.

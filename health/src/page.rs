@@ -9,7 +9,9 @@ use maud::{DOCTYPE, Markup, html};
 use crate::history::{History, SAMPLE_PERIOD_S};
 use crate::plot::Plot;
 use crate::text::{basis, state, summary};
-use crate::{GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, Known, span};
+use crate::{
+    GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, Known, expiry, span,
+};
 
 /// The style of the page.
 pub const STYLE: &str = include_str!("page.css");
@@ -432,8 +434,8 @@ fn servers_and_keys(health: &Health) -> Markup {
                 }
                 @for key in &health.keys {
                     li { (one_line(&key.what)) " "
-                        @if key.left_s == 0 { strong { "has expired" } }
-                        @else { "expires in " (span(key.left_s)) }
+                        @if key.left_s == 0 { strong { (expiry(key.left_s)) } }
+                        @else { (expiry(key.left_s)) }
                         " (" (time(key.ends.value)) ")" }
                 }
             }

@@ -110,6 +110,25 @@ fn each_thing_that_is_wrong_is_said_once() {
 }
 
 #[test]
+fn a_submitter_reads_whom_to_ask_about_a_key_that_ends() {
+    let attention = |what: &str, left_s| {
+        let health = with(|h| {
+            h.keys[0].what = what.to_owned();
+            h.keys[0].left_s = left_s;
+        });
+        let judged = judged(health, &Limits::default());
+        let one = judged.attention[0].clone();
+        (one.what, one.remedy.unwrap_or_default())
+    };
+    let (what, remedy) = attention("certificate of ada", 3 * DAY);
+    assert_eq!(what, "expires in 3 days");
+    assert!(remedy.contains("the grid's admin"), "{remedy}");
+    let (what, remedy) = attention(JOB_KEY, 0);
+    assert_eq!(what, "has expired");
+    assert!(remedy.contains("the key's owner"), "{remedy}");
+}
+
+#[test]
 fn how_old_a_version_may_be_is_for_the_user_to_say() {
     let limits = Limits {
         age_s: Some(3600),

@@ -7,7 +7,8 @@ use command_line::text::{Table, count, one_line, shortened};
 use command_line::time::utc as time;
 
 use crate::{
-    Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, RegistryHealth, span,
+    Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, RegistryHealth, expiry,
+    span,
 };
 
 /// How many submitters are listed in the text. The JSON has all.
@@ -58,14 +59,11 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
         writeln!(out, "{}", registry_line(registry))?;
     }
     for key in &health.keys {
-        let left = match key.left_s {
-            0 => "has expired".to_owned(),
-            left => format!("expires in {}", span(left)),
-        };
         writeln!(
             out,
-            "{} {left} ({})",
+            "{} {} ({})",
             one_line(&key.what),
+            expiry(key.left_s),
             time(key.ends.value)
         )?;
     }

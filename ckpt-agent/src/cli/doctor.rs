@@ -16,7 +16,7 @@ use crate::agent::{MTU_USUAL, Reached, Way};
 use crate::knowledge;
 use crate::report::{Check, DoctorReport, ExitStatus, Failure, Finding, Verdict};
 use crate::unix_time::unix_seconds;
-use ::health::{ahead, middle_offset, span};
+use ::health::{ahead, expiry, middle_offset, span};
 
 /// Certificates that end within this time are reported as bad, seconds.
 const ENDS_SOON_S: u64 = 30 * 86_400;
@@ -145,20 +145,14 @@ fn check_identity(global: &Global, grid: &Grid, report: &mut DoctorReport) -> Op
     }
     let mut is_good = true;
     for key in health::keys(&identity, grid, unix_seconds()) {
-        let remedy = "get a new one: ckpt grid sign, or ckpt key for-job";
+        let what = format!("{} {}", key.what, expiry(key.left_s));
         match key.left_s {
             0 => {
                 is_good = false;
-                report.bad(Check::Identity, format!("{} has expired", key.what), remedy);
+                report.bad(Check::Identity, what, key.remedy());
             }
-            left if left < ENDS_SOON_S => {
-                let what = format!("{} expires in {}", key.what, span(left));
-                report.bad(Check::Certificate, what, remedy);
-            }
-            left => report.good(
-                Check::Certificate,
-                format!("{} expires in {}", key.what, span(left)),
-            ),
+            left if left < ENDS_SOON_S => report.bad(Check::Certificate, what, key.remedy()),
+            _ => report.good(Check::Certificate, what),
         }
     }
     if grid.revoked.contains(&peer.account()) {

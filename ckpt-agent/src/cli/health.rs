@@ -9,7 +9,7 @@ use super::{Said, connect, identity, list_files, named_grid, notebook, roster};
 use crate::agent::{grid_health, health_status, registries_health};
 use crate::report::Failure;
 use crate::unix_time::unix_seconds;
-use health::{Health, KeyHealth, Known};
+use health::{Health, JOB_KEY, KeyHealth, Known};
 
 /// Finds out the state of things, for a submitter or for the grid's admin.
 pub(super) async fn run(global: &Global, args: &HealthArgs) -> Result<Said, Failure> {
@@ -54,7 +54,7 @@ pub(super) fn keys(identity: &Identity, grid: &Grid, now: u64) -> Vec<KeyHealth>
             continue;
         };
         match peer.grant.as_deref().map(Grant::terms) {
-            Some(terms) => found.push(("job key".to_owned(), terms.not_after)),
+            Some(terms) => found.push((JOB_KEY.to_owned(), terms.not_after)),
             None => found.push((format!("certificate of {}", peer.name), peer.not_after)),
         }
     }
