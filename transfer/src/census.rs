@@ -9,9 +9,9 @@ use health::{
     span,
 };
 use protocol::identity::{HostId, Peer};
-use protocol::wire::Withheld;
 use protocol::wire::limits::REQUEST_TIMEOUT;
 use protocol::wire::message::{HostCensus, HostStatus, Request, Response};
+use protocol::wire::{Withheld, escaped};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -107,7 +107,7 @@ pub fn hosts_health(
                 capacity_bytes: Some(status.capacity_bytes),
                 used_bytes: Some(status.used_bytes),
                 free_bytes: Some(status.free_bytes),
-                software: Some(status.software.escape_debug().to_string()),
+                software: Some(escaped(&status.software)),
                 ..known
             },
             (Err(fault), None) => {
@@ -150,7 +150,7 @@ fn counted(known: HostHealth, census: &HostCensus) -> HostHealth {
         capacity_bytes: Some(census.capacity_bytes),
         used_bytes: Some(census.used_bytes),
         free_bytes: Some(census.free_bytes),
-        software: Some(census.software.escape_debug().to_string()),
+        software: Some(escaped(&census.software)),
         ..known
     }
 }
@@ -206,7 +206,7 @@ pub fn summed_up(hosts: &Hosts, heard: &BTreeMap<HostIndex, Heard>) -> GridHealt
 
 fn add_owners(owners: &mut BTreeMap<String, OwnerHealth>, census: &HostCensus) {
     for said in &census.owners {
-        let key: String = said.key.escape_debug().collect();
+        let key = escaped(&said.key);
         let owner = owners.entry(key.clone()).or_insert(OwnerHealth {
             key,
             name: None,
@@ -216,7 +216,7 @@ fn add_owners(owners: &mut BTreeMap<String, OwnerHealth>, census: &HostCensus) {
         owner.used_bytes = owner.used_bytes.saturating_add(said.used_bytes);
         owner.hosts += 1;
         if owner.name.is_none() && !said.name.is_empty() {
-            owner.name = Some(said.name.escape_debug().collect());
+            owner.name = Some(escaped(&said.name));
         }
     }
 }

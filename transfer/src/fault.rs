@@ -1,7 +1,7 @@
 //! What can go wrong with a host, in kinds that decide what is done about it.
 
 use protocol::net::{ConnectError, ExchangeError};
-use protocol::wire::Code;
+use protocol::wire::{Code, escaped};
 
 /// Longest time for which a host's wish to be asked again later is respected, milliseconds.
 pub const RETRY_AFTER_MAX_MS: u64 = 30_000;
@@ -152,7 +152,7 @@ impl From<ExchangeError> for Fault {
             }
             ExchangeError::Refused(refusal) => Self::Refused {
                 code: refusal.code,
-                detail: refusal.detail.escape_debug().to_string(),
+                detail: escaped(&refusal.detail),
                 retry_after_ms: refusal.retry_after_ms,
             },
             // This is what the host would have answered if it had been asked.

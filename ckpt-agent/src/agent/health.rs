@@ -7,6 +7,7 @@ use codec::{CheckpointId, ShardIndex};
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Peer};
 use protocol::wire::announcement::Announced;
+use protocol::wire::escaped;
 use tokio::task::JoinSet;
 use transfer::registry::Registries;
 
@@ -147,7 +148,7 @@ impl Agent {
                     used_bytes: Some(status.used_bytes),
                     free_bytes: Some(status.free_bytes),
                     clock_ahead_s: off,
-                    software: Some(status.software.escape_debug().to_string()),
+                    software: Some(escaped(&status.software)),
                     protocol: Some(told.spoken.to_string()),
                     certificate_ends: word.and_then(|word| word.certificate_ends),
                     bytes_per_second: seen

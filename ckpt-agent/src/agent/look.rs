@@ -14,7 +14,7 @@ use codec::seal::Cipher;
 use codec::{CheckpointId, JobId, ShardIndex, Version};
 use placement::AvailabilityBitmap;
 use protocol::address::Address;
-use protocol::wire::Code;
+use protocol::wire::{Code, escaped};
 use protocol::wire::message::{Audit, AuditFault};
 use tokio::task::JoinSet;
 
@@ -383,9 +383,7 @@ impl Agent {
                     up: error.is_none(),
                     error,
                     rtt_ms: rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
-                    software: status
-                        .as_ref()
-                        .map(|s| s.software.escape_debug().to_string()),
+                    software: status.as_ref().map(|s| escaped(&s.software)),
                     protocol: spoken.map(|spoken| spoken.to_string()),
                     capacity_bytes: status.as_ref().map(|s| s.capacity_bytes),
                     used_bytes: status.as_ref().map(|s| s.used_bytes),

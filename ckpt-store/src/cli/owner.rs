@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use codec::OwnerId;
 use command_line::{size, time};
+use protocol::wire::escaped;
 use serde::Serialize;
 
 use super::inspect;
@@ -55,7 +56,7 @@ impl LentTo {
 
     fn text(&self) -> String {
         let name = self.name.as_deref().unwrap_or(&self.key[..8]);
-        let name: String = name.escape_debug().collect();
+        let name = escaped(name);
         format!("{name} ({})", size::format(self.bytes))
     }
 }
@@ -147,7 +148,7 @@ pub(super) fn print_standing(
     };
     if let Some(one) = current {
         let program = one.program.as_ref();
-        let program = program.map_or(String::new(), |name| format!(" ({})", name.escape_debug()));
+        let program = program.map_or(String::new(), |name| format!(" ({})", escaped(name)));
         let why = one.why.as_ref();
         let why = why.map_or(String::new(), |why| format!(": {why}{program}"));
         let until = one.until.map_or(String::new(), |until| {

@@ -28,8 +28,8 @@ use zeroize::{Zeroize, Zeroizing};
 use super::stream::{DONE, EXPIRED, NOT_ALLOWED, REVOKED, STOPPING, TOO_MANY};
 use super::trust::{CertificateFault, is_no_protocol};
 use crate::identity::{HostId, Identity, Peer, PeerError, Role};
-use crate::wire::WireVersion;
 use crate::wire::limits::CONNECT_TIMEOUT;
+use crate::wire::{WireVersion, escaped};
 
 /// Bytes that may be in flight on a new connection: four of the largest datagrams. With quinn's 12,000
 /// bytes, one probe of the path's largest datagram that is not acknowledged yet fills the window. A
@@ -433,7 +433,7 @@ pub fn spoken(connection: &Connection) -> WireVersion {
 /// Why a connection could not be made, or was closed.
 pub fn connect_error(cause: &ConnectionError) -> ConnectError {
     // The other side may have chosen part of the text, so control characters are escaped.
-    let other = || ConnectError::Other(cause.to_string().escape_debug().to_string());
+    let other = || ConnectError::Other(escaped(&cause.to_string()));
     match cause {
         ConnectionError::TimedOut => ConnectError::Silent,
         ConnectionError::VersionMismatch => ConnectError::Protocol,
@@ -459,7 +459,7 @@ pub fn connect_error(cause: &ConnectionError) -> ConnectError {
         }
         ConnectionError::ApplicationClosed(close) if close.error_code == NOT_ALLOWED => {
             let reason = String::from_utf8_lossy(&close.reason);
-            ConnectError::Rejected(CertificateFault::Other(reason.escape_debug().to_string()))
+            ConnectError::Rejected(CertificateFault::Other(escaped(&reason)))
         }
         ConnectionError::ApplicationClosed(close) if close.error_code == REVOKED => {
             ConnectError::Rejected(CertificateFault::Revoked)

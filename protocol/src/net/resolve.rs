@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::endpoint::{ConnectError, EndpointConfig, EndpointError, client, connect_as};
 use crate::address::{Address, NamedAddress};
 use crate::identity::{HostId, Role};
+use crate::wire::escaped;
 
 /// Longest wait for the system to resolve a name. The C library alone would wait up to half a minute.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -115,7 +116,7 @@ fn checked(
 fn unknown(named: &NamedAddress, why: &dyn std::fmt::Display) -> ResolveError {
     ResolveError::Unknown {
         name: named.name().to_owned(),
-        why: why.to_string().escape_debug().to_string(),
+        why: escaped(&why.to_string()),
     }
 }
 

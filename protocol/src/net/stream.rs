@@ -7,9 +7,9 @@ use codec::serial::SerialError;
 use quinn::{Connection, ReadError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 
 use super::endpoint::spoken;
-use crate::wire::WireVersion;
 use crate::wire::limits::{FRAME_BYTES_MAX, STALL_TIMEOUT};
 use crate::wire::message::{Message, Refusal, Request, Response};
+use crate::wire::{WireVersion, escaped};
 
 /// Code with which a connection is closed that is not needed any more.
 pub const DONE: VarInt = VarInt::from_u32(0);
@@ -84,7 +84,7 @@ impl From<quinn::ConnectionError> for ExchangeError {
 
 /// A lost connection. The other side may have chosen part of the text, so control characters are escaped.
 fn lost(cause: &dyn std::error::Error) -> ExchangeError {
-    ExchangeError::Lost(cause.to_string().escape_debug().to_string())
+    ExchangeError::Lost(escaped(&cause.to_string()))
 }
 
 /// Waits for `future`, but not longer than `limit`.

@@ -7,6 +7,7 @@ use quinn::{TransportErrorCode, VarInt};
 use rustls::CertificateError;
 
 use super::stream::{EXPIRED, NOT_ALLOWED, REVOKED};
+use crate::wire::escaped;
 
 /// Why a certificate is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +76,7 @@ impl CertificateFault {
             48 | 51 => Some(Self::OtherAuthority),
             116 => Some(Self::Missing),
             // unsupported_certificate, certificate_unknown, access_denied.
-            43 | 46 | 49 => Some(Self::Other(reason.escape_debug().to_string())),
+            43 | 46 | 49 => Some(Self::Other(escaped(reason))),
             _ => None,
         }
     }

@@ -22,7 +22,7 @@ pub use super::frame::Message;
 use super::learning::HostSums;
 use super::limits::TEXT_BYTES_MAX;
 use super::parts::{Extended, Extensible, Parts};
-use super::{Code, WireVersion};
+use super::{Code, WireVersion, escaped};
 
 /// What a client asks a server to do; the first frame of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -787,7 +787,7 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.code)?;
         if !self.detail.is_empty() {
-            write!(f, " ({})", self.detail.escape_debug())?;
+            write!(f, " ({})", escaped(&self.detail))?;
         }
         Ok(())
     }

@@ -23,6 +23,7 @@ pub mod machine;
 pub mod message;
 pub mod parts;
 pub mod status;
+mod text;
 mod version;
 mod withheld;
 
@@ -30,5 +31,6 @@ mod withheld;
 mod tests;
 
 pub use code::Code;
+pub use text::escaped;
 pub use version::WireVersion;
 pub use withheld::{WITHHELD_PART, Withheld};
