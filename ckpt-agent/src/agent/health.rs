@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use transfer::registry::Registries;
 
 use super::gather::{Gathered, Patience};
-use super::look::weakest;
+use super::list::weakest;
 use super::{Agent, random};
 use crate::core::HostIndex;
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};

@@ -9,13 +9,15 @@ mod census;
 mod choices;
 mod doctor;
 mod fencing;
+mod forget;
 mod gather;
 mod health;
 mod hearing;
+mod hosts;
 mod jobkeys;
 mod learning;
+mod list;
 mod lists;
-mod look;
 mod notices;
 mod open;
 mod outlook;
@@ -29,6 +31,7 @@ mod seek;
 mod shortage;
 mod superseded;
 mod verdict;
+mod verify;
 mod waiting;
 
 use std::path::PathBuf;
@@ -65,11 +68,11 @@ pub use doctor::{MTU_USUAL, Reached, Unreached, Way};
 pub use fencing::{After, AfterError, AfterWhich, Strength};
 pub use health::{HealthRequest, health_status, registries_health};
 pub use jobkeys::Voided;
-pub use look::Depth;
 pub use notices::Tenure;
 pub use open::{Image, ImageFile, ReadCost};
 pub use outlook::{HostSays, MachineOutlook, Neighbours};
 pub use place::{Choose, PlacementWish};
+pub use verify::Depth;
 
 /// Data shards of a checkpoint by default.
 pub const DATA_USUAL: u8 = 3;

@@ -7,7 +7,7 @@ use codec::notice::{Intervals, Words};
 use codec::{CheckpointId, JobTag, Redundancy, ShardIndex};
 use protocol::wire::Code;
 
-use super::look::weakest;
+use super::list::weakest;
 use crate::core::Fault;
 use crate::inventory::OpenedCheckpoint;
 use crate::report::VerifiedCheckpoint;

@@ -1,0 +1,136 @@
+//! Removes checkpoints of a job.
+
+use std::collections::BTreeMap;
+
+use codec::grant::Rights;
+use codec::notice::Stamp;
+use codec::{CheckpointId, JobId, Version};
+
+use super::gather::Patience;
+use super::notices::Removal;
+use super::waiting::Wait;
+use super::{Agent, ForgetWhich};
+use crate::core::HostIndex;
+use crate::core::sought::Sought;
+use crate::inventory::KnownCheckpoint;
+use crate::knowledge::Observation;
+use crate::report::{ExitStatus, Failure, ForgetReport};
+use crate::unix_time::unix_seconds;
+
+impl Agent {
+    /// Removes checkpoints of a job.
+    ///
+    /// # Errors
+    /// When no checkpoint is selected.
+    pub async fn forget(
+        &self,
+        job: &JobId,
+        which: ForgetWhich,
+        sought: &Sought,
+    ) -> Result<ForgetReport, Failure> {
+        let (patience, wait) = (Patience::All, Wait::ForAll);
+        self.forget_within(job, which, sought, patience, wait).await
+    }
+
+    /// Like [`Self::forget`], but does not wait for silent hosts when others have answered.
+    ///
+    /// # Errors
+    /// As [`Self::forget`].
+    pub async fn forget_hurriedly(
+        &self,
+        job: &JobId,
+        which: ForgetWhich,
+        sought: &Sought,
+    ) -> Result<ForgetReport, Failure> {
+        let (patience, wait) = (Patience::NotForSilent, Wait::NotForSilent);
+        self.forget_within(job, which, sought, patience, wait).await
+    }
+
+    async fn forget_within(
+        &self,
+        job: &JobId,
+        which: ForgetWhich,
+        sought: &Sought,
+        patience: Patience,
+        wait: Wait,
+    ) -> Result<ForgetReport, Failure> {
+        let doing = format!("cannot forget job {job}");
+        let whose = self.whose(job)?;
+        self.needs(Rights::REMOVE, &doing)?;
+        let mut gathered = self.gather(Some(whose.tag), patience).await;
+        self.require_answers(&gathered, &doing)?;
+        let mut newest = gathered.inventory.newest_first();
+        let is_keeping = matches!(which, ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_));
+        if !is_keeping {
+            newest.extend(gathered.inventory.void());
+        }
+        let (kept, others) = self.divided(&gathered, &newest, which, sought, unix_seconds());
+        let bases: BTreeMap<CheckpointId, Version> = kept
+            .iter()
+            .filter_map(|known| Some((self.base_of(known)?, known.version())))
+            .collect();
+        if let ForgetWhich::Version(version) = which {
+            refuse_base(&doing, version, &newest, &bases)?;
+        }
+        let chosen: Vec<_> = others
+            .into_iter()
+            .filter(|known| !bases.contains_key(&known.manifest.public().checkpoint))
+            .collect();
+        if chosen.is_empty() && !is_keeping {
+            return Err(self.not_found(&doing, which.wanted(), sought, &gathered));
+        }
+        let hosts: Vec<HostIndex> = gathered.hosts().collect();
+        let gone: Vec<Stamp> = chosen.iter().map(|known| known.stamp()).collect();
+        let removed = chosen.iter().map(|known| known.version()).collect();
+        let (left, kept): (Vec<Version>, Vec<Stamp>) = newest
+            .iter()
+            .map(|known| (known.version(), known.stamp()))
+            .filter(|(_, stamp)| !gone.contains(stamp))
+            .unzip();
+        let left = left.first().copied();
+        let removal = match which {
+            ForgetWhich::Version(_) => Removal::of(&gone),
+            // A checkpoint that turns up later need not meet the conditions of `sought`.
+            _ if !sought.is_all() => Removal::of(&gone),
+            _ => Removal::all_but(&kept, &gone),
+        };
+        let mut unheard = Vec::new();
+        if !removal.is_empty() {
+            let last = gathered.said.as_ref();
+            let lease = last.and_then(|last| last.lease);
+            let hosts = hosts.into_iter().collect();
+            let deaf = self
+                .announce_to(hosts, &whose, last, lease, &removal, wait)
+                .await;
+            self.somebody_heard(&gathered, &deaf, &doing)?;
+            unheard = self.unheard(&gathered, &deaf, &chosen);
+            gathered.silent.extend(deaf);
+        }
+        self.notebook.note(Observation::Removed(whose.tag, left));
+        Ok(ForgetReport {
+            job: job.clone(),
+            removed,
+            notes: Vec::from_iter(self.note_of_older(&gathered, |_| true)),
+            silent: self.silent_notes(&gathered),
+            unheard,
+        })
+    }
+}
+
+/// Fails when a kept version builds on the one that is to be forgotten. `bases` maps the bases of kept
+/// versions to these versions.
+fn refuse_base(
+    doing: &str,
+    version: Version,
+    all: &[&KnownCheckpoint],
+    bases: &BTreeMap<CheckpointId, Version>,
+) -> Result<(), Failure> {
+    let wanted = all.iter().find(|known| known.version() == version);
+    let needed = wanted.and_then(|known| bases.get(&known.manifest.public().checkpoint));
+    let Some(by) = needed else {
+        return Ok(());
+    };
+    let why = format!("{doing}: version {by} builds on version {version}");
+    let failure = Failure::new(ExitStatus::Failed, why);
+    Err(failure.next("ckpt save --full, then forget both"))
+}
