@@ -23,7 +23,9 @@ use super::run_args::RunArgs;
 use super::{Said, chain, connect, grid_file, rank};
 use crate::knowledge;
 use crate::report::{ExitStatus, Failure};
-use crate::run::away::{self, Away, AwayOrders, AwayReport, Launcher, Letter, RankFuture, Ranking};
+use crate::run::away::{
+    self, Away, AwayOrders, AwayReport, Launcher, LauncherError, Letter, RankFuture, Ranking,
+};
 use crate::run::{AgentFuture, Reach, not_started};
 use crate::unix_time::unix_millis;
 
@@ -130,7 +132,15 @@ fn away_orders(global: &Global, args: RunArgs, typed: &[OsString]) -> Result<Awa
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
     let on = args.on.on.clone().unwrap_or_default();
     let launcher = Launcher::parse(&on, &args.on.program)
-        .map_err(|cause| usage(format!("--on: {cause}")).next("--on 'ssh {host} --'"))?;
+        .map_err(|cause| {
+            let (option, example) = match cause {
+                LauncherError::Program(_) => ("--program", "--program ~/bin/ckpt"),
+                LauncherError::Empty | LauncherError::Quote | LauncherError::NoHost => {
+                    ("--on", "--on 'ssh {host} --'")
+                }
+            };
+            usage(format!("{option}: {cause}")).next(example)
+        })?;
     let settings = Settings {
         report_ms: period_ms(args.on.report_every.as_secs_f64()),
         retry_ms: period_ms(args.on.retry.as_secs_f64()),
