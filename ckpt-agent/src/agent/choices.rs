@@ -5,7 +5,7 @@ use codec::index::Index;
 use codec::manifest::Summary;
 
 use super::gather::{Gathered, Patience};
-use super::restore::{lost_status, passed_over};
+use super::restore::passed_over;
 use super::rows::{Shortfall, Stop};
 use super::{Agent, Which};
 use crate::core::sought::Sought;
@@ -128,17 +128,18 @@ impl Agent {
     pub(super) fn lost(&self, choices: Choices, doing: &str) -> Failure {
         let skipped = choices.skipped.iter();
         let reasons: Vec<String> = skipped.map(SkippedVersion::to_string).collect();
-        let message = format!("{doing}: {}", reasons.join("; "));
-        let status = match choices.may_come_back {
-            true => ExitStatus::TooFewHosts,
-            false => lost_status(&choices.gathered),
+        let lacking = Shortfall {
+            reason: format!("{doing}: {}", reasons.join("; ")),
+            notes: choices.hosts,
+            may_come_back: choices.may_come_back,
         };
+        let status = lacking.status(&choices.gathered);
         let next = match status {
             ExitStatus::Damaged => "ckpt verify --read-data",
             _ => "again when more hosts are up: ckpt hosts",
         };
-        let mut failure = Failure::new(status, message).next(next);
-        failure.hosts = choices.hosts;
+        let mut failure = Failure::new(status, lacking.reason).next(next);
+        failure.hosts = lacking.notes;
         failure.hosts.extend(self.silent_notes(&choices.gathered));
         failure
     }
