@@ -91,6 +91,22 @@ fn what_was_deleted_while_a_host_was_away_is_not_brought_back() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_silent_host_without_shards_of_the_job_does_not_change_the_status_of_forget() -> Result<()> {
+    let grid = grid(7)?;
+    save(&grid, "42", 1, &[])?;
+    let holders = grid.holders("42")?;
+    let names = (1..=7).map(|host| format!("h{host:02}"));
+    let other = names.into_iter().find(|name| !holders.contains(name));
+    grid.kill(&other.context("every host holds a shard")?)?;
+    let forgotten = grid.run(["--json", "forget", "--job", "42", "--all"])?;
+    let forgotten = forgotten.expect(0)?.json()?;
+    let count = |field: &str| forgotten[field].as_array().map(Vec::len);
+    ensure!(count("silent") == Some(1), "{forgotten}");
+    ensure!(count("unheard") == Some(0), "{forgotten}");
+    Ok(())
+}
+
 /// Holders that were stopped, not killed, may find the other hosts without their shards before they hear
 /// of the deletion. They must not take these shards for lost and rebuild them.
 #[test]
