@@ -269,8 +269,8 @@ pub struct PlacedHost {
     pub site: Option<String>,
     /// Whether it was chosen.
     pub chosen: bool,
-    /// Why it is only a reserve, if it is: `no room`, `takes none now`, `the job runs here`.
-    pub reserve: Option<String>,
+    /// Why it is only a reserve, if it is: `no_room`, `refuses`, `compute_host`.
+    pub reserve: Option<ReserveReason>,
     /// State of the machine, as the host announces it: `idle`, `busy`, `cpu taken`, `no memory`, `gone`.
     pub machine: Option<String>,
     /// State of the disk, as the host announces it: `full rate`, `limited`, `contended`, `no space`,
@@ -290,6 +290,18 @@ pub struct PlacedHost {
     pub objective_with: Option<f64>,
     /// The objective of the best choice without this host, seconds.
     pub objective_without: Option<f64>,
+}
+
+/// Why a host takes a shard only when there are too few others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReserveReason {
+    /// The host has no room.
+    NoRoom,
+    /// The host announced that it takes no shards at present.
+    Refuses,
+    /// The job itself runs on it.
+    ComputeHost,
 }
 
 /// A shard and the host that holds it.

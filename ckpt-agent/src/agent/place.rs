@@ -16,7 +16,7 @@ use crate::core::place::{
 };
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Knowledge, KnownHost, Observation};
-use crate::report::{ExitStatus, Failure, PlacedHost, PlacementReport};
+use crate::report::{ExitStatus, Failure, PlacedHost, PlacementReport, ReserveReason};
 use crate::transfer::put::MeasuredRate;
 use crate::unix_time::unix_seconds;
 
@@ -340,7 +340,7 @@ impl Agent {
             name: self.hosts.name(row.host).to_owned(),
             site: entry.and_then(|entry| entry.site.clone()),
             chosen: row.chosen,
-            reserve: row.reserve.map(|reserve| reserve_words(reserve).to_owned()),
+            reserve: row.reserve.map(reserve_reason),
             machine: row.guest_state.map(|state| state.to_string()),
             disk: row.storage_state.map(|state| state.to_string()),
             bytes_per_second: row.rate,
@@ -370,11 +370,10 @@ impl Agent {
     }
 }
 
-/// Why a host is only a reserve, in words.
-const fn reserve_words(reserve: Reserve) -> &'static str {
+const fn reserve_reason(reserve: Reserve) -> ReserveReason {
     match reserve {
-        Reserve::NoRoom => "no room",
-        Reserve::Refuses => "takes none now",
-        Reserve::ComputeHost => "the job runs here",
+        Reserve::NoRoom => ReserveReason::NoRoom,
+        Reserve::Refuses => ReserveReason::Refuses,
+        Reserve::ComputeHost => ReserveReason::ComputeHost,
     }
 }

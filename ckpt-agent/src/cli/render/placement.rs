@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{Report, Table, bytes, json_of_self, one_line, write_silent};
 use crate::agent::YEAR_SECONDS;
-use crate::report::{AdviseReport, PlacedHost, PlacementReport};
+use crate::report::{AdviseReport, PlacedHost, PlacementReport, ReserveReason};
 
 impl Report for PlacementReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -49,6 +49,14 @@ impl Report for PlacementReport {
     json_of_self!();
 }
 
+const fn reserve(reason: ReserveReason) -> &'static str {
+    match reason {
+        ReserveReason::NoRoom => "no room",
+        ReserveReason::Refuses => "takes none now",
+        ReserveReason::ComputeHost => "the job runs here",
+    }
+}
+
 fn row(host: &PlacedHost) -> Vec<String> {
     let none = || "-".to_owned();
     let number = |value: Option<f64>| value.map_or_else(none, |value| format!("{value:.2}"));
@@ -59,7 +67,7 @@ fn row(host: &PlacedHost) -> Vec<String> {
         host.site.clone().unwrap_or_else(none),
         host.machine.clone().unwrap_or_else(none),
         host.reserve
-            .clone()
+            .map(|reason| reserve(reason).to_owned())
             .or_else(|| host.disk.clone())
             .unwrap_or_else(none),
         format!("{}/s{assumed}", bytes(host.bytes_per_second as u64)),
