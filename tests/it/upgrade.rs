@@ -348,7 +348,10 @@ fn in_a_grid_that_is_half_upgraded_both_versions_serve_both() -> Result<()> {
         // The host that is away counts unless others have rebuilt all of its shards of the job already.
         let status = if unheard.is_empty() { 0 } else { 3 };
         ensure!(forgotten.code == Some(status), "{forgotten}");
-        ensure!(unheard.iter().all(|host| host["host"] == *away), "{forgotten}");
+        ensure!(
+            unheard.iter().all(|host| host["host"] == *away),
+            "{forgotten}"
+        );
     }
     grid.restart()?;
     wait_until("it has removed what it was not told to", LIMIT, || {

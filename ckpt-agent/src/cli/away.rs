@@ -131,16 +131,15 @@ pub(super) async fn run(
 fn away_orders(global: &Global, args: RunArgs, typed: &[OsString]) -> Result<AwayOrders, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
     let on = args.on.on.clone().unwrap_or_default();
-    let launcher = Launcher::parse(&on, &args.on.program)
-        .map_err(|cause| {
-            let (option, example) = match cause {
-                LauncherError::Program(_) => ("--program", "--program ~/bin/ckpt"),
-                LauncherError::Empty | LauncherError::Quote | LauncherError::NoHost => {
-                    ("--on", "--on 'ssh {host} --'")
-                }
-            };
-            usage(format!("{option}: {cause}")).next(example)
-        })?;
+    let launcher = Launcher::parse(&on, &args.on.program).map_err(|cause| {
+        let (option, example) = match cause {
+            LauncherError::Program(_) => ("--program", "--program ~/bin/ckpt"),
+            LauncherError::Empty | LauncherError::Quote | LauncherError::NoHost => {
+                ("--on", "--on 'ssh {host} --'")
+            }
+        };
+        usage(format!("{option}: {cause}")).next(example)
+    })?;
     let settings = Settings {
         report_ms: period_ms(args.on.report_every.as_secs_f64()),
         retry_ms: period_ms(args.on.retry.as_secs_f64()),
