@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use machine::Machine;
 use machine::local::{How, Leaving};
@@ -18,11 +18,13 @@ use quinn::Endpoint;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 use web::Server;
 
 use crate::accounts::Accounts;
 use crate::checking::Checking;
+use crate::clock::Clock;
 use crate::config::{
     CONNECTION_WINDOW, DaemonConfig, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW, WRITER_WINDOW,
 };
@@ -39,7 +41,7 @@ use crate::scrub;
 use crate::serve::auditing::Auditing;
 use crate::serve::lines::Lines;
 use crate::serve::reception::{Reception, Rooms, Visitor};
-use crate::serve::{self, Clock, Host, HostParts, STREAMS_MAX};
+use crate::serve::{self, Host, HostParts, STREAMS_MAX};
 use crate::shards::{Lent, Store, StoreError, Usage};
 use crate::standing::Standing;
 use crate::traffic::Traffic;

@@ -12,6 +12,7 @@
 //! | [`calibrate`] | measures above which load the owner notices a guest |
 //! | [`guest_socket`] | lets guests of this machine register |
 //! | [`registry`] | the registry server, and the daemon's announcements to it |
+//! | [`clock`] | the clocks of a daemon or a registry |
 //! | [`metrics`] | counts for monitoring, and serves the counts over HTTP |
 //! | [`gossip`] | asks other hosts for a newer list of the grid |
 //! | [`accounts`], [`audit_file`], [`checking`], [`standing`], [`traffic`] | small files for the owner |
@@ -22,6 +23,7 @@ pub mod audit_file;
 pub mod calibrate;
 pub mod checking;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod core;
 pub mod daemon;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quinn::Connection;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::core::traffic::{Days, Moved};

@@ -18,7 +18,7 @@ use protocol::net::join::NewMember;
 use protocol::places::Place;
 use tracing::warn;
 
-use crate::serve::Clock;
+use crate::clock::Clock;
 
 /// The default address of a daemon that no list names.
 pub(super) const LISTEN_USUAL: SocketAddr =

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use codec::OwnerId;
 use protocol::grid::{Grid, GridRegistry};
@@ -17,12 +17,13 @@ use protocol::wire::message::{HoldsPage, Presence, Request, Response, ShardName}
 use protocol::wire::parts::Parts;
 use quinn::Connection;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use transfer::etcd::Etcd;
 
+use crate::clock::Clock;
 use crate::core::registry::HEARTBEAT;
 use crate::monitor::Monitor;
-use crate::serve::Clock;
 use crate::shards::Store;
 
 /// An announcement is sent again after this many seconds, even if nothing has changed.

@@ -31,11 +31,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
 use web::board::Board;
 
+use crate::clock::Clock;
 use crate::core::quiet::Quiet;
 use crate::core::registry::{NotHeard, Registry, Wanted};
 use crate::daemon::LIST_FILE;
 use crate::metrics::{self, Ended, RegistryMetrics, UNREADABLE};
-use crate::serve::Clock;
 use crate::serve::lines::Lines;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};

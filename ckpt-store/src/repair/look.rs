@@ -14,10 +14,10 @@ use transfer::{Fault, HostIndex, Hosts};
 
 use super::Repairer;
 use super::links::Around;
+use crate::clock::Clock;
 use crate::core::Key;
 use crate::core::notices::Job;
 use crate::core::repair::{Caretaker, Situation};
-use crate::serve::Clock;
 use crate::shards::{Holding, Store, StoreError};
 
 /// How many hosts are asked at the same time which shards they hold.

@@ -44,6 +44,7 @@ pub use links::Links;
 
 use crate::accounts::Accounts;
 use crate::checking::Checking;
+use crate::clock::Clock;
 use crate::core::census::Census;
 use crate::core::proofs::Budget;
 use crate::core::release::Burden;
@@ -51,7 +52,6 @@ use crate::core::repair::{Caretaker, Patience, Repair, Situation};
 use crate::metrics::DaemonMetrics;
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
-use crate::serve::Clock;
 use crate::shards::Store;
 use crate::traffic::Traffic;
 use links::Around;

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use codec::OwnerId;
 
-use super::Clock;
+use crate::clock::Clock;
 use crate::core::quiet::Quiet;
 
 /// Counts the lines of each member, and those of all strangers together.

@@ -25,7 +25,7 @@ mod scope;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use codec::manifest::Format;
 use codec::notice::Notice;
@@ -46,8 +46,8 @@ use tracing::{debug, error, info, warn};
 
 use crate::accounts::Accounts;
 use crate::checking::Checking;
+use crate::clock::Clock;
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
-use crate::core::Millis;
 use crate::core::catalog::Claimed;
 use crate::core::places::Who;
 use crate::metrics::{DaemonMetrics, Ended, UNREADABLE};
@@ -77,38 +77,6 @@ const BUSY_RETRY_MS: u32 = 1_000;
 
 /// A request counts as ended if its answer has not arrived at the client after this time.
 const ARRIVE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Two clocks: a monotonic clock and the wall clock.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    started: Instant,
-}
-
-impl Clock {
-    /// A monotonic clock that starts now.
-    pub fn start() -> Self {
-        Self {
-            started: Instant::now(),
-        }
-    }
-
-    /// The time since the start.
-    pub fn uptime(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    /// The time of the monotonic clock.
-    pub fn now(&self) -> Millis {
-        Millis::default().after(self.uptime())
-    }
-
-    /// The time of the wall clock, in Unix seconds.
-    pub fn unix_seconds(&self) -> u64 {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs())
-    }
-}
 
 /// What a [`Host`] consists of.
 #[derive(Debug)]

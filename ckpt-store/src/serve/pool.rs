@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
-use super::Clock;
+use crate::clock::Clock;
 use crate::core::places::{Entry, Meter, Places, Slowness, Ticket, Who};
 
 /// A request waits at most this long for a place before it is refused as busy.
@@ -285,6 +285,45 @@ mod tests {
         drop(ann);
         assert!(pool.try_enter(CYD).is_some());
         pool.empty().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_for_a_place_as_long_as_it_may_and_no_longer() {
+        let clock = Clock::start();
+        let pool = Pool::new(
+            Size {
+                places: 1,
+                queue: 1,
+            },
+            clock,
+            Duration::from_secs(3600),
+        );
+        let ann = pool.try_enter(ANN).unwrap();
+        assert!(pool.enter(BOB).await.is_none());
+        assert_eq!(clock.uptime(), PLACE_TIMEOUT);
+        let waiting = tokio::spawn({
+            let pool = Arc::clone(&pool);
+            async move { pool.enter(CYD).await.is_some() }
+        });
+        tokio::time::sleep(PLACE_TIMEOUT - Duration::from_millis(1)).await;
+        drop(ann);
+        assert!(waiting.await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transfer_gives_way_once_it_moved_too_little_for_the_given_time() {
+        let given = Duration::from_secs(2);
+        let (clock, pool) = (Clock::start(), pool(1, 1, given));
+        let ann = pool.try_enter(ANN).unwrap();
+        ann.waits();
+        let serving = tokio::spawn(async move { ann.gives_way().await });
+        assert!(pool.enter(BOB).await.is_some());
+        serving.await.unwrap();
+        let took = clock.uptime();
+        assert!(
+            took >= given && took <= given + 2 * HURRY_PERIOD,
+            "{took:?}"
+        );
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Receives a shard: one task reads the stream, while a thread hashes and writes what came before.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use codec::OwnerId;
@@ -12,6 +12,7 @@ use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::{PutEnd, PutRebuilt, PutShard, Refusal, Response, StoredShard};
 use quinn::RecvStream;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::info;
 
 use super::blocks::{BlockParser, Parsed};

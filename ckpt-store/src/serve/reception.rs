@@ -14,7 +14,8 @@ use tracing::{debug, info, warn};
 
 use super::lines::Lines;
 use super::pool::{Pool, Size};
-use super::{Clock, who};
+use super::who;
+use crate::clock::Clock;
 use crate::core::broken_off::BrokenOff;
 use crate::core::places::Who;
 
