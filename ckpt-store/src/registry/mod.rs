@@ -19,15 +19,15 @@ use codec::OwnerId;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Peer, TokenRole};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
-use protocol::net::stream::{ExchangeError, GIVEN_UP, STOPPING, read_frame, write_frame};
+use protocol::net::stream::{STOPPING, write_frame};
 use protocol::net::{Door, Members, receive_list, send_list, spoken};
-use protocol::wire::limits::{MEMBERS_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Refusal, Request, Response};
+use protocol::wire::limits::MEMBERS_MAX;
+use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Request, Response};
 use protocol::wire::parts::Extended;
 use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 use web::board::Board;
 
@@ -35,7 +35,8 @@ use crate::clock::Clock;
 use crate::core::quiet::Quiet;
 use crate::core::registry::{NotHeard, Registry, Wanted};
 use crate::daemon::LIST_FILE;
-use crate::metrics::{self, Ended, RegistryMetrics, UNREADABLE};
+use crate::metrics::{self, RegistryMetrics};
+use crate::serve::exchange::{Answer, Asked, serve_requests};
 use crate::serve::lines::Lines;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
@@ -60,9 +61,6 @@ const LISTS_AT_ONCE: usize = 4;
 
 /// How often silent donors are looked for.
 const EXPIRE_PERIOD: Duration = Duration::from_secs(60);
-
-/// A request counts as ended if its answer has not arrived at the client after this time.
-const ARRIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// At a stop, requests that are under way may go on for this long.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -288,39 +286,6 @@ struct Shared {
     stopping: watch::Receiver<bool>,
 }
 
-/// Why a request is not answered as asked.
-enum Answer {
-    Refused(Refusal),
-    Lost(ExchangeError),
-}
-
-impl Answer {
-    const fn end_of(answered: &Result<(), Self>) -> Ended {
-        match answered {
-            Ok(()) => Ended::Answered,
-            Err(Self::Refused(_)) => Ended::Refused,
-            Err(Self::Lost(_)) => Ended::Lost,
-        }
-    }
-
-    fn refuse(code: Code, why: impl Into<String>) -> Self {
-        Self::Refused(Refusal::new(code, why))
-    }
-}
-
-impl From<ExchangeError> for Answer {
-    fn from(cause: ExchangeError) -> Self {
-        match cause {
-            ExchangeError::Malformed(cause) => Self::refuse(Code::BadRequest, cause.to_string()),
-            cause @ (ExchangeError::Lost(_)
-            | ExchangeError::Stalled(_)
-            | ExchangeError::Unexpected(_)
-            | ExchangeError::Refused(_)
-            | ExchangeError::TooOld { .. }) => Self::Lost(cause),
-        }
-    }
-}
-
 impl From<NotHeard> for Answer {
     fn from(cause: NotHeard) -> Self {
         let code = match cause {
@@ -365,29 +330,13 @@ impl Shared {
                 None => std::future::pending().await,
             }
         };
-        let mut gone = std::pin::pin!(gone);
-        let mut stopping = self.stopping.clone();
-        let mut requests = JoinSet::new();
-        loop {
-            tokio::select! {
-                stream = connection.accept_bi() => match stream {
-                    Ok((send, recv)) => {
-                        let (shared, peer) = (Arc::clone(&self), peer.clone());
-                        let on = connection.clone();
-                        requests.spawn(async move { shared.request(peer, on, send, recv).await });
-                    }
-                    Err(_) => return,
-                },
-                Some(_) = requests.join_next() => {}
-                fault = &mut gone => {
-                    let from = connection.remote_address();
-                    let name = peer.as_ref().map(|peer| peer.name.clone());
-                    warn!(%from, name, %fault, "connection ended");
-                    return connection.close(fault.close_code(), fault.to_string().as_bytes());
-                }
-                _ = stopping.wait_for(|stop| *stop) => return,
-            }
-        }
+        let serve = |send, recv| {
+            let (shared, peer) = (Arc::clone(&self), peer.clone());
+            let on = connection.clone();
+            async move { shared.request(peer, on, send, recv).await }
+        };
+        let stopping = self.stopping.clone();
+        serve_requests(&connection, peer.as_deref(), gone, stopping, serve).await;
     }
 
     async fn request(
@@ -397,45 +346,26 @@ impl Shared {
         mut send: SendStream,
         mut recv: RecvStream,
     ) {
-        let from = connection.remote_address();
-        let asked = read_frame::<Request>(&mut recv, REQUEST_TIMEOUT).await;
-        let asked = asked.map(Request::from_wire);
-        let name_of = |request| Rule::of(request).name;
-        let request = asked.as_ref().map_or(UNREADABLE, name_of);
-        let answered = match asked {
-            Ok(asked) => {
+        let peer = peer.as_deref();
+        let (asked, read) = Asked::read(&connection, peer, &mut recv).await;
+        let answered = match read {
+            Ok(request) => {
                 let mut visit = Visit {
-                    peer: peer.as_deref(),
-                    from,
+                    peer,
+                    from: connection.remote_address(),
                     spoken: spoken(&connection),
                     send: &mut send,
                     recv: &mut recv,
                 };
-                self.answer(&mut visit, asked).await
+                self.answer(&mut visit, request).await
             }
-            Err(cause) => Err(cause.into()),
+            Err(cause) => Err(cause),
         };
-        self.metrics
-            .requests
-            .count(request, Answer::end_of(&answered));
-        match answered {
-            Ok(()) => {}
-            Err(Answer::Refused(refusal)) => {
-                let name = peer.as_ref().map(|peer| peer.name.clone());
-                if let Some(held_back) = self.lines.about(peer.as_ref().map(|peer| peer.id)) {
-                    info!(%from, name, request, code = ?refusal.code, detail = refusal.detail, held_back, "refused");
-                }
-                // An error means that the client is gone.
-                let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
-            }
-            Err(Answer::Lost(cause)) => {
-                debug!(%from, request, %cause, "gave up a request");
-                let _ = send.reset(GIVEN_UP);
-            }
-        }
-        let _ = recv.stop(GIVEN_UP);
-        let _ = send.finish();
-        let _ = tokio::time::timeout(ARRIVE_TIMEOUT, send.stopped()).await;
+        let (requests, lines) = (&self.metrics.requests, &self.lines);
+        let streams = (send, recv);
+        asked
+            .end(Server::Registry, requests, lines, answered, streams)
+            .await;
     }
 
     async fn answer(&self, visit: &mut Visit<'_>, asked: Request) -> Result<(), Answer> {

@@ -10,6 +10,7 @@ pub mod auditing;
 mod blocks;
 mod buffers;
 mod census;
+pub(crate) mod exchange;
 mod fences;
 pub mod lines;
 mod lists;
@@ -29,19 +30,18 @@ use std::time::Duration;
 
 use codec::manifest::Format;
 use codec::notice::Notice;
-use codec::serial::SerialError;
 use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::identity::{Peer, Role};
-use protocol::net::stream::{ExchangeError, GIVEN_UP, read_frame, write_frame};
+use protocol::net::stream::{ExchangeError, write_frame};
 use protocol::net::{Members, spoken};
-use protocol::wire::limits::{NOTICES_ASKED_MAX, REQUEST_TIMEOUT};
+use protocol::wire::limits::NOTICES_ASKED_MAX;
 use protocol::wire::message::{
     Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response, ShardName,
 };
 use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinError;
 use tracing::{debug, error, info, warn};
 
 use crate::accounts::Accounts;
@@ -50,7 +50,7 @@ use crate::clock::Clock;
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
 use crate::core::catalog::Claimed;
 use crate::core::places::Who;
-use crate::metrics::{DaemonMetrics, Ended, UNREADABLE};
+use crate::metrics::DaemonMetrics;
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 use crate::shards::{Store, StoreError};
@@ -58,6 +58,7 @@ use crate::traffic::Traffic;
 
 use auditing::Auditing;
 use buffers::Buffers;
+use exchange::{Answer, Asked, serve_requests};
 use lines::Lines;
 use pool::{Place, Pool, Size};
 use rules::{Load, Rule, Server};
@@ -74,9 +75,6 @@ const CHANGES_QUEUED_MAX: usize = 64;
 
 /// A client that got no place may ask again after this time, milliseconds.
 const BUSY_RETRY_MS: u32 = 1_000;
-
-/// A request counts as ended if its answer has not arrived at the client after this time.
-const ARRIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a [`Host`] consists of.
 #[derive(Debug)]
@@ -190,11 +188,8 @@ impl Host {
 /// Serves one connection until it ends or `peer` is no longer a member. When the daemon stops, the
 /// connection ends after its last request.
 pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, members: Members) {
-    let from = connection.remote_address();
     let peer = Arc::new(peer);
     host.traffic.serve(&connection);
-    let mut gone = std::pin::pin!(members.until_gone(&peer));
-    debug!(%from, peer = peer.name, id = %peer.id, "connected");
     let shared = Arc::new(Shared {
         scope: peer
             .grant
@@ -205,29 +200,12 @@ pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, mem
         puts: AtomicU32::new(0),
         buffers: Arc::default(),
     });
-    let mut requests = JoinSet::new();
-    let mut stopping = host.stopping();
-    loop {
-        tokio::select! {
-            stream = shared.connection.accept_bi() => match stream {
-                Ok((send, recv)) => {
-                    let (host, peer, shared) =
-                        (Arc::clone(&host), Arc::clone(&peer), Arc::clone(&shared));
-                    requests.spawn(async move { request(&host, &peer, &shared, send, recv).await });
-                }
-                Err(cause) => {
-                    debug!(%from, peer = peer.name, %cause, "disconnected");
-                    return;
-                }
-            },
-            Some(_) = requests.join_next() => {}
-            fault = &mut gone => {
-                warn!(%from, peer = peer.name, id = %peer.id, %fault, "connection ended");
-                return shared.connection.close(fault.close_code(), fault.to_string().as_bytes());
-            }
-            _ = stopping.wait_for(|stop| *stop), if requests.is_empty() => return,
-        }
-    }
+    let (gone, stopping) = (members.until_gone(&peer), host.stopping());
+    let serve = |send, recv| {
+        let (host, peer, shared) = (Arc::clone(&host), Arc::clone(&peer), Arc::clone(&shared));
+        async move { request(&host, &peer, &shared, send, recv).await }
+    };
+    serve_requests(&shared.connection, Some(&peer), gone, stopping, serve).await;
 }
 
 /// The member and grant to which the places, space and entries of a peer are charged.
@@ -274,26 +252,10 @@ impl Drop for Window<'_> {
     }
 }
 
-/// How a request ends that is not answered as asked.
-enum Answer {
-    /// The client is sent a refusal.
-    Refused(Refusal),
-    /// The stream ends early: the client is gone, or an answer has begun that can't be completed.
-    Lost(ExchangeError),
-}
-
 impl Answer {
-    fn end_of(answered: &Result<(), Self>) -> Ended {
-        match answered {
-            Ok(()) => Ended::Answered,
-            Err(Self::Refused(_)) => Ended::Refused,
-            Err(Self::Lost(_)) => Ended::Lost,
-        }
-    }
-
     fn internal(panicked: &JoinError) -> Self {
         error!(cause = %panicked, "a thread ended");
-        Self::Refused(Refusal::new(Code::Internal, "a thread of the host ended"))
+        Self::refuse(Code::Internal, "a thread of the host ended")
     }
 }
 
@@ -302,26 +264,7 @@ impl From<StoreError> for Answer {
         if cause.is_ours() {
             error!(%cause, "request failed");
         }
-        Self::Refused(Refusal::new(cause.code(), cause.to_string()))
-    }
-}
-
-impl From<ExchangeError> for Answer {
-    fn from(cause: ExchangeError) -> Self {
-        match cause {
-            ExchangeError::Malformed(cause) => cause.into(),
-            cause @ (ExchangeError::Lost(_)
-            | ExchangeError::Stalled(_)
-            | ExchangeError::Unexpected(_)
-            | ExchangeError::Refused(_)
-            | ExchangeError::TooOld { .. }) => Self::Lost(cause),
-        }
-    }
-}
-
-impl From<SerialError> for Answer {
-    fn from(cause: SerialError) -> Self {
-        Self::Refused(Refusal::new(Code::BadRequest, cause.to_string()))
+        Self::refuse(cause.code(), cause.to_string())
     }
 }
 
@@ -341,6 +284,7 @@ async fn request(
     mut send: SendStream,
     mut recv: RecvStream,
 ) {
+    let (asked, read) = Asked::read(&connection.connection, Some(peer), &mut recv).await;
     let mut exchange = Exchange {
         host,
         peer,
@@ -348,41 +292,15 @@ async fn request(
         send: &mut send,
         recv: &mut recv,
     };
-    let asked = read_frame::<Request>(exchange.recv, REQUEST_TIMEOUT).await;
-    let asked = asked.map(Request::from_wire);
-    let name_of = |request| Rule::of(request).name;
-    let request = asked.as_ref().map_or(UNREADABLE, name_of);
-    let answered = match asked {
+    let answered = match read {
         Ok(request) => exchange.answer(request).await,
-        Err(cause) => Err(cause.into()),
+        Err(cause) => Err(cause),
     };
-    let from = connection.connection.remote_address();
-    let name = &peer.name;
-    host.metrics
-        .requests
-        .count(request, Answer::end_of(&answered));
-    match answered {
-        Ok(()) => {}
-        Err(Answer::Refused(refusal)) => {
-            let Refusal { code, detail, .. } = &refusal;
-            if let Some(held_back) = host.lines.about(Some(peer.id)) {
-                info!(%from, peer = name, id = %peer.id, request, ?code, detail, held_back, "refused");
-            }
-            // An error means that the client is gone.
-            let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
-        }
-        Err(Answer::Lost(cause)) => {
-            if let Some(held_back) = host.lines.about(Some(peer.id)) {
-                info!(%from, peer = name, request, %cause, held_back, "gave up a request");
-            }
-            let _ = send.reset(GIVEN_UP);
-        }
-    }
-    // The rest of what the client sends is not needed.
-    let _ = recv.stop(GIVEN_UP);
-    let _ = send.finish();
-    // A daemon that stops would otherwise cut off an answer that is on its way.
-    let _ = tokio::time::timeout(ARRIVE_TIMEOUT, send.stopped()).await;
+    let (requests, lines) = (&host.metrics.requests, &host.lines);
+    let streams = (send, recv);
+    asked
+        .end(Server::Donor, requests, lines, answered, streams)
+        .await;
 }
 
 impl Exchange<'_> {
