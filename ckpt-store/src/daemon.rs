@@ -17,7 +17,6 @@ use protocol::net::{Door, Members};
 use quinn::Endpoint;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 use web::Server;
@@ -44,6 +43,7 @@ use crate::serve::reception::{Reception, Rooms, Visitor};
 use crate::serve::{self, Host, HostParts, STREAMS_MAX};
 use crate::shards::{Lent, Store, StoreError, Usage};
 use crate::standing::Standing;
+use crate::tasks::Tasks;
 use crate::traffic::Traffic;
 
 /// How often expired checkpoints are looked for.
@@ -109,24 +109,6 @@ pub struct Daemon {
     clock: Clock,
     metrics: Option<Server>,
     _lock: File,
-}
-
-/// The background tasks of a daemon. They are aborted when this is dropped.
-#[derive(Debug, Default)]
-struct Tasks(Vec<JoinHandle<()>>);
-
-impl Tasks {
-    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.push(tokio::spawn(task));
-    }
-}
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        for task in &self.0 {
-            task.abort();
-        }
-    }
 }
 
 /// Everything that is read from the data directory at start.

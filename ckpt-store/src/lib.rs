@@ -40,6 +40,7 @@ pub mod scrub;
 pub mod serve;
 pub mod shards;
 pub mod standing;
+mod tasks;
 pub mod traffic;
 
 pub use config::DaemonConfig;

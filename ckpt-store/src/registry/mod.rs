@@ -27,7 +27,6 @@ use protocol::wire::parts::Extended;
 use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 use web::board::Board;
 
@@ -40,6 +39,7 @@ use crate::serve::exchange::{Answer, Asked, serve_requests};
 use crate::serve::lines::Lines;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
+use crate::tasks::Tasks;
 use counting::Counting;
 use enrolment::Enrolments;
 
@@ -117,16 +117,9 @@ pub struct RegistryServer {
     local_addr: SocketAddr,
     members: Members,
     stop: watch::Sender<bool>,
-    accepting: JoinHandle<()>,
-    expiring: JoinHandle<()>,
-    seen: Option<Seen>,
-}
-
-/// What serves metrics and the page, and the task that finds out what they show.
-#[derive(Debug)]
-struct Seen {
-    server: web::Server,
-    counting: JoinHandle<()>,
+    tasks: Tasks,
+    /// The server of metrics and the page.
+    web: Option<web::Server>,
 }
 
 impl RegistryServer {
@@ -169,17 +162,19 @@ impl RegistryServer {
             metrics: RegistryMetrics::default(),
             stopping,
         });
-        let seen = show(&config, &shared)?;
+        let mut tasks = Tasks::default();
+        let web = show(&mut tasks, &config, &shared)?;
         info!(grid = config.grid.name, addr = %local_addr, redeems_tokens, "registry serving");
         let reception = Reception::new(endpoint.clone(), door, CONNECTIONS_MAX, clock, lines);
         let serving = Arc::clone(&shared);
+        tasks.spawn(reception.accept(move |visitor| {
+            let shared = Arc::clone(&serving);
+            async move { shared.serve(visitor).await }
+        }));
+        tasks.spawn(expire(shared));
         Ok(Self {
-            accepting: tokio::spawn(reception.accept(move |visitor| {
-                let shared = Arc::clone(&serving);
-                async move { shared.serve(visitor).await }
-            })),
-            expiring: tokio::spawn(expire(shared)),
-            seen,
+            tasks,
+            web,
             endpoint,
             local_addr,
             members: followed,
@@ -199,7 +194,7 @@ impl RegistryServer {
 
     /// The address on which metrics and the page are served, if they are.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
-        self.seen.as_ref().map(|seen| seen.server.local_addr())
+        self.web.as_ref().map(web::Server::local_addr)
     }
 
     /// Stops the registry. Nothing is lost, because donors announce themselves to the next one.
@@ -208,11 +203,9 @@ impl RegistryServer {
         self.endpoint.set_server_config(None);
         self.endpoint.close(STOPPING, b"shutting down");
         let _ = tokio::time::timeout(STOP_GRACE, self.endpoint.wait_idle()).await;
-        self.accepting.abort();
-        self.expiring.abort();
-        if let Some(seen) = self.seen {
-            seen.counting.abort();
-            seen.server.stop().await;
+        drop(self.tasks);
+        if let Some(web) = self.web {
+            web.stop().await;
         }
         info!("registry stopped");
     }
@@ -227,8 +220,13 @@ fn addresses(grid: &Grid) -> BTreeMap<OwnerId, SocketAddr> {
         .collect()
 }
 
-/// Serves metrics and the page, if the configuration says so.
-fn show(config: &RegistryConfig, shared: &Arc<Shared>) -> Result<Option<Seen>, RegistryError> {
+/// Serves metrics and the page, if the configuration says so, and starts the task that looks up what the
+/// page shows.
+fn show(
+    tasks: &mut Tasks,
+    config: &RegistryConfig,
+    shared: &Arc<Shared>,
+) -> Result<Option<web::Server>, RegistryError> {
     let peer = config.identity.peer();
     if let Ok(peer) = &peer {
         shared.metrics.certified_until(peer.not_after);
@@ -246,10 +244,8 @@ fn show(config: &RegistryConfig, shared: &Arc<Shared>) -> Result<Option<Seen>, R
         name: peer.map_or_else(|_| "registry".to_owned(), |peer| peer.name),
         board,
     };
-    Ok(Some(Seen {
-        server,
-        counting: tokio::spawn(counting.run()),
-    }))
+    tasks.spawn(counting.run());
+    Ok(Some(server))
 }
 
 /// Forgets silent donors, and takes over the addresses of each newer list of the grid.
