@@ -245,62 +245,102 @@ async fn accept(reception: Reception, host: Arc<Host>) {
     reception.accept(serve).await;
 }
 
+/// The socket, and what decides who may connect to it.
+struct Network {
+    settings: EndpointConfig,
+    members: Members,
+    door: Door,
+    endpoint: Endpoint,
+    local_addr: SocketAddr,
+}
+
+impl Network {
+    fn open(config: &DaemonConfig) -> Result<Self, StartError> {
+        let settings = endpoint_settings(config);
+        let members = members_of(config);
+        let door = Door::new(&settings, members.clone())?;
+        let endpoint = endpoint::server(&settings, config.listen)?;
+        let local_addr = endpoint.local_addr().map_err(|cause| StartError::Data {
+            path: config.data_dir.clone(),
+            cause,
+        })?;
+        Ok(Self {
+            settings,
+            members,
+            door,
+            endpoint,
+            local_addr,
+        })
+    }
+}
+
+/// Starts all tasks: those that answer clients and guests, repairs, scrubs, announcements, and the task that
+/// watches the machine. Returns the places of connections.
+fn start_tasks(
+    tasks: &mut Tasks,
+    config: &DaemonConfig,
+    opened: Opened,
+    network: Network,
+    stopping: watch::Receiver<bool>,
+) -> Rooms {
+    let Network {
+        settings,
+        members,
+        door,
+        endpoint,
+        local_addr,
+    } = network;
+    let clock = opened.clock;
+    let lines = Arc::new(Lines::new(clock));
+    let plan = MemoryPlan::new(config.memory_bytes);
+    let parts = opened.parts(config, Arc::clone(&lines), stopping, members.clone());
+    let host = Arc::new(Host::new(parts, &plan, config.gives_way_after));
+    let reception = Reception::new(endpoint, door, plan.connections, clock, lines);
+    let rooms = reception.rooms();
+    tasks.spawn(opened.repairer(config, &members, config.repair).run());
+    if let Some(settings) = config.scrub {
+        let (store, monitor) = (Arc::clone(&opened.store), Arc::clone(&opened.monitor));
+        let metrics = opened.metrics.clone();
+        tasks.spawn(scrub::run(store, monitor, metrics, settings));
+    }
+    announce_and_gossip(tasks, config, &opened, settings, &members, local_addr);
+    tasks.spawn(accept(reception, host));
+    hear_guests(tasks, config, clock, &opened.monitor);
+    tasks.spawn(sweep(Arc::clone(&opened.store), clock));
+    let data_dir = config.data_dir.clone();
+    tasks.spawn(watch_machine(opened, data_dir, rooms.clone()));
+    rooms
+}
+
 impl Daemon {
     /// Starts a daemon on the current tokio runtime.
     ///
     /// # Errors
     /// When the data directory, the identity or the address can't be used.
     pub async fn start(config: &DaemonConfig) -> Result<Self, StartError> {
-        let failed = |cause| StartError::Data {
+        make_private_dir(&config.data_dir).map_err(|cause| StartError::Data {
             path: config.data_dir.clone(),
             cause,
-        };
-        make_private_dir(&config.data_dir).map_err(failed)?;
+        })?;
         let lock = lock(&config.data_dir).await?;
         let opened = Opened::open(config).await?;
-        let settings = endpoint_settings(config);
-        let members = members_of(config);
-        let door = Door::new(&settings, members.clone())?;
-        let endpoint = endpoint::server(&settings, config.listen)?;
-        let local_addr = endpoint.local_addr().map_err(failed)?;
-        log_start(config, &opened.store.usage(None), local_addr);
+        let network = Network::open(config)?;
+        log_start(config, &opened.store.usage(None), network.local_addr);
         let (stop, stopping) = watch::channel(false);
-        let clock = opened.clock;
-        let lines = Arc::new(Lines::new(clock));
-        let plan = MemoryPlan::new(config.memory_bytes);
-        let parts = opened.parts(config, Arc::clone(&lines), stopping, members.clone());
-        let host = Arc::new(Host::new(parts, &plan, config.gives_way_after));
-        let reception = Reception::new(endpoint.clone(), door, plan.connections, clock, lines);
-        let rooms = reception.rooms();
         let metrics = serve_metrics(config, &opened.metrics)?;
         // A host that leaves the grid hands its shards over without a limit of speed.
-        let leaver = opened.repairer(
-            config,
-            &members,
-            RepairSettings {
-                bytes_per_second: u64::MAX,
-                ..RepairSettings::default()
-            },
-        );
-        let mut tasks = Tasks::default();
-        tasks.spawn(opened.repairer(config, &members, config.repair).run());
-        if let Some(settings) = config.scrub {
-            let (store, monitor) = (Arc::clone(&opened.store), Arc::clone(&opened.monitor));
-            let metrics = opened.metrics.clone();
-            tasks.spawn(scrub::run(store, monitor, metrics, settings));
-        }
-        tell_the_grid(&mut tasks, config, &opened, settings, &members, local_addr);
-        tasks.spawn(accept(reception, host));
-        hear_guests(&mut tasks, config, opened.clock, &opened.monitor);
-        tasks.spawn(sweep(Arc::clone(&opened.store), clock));
+        let settings = RepairSettings {
+            bytes_per_second: u64::MAX,
+            ..RepairSettings::default()
+        };
+        let leaver = opened.repairer(config, &network.members, settings);
+        let (endpoint, members) = (network.endpoint.clone(), network.members.clone());
+        let (clock, local_addr) = (opened.clock, network.local_addr);
         let (monitor, auditing) = (Arc::clone(&opened.monitor), Arc::clone(&opened.auditing));
         let checking = Arc::clone(&opened.checking);
         let (accounts, traffic) = (Arc::clone(&opened.accounts), Arc::clone(&opened.traffic));
-        tasks.spawn(watch_machine(
-            opened,
-            config.data_dir.clone(),
-            rooms.clone(),
-        ));
+        let mut tasks = Tasks::default();
+        let rooms = start_tasks(&mut tasks, config, opened, network, stopping);
         Ok(Self {
             leaver,
             tasks,
@@ -392,8 +432,8 @@ fn log_start(config: &DaemonConfig, usage: &Usage, addr: SocketAddr) {
     );
 }
 
-/// Starts what tells registries of this host, and asks other hosts for newer lists of the grid.
-fn tell_the_grid(
+/// Starts the announcer, and the task that asks other hosts for newer lists of the grid.
+fn announce_and_gossip(
     tasks: &mut Tasks,
     config: &DaemonConfig,
     opened: &Opened,
