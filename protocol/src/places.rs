@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// The purpose of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum UsualDir {
     /// Files of a grid's authority.
     Authority,
     /// Files of a registry.
@@ -14,7 +14,7 @@ pub enum Place {
     Store,
 }
 
-impl Place {
+impl UsualDir {
     const fn name(self) -> &'static str {
         match self {
             Self::Authority => "authority",
@@ -54,7 +54,7 @@ mod tests {
                 let found = variables.iter().find(|(key, _)| *key == name);
                 found.map(|(_, value)| (*value).into())
             };
-            Place::Store.usual(variable, is_root)
+            UsualDir::Store.usual(variable, is_root)
         };
         let home: &[(&str, &str)] = &[("HOME", "/h")];
         assert_eq!(of(home, false), Some("/h/.local/share/ckpt/store".into()));

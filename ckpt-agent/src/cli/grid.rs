@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use protocol::identity::Role;
-use protocol::places::Place;
+use protocol::places::UsualDir;
 
 use super::grid_args::{AuthorityArgs, GridCommand};
 use super::{DaemonProgram, Said, authority, backup, done, local_grid};
 use crate::report::{ExitStatus, Failure};
 
 /// The usual directory of an authority or a registry.
-pub(super) fn usual(place: Place) -> Result<PathBuf, Failure> {
+pub(super) fn usual(place: UsualDir) -> Result<PathBuf, Failure> {
     let is_root = rustix::process::geteuid().is_root();
     let dir = place.usual(|name| std::env::var_os(name), is_root);
     dir.ok_or_else(|| Failure::new(ExitStatus::Usage, "no home directory").next("--dir DIR"))
@@ -19,7 +19,7 @@ pub(super) fn usual(place: Place) -> Result<PathBuf, Failure> {
 fn dir_of(args: &AuthorityArgs) -> Result<PathBuf, Failure> {
     match &args.dir {
         Some(dir) => Ok(dir.clone()),
-        None => usual(Place::Authority),
+        None => usual(UsualDir::Authority),
     }
 }
 
@@ -123,7 +123,7 @@ fn init(command: GridCommand) -> Result<Said, Failure> {
     let registry = match (registry, registry_data) {
         (None, _) => None,
         (Some(addr), Some(data)) => Some((addr, data)),
-        (Some(addr), None) => Some((addr, usual(Place::Registry)?)),
+        (Some(addr), None) => Some((addr, usual(UsualDir::Registry)?)),
     };
     let new = authority::NewGrid {
         name: &name,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use placement::state::Thresholds;
-use protocol::places::Place;
+use protocol::places::UsualDir;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -53,7 +53,7 @@ pub(super) struct Guest {
 /// Measures CPU and disk, and writes the thresholds to the data directory.
 pub(super) fn calibrate(args: &Calibrate) -> Result<ExitCode> {
     let lasting = Duration::try_from_secs_f64(args.seconds).context("--seconds")?;
-    let data = joining::data_dir(args.data.clone(), Place::Store)?;
+    let data = joining::data_dir(args.data.clone(), UsualDir::Store)?;
     fs::create_dir_all(&data).with_context(|| format!("data directory {}", data.display()))?;
     // Owner and guest have to compete for the same CPU.
     let mut cpu = CpuSet::new();

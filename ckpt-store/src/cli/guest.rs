@@ -18,7 +18,7 @@ use command_line::size;
 use machine::accounts::Accounts;
 use machine::local::{self, Link, LinkError, Uses};
 use machine::{Machine, ProcessId, Processes};
-use protocol::places::Place;
+use protocol::places::UsualDir;
 
 use super::joining;
 
@@ -81,7 +81,7 @@ impl Guest {
         if let Some(data) = &self.data {
             return vec![local::socket_in(data)];
         }
-        let usual = joining::data_dir(None, Place::Store).ok();
+        let usual = joining::data_dir(None, UsualDir::Store).ok();
         local::usual_sockets(|name| std::env::var_os(name), usual.as_deref())
     }
 

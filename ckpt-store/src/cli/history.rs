@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use placement::state::AvailabilityState;
 use protocol::grid::Grid;
 use protocol::identity::{Peer, certificate_from_pem};
-use protocol::places::Place;
+use protocol::places::UsualDir;
 use traces::{RawHost, RawTrace, Sample, format};
 
 use super::joining;
@@ -54,7 +54,7 @@ enum Format {
 pub(super) fn history(args: &History) -> Result<ExitCode> {
     let History { output, .. } = args;
     let data = match args.data.as_slice() {
-        [] => vec![joining::data_dir(None, Place::Store)?],
+        [] => vec![joining::data_dir(None, UsualDir::Store)?],
         named => named.to_vec(),
     };
     let has_files = output.exists() && (!output.is_dir() || fs::read_dir(output)?.next().is_some());

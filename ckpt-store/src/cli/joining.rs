@@ -15,7 +15,7 @@ use protocol::identity::{
     replace_public, write_key,
 };
 use protocol::net::join::NewMember;
-use protocol::places::Place;
+use protocol::places::UsualDir;
 use tracing::warn;
 
 use crate::clock::Clock;
@@ -41,16 +41,16 @@ impl ServerRole {
         }
     }
 
-    const fn place(self) -> Place {
+    const fn place(self) -> UsualDir {
         match self {
-            Self::Donor => Place::Store,
-            Self::Registry => Place::Registry,
+            Self::Donor => UsualDir::Store,
+            Self::Registry => UsualDir::Registry,
         }
     }
 }
 
 /// The data directory: the given one, or the default.
-pub(super) fn data_dir(said: Option<PathBuf>, place: Place) -> Result<PathBuf> {
+pub(super) fn data_dir(said: Option<PathBuf>, place: UsualDir) -> Result<PathBuf> {
     let usual = || {
         let is_root = rustix::process::geteuid().is_root();
         place.usual(|name| std::env::var_os(name), is_root)
@@ -121,7 +121,7 @@ fn checked_name(name: Option<String>) -> Result<String> {
 /// Redeems a token.
 pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> Result<ExitCode> {
     let is_usual = data.is_none();
-    let data = data_dir(data, Place::Store)?;
+    let data = data_dir(data, UsualDir::Store)?;
     let token = JoinToken::parse(token)?;
     if token.terms.role != TokenRole::Donor {
         bail!("the token is for a submitter; use: ckpt join TOKEN");

@@ -32,7 +32,7 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, Role, is_label, keep_out_of_dumps, read_key, replace_public};
 use protocol::net::endpoint::EndpointError;
 use protocol::net::resolve_here;
-use protocol::places::Place;
+use protocol::places::UsualDir;
 use tracing::Level;
 use tracing::warn;
 use tracing_subscriber::Layer;
@@ -186,7 +186,7 @@ struct StoreDir {
 impl StoreDir {
     /// Calls `act` with the data directory, which has to exist.
     fn with(self, act: impl FnOnce(&Path) -> Result<ExitCode>) -> Result<ExitCode> {
-        let data = joining::data_dir(self.data, Place::Store)?;
+        let data = joining::data_dir(self.data, UsualDir::Store)?;
         ensure!(
             data.is_dir(),
             "there is no data directory {}; name the right one with --data DIR",
@@ -375,7 +375,7 @@ fn is_broken_pipe(cause: &anyhow::Error) -> bool {
 fn run(args: Serve) -> Result<ExitCode> {
     log_to_stderr(args.log_format);
     let (ready_file, drain) = (args.ready_file.clone(), args.drain_on_exit);
-    let data = joining::data_dir(args.data.clone(), Place::Store)?;
+    let data = joining::data_dir(args.data.clone(), UsualDir::Store)?;
     let request = data.join("drain");
     // A request that an earlier run left behind.
     let _ = fs::remove_file(&request);
@@ -430,7 +430,7 @@ fn run(args: Serve) -> Result<ExitCode> {
 
 fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
     log_to_stderr(args.log_format);
-    let data_dir = joining::data_dir(args.data, Place::Registry)?;
+    let data_dir = joining::data_dir(args.data, UsualDir::Registry)?;
     let grid_file = joining::grid_file(args.grid, &data_dir);
     let grid = Grid::load_with(&grid_file, Some(data_dir.join(LIST_FILE)))?;
     let identity = load_identity(&data_dir)?;
