@@ -5,8 +5,8 @@ use supervision::leaving::{FinalSave, Hazards, best_interval};
 use supervision::{Event, Millis, SaveAhead, Supervisor};
 
 use super::files::Fingerprint;
+use super::job_dir::dir_of;
 use super::orders::{AfterSuccess, Orders, Reach, Way};
-use super::place::dir_of;
 use super::report::{ControlFound, RunCheckReport};
 use super::{JOURNAL, not_started};
 use crate::agent::{MachineOutlook, RestoreRequest, RestoreTarget, Which};
@@ -24,7 +24,7 @@ const LONGEST_INTERVAL: f64 = 30.0 * 86_400.0;
 /// When the job could not be started.
 pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport, Failure> {
     let place = dir_of(orders.state_dir.clone(), &orders.job);
-    let place = place.map_err(super::place_failure)?;
+    let place = place.map_err(super::job_dir_failure)?;
     let agent = reach.agent().await.map_err(not_started)?;
     let mut notes = Vec::new();
     let (_canceller, cancel) = canceller();

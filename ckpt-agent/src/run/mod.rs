@@ -17,13 +17,13 @@ mod files;
 pub mod history;
 mod host;
 mod job;
+mod job_dir;
 mod journal;
 pub mod kind;
 pub mod notice;
 mod orders;
 mod owner;
 pub mod past_report;
-mod place;
 mod record;
 pub mod report;
 mod run_log;
@@ -59,8 +59,8 @@ pub use saver::SavePlan;
 use away::words::EndSaid;
 use begin::Begun;
 use job::StartError;
+use job_dir::{JobDir, JobDirError};
 use journal::{Entry, Journal};
-use place::{Place, PlaceError};
 use run_log::RunLog;
 use shell::{Ended, Shell};
 use signals::Signals;
@@ -84,7 +84,7 @@ pub async fn run(
     reach: Arc<dyn Reach>,
     observer: Arc<dyn Observer>,
 ) -> Result<RunReport, Failure> {
-    let place = Place::take(orders.state_dir.clone(), &orders.job).map_err(place_failure)?;
+    let place = JobDir::take(orders.state_dir.clone(), &orders.job).map_err(job_dir_failure)?;
     job::end_what_was_left(&place.path(END_ORDERS));
     if !orders.staged {
         return supervise(&orders, &place, reach, observer, None).await;
@@ -104,7 +104,7 @@ pub async fn run(
 /// Runs the job in its directory, which no other process uses.
 async fn supervise(
     orders: &Orders,
-    place: &Place,
+    place: &JobDir,
     reach: Arc<dyn Reach>,
     observer: Arc<dyn Observer>,
     beat: Option<Beat>,
@@ -161,7 +161,7 @@ fn end_said(done: &Result<RunReport, Failure>) -> EndSaid {
 /// Brings the job's state to its place. A signal cancels that.
 async fn begin(
     orders: &Orders,
-    place: &Place,
+    place: &JobDir,
     reach: &dyn Reach,
     observer: &Arc<dyn Observer>,
     signals: &mut Signals,
@@ -208,8 +208,8 @@ pub fn not_started(mut failure: Failure) -> Failure {
     failure
 }
 
-fn place_failure(cause: PlaceError) -> Failure {
-    let is_taken = matches!(cause, PlaceError::Taken { .. });
+fn job_dir_failure(cause: JobDirError) -> Failure {
+    let is_taken = matches!(cause, JobDirError::Taken { .. });
     let failure = not_started(Failure::new(ExitStatus::LocalIo, cause.to_string()));
     if is_taken {
         return failure.next("wait until it ends, or end it with SIGTERM");

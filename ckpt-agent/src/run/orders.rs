@@ -16,8 +16,8 @@ use supervision::{Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Se
 use super::ask::Ask;
 use super::batch::Batch;
 use super::begin::Beginning;
+use super::job_dir::JobDir;
 use super::owner::OwnerWish;
-use super::place::Place;
 use super::record::RecordOrders;
 use super::run_log::Says;
 use super::saver::SavePlan;
@@ -151,7 +151,7 @@ pub struct Orders {
 
 impl Orders {
     /// The paths of the job's state.
-    pub fn paths(&self, place: &Place) -> Vec<PathBuf> {
+    pub fn paths(&self, place: &JobDir) -> Vec<PathBuf> {
         match &self.way {
             _ if self.staged => vec![place.path(WORK)],
             Way::Files { paths, .. } => paths.clone(),
@@ -176,7 +176,7 @@ impl Orders {
     }
 
     /// How the job is to begin.
-    pub fn beginning(&self, place: &Place) -> Beginning {
+    pub fn beginning(&self, place: &JobDir) -> Beginning {
         Beginning {
             job: self.job.clone(),
             paths: self.paths(place),

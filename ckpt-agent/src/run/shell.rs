@@ -21,12 +21,12 @@ use super::clock::Clock;
 use super::daemon::Daemon;
 use super::files::{Fingerprint, resolved};
 use super::job::{Job, JobCommand, StartError};
+use super::job_dir::JobDir;
 use super::journal::Entry;
 use super::kind::Kind;
 use super::notice::Notice;
 use super::orders::{Orders, Reach, Way};
 use super::owner::Owner;
-use super::place::Place;
 use super::record::Recorder;
 use super::run_log::RunLog;
 use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
@@ -139,7 +139,7 @@ impl<'a> Shell<'a> {
     /// When the job was not started.
     pub(super) fn start(
         orders: &'a Orders,
-        place: &Place,
+        place: &JobDir,
         begun: Begun,
         outlook: MachineOutlook,
         reach: Arc<dyn Reach>,

@@ -12,8 +12,8 @@ use supervision::{EndedBy, LEAVE_SIGNALS, SaveNumber, SaveOutcome, Why};
 
 use super::away::words::{EndSaid, RestSaid};
 use super::files::remove;
+use super::job_dir::JobDir;
 use super::orders::{Orders, Reach};
-use super::place::Place;
 use super::saver::{Release, SaveJob};
 use super::shell::Ended;
 use super::signals::Signals;
@@ -66,7 +66,7 @@ pub(super) struct Beat {
 
 impl Beat {
     /// Begins to write.
-    pub(super) fn begin(place: &Place) -> Self {
+    pub(super) fn begin(place: &JobDir) -> Self {
         let said = Arc::new(Mutex::new(BeatSaid::default()));
         let path = place.path(BEAT);
         let (shared, file) = (Arc::clone(&said), path.clone());
@@ -117,7 +117,7 @@ pub(super) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> 
 }
 
 /// Before a start: removes what an earlier incarnation has left here. Only its saved versions count.
-pub(super) fn clear(place: &Place) -> io::Result<()> {
+pub(super) fn clear(place: &JobDir) -> io::Result<()> {
     remove(&place.path(WORK))?;
     remove(&place.path(END))
 }
@@ -126,7 +126,7 @@ pub(super) fn clear(place: &Place) -> io::Result<()> {
 /// Retries for as long as it takes, unless a signal asks this process to leave.
 pub(super) async fn save_result(
     orders: &Orders,
-    place: &Place,
+    place: &JobDir,
     ended: &mut Ended,
     reach: &dyn Reach,
     signals: &mut Signals,
@@ -191,7 +191,7 @@ async fn leaving(signals: &mut Signals) -> u8 {
 }
 
 /// Keeps a result that was not saved, since no other copy of it exists.
-fn left(place: &Place, ended: &mut Ended, signal: u8) {
+fn left(place: &JobDir, ended: &mut Ended, signal: u8) {
     let unsaved = place.path(UNSAVED);
     let moved = remove(&unsaved).and_then(|()| fs::rename(place.path(WORK), &unsaved));
     let path = unsaved.display();
@@ -206,7 +206,7 @@ fn left(place: &Place, ended: &mut Ended, signal: u8) {
 }
 
 /// Records how the job ended, and removes its working directory: what counts of it is saved.
-pub(super) fn end(place: &Place, end: &EndSaid) -> io::Result<()> {
+pub(super) fn end(place: &JobDir, end: &EndSaid) -> io::Result<()> {
     let removed = remove(&place.path(WORK));
     write_json(&place.path(END), end)?;
     removed

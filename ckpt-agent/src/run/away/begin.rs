@@ -15,9 +15,9 @@ use crate::cancel::canceller;
 use crate::report::{ExitStatus, Failure, ListedCheckpoint, SaveReport, Silent};
 use crate::run::begin::newest;
 use crate::run::files::remove;
+use crate::run::job_dir::JobDir;
 use crate::run::journal::Entry;
 use crate::run::not_started;
-use crate::run::place::Place;
 use crate::run::run_log::RunLog;
 use crate::run::saver::{Release, SaveJob};
 use crate::run::shell::mark;
@@ -34,7 +34,7 @@ pub(super) fn result_of(version: &ListedCheckpoint) -> Option<u8> {
 /// keeps a new one.
 pub(super) async fn begin(
     orders: &AwayOrders,
-    place: &Place,
+    place: &JobDir,
     away: &dyn Away,
     log: &mut RunLog,
     signals: &mut Signals,

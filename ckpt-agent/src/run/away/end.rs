@@ -19,15 +19,15 @@ use crate::core::sought::Sought;
 use crate::report::{ExitStatus, Failure, RestoreReport, Silent};
 use crate::run::files::remove;
 use crate::run::history::PastLine;
+use crate::run::job_dir::JobDir;
 use crate::run::journal::Entry;
-use crate::run::place::Place;
 use crate::run::signals::Signals;
 use crate::run::stage::PREFIX;
 
 /// Does what is to be done at the end, and makes the report.
 pub(super) async fn end(
     orders: &AwayOrders,
-    place: &Place,
+    place: &JobDir,
     away: &dyn Away,
     mut ended: Ended,
     signals: &mut Signals,
@@ -79,7 +79,7 @@ pub(super) async fn end(
 }
 
 /// Removes what is kept of the job, so that the next start does not continue it.
-fn forget(place: &Place) {
+fn forget(place: &JobDir) {
     // If it stays, the next start finds the result and ends with it.
     let _ = Kept::remove(&place.path(KEPT));
     let _ = remove(&place.path(LISTING));
@@ -153,7 +153,7 @@ fn note(orders: &AwayOrders, ended: &mut Ended) {
 /// signal ends the restore; the next start brings the result back.
 async fn bring_back(
     orders: &AwayOrders,
-    place: &Place,
+    place: &JobDir,
     away: &dyn Away,
     signals: &mut Signals,
 ) -> Result<(RestoreReport, Merged), Failure> {

@@ -22,9 +22,9 @@ use crate::report::Failure;
 use crate::run::begin::newest;
 use crate::run::clock::Clock;
 use crate::run::history::History;
+use crate::run::job_dir::JobDir;
 use crate::run::journal::Entry;
 use crate::run::kind::Kind;
-use crate::run::place::Place;
 use crate::run::run_log::RunLog;
 use crate::run::signals::{Signals, TSTP};
 use crate::unix_time::unix_seconds;
@@ -71,7 +71,7 @@ enum Answer {
 
 pub(super) struct Front<'a> {
     orders: &'a AwayOrders,
-    place: &'a Place,
+    place: &'a JobDir,
     away: Arc<dyn Away>,
     kept: Kept,
     log: RunLog,
@@ -100,7 +100,7 @@ pub(super) struct Front<'a> {
 impl<'a> Front<'a> {
     pub(super) fn new(
         orders: &'a AwayOrders,
-        place: &'a Place,
+        place: &'a JobDir,
         away: Arc<dyn Away>,
         kept: Kept,
         log: RunLog,

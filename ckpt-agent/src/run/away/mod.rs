@@ -25,14 +25,14 @@ use std::sync::Arc;
 use codec::JobId;
 use supervision::away::{Candidate, Settings};
 
+use super::job_dir::JobDir;
 use super::journal::Journal;
 use super::orders::{AfterSuccess, Reach};
-use super::place::Place;
 use super::record::RecordOrders;
 use super::run_log::{RunLog, Says};
 use super::saver::SavePlan;
 use super::signals::Signals;
-use super::{JOURNAL, not_started, place_failure};
+use super::{JOURNAL, job_dir_failure, not_started};
 use crate::report::{ExitStatus, Failure};
 
 pub use link::{Launcher, LauncherError};
@@ -114,7 +114,7 @@ pub trait Away: Reach {
 /// When the job was started nowhere, or when its result can't be restored.
 pub async fn run(orders: AwayOrders, away: Arc<dyn Away>) -> Result<AwayReport, Failure> {
     let state = orders.state_dir.clone().map(|state| state.join(AWAY));
-    let place = Place::take(state, &orders.job).map_err(place_failure)?;
+    let place = JobDir::take(state, &orders.job).map_err(job_dir_failure)?;
     let mut signals = Signals::new().map_err(|cause| {
         let message = format!("signals: {cause}");
         not_started(Failure::new(ExitStatus::Failed, message))

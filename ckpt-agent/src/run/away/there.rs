@@ -36,7 +36,7 @@ use super::words::{
     ToHost, WINDOW_BYTES,
 };
 use crate::run::files::remove;
-use crate::run::place::{LOCK, dir_of};
+use crate::run::job_dir::{LOCK, dir_of};
 use crate::run::staged::{BEAT, BeatSaid, END, write_json};
 
 /// Directory of the jobs that run here for other machines, in the state directory. It has a directory for

@@ -21,7 +21,7 @@ pub(super) const LOCK: &str = "lock";
 
 /// A job's directory, locked.
 #[derive(Debug)]
-pub struct Place {
+pub struct JobDir {
     dir: PathBuf,
     /// The lock is held for as long as this file is open.
     _lock: File,
@@ -29,7 +29,7 @@ pub struct Place {
 
 /// Why a job's directory can't be had.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
+pub enum JobDirError {
     /// The user has no state directory.
     #[error("no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set")]
     NoStateDirectory,
@@ -53,16 +53,16 @@ pub enum PlaceError {
     },
 }
 
-impl Place {
+impl JobDir {
     /// Makes and locks the job's directory below `state`. The lock is held until this is dropped.
     ///
     /// # Errors
     /// When another process holds the lock, or when the directory can't be made.
-    pub fn take(state: Option<PathBuf>, job: &JobId) -> Result<Self, PlaceError> {
+    pub fn take(state: Option<PathBuf>, job: &JobId) -> Result<Self, JobDirError> {
         let dir = dir_of(state, job)?;
         let failed = |path: &Path| {
             let path = path.to_owned();
-            move |cause| PlaceError::Io { path, cause }
+            move |cause| JobDirError::Io { path, cause }
         };
         fs::create_dir_all(&dir).map_err(failed(&dir))?;
         let path = dir.join(LOCK);
@@ -76,7 +76,7 @@ impl Place {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             let holder = fs::read_to_string(&path).unwrap_or_default();
             let holder = holder.trim();
-            return Err(PlaceError::Taken {
+            return Err(JobDirError::Taken {
                 job: job.clone(),
                 holder: if holder.is_empty() { "?" } else { holder }.to_owned(),
                 path,
@@ -97,8 +97,8 @@ impl Place {
 ///
 /// # Errors
 /// When there is no state directory.
-pub(super) fn dir_of(state: Option<PathBuf>, job: &JobId) -> Result<PathBuf, PlaceError> {
-    let state = state.ok_or(PlaceError::NoStateDirectory)?;
+pub(super) fn dir_of(state: Option<PathBuf>, job: &JobId) -> Result<PathBuf, JobDirError> {
+    let state = state.ok_or(JobDirError::NoStateDirectory)?;
     Ok(state.join("run").join(job.file_name()))
 }
 
@@ -111,16 +111,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = Some(dir.path().to_owned());
         let job: JobId = "sweep/42".parse().unwrap();
-        let taken = Place::take(state.clone(), &job).unwrap();
-        let refused = Place::take(state.clone(), &job).unwrap_err().to_string();
+        let taken = JobDir::take(state.clone(), &job).unwrap();
+        let refused = JobDir::take(state.clone(), &job).unwrap_err().to_string();
         let pid = std::process::id().to_string();
         assert!(
             refused.contains("sweep/42") && refused.contains(&pid),
             "{refused}"
         );
-        assert!(Place::take(state.clone(), &"sweep/43".parse().unwrap()).is_ok());
+        assert!(JobDir::take(state.clone(), &"sweep/43".parse().unwrap()).is_ok());
         drop(taken);
-        assert!(Place::take(state, &job).is_ok());
-        assert!(Place::take(None, &job).is_err());
+        assert!(JobDir::take(state, &job).is_ok());
+        assert!(JobDir::take(None, &job).is_err());
     }
 }
