@@ -40,7 +40,7 @@ pub struct Anchor(pub u64);
 
 /// A piece of a segment of the base. Places are ordered as in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct BasePiece {
     /// Number of the segment among those that the base stored (not zeros, not patches).
     pub segment: u32,
     /// Number of the piece in that segment.
@@ -90,7 +90,7 @@ pub const fn anchor_count(len: usize) -> usize {
 #[derive(Debug)]
 pub struct Anchors {
     /// By hash, then by place.
-    sorted: Vec<(Anchor, Place)>,
+    sorted: Vec<(Anchor, BasePiece)>,
     /// One bit for each value of the high bits of a hash; set if some anchor has these bits.
     filter: Vec<u64>,
     /// How many low bits of a hash the filter leaves out.
@@ -102,7 +102,7 @@ impl Anchors {
     pub const MEMORY: u64 = 16 + 2 * FILTER_BITS_PER_ANCHOR as u64 / 8;
 
     /// Takes these anchors of a base, without those that its content has in many places.
-    pub fn new(mut sorted: Vec<(Anchor, Place)>) -> Self {
+    pub fn new(mut sorted: Vec<(Anchor, BasePiece)>) -> Self {
         sorted.sort_unstable();
         let alike = sorted.chunk_by(|one, other| one.0 == other.0);
         let telling =
@@ -137,8 +137,8 @@ impl Anchors {
         raw: &[u8],
         positions: Range<usize>,
         floor: u32,
-        is_there: impl Fn(usize, Place) -> bool,
-    ) -> Option<(usize, Place)> {
+        is_there: impl Fn(usize, BasePiece) -> bool,
+    ) -> Option<(usize, BasePiece)> {
         let end = (positions.end + WINDOW - 1).min(raw.len());
         let bytes = raw.get(positions.start..end)?;
         let (mut hash, mut checks) = (0, 0);
@@ -163,8 +163,8 @@ impl Anchors {
     }
 
     /// The places of an anchor, without segments before `floor`.
-    fn places(&self, hash: Anchor, floor: u32) -> impl Iterator<Item = Place> {
-        let first = Place {
+    fn places(&self, hash: Anchor, floor: u32) -> impl Iterator<Item = BasePiece> {
+        let first = BasePiece {
             segment: floor,
             piece: 0,
         };
@@ -182,8 +182,8 @@ mod tests {
     use super::*;
     use crate::samples::noise;
 
-    fn place(segment: u32, piece: u32) -> Place {
-        Place { segment, piece }
+    fn place(segment: u32, piece: u32) -> BasePiece {
+        BasePiece { segment, piece }
     }
 
     #[test]

@@ -51,7 +51,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::anchors::{ANCHOR_STEP, Anchor, Anchors, Place, anchor_count};
+use crate::anchors::{ANCHOR_STEP, Anchor, Anchors, BasePiece, anchor_count};
 use crate::index::{Index, SegmentEntry};
 use crate::pieces::{Match, Origin, PIECE_BYTES, PieceHash, PieceHasher, changed_pieces};
 use crate::seal::DataKey;
@@ -96,7 +96,7 @@ struct BaseSegment {
 #[derive(Debug)]
 pub struct Base {
     hasher: PieceHasher,
-    /// In the order of the stream; [`Place::segment`] is an index of this list.
+    /// In the order of the stream; [`BasePiece::segment`] is an index of this list.
     segments: Vec<BaseSegment>,
     hashes: Vec<PieceHash>,
     /// Hash of the first piece of each segment, with the segment's number. Finds a segment that moved.
@@ -153,7 +153,7 @@ impl Base {
         let moved = moved.filter(|(hash, _)| *hash != zeros).collect();
         let places = segments.iter().zip(0..).flat_map(|(segment, number)| {
             let pieces = (0..).step_by(ANCHOR_STEP / PIECE_BYTES);
-            pieces.take(count(segment)).map(move |piece| Place {
+            pieces.take(count(segment)).map(move |piece| BasePiece {
                 segment: number,
                 piece,
             })
@@ -177,12 +177,12 @@ impl Base {
     }
 
     /// The place of the byte `offset` of the base's stream, if a piece begins there.
-    fn place_of(&self, offset: u64) -> Option<Place> {
+    fn place_of(&self, offset: u64) -> Option<BasePiece> {
         let after = self.segments.partition_point(|s| s.offset <= offset);
         let segment = after.checked_sub(1)?;
         let within = offset - self.segments.get(segment)?.offset;
         let is_piece = within.is_multiple_of(PIECE_BYTES as u64);
-        let place = Place {
+        let place = BasePiece {
             segment: segment as u32,
             piece: u32::try_from(within / PIECE_BYTES as u64).ok()?,
         };
@@ -197,31 +197,31 @@ impl Base {
         next.is_some_and(|next| next.offset >= offset.saturating_add(len as u64))
     }
 
-    fn segment(&self, place: Place) -> Option<&BaseSegment> {
+    fn segment(&self, place: BasePiece) -> Option<&BaseSegment> {
         self.segments.get(place.segment as usize)
     }
 
     /// Bytes from a place to the end of its segment.
-    fn rest(&self, place: Place) -> usize {
+    fn rest(&self, place: BasePiece) -> usize {
         let len = self.segment(place).map_or(0, |segment| segment.len);
         (len as usize).saturating_sub(offset_in_segment(place))
     }
 
     /// The byte of the base's stream at which a place begins.
-    fn offset(&self, place: Place) -> u64 {
+    fn offset(&self, place: BasePiece) -> u64 {
         let offset = self.segment(place).map_or(0, |segment| segment.offset);
         offset + offset_in_segment(place) as u64
     }
 
     /// Hashes of the pieces from a place to the end of its segment.
-    fn pieces(&self, place: Place) -> &[PieceHash] {
+    fn pieces(&self, place: BasePiece) -> &[PieceHash] {
         let first = self.segment(place).map_or(0, |segment| segment.first) + place.piece as usize;
         let count = self.rest(place).div_ceil(PIECE_BYTES);
         self.hashes.get(first..first + count).unwrap_or_default()
     }
 
     /// Whether the base's piece at `place` is in `raw` from byte `at` on.
-    fn is_there(&self, raw: &[u8], at: usize, place: Place) -> bool {
+    fn is_there(&self, raw: &[u8], at: usize, place: BasePiece) -> bool {
         let len = self.rest(place).min(PIECE_BYTES);
         let new = raw.get(at..at + len).map(|piece| self.hasher.piece(piece));
         new.is_some() && new == self.pieces(place).first().copied()
@@ -229,7 +229,7 @@ impl Base {
 
     /// Compares a new segment of `len` bytes with the base's bytes from `place` on. `None` when these are
     /// fewer than `len`, or when too many pieces changed.
-    fn compare(&self, place: Place, len: usize, hashes: &[PieceHash]) -> Option<Match> {
+    fn compare(&self, place: BasePiece, len: usize, hashes: &[PieceHash]) -> Option<Match> {
         let old = self.pieces(place).get(..hashes.len())?;
         if len > self.rest(place) {
             return None;
@@ -243,7 +243,7 @@ impl Base {
 
     /// Whether `raw` most likely begins with the rest of a segment of the base, from `place` on, and goes on
     /// after its end. So it is when most of that rest is unchanged, or when the base's next segment follows.
-    fn ends_within(&self, place: Place, raw: &[u8], hashes: &[PieceHash]) -> bool {
+    fn ends_within(&self, place: BasePiece, raw: &[u8], hashes: &[PieceHash]) -> bool {
         let rest = self.rest(place);
         let whole = rest / PIECE_BYTES;
         if rest >= raw.len() {
@@ -251,7 +251,7 @@ impl Base {
         }
         let (head, tail) = hashes.split_at(whole.min(hashes.len()));
         let same = head.len() - self.changed(place, head).count_ones() as usize;
-        let next = Place {
+        let next = BasePiece {
             segment: place.segment + 1,
             piece: 0,
         };
@@ -266,13 +266,13 @@ impl Base {
     }
 
     /// Which of these pieces differ from those at `place`; bit 0 is the first.
-    fn changed(&self, place: Place, hashes: &[PieceHash]) -> u64 {
+    fn changed(&self, place: BasePiece, hashes: &[PieceHash]) -> u64 {
         changed_pieces(hashes, self.pieces(place))
     }
 }
 
 /// Bytes from the beginning of a segment to a place in it.
-const fn offset_in_segment(place: Place) -> usize {
+const fn offset_in_segment(place: BasePiece) -> usize {
     place.piece as usize * PIECE_BYTES
 }
 
@@ -333,7 +333,7 @@ impl Follower {
     /// pieces of `raw`. The next calls of [`Self::find`] and [`Self::advance`] have to be for the bytes
     /// before the cut.
     pub fn cut_at(&mut self, raw: &[u8], hashes: &[PieceHash]) -> Option<usize> {
-        let ends = |place: &Place| self.base.ends_within(*place, raw, hashes);
+        let ends = |place: &BasePiece| self.base.ends_within(*place, raw, hashes);
         let within = self.places(hashes).find(ends);
         if let Some(place) = within {
             let rest = self.base.rest(place);
@@ -432,14 +432,14 @@ impl Follower {
     /// Where in the base the segment may be: first the expected place, then the next segment of the base
     /// that begins with the same piece. Later segments that begin with that piece are left alone, since the
     /// follower can't go back from there.
-    fn places(&self, hashes: &[PieceHash]) -> impl Iterator<Item = Place> {
+    fn places(&self, hashes: &[PieceHash]) -> impl Iterator<Item = BasePiece> {
         let here = self.base.place_of(self.next);
         let here = here.filter(|place| place.segment >= self.floor);
         let from = here.map_or(self.floor, |place| place.segment);
         let moved = hashes.first().and_then(|hash| {
             let mut same = self.base.moved.range((*hash, from)..=(*hash, u32::MAX));
             let segment = same.next()?.1;
-            Some(Place { segment, piece: 0 })
+            Some(BasePiece { segment, piece: 0 })
         });
         here.into_iter().chain(moved)
     }
