@@ -119,7 +119,7 @@ struct EarlierFiles {
 
 /// Where a part of the stream is stored: file, offset in it, and length.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct StoredPart {
     file: usize,
     at: u64,
     /// How many bytes follow there.
@@ -146,11 +146,11 @@ impl EarlierFiles {
         earlier
     }
 
-    fn place(&self, offset: u64) -> Option<Place> {
+    fn place(&self, offset: u64) -> Option<StoredPart> {
         let after = self.extents.partition_point(|(begin, ..)| *begin <= offset);
         let (begin, file, extent) = self.extents.get(after.checked_sub(1)?)?;
         let done = offset - begin;
-        Some(Place {
+        Some(StoredPart {
             file: *file,
             at: extent.offset + done,
             len: extent.len.checked_sub(done).filter(|len| *len > 0)?,
@@ -369,7 +369,7 @@ impl FileSink {
         Ok(())
     }
 
-    fn read_file(&mut self, place: Place, buffer: &mut [u8]) -> io::Result<()> {
+    fn read_file(&mut self, place: StoredPart, buffer: &mut [u8]) -> io::Result<()> {
         if let Some(open) = self.open.as_mut().filter(|open| open.number == place.file) {
             return open.file.read_exact_at(buffer, place.at);
         }
