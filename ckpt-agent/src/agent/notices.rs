@@ -316,7 +316,7 @@ impl Agent {
         let tags = all.iter().map(|known| known.manifest.public().job_tag);
         let tags: BTreeSet<JobTag> = tags.collect();
         let jobs: Arc<Vec<_>> = Arc::new(tags.iter().map(|tag| (owner, *tag)).collect());
-        let heard = Arc::new(Mutex::new(Heard::new(
+        let heard = Arc::new(Mutex::new(MergedNotices::new(
             self.resources.memory_bytes / MEMORY_SHARE,
         )));
         let mut asking = JoinSet::new();
@@ -348,14 +348,14 @@ impl Agent {
 
 /// The words of the owner on each job, merged from the notices of all hosts.
 #[derive(Debug, Default)]
-struct Heard {
+struct MergedNotices {
     by_job: BTreeMap<JobTag, Words>,
     bytes: u64,
     bytes_max: u64,
     is_too_much: bool,
 }
 
-impl Heard {
+impl MergedNotices {
     fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn what_many_hosts_say_of_a_job_is_kept_once_and_within_its_memory() {
         let each = memory_of(&words(1, 1, 1));
-        let mut heard = Heard::new(10 * each);
+        let mut heard = MergedNotices::new(10 * each);
         for _ in 0..1000 {
             assert!(heard.enter(&words(1, 1, 1)));
         }
