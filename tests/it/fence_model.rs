@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
 use anyhow::{Result, ensure};
-use ckpt_agent::core::fence::{Heard, Proposer, Quorum, Standing, Witness};
+use ckpt_agent::core::fence::{AttemptState, Proposer, Quorum, Witness, WitnessAnswer};
 use ckpt_store::core::fence::{Acceptor, Outbid};
 use codec::CheckpointId;
 use codec::proposal::Ballot;
@@ -122,13 +122,13 @@ impl World {
     fn saver_acts(&self, bounds: Bounds, at: usize, next: &mut Vec<Self>) {
         let saver = &self.savers[at];
         let standing = saver.proposer.standing();
-        if saver.attempts > 0 && standing != Standing::Promised {
+        if saver.attempts > 0 && standing != AttemptState::Promised {
             // An attempt may begin at any time: a saver does not wait for messages that may be lost.
             let mut world = self.clone();
             world.begins(at);
             next.push(world);
         }
-        if standing == Standing::Promised {
+        if standing == AttemptState::Promised {
             let mut world = self.clone();
             world.proposes(at);
             next.push(world);
@@ -237,11 +237,11 @@ impl World {
         let is_on_its_way = self.answers[at].contains(answer);
         match answer {
             Answer::Promised(_, accepted) => {
-                !has_proposed && heard != Some(Heard::Promised(*accepted)) && !is_on_its_way
+                !has_proposed && heard != Some(WitnessAnswer::Promised(*accepted)) && !is_on_its_way
             }
-            Answer::Agreed(_) => has_proposed && heard != Some(Heard::Agreed),
+            Answer::Agreed(_) => has_proposed && heard != Some(WitnessAnswer::Agreed),
             Answer::Outbid(..) => {
-                saver.attempts > 0 && heard != Some(Heard::Outbid) && !is_on_its_way
+                saver.attempts > 0 && heard != Some(WitnessAnswer::Outbid) && !is_on_its_way
             }
         }
     }
@@ -271,7 +271,7 @@ impl World {
                 Answer::Agreed(to) => saver.proposer.agreed(witness, to),
                 Answer::Outbid(to, higher) => saver.proposer.outbid(witness, to, higher),
             }
-            if let Standing::Chosen(value) = saver.proposer.standing() {
+            if let AttemptState::Chosen(value) = saver.proposer.standing() {
                 saver.chosen = Some(value);
             }
         }
@@ -310,7 +310,7 @@ impl World {
                     proposer.agreed(Witness(at), ballot);
                 }
             }
-            if let Standing::Chosen(value) = proposer.standing() {
+            if let AttemptState::Chosen(value) = proposer.standing() {
                 return Some(value);
             }
         }
@@ -322,8 +322,9 @@ impl World {
     fn fingerprint(&self, bounds: Bounds) -> u64 {
         let mut columns: Vec<u64> = (0..self.witnesses.len())
             .map(|at| {
-                let heard =
-                    |saver: &Saver| -> Option<Heard<Value>> { saver.proposer.heard(Witness(at)) };
+                let heard = |saver: &Saver| -> Option<WitnessAnswer<Value>> {
+                    saver.proposer.heard(Witness(at))
+                };
                 let bids = |saver: &Saver| saver.proposer.bid(Witness(at));
                 let heard: Vec<_> = self.savers.iter().map(|s| (heard(s), bids(s))).collect();
                 let is_forgetful = at < bounds.forgetful;
@@ -525,7 +526,7 @@ fn act(world: &mut World, random: &mut StdRng, bounds: Bounds, at: usize) {
     if saver.chosen.is_some() {
         return;
     }
-    if saver.proposer.standing() == Standing::Promised {
+    if saver.proposer.standing() == AttemptState::Promised {
         world.proposes(at);
     } else if saver.attempts > 0
         && (saver.proposer.ballot() == Ballot::NONE || random.random_range(0..6) == 0)

@@ -16,7 +16,7 @@ use tokio::time::{Duration, Instant};
 use transfer::fences::{Followed, Witnessed};
 
 use super::{Agent, random};
-use crate::core::fence::{Choice, Proposer, Quorum, Standing, Witness};
+use crate::core::fence::{AttemptState, Choice, Proposer, Quorum, Witness};
 use crate::core::{Fault, HostIndex};
 use crate::report::{FenceReport, HostNote, SuccessorNote};
 
@@ -289,7 +289,7 @@ impl Fencing {
         for _ in 0..ATTEMPTS_MAX {
             self.ask_to_promise().await;
             match self.proposer.standing() {
-                Standing::Promised => {
+                AttemptState::Promised => {
                     return match self.proposer.choice() {
                         Some(Choice::Bound(other)) if other.checkpoint != self.me => {
                             Err(Lost::Another(note(other, false)))
@@ -297,8 +297,8 @@ impl Fencing {
                         _ => Ok(()),
                     };
                 }
-                Standing::TooFew { answer } => self.again_if_short(&mut short, answer).await?,
-                Standing::Outbid | Standing::Waiting | Standing::Chosen(_) => {
+                AttemptState::TooFew { answer } => self.again_if_short(&mut short, answer).await?,
+                AttemptState::Outbid | AttemptState::Waiting | AttemptState::Chosen(_) => {
                     rest = pause(rest).await;
                 }
             }
@@ -341,10 +341,10 @@ impl Fencing {
         let (begun, mut grace) = (Instant::now(), None);
         loop {
             match self.proposer.standing() {
-                Standing::Waiting => {}
+                AttemptState::Waiting => {}
                 // If some have accepted another save, it depends on the other witnesses whether it was
                 // chosen.
-                Standing::Promised if self.is_bound() && !self.proposer.has_heard_all() => {
+                AttemptState::Promised if self.is_bound() && !self.proposer.has_heard_all() => {
                     grace.get_or_insert_with(|| Instant::now() + HALF_DONE_GRACE);
                 }
                 _ => break,
@@ -358,7 +358,7 @@ impl Fencing {
         }
         // Requests still under way go on in the background.
         asking.detach_all();
-        if self.proposer.standing() == Standing::Waiting {
+        if self.proposer.standing() == AttemptState::Waiting {
             let waited = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
             let silent = self.hosts().into_iter().map(|(witness, _)| witness);
             let silent = silent.filter(|witness| self.proposer.heard(*witness).is_none());
@@ -416,9 +416,9 @@ impl Fencing {
                 self.ask_to_accept(&proposal).await;
             }
             match self.proposer.standing() {
-                Standing::Chosen(_) => return Ok(self.report()),
-                Standing::TooFew { answer } => self.again_if_short(&mut short, answer).await?,
-                Standing::Outbid | Standing::Waiting | Standing::Promised => {
+                AttemptState::Chosen(_) => return Ok(self.report()),
+                AttemptState::TooFew { answer } => self.again_if_short(&mut short, answer).await?,
+                AttemptState::Outbid | AttemptState::Waiting | AttemptState::Promised => {
                     rest = pause(rest).await;
                 }
             }
@@ -440,7 +440,7 @@ impl Fencing {
             let (hosts, proposal) = (self.agent.hosts.clone(), proposal.clone());
             asking.spawn(async move { (witness, hosts.propose(host, &proposal).await) });
         }
-        while self.proposer.standing() == Standing::Waiting {
+        while self.proposer.standing() == AttemptState::Waiting {
             match asking.join_next().await {
                 Some(Ok((witness, answer))) => self.hear(witness, answer),
                 Some(Err(_)) => {}
@@ -452,7 +452,7 @@ impl Fencing {
 
     fn report(&self) -> FenceReport {
         let agreed = self.hosts().into_iter().filter(|(witness, _)| {
-            self.proposer.heard(*witness) == Some(crate::core::fence::Heard::Agreed)
+            self.proposer.heard(*witness) == Some(crate::core::fence::WitnessAnswer::Agreed)
         });
         FenceReport {
             after: self.version,
@@ -500,7 +500,7 @@ impl Fencing {
             return false;
         };
         self.ask_to_accept(&proposal).await;
-        if self.proposer.standing() != Standing::Chosen(successor) {
+        if self.proposer.standing() != AttemptState::Chosen(successor) {
             return false;
         }
         self.commit(&manifest, &holders).await

@@ -65,7 +65,7 @@ impl Quorum {
 
 /// What a witness answered in the present attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Heard<V> {
+pub enum WitnessAnswer<V> {
     /// It promised the ballot; with the promise comes what it has accepted before.
     Promised(Option<(Ballot, V)>),
     /// It accepted what was proposed.
@@ -78,7 +78,7 @@ pub enum Heard<V> {
 
 /// State of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing<V> {
+pub enum AttemptState<V> {
     /// More answers are needed.
     Waiting,
     /// Enough witnesses have promised.
@@ -111,7 +111,7 @@ pub struct Proposer<V> {
     ballot: Ballot,
     /// Higher rounds that witnesses named in the present attempt.
     bids: BTreeMap<Witness, u64>,
-    heard: BTreeMap<Witness, Heard<V>>,
+    heard: BTreeMap<Witness, WitnessAnswer<V>>,
     /// What this save has proposed with the present ballot.
     proposed: Option<V>,
 }
@@ -168,7 +168,7 @@ impl<V: Copy + Ord> Proposer<V> {
     }
 
     /// What a witness answered in the present attempt.
-    pub fn heard(&self, witness: Witness) -> Option<Heard<V>> {
+    pub fn heard(&self, witness: Witness) -> Option<WitnessAnswer<V>> {
         self.heard.get(&witness).copied()
     }
 
@@ -184,8 +184,8 @@ impl<V: Copy + Ord> Proposer<V> {
         let is_possible = accepted.is_none_or(|(at, _)| at <= ballot);
         if ballot == self.ballot && self.proposed.is_none() && self.is_witness(witness) {
             let heard = match is_possible {
-                true => Heard::Promised(accepted),
-                false => Heard::Failed,
+                true => WitnessAnswer::Promised(accepted),
+                false => WitnessAnswer::Failed,
             };
             self.heard.insert(witness, heard);
         }
@@ -194,7 +194,7 @@ impl<V: Copy + Ord> Proposer<V> {
     /// A witness accepted the value that was proposed with `ballot`.
     pub fn agreed(&mut self, witness: Witness, ballot: Ballot) {
         if ballot == self.ballot && self.proposed.is_some() && self.is_witness(witness) {
-            self.heard.insert(witness, Heard::Agreed);
+            self.heard.insert(witness, WitnessAnswer::Agreed);
         }
     }
 
@@ -203,16 +203,16 @@ impl<V: Copy + Ord> Proposer<V> {
         if ballot == self.ballot && self.is_witness(witness) {
             self.bids.insert(witness, higher.round);
         }
-        self.note(witness, ballot, Heard::Outbid);
+        self.note(witness, ballot, WitnessAnswer::Outbid);
     }
 
     /// A witness that was asked with `ballot` does not answer.
     pub fn failed(&mut self, witness: Witness, ballot: Ballot) {
-        self.note(witness, ballot, Heard::Failed);
+        self.note(witness, ballot, WitnessAnswer::Failed);
     }
 
-    fn note(&mut self, witness: Witness, ballot: Ballot, heard: Heard<V>) {
-        let has_agreed = self.heard.get(&witness) == Some(&Heard::Agreed);
+    fn note(&mut self, witness: Witness, ballot: Ballot, heard: WitnessAnswer<V>) {
+        let has_agreed = self.heard.get(&witness) == Some(&WitnessAnswer::Agreed);
         if ballot == self.ballot && self.is_witness(witness) && !has_agreed {
             self.heard.insert(witness, heard);
         }
@@ -222,34 +222,35 @@ impl<V: Copy + Ord> Proposer<V> {
         witness.0 < self.quorum.witnesses
     }
 
-    fn count(&self, is: impl Fn(&Heard<V>) -> bool) -> usize {
+    fn count(&self, is: impl Fn(&WitnessAnswer<V>) -> bool) -> usize {
         self.heard.values().filter(|heard| is(heard)).count()
     }
 
     /// Whether every witness has answered the last question of this attempt, or failed to.
     pub fn has_heard_all(&self) -> bool {
         let waits = self.proposed.is_some();
-        let said = |heard: &Heard<V>| !(waits && matches!(heard, Heard::Promised(_)));
+        let said =
+            |heard: &WitnessAnswer<V>| !(waits && matches!(heard, WitnessAnswer::Promised(_)));
         self.count(said) == self.quorum.witnesses
     }
 
     /// The state of the attempt.
-    pub fn standing(&self) -> Standing<V> {
+    pub fn standing(&self) -> AttemptState<V> {
         let needed = self.quorum.needed;
-        let failed = self.count(|heard| *heard == Heard::Failed);
-        let outbid = self.count(|heard| *heard == Heard::Outbid);
+        let failed = self.count(|heard| *heard == WitnessAnswer::Failed);
+        let outbid = self.count(|heard| *heard == WitnessAnswer::Outbid);
         let done = match self.proposed {
-            None => self.count(|heard| matches!(heard, Heard::Promised(_))),
-            Some(_) => self.count(|heard| *heard == Heard::Agreed),
+            None => self.count(|heard| matches!(heard, WitnessAnswer::Promised(_))),
+            Some(_) => self.count(|heard| *heard == WitnessAnswer::Agreed),
         };
         match self.proposed {
-            None if done >= needed => Standing::Promised,
-            Some(value) if done >= needed => Standing::Chosen(value),
-            _ if self.quorum.witnesses - failed < needed => Standing::TooFew {
+            None if done >= needed => AttemptState::Promised,
+            Some(value) if done >= needed => AttemptState::Chosen(value),
+            _ if self.quorum.witnesses - failed < needed => AttemptState::TooFew {
                 answer: self.quorum.witnesses - failed,
             },
-            _ if self.quorum.witnesses - failed - outbid < needed => Standing::Outbid,
-            _ => Standing::Waiting,
+            _ if self.quorum.witnesses - failed - outbid < needed => AttemptState::Outbid,
+            _ => AttemptState::Waiting,
         }
     }
 
@@ -260,15 +261,15 @@ impl<V: Copy + Ord> Proposer<V> {
     /// the value. If several values have this many, only the one with the highest ballot can be the chosen
     /// one.
     pub fn choice(&self) -> Option<Choice<V>> {
-        if self.standing() != Standing::Promised {
+        if self.standing() != AttemptState::Promised {
             return None;
         }
         let promises: Vec<Option<(Ballot, V)>> = self
             .heard
             .values()
             .filter_map(|heard| match heard {
-                Heard::Promised(accepted) => Some(*accepted),
-                Heard::Agreed | Heard::Outbid | Heard::Failed => None,
+                WitnessAnswer::Promised(accepted) => Some(*accepted),
+                WitnessAnswer::Agreed | WitnessAnswer::Outbid | WitnessAnswer::Failed => None,
             })
             .collect();
         let least = promises.len() + 1 - self.quorum.needed;
@@ -349,7 +350,7 @@ mod tests {
         let mut alone = proposer(1);
         assert_eq!(alone.propose(7), None, "nobody has promised");
         promise(&mut alone, &[(0, None), (1, None)]);
-        assert_eq!(alone.standing(), Standing::Waiting);
+        assert_eq!(alone.standing(), AttemptState::Waiting);
         promise(&mut alone, &[(4, None)]);
         assert_eq!(alone.choice(), Some(Choice::Free));
         assert_eq!(alone.propose(7), Some(7));
@@ -357,10 +358,10 @@ mod tests {
         let ballot = alone.ballot();
         for witness in [0, 1, 1, 9] {
             alone.agreed(Witness(witness), ballot);
-            assert_eq!(alone.standing(), Standing::Waiting);
+            assert_eq!(alone.standing(), AttemptState::Waiting);
         }
         alone.agreed(Witness(2), ballot);
-        assert_eq!(alone.standing(), Standing::Chosen(7));
+        assert_eq!(alone.standing(), AttemptState::Chosen(7));
     }
 
     #[test]
@@ -397,7 +398,7 @@ mod tests {
             late.failed(Witness(witness), first);
         }
         late.outbid(Witness(2), first, ballot(7, 9));
-        assert_eq!(late.standing(), Standing::Outbid);
+        assert_eq!(late.standing(), AttemptState::Outbid);
         let second = late.begin();
         assert!(second > ballot(7, 9));
         late.promised(Witness(3), first, None);
@@ -405,7 +406,7 @@ mod tests {
         for witness in 0..3 {
             late.failed(Witness(witness), second);
         }
-        assert_eq!(late.standing(), Standing::TooFew { answer: 2 });
+        assert_eq!(late.standing(), AttemptState::TooFew { answer: 2 });
         assert!(!late.has_heard_all());
     }
 
@@ -415,7 +416,7 @@ mod tests {
         let first = save.ballot();
         save.outbid(Witness(0), first, ballot(u64::MAX, 9));
         save.promised(Witness(1), first, Some((ballot(9, 9), 4)));
-        assert_eq!(save.heard(Witness(1)), Some(Heard::Failed));
+        assert_eq!(save.heard(Witness(1)), Some(WitnessAnswer::Failed));
         let second = save.begin();
         assert_eq!(second.round, first.round + NEAR_ROUNDS + 1);
         // Two witnesses that agree are believed where no witness is expected to lie.
