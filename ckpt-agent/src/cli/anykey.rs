@@ -5,7 +5,7 @@ use std::sync::Arc;
 use codec::{JobId, Version};
 
 use super::cat::standard_output;
-use super::{Connected, Said, agent_for, done, heard, identity, verify_status, which};
+use super::{Connected, Outcome, agent_for, done, heard, identity, verify_status, which};
 use crate::agent::{Agent, CatRequest, Depth, ForgetWhich, RestoreRequest, Which, unless_hidden};
 use crate::cancel::Cancel;
 use crate::cli::args::{Command, ForgetChoice, Global};
@@ -62,7 +62,7 @@ impl<'a> AnyKey<'a> {
         command: Command,
         observer: Arc<dyn Observer>,
         cancel: Cancel,
-    ) -> Result<Said, Failure> {
+    ) -> Result<Outcome, Failure> {
         // The answer of silent hosts matters only if no key of the owner finds what was asked for.
         let done = self.carry_out(command, observer, cancel).await;
         done.map_err(unless_hidden)
@@ -73,7 +73,7 @@ impl<'a> AnyKey<'a> {
         command: Command,
         observer: Arc<dyn Observer>,
         cancel: Cancel,
-    ) -> Result<Said, Failure> {
+    ) -> Result<Outcome, Failure> {
         match command {
             Command::Restore(restore) => {
                 let request = super::restore_request(restore);
@@ -220,7 +220,7 @@ impl<'a> AnyKey<'a> {
         Ok(all)
     }
 
-    async fn show(&self, job: &JobId, which: Which) -> Result<Said, Failure> {
+    async fn show(&self, job: &JobId, which: Which) -> Result<Outcome, Failure> {
         let first = self.present.show(job, which).await;
         if !is_missing(&first) {
             return done(first?);
@@ -370,7 +370,7 @@ fn forget_which(choice: &ForgetChoice) -> ForgetWhich {
 }
 
 /// The status is `Degraded` if a newer version than the restored one is known.
-fn restored(report: RestoreReport) -> Result<Said, Failure> {
+fn restored(report: RestoreReport) -> Result<Outcome, Failure> {
     let status = if report.version.is_some() && !report.skipped.is_empty() {
         ExitStatus::Degraded
     } else {

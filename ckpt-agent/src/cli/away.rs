@@ -20,7 +20,7 @@ use super::rank::{Format, RankArgs, report::RankReport};
 use super::render::{Report, json_of_self, one_line};
 use super::run::{Connection, orders, write_end};
 use super::run_args::RunArgs;
-use super::{Said, chain, connect, grid_file, rank};
+use super::{Outcome, chain, connect, grid_file, rank};
 use crate::knowledge;
 use crate::report::{ExitStatus, Failure};
 use crate::run::away::{
@@ -89,7 +89,7 @@ const OWN_OPTIONS: [&str; 17] = [
 const JSON: &str = "json";
 
 /// Carries out the order on standard input, at the other end of a launcher.
-pub(super) fn there() -> Said {
+pub(super) fn there() -> Outcome {
     let state = knowledge::default_dir(|name| std::env::var_os(name));
     let status = if away::serve(state) {
         ExitStatus::Done
@@ -104,7 +104,7 @@ pub(super) async fn run(
     global: Global,
     args: RunArgs,
     typed: &[OsString],
-) -> Result<Said, Failure> {
+) -> Result<Outcome, Failure> {
     let ranks = RankArgs {
         work: Duration::ZERO,
         cores: args.on.cores,

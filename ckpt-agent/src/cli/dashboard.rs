@@ -7,7 +7,7 @@ use web::board::Board;
 use web::{Server, Settings, StartError, Token};
 
 use super::args::{DashboardArgs, Global};
-use super::{Said, done, health, named_grid, render};
+use super::{Outcome, done, health, named_grid, render};
 use crate::cancel::Cancel;
 use crate::report::{ExitStatus, Failure};
 
@@ -19,7 +19,7 @@ pub(super) async fn run(
     global: &Global,
     args: &DashboardArgs,
     mut cancel: Cancel,
-) -> Result<Said, Failure> {
+) -> Result<Outcome, Failure> {
     let usage = |what: String| Failure::new(ExitStatus::Usage, what);
     let token = args.token_file.as_deref().map(Token::read).transpose();
     let token = token.map_err(|cause| usage(cause.to_string()))?;

@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::args::Global;
 use super::render::{Report, bytes, json_of_self, one_line};
-use super::{Said, agent_for, grid_file, health, identity, list_files, load_grid};
+use super::{Outcome, agent_for, grid_file, health, identity, list_files, load_grid};
 use crate::agent::{MTU_USUAL, Reached, Way};
 use crate::knowledge;
 use crate::report::{Check, DoctorReport, ExitStatus, Failure, Finding, Verdict};
@@ -34,7 +34,7 @@ const FILES_NEEDED: u64 = 24;
 const ADDRESS_SPACE_NEEDED: u64 = 512 << 20;
 
 /// Checks everything that a command needs. Problems are not errors, but findings in the report.
-pub(super) async fn run(global: &Global) -> Result<Said, Failure> {
+pub(super) async fn run(global: &Global) -> Result<Outcome, Failure> {
     let mut report = DoctorReport {
         findings: Vec::new(),
     };

@@ -6,7 +6,7 @@ use protocol::identity::Role;
 use protocol::places::UsualDir;
 
 use super::grid_args::{AuthorityArgs, GridCommand};
-use super::{DaemonProgram, Said, authority, backup, done, local_grid};
+use super::{DaemonProgram, Outcome, authority, backup, done, local_grid};
 use crate::report::{ExitStatus, Failure};
 
 /// The usual directory of an authority or a registry.
@@ -29,7 +29,7 @@ fn option(name: &str, said: Option<&Path>) -> String {
 }
 
 /// Runs a command for grids.
-pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
+pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcome, Failure> {
     match command {
         GridCommand::Init { .. } => init(command),
         GridCommand::Sign(asked) => {
@@ -93,7 +93,7 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, 
     }
 }
 
-fn renew(command: GridCommand) -> Result<Said, Failure> {
+fn renew(command: GridCommand) -> Result<Outcome, Failure> {
     let GridCommand::Renew {
         speaking,
         within,
@@ -108,7 +108,7 @@ fn renew(command: GridCommand) -> Result<Said, Failure> {
     done(renewed?)
 }
 
-fn init(command: GridCommand) -> Result<Said, Failure> {
+fn init(command: GridCommand) -> Result<Outcome, Failure> {
     let GridCommand::Init {
         authority,
         name,
@@ -136,7 +136,7 @@ fn init(command: GridCommand) -> Result<Said, Failure> {
 }
 
 /// Runs a command for a grid on this machine.
-fn run_local(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
+fn run_local(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcome, Failure> {
     match command {
         GridCommand::Up {
             dir,

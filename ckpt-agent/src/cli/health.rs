@@ -5,14 +5,14 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, Peer};
 
 use super::args::{Global, HealthArgs};
-use super::{Said, connect, identity, list_files, named_grid, notebook, roster};
+use super::{Outcome, connect, identity, list_files, named_grid, notebook, roster};
 use crate::agent::{grid_health, health_status, registries_health};
 use crate::report::Failure;
 use crate::unix_time::unix_seconds;
 use health::{Health, JOB_KEY, KeyHealth, Known};
 
 /// Finds out the state of things, for a submitter or for the grid's admin.
-pub(super) async fn run(global: &Global, args: &HealthArgs) -> Result<Said, Failure> {
+pub(super) async fn run(global: &Global, args: &HealthArgs) -> Result<Outcome, Failure> {
     let health = find(global, args).await?;
     let status = health_status(&health);
     Ok((Box::new(health), status))

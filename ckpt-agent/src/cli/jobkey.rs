@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::key_args::KeyCommand;
 use super::render::{Report, json_of_self};
-use super::{Said, chain, done};
+use super::{Outcome, chain, done};
 use crate::agent::{Agent, Voided};
 use crate::report::{ExitStatus, Failure, HostNote};
 use crate::unix_time::unix_millis;
@@ -97,7 +97,7 @@ pub(super) async fn run(
     grid: &Grid,
     owner: &Identity,
     command: KeyCommand,
-) -> Result<Said, Failure> {
+) -> Result<Outcome, Failure> {
     if owner.job.is_some() {
         let message = "this is a job key: only the owner's key can create and revoke job keys";
         return Err(Failure::new(ExitStatus::Denied, message));

@@ -11,7 +11,7 @@ use std::path::Path;
 use protocol::identity::replace_public;
 
 use super::args::{Global, Save};
-use super::{Said, connect, progress, save_request, saved};
+use super::{Outcome, connect, progress, save_request, saved};
 use crate::cancel::Cancel;
 use crate::report::{Failure, SaveReport};
 use crate::unix_time::unix_seconds;
@@ -162,7 +162,7 @@ pub(super) async fn save(
     global: &Global,
     save: Box<Save>,
     cancel: Cancel,
-) -> Result<Said, Failure> {
+) -> Result<Outcome, Failure> {
     let path = save.metrics_file.clone();
     let ended = attempt(global, *save, cancel).await;
     if let Some(path) = path

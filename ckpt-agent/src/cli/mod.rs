@@ -83,7 +83,7 @@ pub struct DaemonProgram {
 }
 
 /// What a command returns: a report, and the exit status that belongs to it.
-type Said = (Box<dyn Report>, ExitStatus);
+type Outcome = (Box<dyn Report>, ExitStatus);
 
 /// Runs the program. `args` begin with its name.
 pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) -> ExitCode {
@@ -200,7 +200,7 @@ fn write_failure(failure: &Failure, form: Form) -> io::Result<()> {
     Ok(())
 }
 
-fn carry_out(mut cli: Cli, typed: &[OsString], daemon: &DaemonProgram) -> Result<Said, Failure> {
+fn carry_out(mut cli: Cli, typed: &[OsString], daemon: &DaemonProgram) -> Result<Outcome, Failure> {
     cli.global.memory = Some(bounds::memory(cli.global.memory)?);
     match cli.command {
         Command::Completions { shell } => {
@@ -244,7 +244,7 @@ fn carry_out(mut cli: Cli, typed: &[OsString], daemon: &DaemonProgram) -> Result
     }
 }
 
-fn done(report: impl Report + 'static) -> Result<Said, Failure> {
+fn done(report: impl Report + 'static) -> Result<Outcome, Failure> {
     Ok((Box::new(report), ExitStatus::Done))
 }
 
@@ -255,7 +255,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|cause| Failure::new(ExitStatus::Failed, format!("starting threads: {cause}")))
 }
 
-fn export(global: &Global, output: &Path) -> Result<Said, Failure> {
+fn export(global: &Global, output: &Path) -> Result<Outcome, Failure> {
     let report = identity::export(global, output)?;
     if report.is_on_stdout() {
         return done(render::Text(Vec::new()));
@@ -268,7 +268,7 @@ async fn with_signals(
     global: Global,
     command: Command,
     daemon: &DaemonProgram,
-) -> Result<Said, Failure> {
+) -> Result<Outcome, Failure> {
     let (canceller, cancel) = canceller();
     let signal = Arc::new(AtomicI32::new(0));
     let seen = Arc::clone(&signal);
@@ -317,7 +317,7 @@ async fn execute(
     command: Command,
     daemon: &DaemonProgram,
     cancel: Cancel,
-) -> Result<Said, Failure> {
+) -> Result<Outcome, Failure> {
     if let Command::Demo { path } = command {
         return done(demo::run(path.as_deref(), &global, daemon, cancel).await?);
     }
@@ -447,7 +447,7 @@ async fn agent_for(
     Ok(agent.with_lists(grid, lists.clone()))
 }
 
-fn saved(report: SaveReport) -> Said {
+fn saved(report: SaveReport) -> Outcome {
     let complete = report.holders.iter().all(|holder| holder.host.is_some());
     let status = if complete && report.warnings.is_empty() {
         ExitStatus::Done
@@ -462,7 +462,7 @@ async fn with_agent(
     command: Command,
     observer: Arc<dyn Observer>,
     cancel: Cancel,
-) -> Result<Said, Failure> {
+) -> Result<Outcome, Failure> {
     match command {
         Command::Save(save) => {
             let report = agent.save(save_request(*save)?, observer, cancel).await?;
@@ -510,7 +510,7 @@ async fn with_agent(
 }
 
 /// Asks all hosts for their state. The status is `TooFewHosts` if none answers.
-async fn ask_hosts(agent: &Agent) -> Result<Said, Failure> {
+async fn ask_hosts(agent: &Agent) -> Result<Outcome, Failure> {
     let report = agent.hosts().await?;
     let status = match report.summary.up {
         0 => ExitStatus::TooFewHosts,
@@ -626,7 +626,7 @@ fn restore_request(restore: args::Restore) -> RestoreRequest {
 fn heard<R: Report + 'static>(
     report: R,
     unheard: impl FnOnce(&R) -> &Vec<HostNote>,
-) -> Result<Said, Failure> {
+) -> Result<Outcome, Failure> {
     let status = if unheard(&report).is_empty() {
         ExitStatus::Done
     } else {

@@ -12,7 +12,7 @@ use super::args::{Global, ProgressMode};
 use super::render::{self, Report, json_of_self, one_line};
 use super::run_args::{NotifyArgs, RunArgs, RunSave, Via};
 use super::runs::history_file;
-use super::{Connected, Said, agent_for, connect, done, grid_file, load_grid};
+use super::{Connected, Outcome, agent_for, connect, done, grid_file, load_grid};
 use crate::agent::Agent;
 use crate::core::sought::labels_with_note;
 use crate::image::Exclude;
@@ -28,7 +28,7 @@ use crate::run::{
 const AGENT_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// Runs a job under supervision.
-pub(super) async fn run(global: Global, args: RunArgs) -> Result<Said, Failure> {
+pub(super) async fn run(global: Global, args: RunArgs) -> Result<Outcome, Failure> {
     let check = args.check;
     let staged = args.staged;
     if staged {
@@ -39,7 +39,7 @@ pub(super) async fn run(global: Global, args: RunArgs) -> Result<Said, Failure> 
     let orders = orders(&global, args).map_err(run::not_started)?;
     let connected = connect(&global).await.map_err(run::not_started)?;
     let reach = Arc::new(Connection::new(global, connected));
-    let said: Said = if check {
+    let said: Outcome = if check {
         let report = run::check(&orders, reach.as_ref()).await?;
         (Box::new(report), ExitStatus::Done)
     } else {
@@ -57,7 +57,7 @@ pub(super) async fn run(global: Global, args: RunArgs) -> Result<Said, Failure> 
 }
 
 /// Sends notices to the supervisor whose socket is in the environment. Does nothing without a supervisor.
-pub(super) fn notify(args: &NotifyArgs) -> Result<Said, Failure> {
+pub(super) fn notify(args: &NotifyArgs) -> Result<Outcome, Failure> {
     let socket = std::env::var_os(CKPT_NOTIFY).filter(|path| !path.is_empty());
     let Some(socket) = socket else {
         // The same script may run without a supervisor.

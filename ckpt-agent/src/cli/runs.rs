@@ -8,7 +8,7 @@ use clap::Args;
 use codec::JobId;
 
 use super::render::{self, Report, Table, json_of_self, one_line, shortened, time};
-use super::{Said, done};
+use super::{Outcome, done};
 use crate::knowledge;
 use crate::report::{ExitStatus, Failure};
 use crate::run::history::{HISTORY, History, PastLine};
@@ -55,7 +55,7 @@ pub(super) fn history_file(named: Option<PathBuf>) -> Option<PathBuf> {
 }
 
 /// Lists runs, or forecasts one.
-pub(super) fn run(args: RunsArgs) -> Result<Said, Failure> {
+pub(super) fn run(args: RunsArgs) -> Result<Outcome, Failure> {
     let path = history_file(args.history).ok_or_else(|| {
         let message =
             "no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set";

@@ -17,7 +17,7 @@ use ::health::{Health, HostHealth, HostState, JobHealth, span};
 use super::args::{Global, TopArgs};
 use super::dashboard::EVERY_MIN;
 use super::render::{bytes, one_line, shortened, time};
-use super::{Said, done, health, named_grid, render};
+use super::{Outcome, done, health, named_grid, render};
 use crate::cancel::Cancel;
 use crate::report::{ExitStatus, Failure};
 use crate::unix_time::unix_seconds;
@@ -60,7 +60,7 @@ pub(super) async fn run(
     global: &Global,
     args: &TopArgs,
     mut cancel: Cancel,
-) -> Result<Said, Failure> {
+) -> Result<Outcome, Failure> {
     if !io::stdout().is_terminal() {
         let what = "standard output is not a terminal";
         return Err(

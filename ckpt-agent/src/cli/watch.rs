@@ -11,7 +11,7 @@ use super::args::Global;
 use super::render::{self, Report, json_of_self, one_line};
 use super::run::{Connection, save_plan};
 use super::run_args::RunSave;
-use super::{Said, connect, done, progress};
+use super::{Outcome, connect, done, progress};
 use crate::cancel::Cancel;
 use crate::report::{Failure, SaveReport};
 use crate::run::watching::{WatchEvent, WatchOrders, WatchReport, WatchedSave, watch};
@@ -37,7 +37,11 @@ pub struct WatchArgs {
 }
 
 /// Watches until a signal ends it.
-pub(super) async fn run(global: Global, args: WatchArgs, cancel: Cancel) -> Result<Said, Failure> {
+pub(super) async fn run(
+    global: Global,
+    args: WatchArgs,
+    cancel: Cancel,
+) -> Result<Outcome, Failure> {
     let is_json = global.json;
     let orders = WatchOrders {
         save: save_plan(&args.job, args.save, false)?,

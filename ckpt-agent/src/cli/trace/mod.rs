@@ -13,7 +13,7 @@ use study::{Counts, HostPast, Options, Pool, PoolDescription};
 use traces::{RawTrace, Trace, format};
 
 use super::render::Report;
-use super::{Said, done};
+use super::{Outcome, done};
 use crate::report::{ExitStatus, Failure};
 
 /// What can be done with traces.
@@ -88,7 +88,7 @@ impl Report for Described {
 }
 
 /// Runs a command for traces.
-pub(super) fn run(command: TraceCommand) -> Result<Said, Failure> {
+pub(super) fn run(command: TraceCommand) -> Result<Outcome, Failure> {
     let TraceCommand::Describe(args) = command;
     let raw = read(&args.dirs)?;
     let trace = Trace::new(raw);
