@@ -14,7 +14,7 @@ const GROUPS_MAX: usize = 4096;
 
 /// Which of the two interfaces a hierarchy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// Version 1: one hierarchy for each controller or for a few.
     V1,
     /// Version 2: one hierarchy for all controllers.
@@ -25,7 +25,7 @@ pub enum Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
     /// Its interface.
-    pub version: Version,
+    pub version: CgroupVersion,
     /// Controllers of a hierarchy of version 1; empty for version 2.
     pub controllers: Vec<String>,
     /// Directory on which it is mounted.
@@ -75,14 +75,14 @@ fn hierarchy(line: &str) -> Option<Hierarchy> {
     let (mounted, mount) = (unescaped(place.next()?), unescaped(place.next()?));
     let mut file_system = file_system.split(' ');
     let version = match file_system.next()? {
-        "cgroup" => Version::V1,
-        "cgroup2" => Version::V2,
+        "cgroup" => CgroupVersion::V1,
+        "cgroup2" => CgroupVersion::V2,
         _ => return None,
     };
     let options = file_system.nth(1).unwrap_or_default();
     let controllers = match version {
-        Version::V1 => options.split(',').map(str::to_owned).collect(),
-        Version::V2 => Vec::new(),
+        CgroupVersion::V1 => options.split(',').map(str::to_owned).collect(),
+        CgroupVersion::V2 => Vec::new(),
     };
     Some(Hierarchy {
         version,
@@ -120,8 +120,8 @@ fn group_in(text: &str, hierarchy: &Hierarchy) -> Option<String> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, group) = (fields.next()?, fields.next()?);
         let is_it = match hierarchy.version {
-            Version::V2 => controllers.is_empty(),
-            Version::V1 => controllers.split(',').any(|one| hierarchy.controls(one)),
+            CgroupVersion::V2 => controllers.is_empty(),
+            CgroupVersion::V1 => controllers.split(',').any(|one| hierarchy.controls(one)),
         };
         is_it.then(|| group.to_owned())
     })
@@ -205,8 +205,9 @@ pub fn accounting_directory(
     hierarchies: &[Hierarchy],
     pid: i32,
 ) -> Option<PathBuf> {
-    let counts =
-        |hierarchy: &&Hierarchy| hierarchy.version == Version::V2 || hierarchy.controls("cpuacct");
+    let counts = |hierarchy: &&Hierarchy| {
+        hierarchy.version == CgroupVersion::V2 || hierarchy.controls("cpuacct")
+    };
     hierarchies.iter().filter(counts).find_map(|hierarchy| {
         let group = group_of(machine, pid, hierarchy)?;
         if group == "/" || group == hierarchy.mounted {
@@ -246,8 +247,11 @@ mod tests {
         let (_dir, machine) =
             machine("5:cpu,cpuacct:/jobs/a\n3:freezer:/docker/abc/x\n0::/slice/b c\n");
         let found = hierarchies(&machine);
-        let versions: Vec<Version> = found.iter().map(|one| one.version).collect();
-        assert_eq!(versions, [Version::V1, Version::V1, Version::V2]);
+        let versions: Vec<CgroupVersion> = found.iter().map(|one| one.version).collect();
+        assert_eq!(
+            versions,
+            [CgroupVersion::V1, CgroupVersion::V1, CgroupVersion::V2]
+        );
         let directory = |hierarchy: &Hierarchy| {
             let group = group_of(&machine, 7, hierarchy)?;
             hierarchy.directory(&machine, &group)

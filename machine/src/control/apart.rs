@@ -4,7 +4,7 @@ use std::io;
 
 use super::groups::{Groups, V1, V2};
 use crate::Machine;
-use crate::cgroup::{self, Version};
+use crate::cgroup::{self, CgroupVersion};
 
 /// A control group with the usual share of the CPU, as near to the root as is allowed. When this is dropped,
 /// the group is removed if no process is left in it.
@@ -32,8 +32,8 @@ impl Apart {
         };
         let apart = Self { group };
         let shares = match apart.group.version() {
-            Version::V1 => "cpu.shares",
-            Version::V2 => "cpu.weight",
+            CgroupVersion::V1 => "cpu.shares",
+            CgroupVersion::V2 => "cpu.weight",
         };
         let mut directories = apart.group.directories().into_iter();
         if !directories.any(|directory| directory.join(shares).exists()) {

@@ -8,7 +8,7 @@ use rustix::process::getpriority_process;
 
 use super::groups::{Groups, V1, V2};
 use super::{Check, Control, Lowers, Reach, Stops, Tried, scheduler};
-use crate::cgroup::{self, Version};
+use crate::cgroup::{self, CgroupVersion};
 use crate::processes::Process;
 use crate::{Machine, autogroup};
 
@@ -88,25 +88,25 @@ pub fn choose(machine: &Machine, wishes: &Wishes<'_>) -> Control {
     }
 }
 
-const fn share_of(version: Version) -> &'static str {
+const fn share_of(version: CgroupVersion) -> &'static str {
     match version {
-        Version::V2 => "least share of the CPU, version 2",
-        Version::V1 => "least share of the CPU, version 1",
+        CgroupVersion::V2 => "least share of the CPU, version 2",
+        CgroupVersion::V1 => "least share of the CPU, version 1",
     }
 }
 
-const fn freezer_of(version: Version) -> &'static str {
+const fn freezer_of(version: CgroupVersion) -> &'static str {
     match version {
-        Version::V2 => "freezer, version 2",
-        Version::V1 => "freezer, version 1",
+        CgroupVersion::V2 => "freezer, version 2",
+        CgroupVersion::V1 => "freezer, version 1",
     }
 }
 
 /// The result if a control group makes the guest give way: means, reach, and that it comes back.
 fn by_control_group(group: &dyn Groups) -> (Lowers, Reach, bool) {
     let lowers = match group.version() {
-        Version::V2 => Lowers::CgroupV2,
-        Version::V1 => Lowers::CgroupV1,
+        CgroupVersion::V2 => Lowers::CgroupV2,
+        CgroupVersion::V1 => Lowers::CgroupV1,
     };
     let reach = if group.is_at_the_root() {
         Reach::Machine
@@ -190,7 +190,7 @@ fn freezes(machine: &Machine, group: &dyn Groups) -> io::Result<()> {
 fn is_in_the_group_of_all(machine: &Machine) -> bool {
     let hierarchies = cgroup::hierarchies(machine);
     hierarchies.iter().all(|hierarchy| {
-        let shares_cpu = hierarchy.version == Version::V2 || hierarchy.controls("cpu");
+        let shares_cpu = hierarchy.version == CgroupVersion::V2 || hierarchy.controls("cpu");
         if !shares_cpu {
             return true;
         }

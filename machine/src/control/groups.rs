@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::cgroup::{self, Hierarchy, Version};
+use crate::cgroup::{self, CgroupVersion, Hierarchy};
 use crate::{Machine, ProcessId};
 
 /// How long the kernel may take to freeze a group.
@@ -23,7 +23,7 @@ pub(super) const PREFIX: &str = "ckpt-guest-";
 /// The control groups of one guest.
 pub(super) trait Groups: Debug + Send {
     /// Version of the control groups.
-    fn version(&self) -> Version;
+    fn version(&self) -> CgroupVersion;
 
     /// Whether the group that divides the CPU lies directly below the machine's root group, so that it
     /// competes with all other processes.
@@ -103,8 +103,8 @@ impl V1 {
 }
 
 impl Groups for V1 {
-    fn version(&self) -> Version {
-        Version::V1
+    fn version(&self) -> CgroupVersion {
+        CgroupVersion::V1
     }
 
     fn is_at_the_root(&self) -> bool {
@@ -176,7 +176,9 @@ impl V2 {
         hierarchies: &[Hierarchy],
         name: &str,
     ) -> io::Result<Self> {
-        let hierarchy = hierarchies.iter().find(|one| one.version == Version::V2);
+        let hierarchy = hierarchies
+            .iter()
+            .find(|one| one.version == CgroupVersion::V2);
         let hierarchy = hierarchy.ok_or_else(|| missing("version 2 is not mounted"))?;
         let (directory, is_at_the_root) = make_in(machine, hierarchy, name)?;
         Ok(Self {
@@ -196,8 +198,8 @@ impl V2 {
 }
 
 impl Groups for V2 {
-    fn version(&self) -> Version {
-        Version::V2
+    fn version(&self) -> CgroupVersion {
+        CgroupVersion::V2
     }
 
     fn is_at_the_root(&self) -> bool {
