@@ -20,7 +20,7 @@ use crate::{Fault, HostIndex, Hosts};
 
 /// What one host answered.
 #[derive(Debug)]
-pub struct Heard {
+pub struct CensusAnswer {
     /// What it counts.
     pub census: Result<HostCensus, Fault>,
     /// The status that a host sends to every member, if it refused the census.
@@ -32,7 +32,7 @@ pub struct Heard {
 }
 
 /// The answers of all hosts, of which at most `at_once` are asked at the same time.
-pub async fn ask_all(hosts: &Hosts, at_once: usize) -> BTreeMap<HostIndex, Heard> {
+pub async fn ask_all(hosts: &Hosts, at_once: usize) -> BTreeMap<HostIndex, CensusAnswer> {
     let places = Arc::new(Semaphore::new(at_once));
     let mut asking = JoinSet::new();
     for host in hosts.all() {
@@ -46,7 +46,7 @@ pub async fn ask_all(hosts: &Hosts, at_once: usize) -> BTreeMap<HostIndex, Heard
     asking.join_all().await.into_iter().collect()
 }
 
-async fn ask(hosts: &Hosts, host: HostIndex) -> Heard {
+async fn ask(hosts: &Hosts, host: HostIndex) -> CensusAnswer {
     let census = match hosts.request(host, &Request::Census, REQUEST_TIMEOUT).await {
         Ok((Response::Census(census), _)) => Ok(*census),
         Ok(_) => Err(Fault::Lied("an unexpected answer".into())),
@@ -67,7 +67,7 @@ async fn ask(hosts: &Hosts, host: HostIndex) -> Heard {
     let peer = connection
         .as_ref()
         .and_then(|connection| Peer::of(connection).ok());
-    Heard {
+    CensusAnswer {
         status,
         at,
         spoken: connection
@@ -81,10 +81,10 @@ async fn ask(hosts: &Hosts, host: HostIndex) -> Heard {
 /// A host that does not answer counts as down; what registries heard of it is shown.
 pub fn hosts_health(
     hosts: &Hosts,
-    heard: &BTreeMap<HostIndex, Heard>,
+    heard: &BTreeMap<HostIndex, CensusAnswer>,
     announced: &BTreeMap<HostId, HeardOf>,
 ) -> HostsHealth {
-    let clock = |heard: &Heard| Some((heard.census.as_ref().ok()?.clock, heard.at));
+    let clock = |heard: &CensusAnswer| Some((heard.census.as_ref().ok()?.clock, heard.at));
     let clocks: Vec<(u64, u64)> = heard.values().filter_map(clock).collect();
     let middle = middle_offset(&clocks);
     let each = heard.iter().map(|(host, heard)| {
@@ -159,7 +159,7 @@ fn counted(known: HostHealth, census: &HostCensus) -> HostHealth {
 const SPARE_MAX: usize = codec::geometry::PARITY_MAX as usize;
 
 /// What hosts count, summed over the grid.
-pub fn summed_up(hosts: &Hosts, heard: &BTreeMap<HostIndex, Heard>) -> GridHealth {
+pub fn summed_up(hosts: &Hosts, heard: &BTreeMap<HostIndex, CensusAnswer>) -> GridHealth {
     let mut grid = GridHealth::default();
     let mut owners: BTreeMap<String, OwnerHealth> = BTreeMap::new();
     for (host, heard) in heard {

@@ -39,7 +39,7 @@ pub struct Herald {
 
 /// Which members got a list.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct Delivery {
     /// Members that have this list, or a newer one.
     pub by: Vec<String>,
     /// Members that do not have it, and why.
@@ -101,8 +101,8 @@ impl Herald {
     }
 
     /// Sends the list to all members that answered, and closes the connections.
-    pub async fn send(self, list: Option<&GridList>) -> Heard {
-        let mut heard = Heard {
+    pub async fn send(self, list: Option<&GridList>) -> Delivery {
+        let mut heard = Delivery {
             by: Vec::new(),
             silent: self.silent,
         };

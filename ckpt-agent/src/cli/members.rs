@@ -8,7 +8,7 @@ use protocol::authority_dir::{AuthorityDir, AuthorityDirError, Joiner};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Revocations};
 use serde::Serialize;
-use transfer::herald::{Heard, Herald};
+use transfer::herald::{Delivery, Herald};
 use transfer::registry::Registries;
 use transfer::roster;
 
@@ -82,7 +82,7 @@ pub(super) fn change<T>(
         .ensure_list()
         .map_err(|e| authority::failure(&e))?;
     let list = authority.grid().list.clone();
-    let Heard { by, silent } = runtime.block_on(herald.send(list.as_ref()));
+    let Delivery { by, silent } = runtime.block_on(herald.send(list.as_ref()));
     let silent = silent
         .into_iter()
         .map(|(host, what)| HostNote { host, what });
