@@ -13,7 +13,7 @@ use codec::{JobId, JobScope};
 use command_line::{size, time};
 use protocol::grid::Grid;
 use protocol::identity::{Identity, is_name, job_key_to_text, new_key};
-use supervision::away::{Candidate, Settings, period_ms};
+use supervision::away::{Candidate, MoveTimes, period_ms};
 
 use super::args::{Cli, Global};
 use super::rank::{Format, RankArgs, report::RankReport};
@@ -140,10 +140,10 @@ fn away_orders(global: &Global, args: RunArgs, typed: &[OsString]) -> Result<Awa
         };
         usage(format!("{option}: {cause}")).next(example)
     })?;
-    let settings = Settings {
+    let settings = MoveTimes {
         report_ms: period_ms(args.on.report_every.as_secs_f64()),
         retry_ms: period_ms(args.on.retry.as_secs_f64()),
-        ..Settings::default()
+        ..MoveTimes::default()
     };
     let work_seconds = args.on.work.map(|work| work.as_secs_f64());
     let dir = std::env::current_dir().map_err(|cause| {

@@ -24,7 +24,7 @@ use hosts::Hosts;
 
 /// Times that a mover keeps to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct MoveTimes {
     /// Time from one report of a host to the next, milliseconds.
     pub report_ms: u64,
     /// Time until the hosts are asked again when none is free, which is also the longest back-off,
@@ -35,7 +35,7 @@ pub struct Settings {
     pub moving_ms: u64,
 }
 
-impl Default for Settings {
+impl Default for MoveTimes {
     fn default() -> Self {
         Self {
             report_ms: 5_000,
@@ -45,11 +45,11 @@ impl Default for Settings {
     }
 }
 
-/// A host that failed once is left alone for this part of [`Settings::retry_ms`]. Each further failure
+/// A host that failed once is left alone for this part of [`MoveTimes::retry_ms`]. Each further failure
 /// doubles the time.
 const FIRST_BACK_OFF_PART: u64 = 10;
 
-/// A launcher that broke off is started again after this part of [`Settings::report_ms`].
+/// A launcher that broke off is started again after this part of [`MoveTimes::report_ms`].
 const RECONNECT_PART: u64 = 5;
 
 /// A host on which the job could run, from now to its end.
@@ -76,7 +76,7 @@ pub struct Rest {
 
 /// What a host reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Heard {
+pub enum RunState {
     /// `ckpt run` is there and restores the job's state.
     Starting,
     /// The job runs there; with what it has before it, if that is known.
@@ -113,7 +113,7 @@ pub enum Event {
         status: u8,
     },
     /// The host sent this report.
-    Heard(Heard),
+    Reported(RunState),
     /// `ckpt run` has ended on the host.
     Ended(There),
     /// The launcher has ended by itself.
@@ -255,7 +255,7 @@ enum State {
 /// Decides where a job runs.
 #[derive(Clone, Debug)]
 pub struct Mover {
-    settings: Settings,
+    settings: MoveTimes,
     state: State,
     actions: VecDeque<Action>,
     hosts: Hosts,
@@ -276,7 +276,7 @@ pub struct Mover {
 impl Mover {
     /// A mover for a job that runs nowhere.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: MoveTimes) -> Self {
         let mut mover = Self {
             settings,
             state: State::Ranking,
@@ -296,7 +296,7 @@ impl Mover {
 
     /// A mover for a job that runs nowhere after `number` incarnations; `abandoned` were given up.
     #[must_use]
-    pub fn again(settings: Settings, number: u32, abandoned: Vec<(String, u32)>) -> Self {
+    pub fn again(settings: MoveTimes, number: u32, abandoned: Vec<(String, u32)>) -> Self {
         Self {
             number,
             abandoned,
@@ -309,7 +309,7 @@ impl Mover {
     /// `abandoned` are the incarnations that were given up before.
     #[must_use]
     pub fn resume(
-        settings: Settings,
+        settings: MoveTimes,
         host: String,
         number: u32,
         abandoned: Vec<(String, u32)>,
@@ -339,7 +339,7 @@ impl Mover {
                 State::There(stay) => stay.is_ranking = false,
                 State::Waiting { .. } | State::Ended => {}
             },
-            Event::Heard(heard) => self.heard(now, heard),
+            Event::Reported(heard) => self.heard(now, heard),
             Event::Ended(there) => self.ended(now, there),
             Event::LinkEnded => self.link_ended(now),
             Event::Leave => self.leave(),
@@ -490,14 +490,14 @@ impl Mover {
         });
     }
 
-    fn heard(&mut self, now: Millis, heard: Heard) {
+    fn heard(&mut self, now: Millis, heard: RunState) {
         let State::There(stay) = &mut self.state else {
             return;
         };
         stay.was_heard = true;
         stay.silence.heard();
         stay.due = now.plus(self.settings.report_ms);
-        let Heard::Runs(rest) = heard else {
+        let RunState::Runs(rest) = heard else {
             return;
         };
         stay.rest = rest;
@@ -673,7 +673,7 @@ impl Mover {
         self.actions.push_back(Action::Rank);
     }
 
-    /// Waits for a free host: until the first back-off ends, but at most for [`Settings::retry_ms`].
+    /// Waits for a free host: until the first back-off ends, but at most for [`MoveTimes::retry_ms`].
     fn wait(&mut self, now: Millis, first: Option<Millis>) {
         let latest = now.plus(self.settings.retry_ms.max(1));
         let until = first.map_or(latest, |first| first.clamp(now.plus(1), latest));

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::moving::MISSED_REPORTS_MAX;
 
-const SETTINGS: Settings = Settings {
+const SETTINGS: MoveTimes = MoveTimes {
     report_ms: 1_000,
     retry_ms: 100_000,
     moving_ms: 5_000,
@@ -32,7 +32,7 @@ fn launch(host: &str, number: u32, attach: bool) -> Action {
 fn on_a(now: Millis) -> Mover {
     let mut mover = Mover::new(SETTINGS);
     mover.handle(now, Event::Ranked(candidates(&["a", "b"])));
-    mover.handle(now, Event::Heard(Heard::Runs(None)));
+    mover.handle(now, Event::Reported(RunState::Runs(None)));
     let done = actions(&mut mover);
     assert!(done.contains(&launch("a", 1, false)), "{done:?}");
     mover
@@ -48,7 +48,7 @@ fn a_job_that_leaves_goes_on_on_the_next_host_and_its_own_status_ends_it() {
     assert_eq!(done.last(), Some(&Action::Rank));
     mover.handle(Millis(600), Event::Ranked(candidates(&["a", "b"])));
     assert_eq!(actions(&mut mover), [launch("b", 2, false)]);
-    mover.handle(Millis(1_500), Event::Heard(Heard::Runs(None)));
+    mover.handle(Millis(1_500), Event::Reported(RunState::Runs(None)));
     let runs = Report::Runs {
         host: "b".into(),
         after_ms: Some(1_500),
@@ -81,7 +81,7 @@ fn a_host_is_lost_after_six_reports_that_did_not_come_and_asked_first_when_anoth
     ));
     mover.handle(Millis(last), Event::Ranked(candidates(&["a", "b"])));
     assert_eq!(actions(&mut mover), [launch("b", 2, false)]);
-    mover.handle(Millis(last + 1), Event::Heard(Heard::Runs(None)));
+    mover.handle(Millis(last + 1), Event::Reported(RunState::Runs(None)));
     actions(&mut mover);
     let other = There::Supervisor { status: 77 };
     mover.handle(Millis(last + 2), Event::Ended(other));
@@ -121,7 +121,7 @@ fn back_off_doubles_up_to_the_time_that_is_waited_when_no_host_is_free() {
     let (mut now, mut waits) = (Millis(0), Vec::new());
     for _ in 0..6 {
         mover.handle(now, Event::Ranked(candidates(&["a"])));
-        mover.handle(now, Event::Heard(Heard::Runs(None)));
+        mover.handle(now, Event::Reported(RunState::Runs(None)));
         mover.handle(now, Event::Ended(There::Supervisor { status: 75 }));
         mover.handle(now, Event::Ranked(candidates(&["a"])));
         for action in actions(&mut mover) {
@@ -141,7 +141,7 @@ fn back_off_doubles_up_to_the_time_that_is_waited_when_no_host_is_free() {
 #[test]
 fn a_job_goes_where_it_ends_much_earlier_once_it_has_settled() {
     let rest = |seconds, left_seconds| {
-        Event::Heard(Heard::Runs(Some(Rest {
+        Event::Reported(RunState::Runs(Some(Rest {
             seconds,
             left_seconds,
         })))
@@ -324,11 +324,11 @@ impl World {
             _ if self.link.is_none() => return,
             Chance::Runs(rest) => {
                 self.heard_at = self.now;
-                Event::Heard(Heard::Runs(*rest))
+                Event::Reported(RunState::Runs(*rest))
             }
             Chance::Starts => {
                 self.heard_at = self.now;
-                Event::Heard(Heard::Starting)
+                Event::Reported(RunState::Starting)
             }
             Chance::Ends(there) => Event::Ended(*there),
             Chance::Breaks => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 use supervision::LEAVE_SIGNALS;
-use supervision::away::{Action, End, Event, Heard, Mover, Report, Rest, There};
+use supervision::away::{Action, End, Event, Mover, Report, Rest, RunState, There};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -437,7 +437,7 @@ impl<'a> Front<'a> {
     fn hear_said(&mut self, said: FromHost) {
         match said {
             // The host begins to start the job.
-            FromHost::Hello { form: FORM, .. } => self.happens(Event::Heard(Heard::Starting)),
+            FromHost::Hello { form: FORM, .. } => self.happens(Event::Reported(RunState::Starting)),
             FromHost::Out { .. } | FromHost::Err { .. } => {}
             FromHost::Hello { form, program } => {
                 self.complain(format!(
@@ -454,13 +454,13 @@ impl<'a> Front<'a> {
             FromHost::Alive { runs, rest } => {
                 self.rest = rest.or(self.rest);
                 let heard = match (runs, rest) {
-                    (false, _) => Heard::Starting,
-                    (true, rest) => Heard::Runs(rest.map(|rest| Rest {
+                    (false, _) => RunState::Starting,
+                    (true, rest) => RunState::Runs(rest.map(|rest| Rest {
                         seconds: rest.seconds,
                         left_seconds: rest.left_seconds,
                     })),
                 };
-                self.happens(Event::Heard(heard));
+                self.happens(Event::Reported(heard));
                 self.keep();
             }
             FromHost::Ended { end, noted } => {

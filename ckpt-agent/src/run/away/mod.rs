@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use codec::JobId;
-use supervision::away::{Candidate, Settings};
+use supervision::away::{Candidate, MoveTimes};
 
 use super::job_dir::JobDir;
 use super::journal::Journal;
@@ -66,7 +66,7 @@ pub struct AwayOrders {
     /// The job's work, if the user gave it, seconds at speed 1.
     pub work_seconds: Option<f64>,
     /// When the job is given up on a host, and when it moves.
-    pub settings: Settings,
+    pub settings: MoveTimes,
     /// What is recorded of the job.
     pub record: RecordOrders,
     /// The directory in which the program keeps the state of jobs.
