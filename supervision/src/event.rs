@@ -38,7 +38,7 @@ pub enum Event {
         files: FilesAtEnd,
     },
     /// The job reported something by itself.
-    Said(Said),
+    Job(JobNews),
     /// The job has begun to change files of its checkpoint in place.
     FilesMoving,
     /// The job has finished a checkpoint on disk that differs from the one before.
@@ -129,7 +129,7 @@ pub enum FilesAtEnd {
 
 /// What the job reports by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Said {
+pub enum JobNews {
     /// A checkpoint on disk is whole.
     Saved,
     /// This share of its work is done, 0 to 1.

@@ -64,7 +64,7 @@ pub use action::{Action, Report, SaveKind, SaveOrder};
 pub use clock::Millis;
 pub use due::Due;
 pub use event::{
-    Event, FilesAtEnd, JobUse, Outlook, OwnerSample, Said, Sample, SaveAhead, SaveNumber,
+    Event, FilesAtEnd, JobNews, JobUse, Outlook, OwnerSample, Sample, SaveAhead, SaveNumber,
     SaveOutcome,
 };
 pub use settings::{Asking, Costs, OnHang, OwnerRule, Parity, Patience, Settings, Standing};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use supervision::{
-    Accounts, Action, Doing, EndedBy, Ending, Event, JobStatus, JobUse, Millis, Outlook, Parity,
-    Report, Said, Sample, SaveAhead, SaveKind, SaveOrder, Supervisor,
+    Accounts, Action, Doing, EndedBy, Ending, Event, JobNews, JobStatus, JobUse, Millis, Outlook,
+    Parity, Report, Sample, SaveAhead, SaveKind, SaveOrder, Supervisor,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -606,10 +606,10 @@ impl<'a> Shell<'a> {
                 }
                 Notice::Progress(share) => {
                     self.recorder.said(share, self.clock.now());
-                    Event::Said(Said::Progress(share))
+                    Event::Job(JobNews::Progress(share))
                 }
-                Notice::Busy(busy) => Event::Said(Said::Busy(busy)),
-                Notice::Step(step) => Event::Said(Said::Step(step)),
+                Notice::Busy(busy) => Event::Job(JobNews::Busy(busy)),
+                Notice::Step(step) => Event::Job(JobNews::Step(step)),
             };
             self.event(event);
         }

@@ -4,7 +4,7 @@
 //! job are whole when they have changed, no process of the job can write to them, and they have not
 //! changed for a while.
 
-use supervision::{Event, FilesAtEnd, JobStatus, Millis, Said};
+use supervision::{Event, FilesAtEnd, JobNews, JobStatus, Millis};
 
 use super::files::Fingerprint;
 
@@ -82,7 +82,7 @@ impl Watch {
         self.says_itself |= by_the_job;
         self.is_moving = false;
         self.whole = print;
-        Event::Said(Said::Saved)
+        Event::Job(JobNews::Saved)
     }
 
     /// Whether the files are whole now that no process runs; `is_open` as in [`Self::look`].
@@ -205,7 +205,7 @@ mod tests {
         let print = state.print();
         assert_eq!(
             state.watch.said(print.clone(), true),
-            Event::Said(Said::Saved)
+            Event::Job(JobNews::Saved)
         );
         assert!(state.watch.is_whole(&print, || true));
         state.append("half of two");

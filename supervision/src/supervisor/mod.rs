@@ -21,7 +21,7 @@ use crate::accounts::Accounts;
 use crate::action::{Action, Report};
 use crate::clock::{Millis, seconds};
 use crate::due::Due;
-use crate::event::{Event, JobUse, Outlook, Said, Sample};
+use crate::event::{Event, JobNews, JobUse, Outlook, Sample};
 use crate::hang::{Progress, QuietWatch, is_overdue};
 use crate::leaving::{FinalSave, Hazards};
 use crate::settings::{OnHang, Patience, Settings};
@@ -144,7 +144,7 @@ impl Supervisor {
             Event::Notice { why, grace_ms } => self.leave(now, why, grace_ms),
             Event::Signal(signal) => self.signal(now, signal),
             Event::JobEnded { status, files } => self.job_ended(now, status, files),
-            Event::Said(said) => self.said(now, said),
+            Event::Job(said) => self.job_reports(now, said),
             Event::FilesMoving => self.files_move(),
             Event::FilesAtRest => self.image_written(now),
             Event::Still { files_at_rest } => self.stands_still(now, files_at_rest),
@@ -295,17 +295,17 @@ impl Supervisor {
         }
     }
 
-    fn said(&mut self, now: Millis, said: Said) {
+    fn job_reports(&mut self, now: Millis, said: JobNews) {
         let worked = self.accounts.work_ms;
         match said {
-            Said::Saved => self.image_written(now),
-            Said::Busy(busy) => self.job.busy = busy,
-            Said::Progress(share) => {
+            JobNews::Saved => self.image_written(now),
+            JobNews::Busy(busy) => self.job.busy = busy,
+            JobNews::Progress(share) => {
                 if self.progress.said(share, worked) {
                     self.quiet.alive(worked);
                 }
             }
-            Said::Step(step) => {
+            JobNews::Step(step) => {
                 if step > self.step {
                     self.quiet.alive(worked);
                 }

@@ -157,7 +157,7 @@ fn a_job_stopped_for_longer_than_patience_leaves_with_its_state() {
     };
     assert_eq!(desk.samples(1, 0.9), [Action::GoOn, asks]);
     let saves = [Action::Stop, last(1, 121_000)];
-    assert_eq!(desk.after(3000, Event::Said(Said::Saved)), saves);
+    assert_eq!(desk.after(3000, Event::Job(JobNews::Saved)), saves);
     assert_eq!(desk.samples(5, 0.0), []);
     assert_eq!(desk.tell(ended(1, committed(7))), [Action::Kill]);
     let why = Why::Load;
@@ -255,10 +255,10 @@ fn a_checkpoint_is_asked_for_when_it_pays_and_not_while_the_job_is_busy() {
     desk.threaten(40_000.0);
     // Young's interval is 400 s.
     assert_eq!(desk.samples(390, 0.1), []);
-    desk.tell(Event::Said(Said::Busy(true)));
+    desk.tell(Event::Job(JobNews::Busy(true)));
     assert_eq!(desk.samples(50, 0.1), []);
     let asks = Action::AskForCheckpoint { last: None };
-    assert_eq!(desk.tell(Event::Said(Said::Busy(false))), [asks]);
+    assert_eq!(desk.tell(Event::Job(JobNews::Busy(false))), [asks]);
     assert_eq!(desk.samples(100, 0.1), []);
     assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
     assert_eq!(desk.samples(10, 0.1), []);

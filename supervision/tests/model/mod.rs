@@ -10,8 +10,8 @@ use placement::SurvivalCurve;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use supervision::{
-    Action, Asking, Doing, EndedBy, Ending, Event, FilesAtEnd, JobStatus, JobUse, Millis, Outlook,
-    OwnerRule, OwnerSample, Report, Said, Sample, SaveKind, SaveNumber, SaveOrder, SaveOutcome,
+    Action, Asking, Doing, EndedBy, Ending, Event, FilesAtEnd, JobNews, JobStatus, JobUse, Millis,
+    Outlook, OwnerRule, OwnerSample, Report, Sample, SaveKind, SaveNumber, SaveOrder, SaveOutcome,
     Settings, Standing, Supervisor, Why,
 };
 
@@ -245,13 +245,13 @@ impl World {
                 Blow::Hang => self.job.hung = true,
                 Blow::Busy(ms) => {
                     self.busy = true;
-                    self.tell(Event::Said(Said::Busy(true)));
+                    self.tell(Event::Job(JobNews::Busy(true)));
                     self.plan.push((self.now + ms, Blow::Unbusy));
                     self.plan.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
                 }
                 Blow::Unbusy => {
                     self.busy = false;
-                    self.tell(Event::Said(Said::Busy(false)));
+                    self.tell(Event::Job(JobNews::Busy(false)));
                 }
             }
         }
@@ -271,7 +271,7 @@ impl World {
         if self.seen_at.is_some_and(|at| at <= self.now) && self.job.alive {
             self.seen_at = None;
             let said = if self.job.says {
-                Event::Said(Said::Saved)
+                Event::Job(JobNews::Saved)
             } else {
                 Event::FilesAtRest
             };
