@@ -13,7 +13,7 @@
 //! A supervisor has two state machines. The machine: `Normal <-> Lowest <-> Suspended -> Leaving ->
 //! Stopping -> Ended`. The checkpoint: `Idle -> Asked -> Halting -> Saving -> Idle`. A regular
 //! checkpoint skips `Asked` if the job writes its checkpoints by itself or is dumped ([`Asking`]). Any
-//! checkpoint skips `Halting` if the job may run while its image is read ([`Standing`]).
+//! checkpoint skips `Halting` if the job may run while its image is read ([`WhileRead`]).
 //!
 //! What the shell owes the supervisor:
 //!
@@ -67,6 +67,6 @@ pub use event::{
     Event, FilesAtEnd, JobNews, JobUse, Outlook, OwnerSample, Sample, SaveAhead, SaveNumber,
     SaveOutcome,
 };
-pub use settings::{Asking, Costs, OnHang, OwnerRule, Parity, Patience, Settings, Standing};
+pub use settings::{Asking, Costs, OnHang, OwnerRule, Parity, Patience, Settings, WhileRead};
 pub use status::{EndedBy, Ending, JobStatus, StartFailure, Why};
 pub use supervisor::{Doing, LEAVE_SIGNALS, Supervisor};

@@ -18,7 +18,7 @@ pub struct Settings {
     /// How the job is brought to write a checkpoint.
     pub asking: Asking,
     /// Whether the job has to stand still while its image is read.
-    pub standing: Standing,
+    pub while_read: WhileRead,
     /// Which redundancy the final checkpoint has to have.
     pub final_parity: Parity,
     /// What is done when the job hangs.
@@ -48,7 +48,7 @@ impl Default for Settings {
             grace_ms: 60_000,
             kill_ms: 5_000,
             asking: Asking::Never,
-            standing: Standing::Runs,
+            while_read: WhileRead::Runs,
             final_parity: Parity::Full,
             on_hang: OnHang::Report,
             time_limit: None,
@@ -106,7 +106,7 @@ pub enum Asking {
 
 /// Whether the job has to stand still while its image is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum WhileRead {
     /// No: its files are replaced as a whole, or read from a snapshot, or the job is dumped, and the dump
     /// holds it itself.
     Runs,

@@ -11,7 +11,9 @@ use machine::Machine;
 use machine::control::{Control, Wishes, choose, own_name};
 use protocol::wire::announcement::Announced;
 use supervision::patience::{Needs, Past};
-use supervision::{Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Settings, Standing};
+use supervision::{
+    Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Settings, WhileRead,
+};
 
 use super::ask::Ask;
 use super::batch::Batch;
@@ -270,9 +272,9 @@ impl Orders {
                 Way::Files { ask, .. } if ask.ends_the_job() => Asking::Never,
                 _ => Asking::Possible,
             },
-            standing: match &self.way {
-                Way::Files { .. } => Standing::Stopped,
-                Way::Command { .. } => Standing::Runs,
+            while_read: match &self.way {
+                Way::Files { .. } => WhileRead::Stopped,
+                Way::Command { .. } => WhileRead::Runs,
             },
             final_parity: self
                 .save

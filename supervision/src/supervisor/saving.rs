@@ -4,7 +4,7 @@ use super::{Due, Machine, Supervisor};
 use crate::action::{Action, Report, SaveKind, SaveOrder};
 use crate::clock::{Millis, millis, seconds};
 use crate::event::{SaveNumber, SaveOutcome};
-use crate::settings::{Asking, Standing};
+use crate::settings::{Asking, WhileRead};
 use crate::supervisor::job::{Committed, Image};
 
 /// Time until a failed save is tried again, milliseconds: after the first failure, and at most.
@@ -236,7 +236,7 @@ impl Supervisor {
     /// Saves the checkpoint on disk. Stops the job first if its files must not change meanwhile, or if
     /// this is the last checkpoint, after which no work would be saved.
     pub(super) fn read_image(&mut self, now: Millis, last: bool) {
-        let stops = self.settings.standing == Standing::Stopped && self.job.alive;
+        let stops = self.settings.while_read == WhileRead::Stopped && self.job.alive;
         if stops && self.is_held() {
             // The job is stopped already; the shell checks once more whether all processes stand still.
             self.act(Action::Stop);
@@ -333,7 +333,7 @@ impl Supervisor {
         saving.image_taken = Some(now);
         let saving = *saving;
         let dumped = self.settings.asking == Asking::Dump;
-        if dumped || self.settings.standing == Standing::Stopped {
+        if dumped || self.settings.while_read == WhileRead::Stopped {
             self.costs.stood_still(now.since(saving.held_since));
         }
         if saving.last && dumped {

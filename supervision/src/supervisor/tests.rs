@@ -8,7 +8,7 @@ use super::*;
 use crate::action::{SaveKind, SaveOrder};
 use crate::event::{FilesAtEnd, OwnerSample, SaveAhead, SaveNumber, SaveOutcome};
 use crate::patience::{Needs, Past};
-use crate::settings::{Asking, Costs, Parity, Standing};
+use crate::settings::{Asking, Costs, Parity, WhileRead};
 use crate::status::{EndedBy, Ending, JobStatus};
 
 /// A supervisor with a clock.
@@ -316,7 +316,7 @@ fn files_that_moved_during_a_save_that_failed_are_not_saved_again() {
 #[test]
 fn files_that_are_not_replaced_are_read_while_the_job_stands_still() {
     let mut desk = Desk::new(Settings {
-        standing: Standing::Stopped,
+        while_read: WhileRead::Stopped,
         ..Settings::default()
     });
     desk.threaten(1000.0);

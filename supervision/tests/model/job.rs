@@ -2,7 +2,7 @@
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-use supervision::{Asking, JobStatus, Settings, Standing};
+use supervision::{Asking, JobStatus, Settings, WhileRead};
 
 /// What the job does on `SIGTERM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Job {
             status: JobStatus::Exited(0),
             writes: None,
             moved: false,
-            in_place: settings.standing == Standing::Stopped,
+            in_place: settings.while_read == WhileRead::Stopped,
             work_in_all: rng.random_range(60_000..1_500_000),
             writes_every: by_itself.then_some(every),
             writes_at: every,

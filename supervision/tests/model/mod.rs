@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use supervision::{
     Action, Asking, Doing, EndedBy, Ending, Event, FilesAtEnd, JobNews, JobStatus, JobUse, Millis,
     Outlook, OwnerRule, OwnerSample, Report, Sample, SaveKind, SaveNumber, SaveOrder, SaveOutcome,
-    Settings, Standing, Supervisor, Why,
+    Settings, Supervisor, WhileRead, Why,
 };
 
 use job::Job;
@@ -303,7 +303,7 @@ impl World {
         self.job.alive = false;
         self.job_status = Some(status);
         let whole = self.seen_at.take().is_some();
-        let torn = self.job.is_writing() && self.settings.standing == Standing::Stopped;
+        let torn = self.job.is_writing() && self.settings.while_read == WhileRead::Stopped;
         let files = if torn {
             FilesAtEnd::Torn
         } else if whole {
@@ -414,7 +414,7 @@ impl World {
             }
             Action::GoOn => {
                 let reading = self.save.as_ref().is_some_and(|save| !save.read);
-                let moves = reading && self.settings.standing == Standing::Stopped;
+                let moves = reading && self.settings.while_read == WhileRead::Stopped;
                 self.check(!moves, "it goes on while its files are read");
                 self.job.stopped = false;
                 self.still_at = None;
@@ -443,7 +443,7 @@ impl World {
         if dumps {
             self.check(self.job.alive, "a job that is gone is dumped");
             self.check(!self.busy, "a busy job is dumped");
-        } else if self.job.alive && self.settings.standing == Standing::Stopped {
+        } else if self.job.alive && self.settings.while_read == WhileRead::Stopped {
             self.check(self.job.stopped, "a job that runs is read");
             self.check(!self.job.is_writing(), "files that move are saved");
         }
@@ -522,7 +522,7 @@ impl World {
         }
         if let Some(save) = &self.save
             && !save.read
-            && self.settings.standing == Standing::Stopped
+            && self.settings.while_read == WhileRead::Stopped
             && self.settings.asking != Asking::Dump
         {
             let still = !self.job.alive || self.job.stopped;

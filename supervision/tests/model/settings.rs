@@ -4,7 +4,9 @@ use placement::state::Thresholds;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use supervision::patience::{Needs, Past};
-use supervision::{Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Settings, Standing};
+use supervision::{
+    Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Settings, WhileRead,
+};
 
 pub(super) fn draw(rng: &mut SmallRng) -> Settings {
     let owner = if rng.random_bool(0.15) {
@@ -29,10 +31,10 @@ pub(super) fn draw(rng: &mut SmallRng) -> Settings {
         1 => Asking::Possible,
         _ => Asking::Dump,
     };
-    let standing = if asking != Asking::Dump && rng.random_bool(0.5) {
-        Standing::Stopped
+    let while_read = if asking != Asking::Dump && rng.random_bool(0.5) {
+        WhileRead::Stopped
     } else {
-        Standing::Runs
+        WhileRead::Runs
     };
     Settings {
         owner,
@@ -40,7 +42,7 @@ pub(super) fn draw(rng: &mut SmallRng) -> Settings {
         grace_ms: rng.random_range(0..90_000),
         kill_ms: rng.random_range(1000..10_000),
         asking,
-        standing,
+        while_read,
         final_parity: if rng.random_bool(0.5) {
             Parity::Full
         } else {
