@@ -2,7 +2,7 @@
 
 /// The job.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
+pub(super) struct JobState {
     /// Some of its processes are there.
     pub(super) alive: bool,
     /// It is stopped because the owner needs the machine.
@@ -12,14 +12,14 @@ pub(super) struct Job {
     /// It cannot be asked for a checkpoint now.
     pub(super) busy: bool,
     /// The checkpoint on disk, if it is not being saved and was not saved before.
-    pub(super) image: Option<Image>,
+    pub(super) image: Option<ImageOnDisk>,
     /// The newest committed checkpoint.
     pub(super) committed: Option<Committed>,
 }
 
 /// A checkpoint on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Image {
+pub(super) struct ImageOnDisk {
     /// Work that it holds, milliseconds since the start of this incarnation.
     pub(super) work_ms: u64,
     /// The job wrote it when it was asked for its last checkpoint, and has stood still since.
@@ -30,13 +30,13 @@ pub(super) struct Image {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Committed {
     pub(super) version: u64,
-    /// As in [`Image`].
+    /// As in [`ImageOnDisk`].
     pub(super) work_ms: u64,
-    /// As in [`Image`].
+    /// As in [`ImageOnDisk`].
     pub(super) answers_last: bool,
 }
 
-impl Job {
+impl JobState {
     /// A job that runs; `committed` is the version that it was restored from.
     pub(super) const fn new(committed: Option<Committed>) -> Self {
         Self {

@@ -319,7 +319,7 @@ impl Supervisor {
             FilesAtEnd::Unchanged => {}
             FilesAtEnd::Torn => self.files_move(),
             FilesAtEnd::Whole => {
-                self.job.image = Some(Image {
+                self.job.image = Some(ImageOnDisk {
                     work_ms: self.accounts.work_ms,
                     answers_last: asked.is_some_and(|asked| asked.last),
                 });

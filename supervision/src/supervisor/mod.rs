@@ -13,7 +13,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use self::costs::Learned;
-use self::job::{Committed, Image, Job};
+use self::job::{Committed, ImageOnDisk, JobState};
 use self::leave::{Leaving, Stopping};
 use self::machine::Suspended;
 use self::saving::{Checkpoints, Retry};
@@ -38,7 +38,7 @@ pub struct Supervisor {
     now: Millis,
     machine: Machine,
     checkpoints: Checkpoints,
-    job: Job,
+    job: JobState,
     dues: Dues,
     accounts: Accounts,
     costs: Learned,
@@ -112,7 +112,7 @@ impl Supervisor {
             now,
             machine: Machine::Normal,
             checkpoints: Checkpoints::Idle,
-            job: Job::new(committed),
+            job: JobState::new(committed),
             dues: Dues::default(),
             accounts: Accounts::default(),
             outlook: None,
@@ -361,7 +361,7 @@ impl Supervisor {
     }
 
     /// The checkpoint on disk that can be saved.
-    const fn image(&self) -> Option<Image> {
+    const fn image(&self) -> Option<ImageOnDisk> {
         self.job.image
     }
 }

@@ -5,7 +5,7 @@ use crate::action::{Action, Report, SaveKind, SaveOrder};
 use crate::clock::{Millis, millis, seconds};
 use crate::event::{SaveNumber, SaveOutcome};
 use crate::settings::{Asking, WhileRead};
-use crate::supervisor::job::{Committed, Image};
+use crate::supervisor::job::{Committed, ImageOnDisk};
 
 /// Time until a failed save is tried again, milliseconds: after the first failure, and at most.
 const RETRY_MS: (u64, u64) = (30_000, 600_000);
@@ -59,7 +59,7 @@ pub(super) struct Saving {
     /// When the job was stopped for this save.
     held_since: Millis,
     /// The checkpoint that is being saved.
-    image: Image,
+    image: ImageOnDisk,
     /// Work since the save before, seconds.
     work: f64,
     /// When the image had been read.
@@ -222,7 +222,7 @@ impl Supervisor {
             Checkpoints::Asked(asked) => Some(asked),
             _ => None,
         };
-        self.job.image = Some(Image {
+        self.job.image = Some(ImageOnDisk {
             work_ms: worked,
             answers_last: asked.is_some_and(|asked| asked.last),
         });
@@ -285,7 +285,7 @@ impl Supervisor {
             Asking::Dump => None,
             _ => self.job.image.take(),
         };
-        let image = image.unwrap_or(Image {
+        let image = image.unwrap_or(ImageOnDisk {
             work_ms: worked,
             answers_last: last,
         });
