@@ -15,7 +15,7 @@ use super::away::OnArgs;
 use crate::agent::{DATA_USUAL, PARITY_USUAL, Tenure};
 use crate::core::effort::Effort;
 use crate::run::kind::Parameter;
-use crate::run::notice::Notice;
+use crate::run::notice::JobNotice;
 use crate::run::{AfterSuccess, Ask, Suspend};
 
 /// Options of `run`.
@@ -214,7 +214,7 @@ pub struct NotifyArgs {
     /// What to report: SAVED=1 (the state is written), PROGRESS=0.31 (the share of the work that is
     /// done), STEP=12000, BUSY=1 and BUSY=0 (take no checkpoint in between).
     #[arg(required = true, value_name = "KEY=VALUE", value_parser = parse_notice)]
-    pub notices: Vec<Notice>,
+    pub notices: Vec<JobNotice>,
 }
 
 /// Usual time for which the checkpoints of a job that has succeeded are kept.
@@ -240,8 +240,8 @@ fn parse_after(text: &str) -> Result<AfterSuccess, String> {
     }
 }
 
-fn parse_notice(text: &str) -> Result<Notice, String> {
-    let read = Notice::parse(text.as_bytes()).map_err(|cause| cause.to_string())?;
+fn parse_notice(text: &str) -> Result<JobNotice, String> {
+    let read = JobNotice::parse(text.as_bytes()).map_err(|cause| cause.to_string())?;
     match read.as_slice() {
         [one] => Ok(*one),
         _ => Err("one of SAVED=1, PROGRESS=0.31, BUSY=1, BUSY=0, STEP=12000".into()),

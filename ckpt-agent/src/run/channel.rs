@@ -9,7 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::UnixDatagram;
 
-use super::notice::{NOTICE_BYTES_MAX, Notice};
+use super::notice::{JobNotice, NOTICE_BYTES_MAX};
 
 /// Variable with the path of the socket.
 pub const CKPT_NOTIFY: &str = "CKPT_NOTIFY";
@@ -74,11 +74,11 @@ impl Channel {
     ///
     /// # Errors
     /// When the socket fails.
-    pub async fn receive(&self) -> io::Result<Result<Vec<Notice>, String>> {
+    pub async fn receive(&self) -> io::Result<Result<Vec<JobNotice>, String>> {
         let mut buffer = [0; NOTICE_BYTES_MAX + 1];
         let length = self.socket.recv(&mut buffer).await?;
         let datagram = buffer.get(..length).unwrap_or_default();
-        Ok(Notice::parse(datagram).map_err(|cause| cause.to_string()))
+        Ok(JobNotice::parse(datagram).map_err(|cause| cause.to_string()))
     }
 }
 
@@ -86,7 +86,7 @@ impl Channel {
 ///
 /// # Errors
 /// When no supervisor reads there.
-pub fn send(path: &Path, notices: &[Notice]) -> io::Result<()> {
+pub fn send(path: &Path, notices: &[JobNotice]) -> io::Result<()> {
     let text: String = notices.iter().map(|notice| format!("{notice}\n")).collect();
     let socket = BlockingDatagram::unbound()?;
     socket.set_write_timeout(Some(SEND_TIMEOUT))?;
@@ -103,9 +103,9 @@ mod tests {
         let channel = Channel::open().unwrap();
         let mode = std::fs::metadata(channel.path().parent().unwrap()).unwrap();
         assert_eq!(mode.permissions().mode() & 0o777, 0o700);
-        send(channel.path(), &[Notice::Saved, Notice::Step(3)]).unwrap();
+        send(channel.path(), &[JobNotice::Saved, JobNotice::Step(3)]).unwrap();
         let received = channel.receive().await.unwrap();
-        assert_eq!(received, Ok(vec![Notice::Saved, Notice::Step(3)]));
+        assert_eq!(received, Ok(vec![JobNotice::Saved, JobNotice::Step(3)]));
         let raw = BlockingDatagram::unbound().unwrap();
         raw.send_to(&vec![b'x'; 2 * NOTICE_BYTES_MAX], channel.path())
             .unwrap();
@@ -113,7 +113,7 @@ mod tests {
         assert!(refused.contains("at most"), "{refused}");
         let path = channel.path().to_owned();
         drop(channel);
-        assert!(send(&path, &[Notice::Saved]).is_err());
+        assert!(send(&path, &[JobNotice::Saved]).is_err());
         assert!(!path.exists());
     }
 }

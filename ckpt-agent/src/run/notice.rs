@@ -11,7 +11,7 @@ pub const NOTICE_LINES_MAX: usize = 64;
 
 /// One notice of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Notice {
+pub enum JobNotice {
     /// The job has written its checkpoint. The files are whole, and do not change until the job is asked
     /// again or writes the next checkpoint.
     Saved,
@@ -50,7 +50,7 @@ pub enum NoticeError {
     },
 }
 
-impl Notice {
+impl JobNotice {
     /// Reads a datagram. Unknown keys are ignored, so that a job can report more than this program reads.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Notice {
     }
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for JobNotice {
     /// Writes the line that is read as this notice.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,19 +136,19 @@ mod tests {
     #[test]
     fn notices_are_read_line_by_line() {
         let read =
-            Notice::parse(b"SAVED=1\nPROGRESS=0.31\nBUSY=1\nBUSY=0\nSTEP=12000\n\nMORE=x=y\n");
+            JobNotice::parse(b"SAVED=1\nPROGRESS=0.31\nBUSY=1\nBUSY=0\nSTEP=12000\n\nMORE=x=y\n");
         assert_eq!(
             read,
             Ok(vec![
-                Notice::Saved,
-                Notice::Progress(0.31),
-                Notice::Busy(true),
-                Notice::Busy(false),
-                Notice::Step(12_000),
+                JobNotice::Saved,
+                JobNotice::Progress(0.31),
+                JobNotice::Busy(true),
+                JobNotice::Busy(false),
+                JobNotice::Step(12_000),
             ])
         );
-        assert_eq!(Notice::parse(b""), Ok(vec![]));
-        assert_eq!(Notice::parse(b"SAVED=0"), Ok(vec![]));
+        assert_eq!(JobNotice::parse(b""), Ok(vec![]));
+        assert_eq!(JobNotice::parse(b"SAVED=0"), Ok(vec![]));
     }
 
     #[test]
@@ -163,18 +163,18 @@ mod tests {
             ("STEP=99999999999999999999", "whole number"),
             ("SAVED", "KEY=VALUE"),
         ] {
-            let refused = Notice::parse(line.as_bytes()).unwrap_err().to_string();
+            let refused = JobNotice::parse(line.as_bytes()).unwrap_err().to_string();
             assert!(refused.contains(allowed), "{line}: {refused}");
         }
-        assert_eq!(Notice::parse(b"\xff=1"), Err(NoticeError::NotText));
+        assert_eq!(JobNotice::parse(b"\xff=1"), Err(NoticeError::NotText));
         let long = vec![b'\n'; NOTICE_BYTES_MAX + 1];
         assert_eq!(
-            Notice::parse(&long),
+            JobNotice::parse(&long),
             Err(NoticeError::TooLong(NOTICE_BYTES_MAX + 1))
         );
         let many = "BUSY=1\n".repeat(NOTICE_LINES_MAX + 1);
         assert_eq!(
-            Notice::parse(many.as_bytes()),
+            JobNotice::parse(many.as_bytes()),
             Err(NoticeError::TooManyLines)
         );
     }
@@ -182,13 +182,13 @@ mod tests {
     #[test]
     fn a_notice_is_written_as_it_is_read() {
         for notice in [
-            Notice::Saved,
-            Notice::Progress(0.25),
-            Notice::Busy(false),
-            Notice::Step(7),
+            JobNotice::Saved,
+            JobNotice::Progress(0.25),
+            JobNotice::Busy(false),
+            JobNotice::Step(7),
         ] {
             let line = notice.to_string();
-            assert_eq!(Notice::parse(line.as_bytes()), Ok(vec![notice]));
+            assert_eq!(JobNotice::parse(line.as_bytes()), Ok(vec![notice]));
         }
     }
 }

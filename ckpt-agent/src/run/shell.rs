@@ -24,7 +24,7 @@ use super::job::{Job, JobCommand, StartError};
 use super::job_dir::JobDir;
 use super::journal::Entry;
 use super::kind::Kind;
-use super::notice::Notice;
+use super::notice::JobNotice;
 use super::orders::{Orders, Reach, Way};
 use super::owner::Owner;
 use super::record::Recorder;
@@ -591,7 +591,7 @@ impl<'a> Shell<'a> {
         });
     }
 
-    fn noticed(&mut self, received: std::io::Result<Result<Vec<Notice>, String>>) {
+    fn noticed(&mut self, received: std::io::Result<Result<Vec<JobNotice>, String>>) {
         let notices = match received {
             Ok(Ok(notices)) => notices,
             Ok(Err(message)) => return self.log.warn(format!("from the job: {message}")),
@@ -599,17 +599,17 @@ impl<'a> Shell<'a> {
         };
         for notice in notices {
             let event = match notice {
-                Notice::Saved => {
+                JobNotice::Saved => {
                     self.is_asked = false;
                     let print = self.print();
                     self.watch.said(print, true)
                 }
-                Notice::Progress(share) => {
+                JobNotice::Progress(share) => {
                     self.recorder.said(share, self.clock.now());
                     Event::Job(JobNews::Progress(share))
                 }
-                Notice::Busy(busy) => Event::Job(JobNews::Busy(busy)),
-                Notice::Step(step) => Event::Job(JobNews::Step(step)),
+                JobNotice::Busy(busy) => Event::Job(JobNews::Busy(busy)),
+                JobNotice::Step(step) => Event::Job(JobNews::Step(step)),
             };
             self.event(event);
         }

@@ -5,7 +5,7 @@ use ckpt_agent::condor::address::Address;
 use ckpt_agent::condor::classad::{ClassAd, Value, parse_ads, parse_lines};
 use ckpt_agent::condor::environment::variables;
 use ckpt_agent::knowledge::Knowledge;
-use ckpt_agent::run::notice::{NOTICE_BYTES_MAX, NOTICE_LINES_MAX, Notice};
+use ckpt_agent::run::notice::{JobNotice, NOTICE_BYTES_MAX, NOTICE_LINES_MAX};
 use ckpt_store::monitor::history::{Run, parse};
 use ckpt_store::monitor::preferences::{Calibration, settings};
 use ckpt_store::shards::FenceFile;
@@ -85,18 +85,18 @@ pub(crate) fn fence(input: &[u8]) -> bool {
 }
 
 pub(crate) fn job_notice(input: &[u8]) -> bool {
-    let Ok(notices) = Notice::parse(input) else {
+    let Ok(notices) = JobNotice::parse(input) else {
         return false;
     };
     assert!(input.len() <= NOTICE_BYTES_MAX && notices.len() <= NOTICE_LINES_MAX);
     for notice in &notices {
-        if let Notice::Progress(share) = notice {
+        if let JobNotice::Progress(share) = notice {
             assert!((0.0..=1.0).contains(share));
         }
     }
     // Notices are the same after they were written and read again.
     let written: String = notices.iter().map(|notice| format!("{notice}\n")).collect();
-    assert_eq!(Notice::parse(written.as_bytes()), Ok(notices));
+    assert_eq!(JobNotice::parse(written.as_bytes()), Ok(notices));
     true
 }
 
