@@ -24,7 +24,7 @@ type Time = (i64, i64);
 
 /// A directory that was found.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundDir {
     name: OsString,
     inode: u64,
     /// When its inode changed.
@@ -74,7 +74,7 @@ pub(super) struct Arrivals {
 ///
 /// # Errors
 /// When `dir` can't be read.
-pub(super) fn look(dir: &Path, exclude: &Exclude) -> io::Result<Vec<Found>> {
+pub(super) fn look(dir: &Path, exclude: &Exclude) -> io::Result<Vec<FoundDir>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -87,7 +87,7 @@ pub(super) fn look(dir: &Path, exclude: &Exclude) -> io::Result<Vec<Found>> {
             continue;
         }
         let print = Fingerprint::of(&[entry.path()], exclude);
-        found.push(Found {
+        found.push(FoundDir {
             name,
             inode: metadata.ino(),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
@@ -111,7 +111,12 @@ impl Arrivals {
     }
 
     /// Takes what a look found. `is_open` finds out whether any process can write to a path.
-    pub(super) fn take(&mut self, now: Millis, found: Vec<Found>, is_open: impl Fn(&Path) -> bool) {
+    pub(super) fn take(
+        &mut self,
+        now: Millis,
+        found: Vec<FoundDir>,
+        is_open: impl Fn(&Path) -> bool,
+    ) {
         let names: BTreeMap<u64, OsString> = self
             .known
             .iter()

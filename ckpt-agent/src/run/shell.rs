@@ -106,7 +106,7 @@ pub(super) struct Shell<'a> {
     clock: Clock,
     paths: Vec<PathBuf>,
     roots: Vec<PathBuf>,
-    watch: super::watch::Watch,
+    watch: super::watch::FileWatch,
     /// The files as they were when they were last saved.
     saved: Fingerprint,
     saving: Option<(Saving, Fingerprint)>,
@@ -184,7 +184,7 @@ impl<'a> Shell<'a> {
             clock,
             roots: resolved(&paths),
             paths,
-            watch: super::watch::Watch::new(known.clone()),
+            watch: super::watch::FileWatch::new(known.clone()),
             saved: known,
             saving: None,
             holds_next: false,

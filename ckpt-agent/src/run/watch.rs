@@ -13,7 +13,7 @@ const REST_MS: u64 = 1_000;
 
 /// What is known of the files.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct FileWatch {
     /// The files when they were whole for the last time: restored, at rest, or reported by the job.
     whole: Fingerprint,
     /// The files at the last look, and since when they are like this.
@@ -24,7 +24,7 @@ pub(super) struct Watch {
     is_moving: bool,
 }
 
-impl Watch {
+impl FileWatch {
     /// Begins with the files as they are before the job starts.
     pub(super) fn new(restored: Fingerprint) -> Self {
         Self {
@@ -126,7 +126,7 @@ mod tests {
 
     struct State {
         dir: tempfile::TempDir,
-        watch: Watch,
+        watch: FileWatch,
         now: Millis,
     }
 
@@ -135,7 +135,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             Self {
                 dir,
-                watch: Watch::default(),
+                watch: FileWatch::default(),
                 now: Millis(0),
             }
         }
