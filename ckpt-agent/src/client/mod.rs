@@ -118,12 +118,12 @@ impl Settings {
 
 /// How a long call reports its progress and is cancelled.
 #[derive(Clone, Default)]
-struct Watch {
+struct CallOptions {
     observer: Option<Arc<dyn Observer>>,
     cancel: Option<Cancel>,
 }
 
-impl Watch {
+impl CallOptions {
     fn parts(&self) -> (Arc<dyn Observer>, Cancel) {
         let observer = self.observer.clone();
         let cancel = self.cancel.clone();
@@ -135,9 +135,9 @@ impl Watch {
     }
 }
 
-impl std::fmt::Debug for Watch {
+impl std::fmt::Debug for CallOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch")
+        f.debug_struct("CallOptions")
             .field("observed", &self.observer.is_some())
             .field("cancel", &self.cancel)
             .finish()
@@ -148,7 +148,7 @@ impl std::fmt::Debug for Watch {
 #[derive(Clone, Debug)]
 pub struct Save {
     request: SaveRequest,
-    watch: Watch,
+    watch: CallOptions,
 }
 
 impl Save {
@@ -173,7 +173,7 @@ impl Save {
             labels: Labels::default(),
             after: None,
         };
-        let watch = Watch::default();
+        let watch = CallOptions::default();
         Self { request, watch }
     }
 
@@ -261,7 +261,7 @@ impl Save {
 #[derive(Clone, Debug)]
 pub struct Restore {
     request: RestoreRequest,
-    watch: Watch,
+    watch: CallOptions,
 }
 
 impl Restore {
@@ -279,7 +279,7 @@ impl Restore {
             globs: Vec::new(),
             dry_run: false,
         };
-        let watch = Watch::default();
+        let watch = CallOptions::default();
         Self { request, watch }
     }
 
@@ -317,7 +317,7 @@ impl Restore {
 #[derive(Clone, Debug)]
 pub struct Bytes {
     request: CatRequest,
-    watch: Watch,
+    watch: CallOptions,
 }
 
 impl Bytes {
@@ -329,7 +329,7 @@ impl Bytes {
             path: None,
             range: ByteRange::default(),
         };
-        let watch = Watch::default();
+        let watch = CallOptions::default();
         Self { request, watch }
     }
 
