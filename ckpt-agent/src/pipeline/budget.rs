@@ -26,7 +26,7 @@ struct State {
 
 /// Bytes taken from a budget; dropping the grant returns them.
 #[derive(Debug)]
-pub struct Grant {
+pub struct Reservation {
     budget: Arc<Budget>,
     bytes: u64,
 }
@@ -60,7 +60,7 @@ impl Budget {
     ///
     /// # Errors
     /// When the budget is closed.
-    pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Grant, Closed> {
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Reservation, Closed> {
         let mut state = self.lock();
         while !state.closed && state.free < bytes {
             state = self
@@ -72,7 +72,7 @@ impl Budget {
             return Err(Closed);
         }
         state.free -= bytes;
-        Ok(Grant {
+        Ok(Reservation {
             budget: Arc::clone(self),
             bytes,
         })
@@ -132,7 +132,7 @@ impl State {
     }
 }
 
-impl Grant {
+impl Reservation {
     /// If `buffer` is less than half full, moves its content to a smaller one, and returns the bytes that it
     /// does not need to the budget, so that more rows fit. Returns the bytes that the grant still holds.
     pub fn fit(&mut self, buffer: &mut Vec<u8>) -> u64 {
@@ -166,7 +166,7 @@ impl Grant {
     }
 }
 
-impl Drop for Grant {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.lock().free += self.bytes;
         self.budget.changed.notify_all();
@@ -174,7 +174,7 @@ impl Drop for Grant {
 }
 
 struct Granted {
-    grant: Grant,
+    grant: Reservation,
     buffer: Vec<u8>,
 }
 

@@ -29,7 +29,7 @@ use codec::segment::{Cut, Segmenter};
 use codec::{Redundancy, ShardIndex};
 
 use super::ahead::Ahead;
-use super::budget::{Budget, Closed, Grant};
+use super::budget::{Budget, Closed, Reservation};
 use super::governor::Governor;
 use super::hashing::{HashedSegment, Hashing, WAITING_EACH, hash_segment};
 use crate::core::effort::Effort;
@@ -229,9 +229,9 @@ enum Unencoded {
         row: u64,
         raw: Vec<u8>,
         hashes: Vec<PieceHash>,
-        grant: Grant,
+        grant: Reservation,
     },
-    Patched(Patched, Option<(u64, Vec<u8>, Grant)>),
+    Patched(Patched, Option<(u64, Vec<u8>, Reservation)>),
 }
 
 /// A segment that the base or the image itself has already, except for some pieces.
@@ -461,9 +461,9 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
 }
 
 enum EncodedPart {
-    Row(Box<(EncodedRow, Grant)>),
+    Row(Box<(EncodedRow, Reservation)>),
     Zero(u64),
-    Patched(Patched, SegmentHash, Option<Box<(EncodedRow, Grant)>>),
+    Patched(Patched, SegmentHash, Option<Box<(EncodedRow, Reservation)>>),
 }
 
 /// Puts encoded parts in order, and adds them to the manifest.
@@ -550,7 +550,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
     }
 }
 
-fn ready(mut encoded: EncodedRow, mut grant: Grant, image_bytes: u64) -> ReadyRow {
+fn ready(mut encoded: EncodedRow, mut grant: Reservation, image_bytes: u64) -> ReadyRow {
     let memory_bytes = grant.fit(&mut encoded.blocks);
     ReadyRow {
         memory_bytes,
