@@ -4,7 +4,7 @@ use codec::JobTag;
 use codec::index::Index;
 use codec::manifest::Summary;
 
-use super::gather::{Gathered, Patience};
+use super::gather::{Gathered, WaitUntil};
 use super::restore::passed_over;
 use super::rows::{Shortfall, Stop};
 use super::{Agent, Which};
@@ -68,7 +68,7 @@ pub(super) struct FoundBase {
 impl Agent {
     /// Asks the hosts which checkpoints there are.
     pub(super) async fn choices(&self, wish: &Wish<'_>) -> Result<Choices, Failure> {
-        let patience = Patience::ToRestore(wish.which);
+        let patience = WaitUntil::ToRestore(wish.which);
         let gathered = self.gather(Some(wish.job_tag), patience).await;
         self.require_answers(&gathered, wish.doing)?;
         let known = self.choose(&gathered, wish);
@@ -93,7 +93,7 @@ impl Agent {
         short: Shortfall,
     ) -> Result<Option<SkippedVersion>, Failure> {
         if choices.gathered.is_cut_short {
-            choices.gathered = self.gather(Some(wish.job_tag), Patience::All).await;
+            choices.gathered = self.gather(Some(wish.job_tag), WaitUntil::All).await;
             self.require_answers(&choices.gathered, wish.doing)?;
             choices.known = self.choose(&choices.gathered, wish);
             choices.next = 0;

@@ -6,7 +6,7 @@ use codec::grant::Rights;
 use codec::notice::Stamp;
 use codec::{CheckpointId, JobId, Version};
 
-use super::gather::Patience;
+use super::gather::WaitUntil;
 use super::notices::Removal;
 use super::waiting::Wait;
 use super::{Agent, ForgetWhich};
@@ -28,7 +28,7 @@ impl Agent {
         which: ForgetWhich,
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
-        let (patience, wait) = (Patience::All, Wait::ForAll);
+        let (patience, wait) = (WaitUntil::All, Wait::ForAll);
         self.forget_within(job, which, sought, patience, wait).await
     }
 
@@ -42,7 +42,7 @@ impl Agent {
         which: ForgetWhich,
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
-        let (patience, wait) = (Patience::NotForSilent, Wait::NotForSilent);
+        let (patience, wait) = (WaitUntil::NotForSilent, Wait::NotForSilent);
         self.forget_within(job, which, sought, patience, wait).await
     }
 
@@ -51,7 +51,7 @@ impl Agent {
         job: &JobId,
         which: ForgetWhich,
         sought: &Sought,
-        patience: Patience,
+        patience: WaitUntil,
         wait: Wait,
     ) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");

@@ -34,7 +34,7 @@ const MEMORY_SHARE: u64 = 2;
 
 /// Which hosts to wait for. All waits are bounded by the time limits of connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum WaitUntil {
     /// For all hosts.
     All,
     /// Until enough hosts have answered to place a checkpoint of `shards` shards, and so few are missing that
@@ -50,7 +50,7 @@ pub(super) enum Patience {
     NotForSilent,
 }
 
-impl Patience {
+impl WaitUntil {
     /// Whether enough is known when `answered` hosts have answered, and `silent` ones have not, or not yet.
     fn is_enough(self, inventory: &Inventory, answered: usize, silent: usize) -> bool {
         match self {
@@ -72,7 +72,7 @@ impl Patience {
     }
 }
 
-impl Patience {
+impl WaitUntil {
     /// Whether an early answer matters more than what silent hosts may know: a save asks them again itself,
     /// and at least one holder of every checkpoint with as many shards as the new one has answered.
     const fn is_hurried(self, answered: usize, silent: usize) -> bool {
@@ -202,7 +202,7 @@ impl Agent {
         let mut rest = NO_ANSWER_WAIT;
         loop {
             let gathered = self
-                .gather(Some(job_tag), Patience::ToSave { shards })
+                .gather(Some(job_tag), WaitUntil::ToSave { shards })
                 .await;
             let has_no_answer = gathered.answered.is_empty()
                 && !gathered.is_too_much
@@ -224,14 +224,14 @@ impl Agent {
     }
 
     /// Asks all hosts for the checkpoints of one job, or of all jobs.
-    pub(super) async fn gather(&self, job_tag: Option<JobTag>, patience: Patience) -> Gathered {
+    pub(super) async fn gather(&self, job_tag: Option<JobTag>, patience: WaitUntil) -> Gathered {
         let mut gathered = Gathered::default();
         let showing = Showing::default();
         let mut asking = JoinSet::new();
         let mut waiting: Vec<HostIndex> = self.hosts.all().collect();
         for host in &waiting {
             let (agent, host, showing) = (self.clone(), *host, showing.clone());
-            let to_place = matches!(patience, Patience::ToSave { .. });
+            let to_place = matches!(patience, WaitUntil::ToSave { .. });
             asking.spawn(async move { (host, agent.ask(host, job_tag, to_place, &showing).await) });
         }
         let begun = Instant::now();

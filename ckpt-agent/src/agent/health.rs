@@ -11,7 +11,7 @@ use protocol::wire::escaped;
 use tokio::task::JoinSet;
 use transfer::registry::Registries;
 
-use super::gather::{Gathered, Patience};
+use super::gather::{Gathered, WaitUntil};
 use super::list::weakest;
 use super::{Agent, random};
 use crate::core::HostIndex;
@@ -53,7 +53,7 @@ impl Agent {
         registries: impl Future<Output = Vec<RegistryHealth>>,
     ) -> Result<Health, Failure> {
         let (mut gathered, words, registries) = tokio::join!(
-            self.gather(None, Patience::All),
+            self.gather(None, WaitUntil::All),
             self.words_of_hosts(),
             registries
         );

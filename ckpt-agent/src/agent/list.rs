@@ -6,7 +6,7 @@ use codec::manifest::{ImageKind, Summary};
 use codec::seal::Cipher;
 use codec::{CheckpointId, JobId};
 
-use super::gather::{Gathered, Patience};
+use super::gather::{Gathered, WaitUntil};
 use super::rows::Stop;
 use super::{Agent, Which};
 use crate::core::sought::{NOTE, Sought};
@@ -78,7 +78,7 @@ impl Agent {
         job: Option<&JobId>,
     ) -> Result<(Gathered, Vec<OpenedCheckpoint>), Failure> {
         let job_tag = job.map(|job| self.job_tag(job)).transpose()?;
-        let gathered = self.gather(job_tag, Patience::All).await;
+        let gathered = self.gather(job_tag, WaitUntil::All).await;
         self.require_answers(&gathered, doing)?;
         let (opened, failed) = gathered.inventory.opened(&self.keys);
         for cause in failed {

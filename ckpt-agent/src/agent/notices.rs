@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::Agent;
 use super::absent::unless_hidden;
-use super::gather::{Gathered, Patience};
+use super::gather::{Gathered, WaitUntil};
 use super::waiting::Wait;
 use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
@@ -186,7 +186,7 @@ impl Agent {
         let doing = format!("cannot touch job {job}");
         let whose = self.whose(job)?;
         self.needs_owner(&doing)?;
-        let mut gathered = self.gather(Some(whose.tag), Patience::All).await;
+        let mut gathered = self.gather(Some(whose.tag), WaitUntil::All).await;
         self.require_answers(&gathered, &doing)?;
         if gathered.inventory.newest_first().is_empty() {
             let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: no checkpoint"));

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::choices::{Choices, FoundImage, Wish};
-use super::gather::{Gathered, Patience};
+use super::gather::{Gathered, WaitUntil};
 use super::restore::lost_status;
 use super::rows::{SeenOfHosts, Stop, WantedRows};
 use super::{Agent, Which};
@@ -495,7 +495,7 @@ impl Image {
     async fn look_again(&self, origin: &mut Origin) -> Result<Gathered, Failure> {
         let public = origin.known.manifest.public();
         let (job_tag, checkpoint) = (public.job_tag, public.checkpoint);
-        let gathered = self.agent.gather(Some(job_tag), Patience::All).await;
+        let gathered = self.agent.gather(Some(job_tag), WaitUntil::All).await;
         let doing = format!("cannot read job {}", self.job);
         self.agent.require_answers(&gathered, &doing)?;
         let found = {

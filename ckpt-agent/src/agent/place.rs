@@ -9,7 +9,7 @@ use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 
 use super::Agent;
-use super::gather::{Gathered, Patience};
+use super::gather::{Gathered, WaitUntil};
 use crate::core::HostIndex;
 use crate::core::place::{
     Among, DomainNames, HostView, Placed, Question, Reserve, Row, Wanted, place,
@@ -79,7 +79,7 @@ impl Agent {
         let job_tag = self.job_tag(job)?;
         let shards = self.hosts.count();
         let gathered = self
-            .gather(Some(job_tag), Patience::ToSave { shards })
+            .gather(Some(job_tag), WaitUntil::ToSave { shards })
             .await;
         self.require_answers(&gathered, &doing)?;
         let newest = gathered.inventory.newest_first().first().copied().cloned();
