@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ckpt_store::core::repair::Patience;
+use ckpt_store::core::repair::RepairWaits;
 use ckpt_store::repair::RepairSettings;
 use serde_json::Value;
 use tests::image;
@@ -23,7 +23,7 @@ fn quick_repair() -> RepairSettings {
     let second = Duration::from_secs(1);
     RepairSettings {
         period: Duration::from_millis(300),
-        patience: Patience {
+        patience: RepairWaits {
             least: second,
             usual: second,
             most: second,

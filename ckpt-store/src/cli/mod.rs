@@ -42,7 +42,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
 use crate::core::ledger::Quota;
-use crate::core::repair::Patience;
+use crate::core::repair::RepairWaits;
 use crate::daemon::{Daemon, LIST_FILE, StartError};
 use crate::priority;
 use crate::registry::{RegistryConfig, RegistryError, RegistryServer};
@@ -515,7 +515,7 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
     let [site, owner] = [site, owner].map(|listed| listed.filter(|label| is_label(label)));
     let patience = args
         .repair_after
-        .map_or_else(Patience::default, |time| Patience {
+        .map_or_else(RepairWaits::default, |time| RepairWaits {
             least: time,
             usual: time,
             most: time,

@@ -27,7 +27,7 @@ const DAY_MS: u64 = 86_400_000;
 
 /// What is known of one claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ClaimState {
     /// The host proved the shard, and the proof is still valid.
     Proved {
         /// Whether the proof should be renewed: more than half of its time has passed.
@@ -104,21 +104,21 @@ impl Proofs {
     }
 
     /// What is known of a host's claim of one shard.
-    pub fn standing(&self, now: Millis, key: Key, shard: ShardIndex, host: &OwnerId) -> Standing {
+    pub fn standing(&self, now: Millis, key: Key, shard: ShardIndex, host: &OwnerId) -> ClaimState {
         let number = self.numbers.get(host);
         let entries = self.of.get(&key).map_or(&[][..], Vec::as_slice);
         let mut entries = entries.iter();
         let found = entries.find(|one| Some(&one.host) == number && one.shard == shard);
         let Some(entry) = found else {
-            return Standing::Open;
+            return ClaimState::Open;
         };
         let age = Duration::from_millis(now.0.saturating_sub(entry.at.0));
         match entry.is_proved {
-            true if age < self.valid => Standing::Proved {
+            true if age < self.valid => ClaimState::Proved {
                 is_aging: age >= self.valid / 2,
             },
-            false if age < self.valid.min(FAILED_FOR) => Standing::Failed,
-            _ => Standing::Open,
+            false if age < self.valid.min(FAILED_FOR) => ClaimState::Failed,
+            _ => ClaimState::Open,
         }
     }
 
@@ -254,26 +254,29 @@ mod tests {
             let now = Millis(0).after(DAY * days);
             proofs.standing(now, key(1), shard(0), &id(host))
         };
-        assert_eq!(standing(&proofs, 0, 1), Standing::Open);
+        assert_eq!(standing(&proofs, 0, 1), ClaimState::Open);
         proofs.enter(Millis(0), key(1), shard(0), id(1), true);
         proofs.enter(Millis(0), key(1), shard(0), id(2), false);
         assert_eq!(
             standing(&proofs, 4, 1),
-            Standing::Proved { is_aging: false }
+            ClaimState::Proved { is_aging: false }
         );
-        assert_eq!(standing(&proofs, 5, 1), Standing::Proved { is_aging: true });
-        assert_eq!(standing(&proofs, 10, 1), Standing::Open);
-        assert_eq!(standing(&proofs, 0, 2), Standing::Failed);
-        assert_eq!(standing(&proofs, 1, 2), Standing::Open);
+        assert_eq!(
+            standing(&proofs, 5, 1),
+            ClaimState::Proved { is_aging: true }
+        );
+        assert_eq!(standing(&proofs, 10, 1), ClaimState::Open);
+        assert_eq!(standing(&proofs, 0, 2), ClaimState::Failed);
+        assert_eq!(standing(&proofs, 1, 2), ClaimState::Open);
         // Nothing is known of another shard, checkpoint or host.
         let other = proofs.standing(Millis(0), key(1), shard(1), &id(1));
-        assert_eq!(other, Standing::Open);
+        assert_eq!(other, ClaimState::Open);
         let other = proofs.standing(Millis(0), key(2), shard(0), &id(1));
-        assert_eq!(other, Standing::Open);
+        assert_eq!(other, ClaimState::Open);
         // The last holder is remembered after its proof has become invalid.
         assert_eq!(proofs.last_holder(key(1), shard(0)), Some(id(1)));
         proofs.enter(Millis(1), key(1), shard(0), id(1), false);
-        assert_eq!(standing(&proofs, 0, 1), Standing::Failed);
+        assert_eq!(standing(&proofs, 0, 1), ClaimState::Failed);
         assert_eq!(proofs.last_holder(key(1), shard(0)), Some(id(1)));
         proofs.retain(|_| false);
         assert_eq!(proofs.last_holder(key(1), shard(0)), None);

@@ -18,12 +18,12 @@ use placement::AvailabilityBitmap;
 use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};
 
 use super::by_key::ByKey;
-use super::proofs::{Proofs, Standing, assign};
+use super::proofs::{ClaimState, Proofs, assign};
 use super::{Key, Millis};
 
 /// How long a missing shard is waited for before it is rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RepairWaits {
     /// Shortest wait.
     pub least: Duration,
     /// Wait if too little is known of the holder's absences.
@@ -32,7 +32,7 @@ pub struct Patience {
     pub most: Duration,
 }
 
-impl Default for Patience {
+impl Default for RepairWaits {
     fn default() -> Self {
         Self {
             least: Duration::from_secs(15 * 60),
@@ -54,7 +54,7 @@ const ABSENCES_MIN: usize = 3;
 /// When the checkpoint can't survive the loss of another shard, the wait is divided by this.
 const URGENT_DIVISOR: u32 = 8;
 
-impl Patience {
+impl RepairWaits {
     /// The wait for a shard whose holder has this record of availability.
     #[allow(
         clippy::cast_possible_truncation,
@@ -258,7 +258,7 @@ impl Repair {
 
 /// Remembers since when each shard has been missing.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct MissingShards {
     /// Shortest wait. Also the shortest time between the turns of two holders; normally that is a quarter
     /// of the wait.
     least: Duration,
@@ -274,7 +274,7 @@ struct Missing {
     patience: Duration,
 }
 
-impl Watch {
+impl MissingShards {
     /// Updates what is missing of `situations`, and returns the shards that this host, `own`, has to
     /// rebuild now, in the order of [`Repair::order`]. `patience` returns the wait for a shard. The head
     /// of this module explains when it is the turn of which holder.
@@ -359,7 +359,7 @@ impl Missing {
 /// What a host remembers about its checkpoints from one round of repair to the next.
 #[derive(Debug)]
 pub struct Caretaker {
-    watch: Watch,
+    watch: MissingShards,
     proofs: Proofs,
     looks: u64,
 }
@@ -388,7 +388,7 @@ impl Caretaker {
     /// A caretaker without any knowledge. Proofs are valid for `valid`; `least` is the shortest wait.
     pub const fn new(valid: Duration, least: Duration) -> Self {
         Self {
-            watch: Watch {
+            watch: MissingShards {
                 least,
                 missing: ByKey::new(),
             },
@@ -439,9 +439,9 @@ impl Caretaker {
         }
         for (shard, host) in claims.iter().filter(|(_, host)| *host != own) {
             let holders = match self.proofs.standing(now, key, *shard, host) {
-                Standing::Proved { .. } => &mut situation.held,
-                Standing::Open => &mut situation.claimed,
-                Standing::Failed => &mut situation.failed,
+                ClaimState::Proved { .. } => &mut situation.held,
+                ClaimState::Open => &mut situation.claimed,
+                ClaimState::Failed => &mut situation.failed,
             };
             holders.entry(*shard).or_default().insert(*host);
         }
@@ -468,7 +468,7 @@ impl Caretaker {
             missing.flat_map(|(shard, hosts)| hosts.iter().map(|host| (*shard, *host, false)));
         let aging = assigned.iter().filter(|(shard, host)| {
             let standing = self.proofs.standing(now, key, **shard, host);
-            **host != own && standing == Standing::Proved { is_aging: true }
+            **host != own && standing == ClaimState::Proved { is_aging: true }
         });
         let aging = aging.map(|(shard, host)| (*shard, *host, true));
         let wanted = open.chain(aging).map(|(shard, host, is_renewal)| Wanted {
@@ -580,7 +580,11 @@ mod tests {
     }
 
     /// The repairs that all holders together would begin now, as checkpoint and shard.
-    fn all(watches: &mut BTreeMap<u8, Watch>, now: u64, situations: &[Situation]) -> Vec<(u8, u8)> {
+    fn all(
+        watches: &mut BTreeMap<u8, MissingShards>,
+        now: u64,
+        situations: &[Situation],
+    ) -> Vec<(u8, u8)> {
         let mut repairs = Vec::new();
         for (holder, watch) in watches {
             let wait = |_: &_, _| Duration::from_secs(3600);
@@ -594,8 +598,10 @@ mod tests {
         repairs
     }
 
-    fn watches() -> BTreeMap<u8, Watch> {
-        (1..=5).map(|holder| (holder, Watch::default())).collect()
+    fn watches() -> BTreeMap<u8, MissingShards> {
+        (1..=5)
+            .map(|holder| (holder, MissingShards::default()))
+            .collect()
     }
 
     #[test]
@@ -628,7 +634,7 @@ mod tests {
 
     #[test]
     fn the_most_endangered_comes_first_and_sooner() {
-        let mut watch = Watch::default();
+        let mut watch = MissingShards::default();
         // Checkpoints for whose missing shards host 1 has rank 0, so that its turn comes without delay.
         let one_left = |checkpoint| situation(checkpoint, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
         let none_left = |checkpoint| situation(checkpoint, &[(0, 1), (1, 2), (2, 3)]);
@@ -656,12 +662,12 @@ mod tests {
         let rank = |holder| lost[0].rank(id(holder), shard(4));
         let mut order: Vec<u8> = (1..=4).collect();
         order.sort_by_key(|holder| rank(*holder));
-        let mut watches: BTreeMap<u8, Watch> = watches();
+        let mut watches: BTreeMap<u8, MissingShards> = watches();
         watches.remove(&5);
         assert_eq!(all(&mut watches, 0, &lost), []);
         for (rank, holder) in (0..).zip(order) {
             // The holders whose turn comes earlier do nothing.
-            let mut rest: BTreeMap<u8, Watch> = std::mem::take(&mut watches);
+            let mut rest: BTreeMap<u8, MissingShards> = std::mem::take(&mut watches);
             let mut watch = BTreeMap::from([(holder, rest.remove(&holder).unwrap())]);
             let turn = HOUR + rank * HOUR / 4;
             assert_eq!(all(&mut watch, turn - 1, &lost), [], "{holder}");
@@ -672,7 +678,7 @@ mod tests {
 
     #[test]
     fn a_repair_that_failed_is_put_off() {
-        let mut watch = Watch::default();
+        let mut watch = MissingShards::default();
         let lost = [situation(
             1,
             &[(0, 1), (1, 1), (2, 1), (0, 2), (1, 3), (2, 4)],
@@ -846,7 +852,7 @@ mod tests {
 
     #[test]
     fn hosts_that_come_back_within_hours_are_waited_for() {
-        let patience = Patience::default();
+        let patience = RepairWaits::default();
         assert_eq!(patience.with(None), patience.usual);
         let mut past = AvailabilityBitmap::unknown(Slot(0));
         // Usable for eight hours, then away for two.

@@ -22,7 +22,7 @@ use rand::{Rng, SeedableRng};
 
 use super::proofs::assign;
 use super::registry::{HEARTBEAT, Registry};
-use super::repair::{Caretaker, Patience, Repair, Situation};
+use super::repair::{Caretaker, Repair, RepairWaits, Situation};
 use super::{Key, Millis};
 
 const MINUTE: u64 = 60_000;
@@ -97,7 +97,7 @@ impl Default for Host {
 }
 
 fn caretaker() -> Caretaker {
-    Caretaker::new(VALID, Patience::default().least)
+    Caretaker::new(VALID, RepairWaits::default().least)
 }
 
 impl Host {
@@ -570,7 +570,7 @@ impl Sim {
         answering: &BTreeSet<OwnerId>,
     ) -> Vec<Repair> {
         let now = Millis(self.now);
-        let patience = |_: Option<&OwnerId>| Patience::default().with(None);
+        let patience = |_: Option<&OwnerId>| RepairWaits::default().with(None);
         let caretaker = &mut self.hosts[host].caretaker;
         caretaker.repairs(now, id(host), situations, answering, patience)
     }

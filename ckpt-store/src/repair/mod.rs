@@ -48,7 +48,7 @@ use crate::clock::Clock;
 use crate::core::census::Census;
 use crate::core::proofs::Budget;
 use crate::core::release::Burden;
-use crate::core::repair::{Caretaker, Patience, Repair, Situation};
+use crate::core::repair::{Caretaker, Repair, RepairWaits, Situation};
 use crate::metrics::DaemonMetrics;
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
@@ -81,7 +81,7 @@ pub struct RepairSettings {
     /// Time from one round to the next.
     pub period: Duration,
     /// How long a missing shard may stay missing before it is rebuilt.
-    pub patience: Patience,
+    pub patience: RepairWaits,
     /// Most bytes per second that rebuilding a shard reads from other hosts.
     pub bytes_per_second: u64,
     /// How long another host's proof of a shard stays valid.
@@ -96,7 +96,7 @@ impl Default for RepairSettings {
         Self {
             rebuilds: true,
             period: Duration::from_secs(300),
-            patience: Patience::default(),
+            patience: RepairWaits::default(),
             bytes_per_second: 4 << 20,
             proof_valid: Duration::from_secs(14 * 86_400),
             proof_bytes_per_day: None,
