@@ -41,9 +41,9 @@ use history::{HistoryError, HistoryFile, States};
 use machine::local::Leaving;
 use machine::{Counters, Guests, Machine, ProcessId, Sampler, power, programs, speed};
 use pause::Pause;
-use preferences::{PreferencesError, Settings};
-use stance::{Circumstances, Reason, Said, Stance};
-use watch::{Watch, Write};
+use preferences::{MonitorSettings, PreferencesError};
+use stance::{Circumstances, OwnerOrders, Reason, Stance};
+use watch::{MachineWatch, Write};
 
 /// Time between two readings, as in the papers.
 pub const SAMPLE_PERIOD: Duration = Duration::from_secs(6);
@@ -91,9 +91,9 @@ pub struct Monitor {
 
 #[derive(Debug)]
 struct Inner {
-    watch: Watch,
+    watch: MachineWatch,
     history: HistoryFile,
-    settings: Settings,
+    settings: MonitorSettings,
     /// When each of the two files of `settings` was changed last.
     changed: [Option<SystemTime>; 2],
     earlier: Option<Reading>,
@@ -178,10 +178,10 @@ impl Monitor {
     /// `moved` has the bytes that were moved on each day.
     pub fn sample(&self, unix_seconds: u64, room_bytes: u64, moved: &Days) {
         let pause = Pause::read(&self.data_dir);
-        let (commands, apps, said) = {
+        let (commands, apps, orders) = {
             let mut inner = self.inner();
             inner.reload(&self.data_dir);
-            let said = Said {
+            let orders = OwnerOrders {
                 paused_for: pause.seconds_left(unix_seconds),
                 transfers_in: inner
                     .settings
@@ -189,14 +189,14 @@ impl Monitor {
                     .map_or(0, |limit| moved.seconds_until_allowed(unix_seconds, limit)),
             };
             // The owner's orders count whatever the load is, and even if it can't be read.
-            if let Some(stance) = stance::said(said) {
+            if let Some(stance) = stance::stance_of(orders) {
                 inner.take(stance, unix_seconds);
             }
             let settings = &inner.settings;
             (
                 settings.guest_commands.clone(),
                 settings.exclusive_apps.clone(),
-                said,
+                orders,
             )
         };
         let program = programs::running(&self.machine, &apps);
@@ -230,11 +230,11 @@ impl Monitor {
                 hour: hour_of_day(unix_seconds),
                 on_battery,
                 is_wanted_alone: inner.program.is_some(),
-                said,
+                orders,
             };
             inner.decide(circumstances, unix_seconds);
         } else {
-            let stance = stance::said(said).unwrap_or(Stance::Open);
+            let stance = stance::stance_of(orders).unwrap_or(Stance::Open);
             inner.take(stance, unix_seconds);
         }
         let are_here = guests.processes().next().is_some();
@@ -602,8 +602,8 @@ impl std::fmt::Display for DisplayChain<'_> {
 fn remembered(
     data_dir: &Path,
     now: u64,
-    settings: &Settings,
-) -> Result<(Watch, HistoryFile), HistoryError> {
+    settings: &MonitorSettings,
+) -> Result<(MachineWatch, HistoryFile), HistoryError> {
     let end = history::runs(data_dir)?.last().map(|run| run.span.end);
     let mut history = if watch::is_of_the_future(end, now) {
         warn!("the history has records later than the present time: they are dropped");
@@ -612,7 +612,7 @@ fn remembered(
     } else {
         HistoryFile::open(data_dir)?
     };
-    let (watch, writes) = Watch::resume(history::runs(data_dir)?, now, settings);
+    let (watch, writes) = MachineWatch::resume(history::runs(data_dir)?, now, settings);
     for write in writes {
         let written = match write {
             Write::Append(run) => history.append(&run),

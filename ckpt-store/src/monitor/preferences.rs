@@ -90,7 +90,7 @@ pub struct Calibration {
 
 /// The checked content of both files.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct MonitorSettings {
     /// The thresholds of the CPU.
     pub cpu: Thresholds,
     /// The thresholds of the disk.
@@ -229,7 +229,7 @@ pub fn calibration_path(data_dir: &Path) -> PathBuf {
 ///
 /// # Errors
 /// When a file can't be read, or has an unknown name or an impossible value.
-pub fn load(data_dir: &Path) -> Result<Settings, PreferencesError> {
+pub fn load(data_dir: &Path) -> Result<MonitorSettings, PreferencesError> {
     let preferences = parsed(&preferences_path(data_dir))?;
     let calibration = parsed(&calibration_path(data_dir))?;
     settings(&preferences, &calibration)
@@ -264,7 +264,7 @@ const GUEST_MEMORY_BYTES: u64 = 256 << 20;
 pub fn settings(
     preferences: &Preferences,
     calibration: &Calibration,
-) -> Result<Settings, PreferencesError> {
+) -> Result<MonitorSettings, PreferencesError> {
     use PreferencesError::Value;
     let monitor = &preferences.monitor;
     let hours = Hours::new(preferences.start_hour, preferences.end_hour)
@@ -273,7 +273,7 @@ pub fn settings(
         Value("net_start_hour, net_end_hour", "two hours from 0 to 24"),
     )?;
     let share = positive("disk_max_used_pct", preferences.disk_max_used_pct)?;
-    Ok(Settings {
+    Ok(MonitorSettings {
         cpu: thresholds(
             "cpu_thresholds",
             monitor.cpu_thresholds.or(calibration.cpu_thresholds),
@@ -348,7 +348,7 @@ fn gigabytes(name: &'static str, value: Option<f64>) -> Result<Option<u64>, Pref
 mod tests {
     use super::*;
 
-    fn loaded(preferences: &str, calibration: &str) -> Result<Settings, PreferencesError> {
+    fn loaded(preferences: &str, calibration: &str) -> Result<MonitorSettings, PreferencesError> {
         let dir = tempfile::tempdir().unwrap();
         fs::write(preferences_path(dir.path()), preferences).unwrap();
         fs::write(calibration_path(dir.path()), calibration).unwrap();

@@ -4,7 +4,7 @@ use placement::state::{AvailabilityState, StorageState};
 use protocol::wire::Withheld;
 
 use super::history::States;
-use super::preferences::Settings;
+use super::preferences::MonitorSettings;
 
 /// A host that stands back because of load may be asked again after this many seconds. It is the time
 /// that load has to last before it counts.
@@ -72,12 +72,12 @@ pub struct Circumstances {
     /// Whether a program runs during which the owner wants the machine alone.
     pub is_wanted_alone: bool,
     /// The owner's orders, which count whatever the machine does.
-    pub said: Said,
+    pub orders: OwnerOrders,
 }
 
 /// What follows now from the owner's orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct OwnerOrders {
     /// Seconds until the host may be asked whether the owner's pause is over; `None` if there is no
     /// pause.
     pub paused_for: Option<u32>,
@@ -87,18 +87,18 @@ pub struct Said {
 
 /// The stance that the owner's orders demand. `None` if they demand none.
 #[must_use]
-pub fn said(said: Said) -> Option<Stance> {
+pub fn stance_of(orders: OwnerOrders) -> Option<Stance> {
     let reason = |what, retry_after_s| Reason {
         what,
         retry_after_s,
     };
-    if said.transfers_in > 0 {
+    if orders.transfers_in > 0 {
         return Some(Stance::Closed(reason(
             Withheld::Transfers,
-            said.transfers_in,
+            orders.transfers_in,
         )));
     }
-    let paused_for = said.paused_for?;
+    let paused_for = orders.paused_for?;
     Some(Stance::StandBack(reason(
         Withheld::Paused,
         paused_for.max(1),
@@ -107,19 +107,19 @@ pub fn said(said: Said) -> Option<Stance> {
 
 /// The stance of the host in these states and circumstances.
 #[must_use]
-pub fn stance(states: States, circumstances: Circumstances, settings: &Settings) -> Stance {
+pub fn stance(states: States, circumstances: Circumstances, settings: &MonitorSettings) -> Stance {
     let reason = |what, retry_after_s| Reason {
         what,
         retry_after_s,
     };
-    if let Some(stance @ Stance::Closed(_)) = said(circumstances.said) {
+    if let Some(stance @ Stance::Closed(_)) = stance_of(circumstances.orders) {
         return stance;
     }
     let closed_for = settings.net_hours.seconds_until(circumstances.hour);
     if closed_for > 0 {
         return Stance::Closed(reason(Withheld::NetworkHours, closed_for));
     }
-    if let Some(stance) = said(circumstances.said) {
+    if let Some(stance) = stance_of(circumstances.orders) {
         return stance;
     }
     let refused_for = settings.hours.seconds_until(circumstances.hour);
@@ -156,13 +156,13 @@ mod tests {
         hour: 12.0,
         on_battery: false,
         is_wanted_alone: false,
-        said: Said {
+        orders: OwnerOrders {
             paused_for: None,
             transfers_in: 0,
         },
     };
 
-    fn settings() -> Settings {
+    fn settings() -> MonitorSettings {
         preferences::load(std::path::Path::new("/nowhere")).unwrap()
     }
 
@@ -191,15 +191,15 @@ mod tests {
     #[test]
     fn what_the_owner_said_comes_before_what_the_machine_does() {
         let calm = states(AvailabilityState::Idle, StorageState::FullRate);
-        let at = |said, is_wanted_alone| {
+        let at = |orders, is_wanted_alone| {
             let circumstances = Circumstances {
-                said,
+                orders,
                 is_wanted_alone,
                 ..NOON
             };
             stance(calm, circumstances, &settings())
         };
-        let pause = Said {
+        let pause = OwnerOrders {
             paused_for: Some(90),
             transfers_in: 0,
         };
@@ -212,7 +212,7 @@ mod tests {
             })
         ));
         assert_eq!(paused.refuses_for_s(), 90);
-        let moved_enough = Said {
+        let moved_enough = OwnerOrders {
             transfers_in: 70,
             ..pause
         };
@@ -225,7 +225,7 @@ mod tests {
             })
         ));
         assert_eq!(closed.refuses_for_s(), 70);
-        let alone = at(Said::default(), true);
+        let alone = at(OwnerOrders::default(), true);
         assert!(matches!(
             alone,
             Stance::StandBack(Reason {
@@ -233,18 +233,18 @@ mod tests {
                 ..
             })
         ));
-        assert_eq!(said(Said::default()), None);
+        assert_eq!(stance_of(OwnerOrders::default()), None);
     }
 
     #[test]
     fn the_owners_hours_and_battery_are_kept() {
         let calm = states(AvailabilityState::Idle, StorageState::FullRate);
-        let night = Settings {
+        let night = MonitorSettings {
             hours: Hours::Between(18.0, 8.0),
             ..settings()
         };
         assert_eq!(stance(calm, NOON, &night).refuses_for_s(), 6 * 3600);
-        let closed = Settings {
+        let closed = MonitorSettings {
             net_hours: Hours::Between(13.0, 14.0),
             ..settings()
         };
@@ -263,7 +263,7 @@ mod tests {
             stance(calm, battery, &settings()),
             Stance::StandBack(_)
         ));
-        let allowed = Settings {
+        let allowed = MonitorSettings {
             run_on_batteries: true,
             ..settings()
         };

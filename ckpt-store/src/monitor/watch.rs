@@ -6,7 +6,7 @@ use placement::state::{
 
 use super::history::{Run, States};
 use super::outlook::Outlook;
-use super::preferences::Settings;
+use super::preferences::MonitorSettings;
 
 /// Seconds between two updates of the last run on the disk.
 const HEARTBEAT_SECONDS: u64 = TRANSIENT_SECONDS;
@@ -31,7 +31,7 @@ pub enum Write {
 
 /// What was seen of this host up to now.
 #[derive(Debug)]
-pub struct Watch {
+pub struct MachineWatch {
     host: HostClassifier,
     disk: DiskClassifier,
     outlook: Outlook,
@@ -46,13 +46,13 @@ struct Current {
     written_until: u64,
 }
 
-impl Watch {
+impl MachineWatch {
     /// Continues the runs in `history` at `now`, in Unix seconds. The daemon counts as having been away
     /// since the last run, unless that time is too short.
     pub fn resume(
         history: impl IntoIterator<Item = Run>,
         now: u64,
-        settings: &Settings,
+        settings: &MonitorSettings,
     ) -> (Self, Vec<Write>) {
         let mut history = history.into_iter().peekable();
         let start = history.peek().map_or(now, |run| run.span.start);
@@ -86,7 +86,7 @@ impl Watch {
     }
 
     /// Takes new thresholds. The classifiers begin anew.
-    pub fn apply(&mut self, settings: &Settings) {
+    pub fn apply(&mut self, settings: &MonitorSettings) {
         self.host = HostClassifier::new(settings.cpu, settings.guest_memory_bytes);
         self.disk = DiskClassifier::new(settings.disk, FULL_BELOW_BYTES);
     }
@@ -212,20 +212,20 @@ mod tests {
     use super::*;
     use crate::monitor::preferences;
 
-    fn settings() -> Settings {
+    fn settings() -> MonitorSettings {
         preferences::load(Path::new("/nowhere")).unwrap()
     }
 
     /// A watch that begins at 1000, and what is on the disk then.
-    fn begun() -> (Watch, Vec<Run>) {
-        let (watch, writes) = Watch::resume([], 1000, &settings());
+    fn begun() -> (MachineWatch, Vec<Run>) {
+        let (watch, writes) = MachineWatch::resume([], 1000, &settings());
         let mut disk = Vec::new();
         write(&mut disk, writes);
         (watch, disk)
     }
 
     /// Takes readings every six seconds, and keeps what is on the disk after them.
-    fn watched(watch: &mut Watch, disk: &mut Vec<Run>, from: u64, loads: &[f64]) {
+    fn watched(watch: &mut MachineWatch, disk: &mut Vec<Run>, from: u64, loads: &[f64]) {
         for (i, &owner_cpu) in loads.iter().enumerate() {
             let start = from + 6 * i as u64;
             let host = HostReading {
@@ -271,13 +271,13 @@ mod tests {
         watched(&mut watch, &mut disk, 1000, &[0.1; 20]);
         assert_eq!(disk.last().unwrap().span.end, 1120);
         // The daemon is killed at 1120 and back at 1200.
-        let (mut watch, writes) = Watch::resume(disk.clone(), 1200, &settings());
+        let (mut watch, writes) = MachineWatch::resume(disk.clone(), 1200, &settings());
         write(&mut disk, writes);
         watched(&mut watch, &mut disk, 1200, &[0.1; 11]);
         assert_eq!(disk.len(), 1);
         assert_eq!(disk[0].span, 999..1266);
         // The daemon is killed, and back after four minutes.
-        let (_, writes) = Watch::resume(disk.clone(), 1500, &settings());
+        let (_, writes) = MachineWatch::resume(disk.clone(), 1500, &settings());
         write(&mut disk, writes);
         assert_eq!(disk[1].span, 1266..1499);
         assert_eq!(disk[1].states, Some(States::GONE));
