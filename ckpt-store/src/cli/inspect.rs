@@ -21,7 +21,7 @@ use crate::disk::RealDisk;
 use crate::monitor::history::{self, States};
 use crate::monitor::outlook::Outlook;
 use crate::monitor::pause::Pause;
-use crate::shards::{self, Found, layout};
+use crate::shards::{self, FoundFile, layout};
 use crate::standing::{self, Standing};
 use command_line::size;
 
@@ -284,7 +284,7 @@ pub(super) fn check(data: &Path, json: bool) -> Result<ExitCode> {
 }
 
 /// A way to read a data directory: headers only, or all blocks.
-type Scan = fn(&dyn crate::disk::Disk, &mut dyn FnMut(Found)) -> std::io::Result<()>;
+type Scan = fn(&dyn crate::disk::Disk, &mut dyn FnMut(FoundFile)) -> std::io::Result<()>;
 
 impl Report {
     fn read(data: &Path, scan: Scan) -> Result<Self> {
@@ -318,12 +318,12 @@ impl Report {
         Ok(report)
     }
 
-    fn add(&mut self, held: &mut BTreeMap<Key, Held>, found: Found) {
+    fn add(&mut self, held: &mut BTreeMap<Key, Held>, found: FoundFile) {
         let (owner, claim) = match &found {
-            Found::Manifest { whose, claim, .. } => (whose.member, *claim),
-            Found::Shard { owner, claim, .. } => (*owner, *claim),
-            Found::Notice(_) => return,
-            Found::Damaged { path, why } | Found::Unreadable { path, why } => {
+            FoundFile::Manifest { whose, claim, .. } => (whose.member, *claim),
+            FoundFile::Shard { owner, claim, .. } => (*owner, *claim),
+            FoundFile::Notice(_) => return,
+            FoundFile::Damaged { path, why } | FoundFile::Unreadable { path, why } => {
                 let path = path.display().to_string();
                 let why = why.clone();
                 return self.bad.push(BadFile { path, why });
@@ -339,7 +339,7 @@ impl Report {
                 ..Held::default()
             });
         match found {
-            Found::Shard { shard, .. } => {
+            FoundFile::Shard { shard, .. } => {
                 held.shards.push(shard.identity.shard.number());
                 held.shards.sort_unstable();
                 held.bytes += shard.file_bytes;

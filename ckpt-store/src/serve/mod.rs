@@ -487,7 +487,7 @@ impl Exchange<'_> {
             let store = Arc::clone(&store);
             // The answer has begun already, so a notice that has been removed meanwhile ends the answer
             // early.
-            let read = blocking(move || Ok(store.said(said))).await?;
+            let read = blocking(move || Ok(store.notice_bytes(said))).await?;
             let lost = |cause: StoreError| Answer::Lost(ExchangeError::Lost(cause.to_string()));
             let record = NoticeRecord {
                 notice: read.map_err(lost)?,

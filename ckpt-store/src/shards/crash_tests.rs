@@ -19,7 +19,7 @@ use crate::core::ledger::{CHECKPOINT_BYTES, charge};
 use crate::core::places::Who;
 use crate::disk::Disk;
 use crate::disk::crash::{CrashDisk, Fault};
-use crate::shards::{Found, scan};
+use crate::shards::{FoundFile, scan};
 
 /// The answers that the client got about one checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -236,7 +236,7 @@ fn check_books(disk: &CrashDisk, store: &Store, context: &str) {
     let mut checkpoints = BTreeSet::new();
     let mut bad = Vec::new();
     scan(disk, &mut |found| match found {
-        Found::Shard {
+        FoundFile::Shard {
             owner,
             claim,
             shard,
@@ -246,11 +246,11 @@ fn check_books(disk: &CrashDisk, store: &Store, context: &str) {
             shards += 1;
             bytes += charge(shard.file_bytes);
         }
-        Found::Manifest { whose, claim, .. } => {
+        FoundFile::Manifest { whose, claim, .. } => {
             checkpoints.insert((whose.member, claim.checkpoint));
             manifests += 1;
         }
-        Found::Notice(_) => {}
+        FoundFile::Notice(_) => {}
         other => bad.push(other),
     })
     .unwrap();

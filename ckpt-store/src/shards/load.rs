@@ -20,7 +20,7 @@ use crate::disk::{Disk, Read};
 
 /// A file in a data directory.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum FoundFile {
     /// A manifest with a valid signature.
     Manifest {
         /// The owner and grant that made it.
@@ -80,12 +80,12 @@ impl Loaded {
         &mut self,
         disk: &dyn Disk,
         catalog: &mut Catalog,
-        found: Found,
+        found: FoundFile,
         now: Millis,
         unix_seconds: u64,
     ) {
         match found {
-            Found::Manifest {
+            FoundFile::Manifest {
                 whose,
                 claim,
                 created,
@@ -95,7 +95,7 @@ impl Loaded {
                 catalog.dated(Key { owner, checkpoint }, created);
                 self.manifests += 1;
             }
-            Found::Shard {
+            FoundFile::Shard {
                 owner,
                 claim,
                 shard,
@@ -105,16 +105,16 @@ impl Loaded {
                 catalog.load_shard(now, age, &claim, owner, shard);
                 self.shards += 1;
             }
-            Found::Notice(notice) => {
+            FoundFile::Notice(notice) => {
                 let _unneeded = catalog.noted(notice.words().clone());
                 self.notices += 1;
             }
-            Found::Damaged { path, why } => {
+            FoundFile::Damaged { path, why } => {
                 self.damaged += 1;
                 let removed = disk.remove(&path).is_ok();
                 tracing::error!(path = %path.display(), why, removed, "damaged file");
             }
-            Found::Unreadable { path, why } => {
+            FoundFile::Unreadable { path, why } => {
                 self.unreadable += 1;
                 tracing::error!(path = %path.display(), why, "ignored an unreadable file");
             }
@@ -134,7 +134,7 @@ pub(super) fn remove_incoming(disk: &dyn Disk) -> io::Result<()> {
 ///
 /// # Errors
 /// When a directory can't be read.
-pub fn scan(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
+pub fn scan(disk: &dyn Disk, found: &mut dyn FnMut(FoundFile)) -> io::Result<()> {
     visit(disk, found, |_| Ok(()))
 }
 
@@ -142,13 +142,13 @@ pub fn scan(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
 ///
 /// # Errors
 /// When a directory can't be read.
-pub fn check(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
+pub fn check(disk: &dyn Disk, found: &mut dyn FnMut(FoundFile)) -> io::Result<()> {
     visit(disk, found, ShardReader::check)
 }
 
 fn visit(
     disk: &dyn Disk,
-    found: &mut dyn FnMut(Found),
+    found: &mut dyn FnMut(FoundFile),
     check_shard: impl Fn(&ShardReader) -> Result<(), ReadError>,
 ) -> io::Result<()> {
     walk(disk, MANIFESTS, |owner, path, name| {
@@ -199,11 +199,11 @@ enum Wrong {
 }
 
 impl Wrong {
-    fn of(self, path: &Path) -> Found {
+    fn of(self, path: &Path) -> FoundFile {
         let path = path.to_owned();
         match self {
-            Self::Damaged(why) => Found::Damaged { path, why },
-            Self::Unreadable(why) => Found::Unreadable { path, why },
+            Self::Damaged(why) => FoundFile::Damaged { path, why },
+            Self::Unreadable(why) => FoundFile::Unreadable { path, why },
         }
     }
 }
@@ -228,7 +228,7 @@ fn load_shard(
     owner: OwnerId,
     path: &Path,
     name: &str,
-) -> Result<(Found, ShardReader), Wrong> {
+) -> Result<(FoundFile, ShardReader), Wrong> {
     let Some((checkpoint, number)) = layout::parse_shard_name(name) else {
         return Err(Wrong::Unreadable("not the name of a shard".into()));
     };
@@ -239,7 +239,7 @@ fn load_shard(
         return Err(Wrong::Damaged("another shard than its name says".into()));
     }
     let outline = &reader.footer().outline;
-    let found = Found::Shard {
+    let found = FoundFile::Shard {
         owner,
         claim: Claim {
             job_tag: header.job_tag,
@@ -264,7 +264,12 @@ fn open_shard(file: Arc<dyn Read>) -> Result<(Header, ShardReader), ReadError> {
     Ok((header, reader))
 }
 
-fn load_manifest(disk: &dyn Disk, owner: OwnerId, path: &Path, name: &str) -> Result<Found, Wrong> {
+fn load_manifest(
+    disk: &dyn Disk,
+    owner: OwnerId,
+    path: &Path,
+    name: &str,
+) -> Result<FoundFile, Wrong> {
     let Some(checkpoint) = layout::parse_manifest_name(name) else {
         return Err(Wrong::Unreadable("not the name of a manifest".into()));
     };
@@ -277,14 +282,19 @@ fn load_manifest(disk: &dyn Disk, owner: OwnerId, path: &Path, name: &str) -> Re
     if key != (Key { owner, checkpoint }) {
         return Err(Wrong::Damaged("another manifest than its name says".into()));
     }
-    Ok(Found::Manifest {
+    Ok(FoundFile::Manifest {
         whose: signed_by(&manifest),
         claim,
         created: manifest.public().created,
     })
 }
 
-fn load_notice(disk: &dyn Disk, owner: OwnerId, path: &Path, name: &str) -> Result<Found, Wrong> {
+fn load_notice(
+    disk: &dyn Disk,
+    owner: OwnerId,
+    path: &Path,
+    name: &str,
+) -> Result<FoundFile, Wrong> {
     let Some(job_tag) = layout::parse_notice_name(name) else {
         return Err(Wrong::Unreadable("not the name of a notice".into()));
     };
@@ -297,7 +307,7 @@ fn load_notice(disk: &dyn Disk, owner: OwnerId, path: &Path, name: &str) -> Resu
     if (words.owner, words.job_tag) != (owner, job_tag) {
         return Err(Wrong::Damaged("another notice than its name says".into()));
     }
-    Ok(Found::Notice(Box::new(notice)))
+    Ok(FoundFile::Notice(Box::new(notice)))
 }
 
 /// Reads a notice and checks its signature.

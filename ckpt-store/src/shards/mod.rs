@@ -22,10 +22,10 @@ mod sample;
 mod tests;
 
 pub use fences::{FENCE_BYTES_MAX, FenceFile, FenceFileError, Witnessed};
-pub use load::{Found, Loaded, check, scan};
+pub use load::{FoundFile, Loaded, check, scan};
 pub use peers::Holding;
 pub use reader::{ReadError, RowBytes, ShardReader};
 pub use reading::Scrubbed;
-pub use said::Said;
+pub use said::NoticeSource;
 pub use store::{Lent, Store, StoreError, Usage, signed_by};
 pub use upload::{Batch, Upload};

@@ -16,7 +16,7 @@ const KEPT_BYTES_MAX: usize = 128 << 10;
 
 /// A notice that is to be passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum NoticeSource {
     /// The bytes of the notice.
     Read(Vec<u8>),
     /// The path of its file.
@@ -26,7 +26,11 @@ pub enum Said {
 impl Store {
     /// For each of these jobs, its last notice and the older ones that are still needed, as far as they
     /// are `wanted`.
-    pub fn notices(&self, jobs: &[Job], mut wanted: impl FnMut(&Notice) -> bool) -> Vec<Said> {
+    pub fn notices(
+        &self,
+        jobs: &[Job],
+        mut wanted: impl FnMut(&Notice) -> bool,
+    ) -> Vec<NoticeSource> {
         let (mut all, mut kept) = (Vec::new(), 0);
         for path in self.notice_paths(jobs) {
             // A damaged notice is not passed on.
@@ -38,9 +42,9 @@ impl Store {
             }
             kept += notice.bytes().len();
             all.push(if kept <= KEPT_BYTES_MAX {
-                Said::Read(notice.bytes().to_vec())
+                NoticeSource::Read(notice.bytes().to_vec())
             } else {
-                Said::OnDisk(path)
+                NoticeSource::OnDisk(path)
             });
         }
         all
@@ -64,10 +68,10 @@ impl Store {
     ///
     /// # Errors
     /// When the file can't be read any more.
-    pub fn said(&self, said: Said) -> Result<Vec<u8>, StoreError> {
-        match said {
-            Said::Read(bytes) => Ok(bytes),
-            Said::OnDisk(path) => {
+    pub fn notice_bytes(&self, source: NoticeSource) -> Result<Vec<u8>, StoreError> {
+        match source {
+            NoticeSource::Read(bytes) => Ok(bytes),
+            NoticeSource::OnDisk(path) => {
                 let notice = load::read_notice(&*self.disk, &path)?;
                 Ok(notice.bytes().to_vec())
             }
@@ -117,9 +121,9 @@ mod tests {
         }
         assert!(sent.concat().len() > 2 * KEPT_BYTES_MAX);
         let all = store.notices(&jobs, |_| true);
-        let kept = all.iter().map(|said| match said {
-            Said::Read(bytes) => bytes.len(),
-            Said::OnDisk(_) => 0,
+        let kept = all.iter().map(|said| match source {
+            NoticeSource::Read(bytes) => bytes.len(),
+            NoticeSource::OnDisk(_) => 0,
         });
         assert!(kept.sum::<usize>() <= KEPT_BYTES_MAX);
         let said = all.into_iter().map(|said| store.said(said).unwrap());

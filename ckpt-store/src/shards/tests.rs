@@ -402,7 +402,7 @@ fn damaged_files_are_not_served() {
         assert!(!matches!(whole, Ok(true)) || offset < 128, "byte {offset}");
         let mut bad = 0;
         super::check(&disk, &mut |found| {
-            bad += u64::from(matches!(found, super::Found::Damaged { .. }));
+            bad += u64::from(matches!(found, super::FoundFile::Damaged { .. }));
         })
         .unwrap();
         assert_eq!(bad, 1, "byte {offset}");
