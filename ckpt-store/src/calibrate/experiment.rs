@@ -89,7 +89,7 @@ pub struct Experiment {
 /// The losses at one load: beside an equal guest, and beside guests of the lowest priority in each place.
 /// `None` where nothing could be measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct LossAtLoad {
     /// Share of the resource that the owner uses when alone.
     pub load: f64,
     /// One loss for each guest.
@@ -97,7 +97,7 @@ pub struct Row {
 }
 
 impl Experiment {
-    /// The guests beside which the owner is measured, in the order of [`Row::losses`].
+    /// The guests beside which the owner is measured, in the order of [`LossAtLoad::losses`].
     #[must_use]
     pub fn guests(&self) -> Vec<GuestKind> {
         let lowest = |place| GuestKind {
@@ -123,7 +123,7 @@ impl Experiment {
     /// # Errors
     /// When a process can't be started, ends early or makes no progress, a file can't be written, or the
     /// owner makes no progress.
-    pub fn run(&self, mut tell: impl FnMut(&Row)) -> Result<Measured, ExperimentError> {
+    pub fn run(&self, mut tell: impl FnMut(&LossAtLoad)) -> Result<Measured, ExperimentError> {
         let machine = Machine::here();
         let guests = self.guests();
         let lacking: Vec<Option<String>> = guests
@@ -152,7 +152,7 @@ impl Experiment {
             for (points, loss) in points.iter_mut().zip(&losses) {
                 points.extend(loss.map(|loss| Point { load, loss }));
             }
-            tell(&Row { load, losses });
+            tell(&LossAtLoad { load, losses });
         }
         let mut points = points.into_iter();
         let (equal, lowest) = (

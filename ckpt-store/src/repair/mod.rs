@@ -133,7 +133,7 @@ pub struct Repairer {
 
 /// What one look at all checkpoints found.
 #[derive(Debug, Default)]
-struct Found {
+struct RoundFindings {
     /// The most urgent repairs, at most `REPAIRS_PER_ROUND`.
     due: Vec<Repair>,
     /// The shards that this host could give back. Empty unless it holds more than its owner lends.
@@ -231,7 +231,7 @@ impl Repairer {
         around: &Around,
         caretaker: &mut Caretaker,
         budget: &mut Budget,
-    ) -> Found {
+    ) -> RoundFindings {
         let told = around.told.iter().flat_map(|told| &told.holders);
         let told = (!around.told.is_empty()).then(|| told.copied().collect());
         let gives_back = self.store.excess_bytes() > 0;
@@ -244,7 +244,7 @@ impl Repairer {
         } else {
             BTreeSet::new()
         };
-        let mut found = Found::default();
+        let mut found = RoundFindings::default();
         let mut after = None;
         loop {
             let holdings = self.store.holdings(after, PEER_HOLDS_ASKED_MAX);

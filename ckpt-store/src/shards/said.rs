@@ -121,7 +121,7 @@ mod tests {
         }
         assert!(sent.concat().len() > 2 * KEPT_BYTES_MAX);
         let all = store.notices(&jobs, |_| true);
-        let kept = all.iter().map(|said| match source {
+        let kept = all.iter().map(|said| match said {
             NoticeSource::Read(bytes) => bytes.len(),
             NoticeSource::OnDisk(_) => 0,
         });
