@@ -15,8 +15,27 @@ pub(super) enum PluginCall {
     Transfer {
         infile: PathBuf,
         outfile: PathBuf,
-        upload: bool,
+        direction: Direction,
     },
+}
+
+/// Which way files are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// To the grid.
+    Upload,
+    /// From the grid.
+    Download,
+}
+
+impl Direction {
+    /// The name in answers to HTCondor.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Upload => "upload",
+            Self::Download => "download",
+        }
+    }
 }
 
 /// A call of the clean-up plug-in.
@@ -40,14 +59,14 @@ impl PluginCall {
     /// Reads the arguments, without the program's name. `Err` is the message for the user.
     pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let mut args = args.into_iter();
-        let (mut infile, mut outfile, mut upload) = (None, None, false);
+        let (mut infile, mut outfile, mut direction) = (None, None, Direction::Download);
         while let Some(arg) = args.next() {
             match arg.as_bytes() {
                 b"-classad" => return Ok(Self::Capabilities),
                 b"-help" | b"--help" | b"-h" => return Ok(Self::Help),
                 b"-infile" => infile = Some(value(&arg, args.next())?),
                 b"-outfile" => outfile = Some(value(&arg, args.next())?),
-                b"-upload" => upload = true,
+                b"-upload" => direction = Direction::Upload,
                 _ => return Err(unknown(&arg)),
             }
         }
@@ -55,7 +74,7 @@ impl PluginCall {
             (Some(infile), Some(outfile)) => Ok(Self::Transfer {
                 infile: infile.into(),
                 outfile: outfile.into(),
-                upload,
+                direction,
             }),
             _ => Err("-infile FILE and -outfile FILE are needed, or -classad".into()),
         }
@@ -111,19 +130,22 @@ mod tests {
     #[test]
     fn calls_of_htcondor_are_understood() {
         let plugin = |line| PluginCall::parse(args(line));
-        let transfer = |upload| {
+        let transfer = |direction| {
             Ok(PluginCall::Transfer {
                 infile: "/s/.in".into(),
                 outfile: "/s/.out".into(),
-                upload,
+                direction,
             })
         };
         assert_eq!(plugin("-classad"), Ok(PluginCall::Capabilities));
         assert_eq!(
             plugin("-infile /s/.in -outfile /s/.out -upload"),
-            transfer(true)
+            transfer(Direction::Upload)
         );
-        assert_eq!(plugin("-outfile /s/.out -infile /s/.in"), transfer(false));
+        assert_eq!(
+            plugin("-outfile /s/.out -infile /s/.in"),
+            transfer(Direction::Download)
+        );
         let cleanup = |line| CleanupCall::parse(args(line));
         let delete = |job_ad: Option<&str>, may_be_missing| {
             Ok(CleanupCall::Delete {

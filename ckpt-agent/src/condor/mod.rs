@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use protocol::identity::keep_out_of_dumps;
 
-use self::call::{CleanupCall, PluginCall};
+use self::call::{CleanupCall, Direction, PluginCall};
 use self::classad::{CLASSADS_BYTES_MAX, parse_ads};
 use self::log::Log;
 use self::settings::{Surroundings, usage};
@@ -67,7 +67,7 @@ pub fn plugin(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         PluginCall::Transfer {
             infile,
             outfile,
-            upload,
+            direction,
         } => {
             let mut outcomes = Vec::new();
             let ended = with_runtime(async |cancel| {
@@ -75,10 +75,10 @@ pub fn plugin(args: impl IntoIterator<Item = OsString>) -> ExitCode {
                 let failed = |cause: String| usage(format!("{}: {cause}", infile.display()));
                 let bytes = bytes.map_err(|cause| failed(cause.to_string()))?;
                 let ads = parse_ads(&bytes).map_err(|cause| failed(cause.to_string()))?;
-                outcomes = transfer_all(&items(&ads)?, upload, cancel).await;
+                outcomes = transfer_all(&items(&ads)?, direction, cancel).await;
                 Ok(())
             });
-            let answers: Vec<String> = outcomes.iter().map(|one| answer(one, upload)).collect();
+            let answers: Vec<String> = outcomes.iter().map(|one| answer(one, direction)).collect();
             // `fs::write` also shortens a longer file that is there already.
             let written = fs::write(&outfile, answers.join("\n") + "\n");
             if let Err(failure) = &ended {
@@ -95,7 +95,7 @@ pub fn plugin(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Moves files. Every file gets an answer, whatever fails.
-async fn transfer_all(items: &[Item], upload: bool, cancel: Cancel) -> Vec<Outcome> {
+async fn transfer_all(items: &[Item], direction: Direction, cancel: Cancel) -> Vec<Outcome> {
     let begun = unix_seconds();
     let mut connecting_s = 0.0;
     let ended = match Surroundings::of_transfer() {
@@ -107,11 +107,12 @@ async fn transfer_all(items: &[Item], upload: bool, cancel: Cancel) -> Vec<Outco
                 cancel,
                 connecting: std::time::Duration::ZERO,
             };
-            let ended = if upload {
-                let bytes = transfer.upload(items).await;
-                bytes.map(|bytes| bytes.into_iter().map(Ok).collect())
-            } else {
-                transfer.download(items).await
+            let ended = match direction {
+                Direction::Upload => {
+                    let bytes = transfer.upload(items).await;
+                    bytes.map(|bytes| bytes.into_iter().map(Ok).collect())
+                }
+                Direction::Download => transfer.download(items).await,
             };
             connecting_s = transfer.connecting.as_secs_f64();
             let failures = ended.as_ref().map_or_else(

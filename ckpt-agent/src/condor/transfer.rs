@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use tokio::time::Instant;
 
 use super::address::{Address, CheckpointAddress, NUMBER_LABEL};
+use super::call::Direction;
 use super::classad::{self, ClassAd, Written};
 use super::log::Log;
 use super::settings::{Surroundings, Wishes, usage};
@@ -318,7 +319,7 @@ pub(super) fn said(failure: &Failure) -> String {
 }
 
 /// The ad with which the plug-in reports the result for a file.
-pub(super) fn answer(outcome: &Outcome, upload: bool) -> String {
+pub(super) fn answer(outcome: &Outcome, direction: Direction) -> String {
     let text = |text: &str| Written::Text(text.as_bytes().to_vec());
     let number = |number: u64| Written::Integer(i64::try_from(number).unwrap_or(i64::MAX));
     let Outcome {
@@ -328,10 +329,7 @@ pub(super) fn answer(outcome: &Outcome, upload: bool) -> String {
     let mut ad = vec![
         ("TransferSuccess", Written::Boolean(ended.is_ok())),
         ("TransferProtocol", text("ckpt")),
-        (
-            "TransferType",
-            text(if upload { "upload" } else { "download" }),
-        ),
+        ("TransferType", text(direction.name())),
         (
             "TransferFileName",
             Written::Text(item.local.as_os_str().as_bytes().to_vec()),
@@ -475,7 +473,7 @@ mod tests {
                 times: (1, 2),
                 connecting_s: 0.25,
             };
-            let answer = answer(&outcome, true);
+            let answer = answer(&outcome, Direction::Upload);
             assert!(
                 answer.contains(&format!("ErrorType = \"{kind}\"")),
                 "{answer}"
