@@ -19,7 +19,7 @@ use protocol::net::resolve;
 use rustls_pki_types::CertificateDer;
 use serde::Serialize;
 
-use super::grid_args::SignArgs;
+use super::grid_args::{Audience, SignArgs};
 use super::members::{self, Sent, sent};
 use super::render::{Report, Table, json_of_self, time};
 use super::{chain, runtime};
@@ -401,9 +401,12 @@ pub(super) fn sign(dir: &Path, asked: SignArgs) -> Result<SignReport, Failure> {
         }),
     };
     // Without an address the list does not change, so no member has to be asked.
-    let offline = asked.speaking.offline || certify.host.is_none();
+    let audience = match &certify.host {
+        None => Audience::Nobody,
+        Some(_) => asked.speaking.audience(),
+    };
     let change = |authority: &mut AuthorityDir| authority.certify(&certify);
-    let (certificate, _, sent) = members::change(dir, offline, change)?;
+    let (certificate, _, sent) = members::change(dir, audience, change)?;
     let path = asked
         .output
         .unwrap_or_else(|| PathBuf::from(format!("{name}.crt")));
@@ -544,11 +547,11 @@ fn write_public(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), Fai
 }
 
 /// Revokes all certificates of a member, who may have joined with a token.
-pub(super) fn revoke(dir: &Path, who: &str, offline: bool) -> Result<RevokeReport, Failure> {
-    let joined = members::joined(dir, offline)?;
+pub(super) fn revoke(dir: &Path, who: &str, audience: Audience) -> Result<RevokeReport, Failure> {
+    let joined = members::joined(dir, audience)?;
     let change =
         |authority: &mut AuthorityDir| authority.revoke(who, &joined.joiners(), unix_seconds());
-    let (revoked, grid, sent) = members::change(dir, offline, change)?;
+    let (revoked, grid, sent) = members::change(dir, audience, change)?;
     Ok(RevokeReport {
         key: revoked.key.hex(),
         was_already: revoked.was_already,
@@ -559,9 +562,9 @@ pub(super) fn revoke(dir: &Path, who: &str, offline: bool) -> Result<RevokeRepor
 }
 
 /// Takes a host out of the list of the grid.
-pub(super) fn remove(dir: &Path, who: &str, offline: bool) -> Result<RemoveReport, Failure> {
+pub(super) fn remove(dir: &Path, who: &str, audience: Audience) -> Result<RemoveReport, Failure> {
     let change = |authority: &mut AuthorityDir| authority.remove(who);
-    let (key, grid, sent) = members::change(dir, offline, change)?;
+    let (key, grid, sent) = members::change(dir, audience, change)?;
     Ok(RemoveReport {
         key: key.hex(),
         number: grid.number(),
@@ -575,7 +578,7 @@ pub(super) fn renew(
     within: Duration,
     ttl: Duration,
     output: Option<PathBuf>,
-    offline: bool,
+    audience: Audience,
 ) -> Result<RenewReport, Failure> {
     let output = output.unwrap_or_else(|| dir.join("renewed"));
     std::fs::create_dir_all(&output).map_err(|cause| {
@@ -605,7 +608,7 @@ pub(super) fn renew(
             .collect();
         authority.renew(&wishes, began)
     };
-    let (certificates, _, sent) = members::change(dir, offline, change)?;
+    let (certificates, _, sent) = members::change(dir, audience, change)?;
     let mut renewed = Vec::new();
     for (before, certificate) in before.into_iter().zip(&certificates) {
         let path = output.join(format!("{}.crt", before.name));
@@ -627,11 +630,11 @@ pub(super) fn renew(
 }
 
 /// Lists all members, including those that joined with a token.
-pub(super) fn show(dir: &Path, offline: bool) -> Result<RollReport, Failure> {
+pub(super) fn show(dir: &Path, audience: Audience) -> Result<RollReport, Failure> {
     let roll = Roll::load(dir).map_err(|e| failure(&e))?;
-    let joined = members::joined(dir, offline)?;
+    let joined = members::joined(dir, audience)?;
     let now = unix_seconds();
-    let addresses = addresses(&roll.grid, offline)?;
+    let addresses = addresses(&roll.grid, audience)?;
     let issued = last_certificates(&roll.issued, now);
     let issued = issued.into_iter().map(|issued| Member {
         roles: issued.roles.iter().map(|role| role.name()).collect(),
@@ -701,8 +704,9 @@ fn last_certificates(issued: &[Issued], now: u64) -> Vec<Issued> {
     members
 }
 
-/// The addresses of members in the list, by key. Names are also resolved, unless `offline`.
-fn addresses(grid: &Grid, offline: bool) -> Result<BTreeMap<OwnerId, String>, Failure> {
+/// The addresses of members in the list, by key. Names are also resolved, unless nobody may be
+/// contacted.
+fn addresses(grid: &Grid, audience: Audience) -> Result<BTreeMap<OwnerId, String>, Failure> {
     let hosts = grid.hosts.iter().map(|one| (one.id.0, &one.addr));
     let registries = grid.registries.iter().map(|one| (one.id.0, &one.addr));
     let all = hosts.chain(registries);
@@ -711,7 +715,7 @@ fn addresses(grid: &Grid, offline: bool) -> Result<BTreeMap<OwnerId, String>, Fa
     let runtime = runtime()?;
     for (key, addr) in all {
         shown.insert(key, addr.to_string());
-        if addr.ip().is_none() && !offline {
+        if addr.ip().is_none() && audience == Audience::Members {
             let addr = addr.clone();
             let ask = async move { (key, resolve(&addr).await) };
             asking.spawn_on(ask, runtime.handle());

@@ -11,7 +11,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::grid_args::PassphraseArgs;
+use super::grid_args::{Audience, PassphraseArgs};
 use super::render::{Report, json_of_self};
 use super::{age, authority, members};
 use crate::report::{ExitStatus, Failure};
@@ -126,7 +126,7 @@ pub(super) fn read(
     dir: &Path,
     passphrase: &PassphraseArgs,
     file: &Path,
-    offline: bool,
+    audience: Audience,
 ) -> Result<BackupReport, Failure> {
     for name in FILES {
         let path = dir.join(name);
@@ -152,9 +152,9 @@ pub(super) fn read(
     })?;
     fs::create_dir_all(dir).map_err(|cause| local(dir, &cause))?;
     let files = unpack(&plain, dir, file)?;
-    let (members_asked, was_behind) = match offline {
-        true => (None, Some(false)),
-        false => {
+    let (members_asked, was_behind) = match audience {
+        Audience::Nobody => (None, Some(false)),
+        Audience::Members => {
             let (was_behind, answered) = members::catch_up(dir)?;
             (Some(answered), Some(was_behind))
         }

@@ -65,16 +65,16 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcom
         }
         GridCommand::Revoke { speaking, member } => {
             let dir = dir_of(&speaking.authority)?;
-            done(authority::revoke(&dir, &member, speaking.offline)?)
+            done(authority::revoke(&dir, &member, speaking.audience())?)
         }
         GridCommand::Remove { speaking, host } => {
             let dir = dir_of(&speaking.authority)?;
-            done(authority::remove(&dir, &host, speaking.offline)?)
+            done(authority::remove(&dir, &host, speaking.audience())?)
         }
         GridCommand::Renew { .. } => renew(command),
         GridCommand::Show { speaking } => {
             let dir = dir_of(&speaking.authority)?;
-            done(authority::show(&dir, speaking.offline)?)
+            done(authority::show(&dir, speaking.audience())?)
         }
         GridCommand::Backup {
             authority,
@@ -87,7 +87,7 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcom
             file,
         } => {
             let dir = dir_of(&speaking.authority)?;
-            done(backup::read(&dir, &passphrase, &file, speaking.offline)?)
+            done(backup::read(&dir, &passphrase, &file, speaking.audience())?)
         }
         command => run_local(command, daemon),
     }
@@ -104,7 +104,7 @@ fn renew(command: GridCommand) -> Result<Outcome, Failure> {
         return Err(Failure::new(ExitStatus::Usage, "nothing to renew"));
     };
     let dir = dir_of(&speaking.authority)?;
-    let renewed = authority::renew(&dir, within, ttl, output, speaking.offline);
+    let renewed = authority::renew(&dir, within, ttl, output, speaking.audience());
     done(renewed?)
 }
 

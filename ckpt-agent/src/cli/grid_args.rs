@@ -71,6 +71,26 @@ pub struct SpeakingArgs {
     pub offline: bool,
 }
 
+/// Whom a command of the authority contacts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// The members: it asks them for their lists, and sends them the new one.
+    Members,
+    /// Nobody.
+    Nobody,
+}
+
+impl SpeakingArgs {
+    /// Whom the command contacts.
+    pub const fn audience(&self) -> Audience {
+        if self.offline {
+            Audience::Nobody
+        } else {
+            Audience::Members
+        }
+    }
+}
+
 /// Where the passphrase of a backup is.
 #[derive(Clone, Debug, Args)]
 pub struct PassphraseArgs {

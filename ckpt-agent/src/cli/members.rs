@@ -12,6 +12,7 @@ use transfer::herald::{Delivery, Herald};
 use transfer::registry::Registries;
 use transfer::roster;
 
+use super::grid_args::Audience;
 use super::{authority, chain, runtime};
 use crate::report::{Failure, HostNote};
 use crate::unix_time::unix_seconds;
@@ -58,16 +59,16 @@ pub(super) fn sent(out: &mut dyn Write, sent: Option<&Sent>) -> io::Result<()> {
     }
 }
 
-/// Changes the grid, and sends the new list to members unless `offline`. First takes over any newer list
-/// that members have, since the directory may come from a backup. Returns the result of the change, the
-/// grid after it, and which members have received the list.
+/// Changes the grid, and sends the new list to the members unless nobody may be contacted. First takes over
+/// any newer list that members have, since the directory may come from a backup. Returns the result of the
+/// change, the grid after it, and which members have received the list.
 pub(super) fn change<T>(
     dir: &Path,
-    offline: bool,
+    audience: Audience,
     change: impl FnOnce(&mut AuthorityDir) -> Result<T, AuthorityDirError>,
 ) -> Result<(T, Grid, Option<Sent>), Failure> {
     let mut authority = AuthorityDir::open(dir).map_err(|e| authority::failure(&e))?;
-    if offline {
+    if audience == Audience::Nobody {
         let done = change(&mut authority).map_err(|e| authority::failure(&e))?;
         return Ok((done, authority.grid().clone(), None));
     }
@@ -140,10 +141,11 @@ impl Joined {
     }
 }
 
-/// Asks the registries which donors joined. The result is empty if there is no registry, or if `offline`.
-pub(super) fn joined(dir: &Path, offline: bool) -> Result<Joined, Failure> {
+/// Asks the registries which donors joined. The result is empty if there is no registry, or if nobody may be
+/// contacted.
+pub(super) fn joined(dir: &Path, audience: Audience) -> Result<Joined, Failure> {
     let has_key = dir.join("authority.key").exists();
-    if offline || !has_key {
+    if audience == Audience::Nobody || !has_key {
         return Ok(Joined::default());
     }
     let authority = match AuthorityDir::open(dir) {
