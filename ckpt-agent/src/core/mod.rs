@@ -13,6 +13,7 @@ pub mod claims;
 pub mod effort;
 pub mod fence;
 pub mod glob;
+pub mod knowledge;
 pub mod pick;
 #[allow(
     clippy::indexing_slicing,

@@ -16,7 +16,7 @@ use placement::{Probability, SurvivalCurve};
 use protocol::wire::announcement::Announced;
 
 use crate::core::HostIndex;
-use crate::knowledge::KnownHost;
+use crate::core::knowledge::KnownHost;
 
 /// Rate that is assumed when no host was ever measured, bytes per second: 100 Mbit/s.
 pub const FIRST_RATE: f64 = 12.5e6;

@@ -5,7 +5,7 @@ use placement::bitmap::{Availability, SLOTS, Slot};
 use proptest::prelude::*;
 
 use super::*;
-use crate::knowledge::{Contact, Knowledge, Observation};
+use crate::core::knowledge::{Contact, Knowledge, Observation};
 use protocol::identity::HostId;
 
 const NOW: u64 = 1_700_000_000;
