@@ -194,7 +194,7 @@ impl Repairer {
         let grid = self.members.grid();
         if self.store.held_count() == 0 {
             self.checking.count_all(Census::default());
-            self.hear_voids_alone(&grid).await?;
+            self.fetch_voids_alone(&grid).await?;
             return Ok(0);
         }
         let troubled = caretaker.troubled(TROUBLED_ASKED_MAX).into_iter();
@@ -204,7 +204,7 @@ impl Repairer {
         let found = self.look_at_all(&around, caretaker, budget).await;
         self.checking.count_all(found.census);
         self.end_leases(found.clocks.into_values().collect()).await;
-        self.hear_voids(&around, &found.owners).await;
+        self.fetch_voids(&around, &found.owners).await;
         caretaker.retain(|key| self.store.is_held(*key));
         self.give_back(&around, caretaker, found.burdens).await;
         if !self.settings.rebuilds || found.due.is_empty() {
@@ -348,7 +348,7 @@ impl Repairer {
     async fn end_leases(&self, clocks: Vec<u64>) {
         let own_clock = self.clock.unix_seconds();
         self.store
-            .hear_clock(latest_clock(own_clock, clocks.clone()));
+            .set_agreed_clock(latest_clock(own_clock, clocks.clone()));
         let Some(clock) = agreed_clock(own_clock, clocks) else {
             return;
         };

@@ -20,11 +20,11 @@ const HOSTS_ASKED: usize = 3;
 const OWNERS_ASKED_MAX: usize = 1024;
 
 impl Repairer {
-    /// [`Self::hear_voids`] for a host that holds no shards: it asks about the owners who had some here.
-    pub(super) async fn hear_voids_alone(&self, grid: &Grid) -> Result<(), RepairError> {
+    /// [`Self::fetch_voids`] for a host that holds no shards: it asks about the owners who had some here.
+    pub(super) async fn fetch_voids_alone(&self, grid: &Grid) -> Result<(), RepairError> {
         if !self.accounts.owners().is_empty() {
             let around = self.links.around(grid, &self.identity, Vec::new()).await?;
-            self.hear_voids(&around, &BTreeSet::new()).await;
+            self.fetch_voids(&around, &BTreeSet::new()).await;
         }
         Ok(())
     }
@@ -32,7 +32,7 @@ impl Repairer {
     /// Asks a few random hosts which job keys of some owners are void. The owners are `holders`, whose
     /// checkpoints are here, and those who had checkpoints here before. Every member of the grid is among
     /// these at most once.
-    pub(super) async fn hear_voids(&self, around: &Around, holders: &BTreeSet<OwnerId>) {
+    pub(super) async fn fetch_voids(&self, around: &Around, holders: &BTreeSet<OwnerId>) {
         let mut owners = self.accounts.owners();
         owners.extend(holders);
         let owners = owners.into_iter();
@@ -43,11 +43,11 @@ impl Repairer {
         let others = around.others().filter(|(id, _)| !around.is_silent(id));
         let asked = others.choose_multiple(&mut rand::rng(), HOSTS_ASKED);
         for (id, host) in asked {
-            self.hear_voids_of(around, id, host, &owners).await;
+            self.fetch_voids_of(around, id, host, &owners).await;
         }
     }
 
-    async fn hear_voids_of(
+    async fn fetch_voids_of(
         &self,
         around: &Around,
         id: OwnerId,
@@ -64,7 +64,7 @@ impl Repairer {
         };
         let store = Arc::clone(&self.store);
         let hearing = tokio::task::spawn_blocking(move || {
-            let heard = lists.iter().map(|list| store.hear_void(list));
+            let heard = lists.iter().map(|list| store.enter_voids(list));
             heard.collect::<Result<Vec<bool>, _>>()
         });
         match hearing.await {

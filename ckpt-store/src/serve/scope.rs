@@ -288,7 +288,7 @@ impl Exchange<'_> {
             return Err(StoreError::Mismatch("owner").into());
         }
         let store = Arc::clone(&self.host.store);
-        blocking(move || store.hear_void(&list)).await?;
+        blocking(move || store.enter_voids(&list)).await?;
         self.respond(&Response::Noted).await
     }
 

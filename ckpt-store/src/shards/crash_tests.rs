@@ -402,11 +402,11 @@ fn after_a_directory_was_not_synced_nothing_is_changed() {
 }
 
 /// A list of void job keys and a newer one. Returns the limit of the newest that was acknowledged.
-fn hear_two_void_lists(store: &Store) -> u64 {
+fn enter_two_void_lists(store: &Store) -> u64 {
     let mut heard = 0;
     for serials_below in [5, 8] {
         let list = VoidList::sign(&owner(1), serials_below).unwrap();
-        if store.hear_void(&list).is_ok() {
+        if store.enter_voids(&list).is_ok() {
             heard = serials_below;
         }
     }
@@ -422,14 +422,14 @@ fn newest_void(store: &Store) -> u64 {
 fn job_keys_stay_void_whatever_step_of_a_newer_list_fails() {
     let operations = {
         let disk = CrashDisk::new(Fault::None, 0);
-        assert_eq!(hear_two_void_lists(&open(&disk)), 8);
+        assert_eq!(enter_two_void_lists(&open(&disk)), 8);
         disk.operations()
     };
     for at in opening()..operations {
         for seed in 0..12 {
             for fault in [Fault::PowerLoss(at), Fault::Error(at, io::ErrorKind::Other)] {
                 let disk = CrashDisk::new(fault, seed);
-                let heard = hear_two_void_lists(&open(&disk));
+                let heard = enter_two_void_lists(&open(&disk));
                 let (store, _) = open_at(&disk.restart(), NOW_UNIX);
                 let left = newest_void(&store);
                 assert!(

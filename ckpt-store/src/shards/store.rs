@@ -530,7 +530,7 @@ impl Store {
     }
 
     /// Sets the wall clock on which most hosts agree, in Unix seconds.
-    pub fn hear_clock(&self, agreed: u64) {
+    pub fn set_agreed_clock(&self, agreed: u64) {
         self.agreed_clock.store(agreed, Ordering::Relaxed);
     }
 

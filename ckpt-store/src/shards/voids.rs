@@ -62,7 +62,7 @@ impl Store {
     ///
     /// # Errors
     /// When there are too many owners, or the disk fails.
-    pub fn hear_void(&self, list: &VoidList) -> Result<bool, StoreError> {
+    pub fn enter_voids(&self, list: &VoidList) -> Result<bool, StoreError> {
         let owner = list.owner();
         {
             let voids = self.voids();
