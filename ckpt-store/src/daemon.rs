@@ -305,7 +305,7 @@ fn start_tasks(
     }
     announce_and_gossip(tasks, config, &opened, settings, &members, local_addr);
     tasks.spawn(accept(reception, host));
-    hear_guests(tasks, config, clock, &opened.monitor);
+    serve_guests(tasks, config, clock, &opened.monitor);
     tasks.spawn(sweep(Arc::clone(&opened.store), clock));
     let data_dir = config.data_dir.clone();
     tasks.spawn(watch_machine(opened, data_dir, rooms.clone()));
@@ -465,7 +465,7 @@ fn serve_metrics(
 }
 
 /// Opens the sockets for guests. A daemon can work without them, so a failure is only logged.
-fn hear_guests(tasks: &mut Tasks, config: &DaemonConfig, clock: Clock, monitor: &Arc<Monitor>) {
+fn serve_guests(tasks: &mut Tasks, config: &DaemonConfig, clock: Clock, monitor: &Arc<Monitor>) {
     let mut are_heard = false;
     for path in &config.guest_sockets {
         match GuestSocket::bind(path) {
@@ -483,12 +483,12 @@ fn hear_guests(tasks: &mut Tasks, config: &DaemonConfig, clock: Clock, monitor: 
         }
     }
     if are_heard {
-        tasks.spawn(look_for_guests(clock, Arc::clone(monitor)));
+        tasks.spawn(watch_guests(clock, Arc::clone(monitor)));
     }
 }
 
 /// Reads the CPU's counters every second while there are guests.
-async fn look_for_guests(clock: Clock, monitor: Arc<Monitor>) {
+async fn watch_guests(clock: Clock, monitor: Arc<Monitor>) {
     let mut count = monitor.guest_count();
     let mut period = tokio::time::interval(LOOK_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
