@@ -11,8 +11,8 @@ use protocol::wire::limits::PEER_HOLDS_ASKED_MAX;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::ask::HolderAnswers;
 use super::links::Around;
-use super::look::Look;
 use super::{REPAIR_TIMEOUT, RepairError, Repairer};
 use crate::core::Key;
 use crate::core::release::{self, Burden};
@@ -150,8 +150,8 @@ impl Repairer {
     ) -> Result<OwnerId, (RepairError, Option<usize>)> {
         let own = self.own();
         let holdings = self.store.holdings_of(&BTreeSet::from([key]));
-        let mut look = self.look(around, holdings, None).await;
-        let situation = self.check_closely(around, caretaker, &look).await;
+        let mut answers = self.ask_holders(around, holdings, None).await;
+        let situation = self.check_closely(around, caretaker, &answers).await;
         let Some(situation) = situation else {
             return Err((RepairError::NotHeld, None));
         };
@@ -165,7 +165,7 @@ impl Repairer {
                 trusted.insert(other);
             }
         }
-        let mut now = look.situations(caretaker, self).pop();
+        let mut now = answers.situations(caretaker, self).pop();
         if let Some(host) = now
             .as_ref()
             .and_then(|one| one.stand_in(own, shard, &trusted))
@@ -177,25 +177,25 @@ impl Repairer {
             return Err((RepairError::NotHeld, spare));
         };
         let rebuilt = self
-            .rebuild(around, caretaker, &mut look, &before, shard)
+            .rebuild(around, caretaker, &mut answers, &before, shard)
             .await;
         let host = rebuilt.map_err(|why| (why, spare))?;
-        let now = look.situations(caretaker, self).pop();
+        let now = answers.situations(caretaker, self).pop();
         let trusted = BTreeSet::from([host]);
         let stand_in = now.and_then(|one| one.stand_in(own, shard, &trusted));
         stand_in.ok_or((RepairError::Needed, spare))
     }
 
-    /// Asks for all proofs that are still needed of the one checkpoint in `look`, without a budget, and
+    /// Asks for all proofs that are still needed of the one checkpoint in `answers`, without a budget, and
     /// returns the situation of the checkpoint after that. `None` if the checkpoint is not held here any
     /// more.
     async fn check_closely(
         &self,
         around: &Around,
         caretaker: &mut Caretaker,
-        look: &Look,
+        answers: &HolderAnswers,
     ) -> Option<Situation> {
-        self.check(around, caretaker, look, None).await.pop()
+        self.check(around, caretaker, answers, None).await.pop()
     }
 
     /// Hands all shards of this host over to other hosts, in rounds, until none is left or `limit` has
@@ -251,8 +251,8 @@ impl Repairer {
             let holdings = self.store.holdings(after, PEER_HOLDS_ASKED_MAX);
             let Some(last) = holdings.last() else { return };
             after = Some(last.key);
-            let look = self.look(&around, holdings, None).await;
-            let mut situations = look.situations(caretaker, self);
+            let answers = self.ask_holders(&around, holdings, None).await;
+            let mut situations = answers.situations(caretaker, self);
             // Checkpoints that can lose the fewest shards come first.
             situations.sort_by_key(|one| (one.spare(), one.key));
             for one in situations {

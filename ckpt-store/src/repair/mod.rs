@@ -7,7 +7,7 @@
 //!
 //! One round, every `period`:
 //! 1. `links`: which hosts there are, and what registries know of them
-//! 2. `look`: what these hosts claim to hold, and which notices of owners they have heard
+//! 2. `ask`: what these hosts claim to hold, and which notices of owners they have heard
 //! 3. `proofs`: random parts of claimed shards, as far as the budget of bytes goes
 //! 4. `core::repair`: which shards are due to be rebuilt, given all that
 //! 5. `rebuild` on a host that `target` chooses; `give_back` if more is held than is lent
@@ -15,10 +15,10 @@
 //! A round goes through the checkpoints in parts of `PEER_HOLDS_ASKED_MAX`. So its memory does not grow
 //! with their number, except for the notes of [`Caretaker`].
 
+mod ask;
 mod error;
 mod give_back;
 mod links;
-mod look;
 mod pause;
 mod proofs;
 mod rebuild;
@@ -131,7 +131,7 @@ pub struct Repairer {
     pub links: Links,
 }
 
-/// What one look at all checkpoints found.
+/// What one round of questions about all checkpoints found.
 #[derive(Debug, Default)]
 struct RoundFindings {
     /// The most urgent repairs, at most `REPAIRS_PER_ROUND`.
@@ -201,7 +201,7 @@ impl Repairer {
         let troubled = troubled.map(|key| key.checkpoint).collect();
         let around = self.links.around(&grid, &self.identity, troubled).await?;
         self.fill_budget(budget);
-        let found = self.look_at_all(&around, caretaker, budget).await;
+        let found = self.ask_about_all(&around, caretaker, budget).await;
         self.checking.count_all(found.census);
         self.end_leases(found.clocks.into_values().collect()).await;
         self.fetch_voids(&around, &found.owners).await;
@@ -226,7 +226,7 @@ impl Repairer {
     }
 
     /// Looks at all checkpoints, in parts.
-    async fn look_at_all(
+    async fn ask_about_all(
         &self,
         around: &Around,
         caretaker: &mut Caretaker,
@@ -255,21 +255,21 @@ impl Repairer {
             found
                 .owners
                 .extend(holdings.iter().map(|one| one.key.owner));
-            let look = self.look(around, holdings, whom.as_ref()).await;
+            let answers = self.ask_holders(around, holdings, whom.as_ref()).await;
             let situations = self
-                .check(around, caretaker, &look, Some(&mut *budget))
+                .check(around, caretaker, &answers, Some(&mut *budget))
                 .await;
             for situation in &situations {
                 found.census.enter(self.own(), situation);
             }
-            let due = self.due(around, caretaker, &situations, &look.answering);
+            let due = self.due(around, caretaker, &situations, &answers.answering);
             found.due.extend(due);
             found.due.sort_by_key(Repair::order);
             found.due.truncate(REPAIRS_PER_ROUND);
             if gives_back {
                 found.burdens.extend(self.burdens(&situations, &superseded));
             }
-            found.clocks.extend(look.clocks);
+            found.clocks.extend(answers.clocks);
         }
     }
 
@@ -333,14 +333,14 @@ impl Repairer {
         repair: &Repair,
     ) -> Result<Option<OwnerId>, RepairError> {
         let holdings = self.store.holdings_of(&BTreeSet::from([repair.key]));
-        let mut look = self.look(around, holdings, None).await;
-        let situations = self.check(around, caretaker, &look, None).await;
-        let due = self.due(around, caretaker, &situations, &look.answering);
+        let mut answers = self.ask_holders(around, holdings, None).await;
+        let situations = self.check(around, caretaker, &answers, None).await;
+        let due = self.due(around, caretaker, &situations, &answers.answering);
         let is_due = due.iter().any(|one| one.shard == repair.shard);
         let Some(situation) = situations.first().filter(|_| is_due) else {
             return Ok(None);
         };
-        let rebuilding = self.rebuild(around, caretaker, &mut look, situation, repair.shard);
+        let rebuilding = self.rebuild(around, caretaker, &mut answers, situation, repair.shard);
         rebuilding.await.map(Some)
     }
 

@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 use transfer::{Fault, HostIndex, Hosts};
 
+use super::ask::HolderAnswers;
 use super::links::Around;
-use super::look::Look;
 use super::{RepairError, Repairer};
 use crate::core::Key;
 use crate::core::proofs::Budget;
@@ -46,10 +46,10 @@ impl Repairer {
         &self,
         around: &Around,
         caretaker: &mut Caretaker,
-        look: &Look,
+        answers: &HolderAnswers,
         mut budget: Option<&mut Budget>,
     ) -> Vec<Situation> {
-        let situations = look.situations(caretaker, self);
+        let situations = answers.situations(caretaker, self);
         let (now, own) = (self.clock.now(), self.own());
         let wanted = situations.iter();
         let again = budget.is_none();
@@ -73,7 +73,7 @@ impl Repairer {
                 budget.spend(bytes);
             }
         }
-        look.situations(caretaker, self)
+        answers.situations(caretaker, self)
     }
 
     /// Asks for `some` proofs at the same time and enters the results. Returns the bytes that they cost.

@@ -11,8 +11,8 @@ use transfer::put::{Meter, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
 use transfer::{Fault, HostIndex};
 
+use super::ask::HolderAnswers;
 use super::links::Around;
-use super::look::Look;
 use super::{RepairError, Repairer, target};
 use crate::core::repair::{Caretaker, Situation};
 
@@ -23,13 +23,13 @@ impl Repairer {
         &self,
         around: &Around,
         caretaker: &mut Caretaker,
-        look: &mut Look,
+        answers: &mut HolderAnswers,
         situation: &Situation,
         shard: ShardIndex,
     ) -> Result<OwnerId, RepairError> {
         let key = situation.key;
         let manifest = self.manifest(key).await?;
-        let mut places = look.sources(around, situation);
+        let mut places = answers.sources(around, situation);
         let own = around.hosts.all().find(|host| self.is_own(around, *host));
         let mine = situation.held.iter();
         let mine = mine.filter(|(_, holders)| holders.contains(&self.own()));
@@ -37,13 +37,13 @@ impl Repairer {
         // The shards on this host are the first sources.
         places.splice(0..0, mine.collect::<Vec<_>>());
         let free: BTreeSet<OwnerId> = situation
-            .targets(&look.answering, shard)
+            .targets(&answers.answering, shard)
             .into_iter()
             .collect();
-        if look.answering.len() <= 1 {
+        if answers.answering.len() <= 1 {
             return Err(RepairError::Alone);
         }
-        if situation.all_hold_some(&look.answering) && free.is_empty() {
+        if situation.all_hold_some(&answers.answering) && free.is_empty() {
             return Err(RepairError::AllHoldSome);
         }
         let free = around.others().filter(|(id, _)| free.contains(id));
@@ -61,7 +61,7 @@ impl Repairer {
             {
                 Ok(()) => {
                     if self.is_surely_held(around, caretaker, key, shard, id).await {
-                        look.add(key, shard, id);
+                        answers.add(key, shard, id);
                         return Ok(id);
                     }
                     last = RepairError::NotProved(around.name(&id));

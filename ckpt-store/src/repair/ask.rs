@@ -31,7 +31,7 @@ const ENTERED_AT_ONCE: usize = 16;
 
 /// What other hosts answered about some checkpoints.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct HolderAnswers {
     /// What this host holds, without the checkpoints that turned out to be deleted.
     pub(super) holdings: Vec<Holding>,
     /// Which shards of which checkpoints other hosts claim to hold.
@@ -42,7 +42,7 @@ pub(super) struct Look {
     pub(super) clocks: BTreeMap<OwnerId, u64>,
 }
 
-impl Look {
+impl HolderAnswers {
     /// The situation of each checkpoint: which shards are proved, claimed or failed.
     pub(super) fn situations(
         &self,
@@ -95,12 +95,12 @@ impl Repairer {
     /// answered for the notices of these jobs. With `only`, no other hosts are asked. `holdings` has at
     /// most [`protocol::wire::limits::PEER_HOLDS_ASKED_MAX`] entries. A checkpoint that a notice deleted
     /// is removed from the result.
-    pub(super) async fn look(
+    pub(super) async fn ask_holders(
         &self,
         around: &Around,
         holdings: Vec<Holding>,
         only: Option<&BTreeSet<OwnerId>>,
-    ) -> Look {
+    ) -> HolderAnswers {
         let own = self.own();
         let holdings = Arc::new(holdings);
         let places = Arc::new(Semaphore::new(ASKED_AT_ONCE));
@@ -116,13 +116,13 @@ impl Repairer {
                 (id, held_by(&hosts, host, own, &holdings).await)
             });
         }
-        let mut look = Look::default();
+        let mut answers = HolderAnswers::default();
         for (id, answer) in asking.join_all().await {
             match answer {
                 Ok(held) => {
-                    look.answering.insert(id);
+                    answers.answering.insert(id);
                     for (key, shard) in held {
-                        look.add(key, shard, id);
+                        answers.add(key, shard, id);
                     }
                 }
                 Err(fault) => {
@@ -134,18 +134,20 @@ impl Repairer {
                 }
             }
         }
-        look.clocks = self.hear(around, &look.answering, &holdings).await;
-        look.answering.insert(own);
+        answers.clocks = self
+            .fetch_notices(around, &answers.answering, &holdings)
+            .await;
+        answers.answering.insert(own);
         // A host that heard of a deletion holds no shard of that checkpoint any more. Such a shard is not
         // missing, so the checkpoint has to leave the list before missing shards are looked for.
         let keys = holdings.iter().map(|one| one.key).collect();
-        look.holdings = self.store.holdings_of(&keys);
-        look
+        answers.holdings = self.store.holdings_of(&keys);
+        answers
     }
 
     /// Asks hosts for their notices about the jobs of `holdings` and enters these. Returns the hosts'
     /// clocks.
-    async fn hear(
+    async fn fetch_notices(
         &self,
         around: &Around,
         from: &BTreeSet<OwnerId>,
