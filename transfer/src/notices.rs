@@ -71,7 +71,7 @@ impl Seen {
 
 impl Hosts {
     /// Asks a host for its notices about some jobs.
-    pub fn hear(&self, host: HostIndex, jobs: Arc<Vec<Job>>) -> Hearing {
+    pub fn fetch_notices(&self, host: HostIndex, jobs: Arc<Vec<Job>>) -> Hearing {
         Hearing {
             hosts: self.clone(),
             host,

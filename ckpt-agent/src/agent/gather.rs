@@ -313,7 +313,9 @@ impl Agent {
         let notices = async {
             let mut heard = Vec::new();
             if let Some(job_tag) = job_tag {
-                let mut hearing = self.hosts.hear(host, Arc::new(vec![(owner, job_tag)]));
+                let mut hearing = self
+                    .hosts
+                    .fetch_notices(host, Arc::new(vec![(owner, job_tag)]));
                 // An older program does not know this request.
                 while let Ok(Some(notice)) = hearing.next().await {
                     heard.push(notice);

@@ -321,7 +321,7 @@ impl Agent {
         )));
         let mut asking = JoinSet::new();
         for host in gathered.hosts() {
-            let mut hearing = self.hosts.hear(host, Arc::clone(&jobs));
+            let mut hearing = self.hosts.fetch_notices(host, Arc::clone(&jobs));
             let heard = Arc::clone(&heard);
             asking.spawn(async move {
                 while let Ok(Some(notice)) = hearing.next().await {

@@ -161,7 +161,7 @@ impl Repairer {
             let (Some(host), id) = (around.index(id), *id) else {
                 continue;
             };
-            let mut hearing = around.hosts.hear(host, Arc::clone(&jobs));
+            let mut hearing = around.hosts.fetch_notices(host, Arc::clone(&jobs));
             let places = Arc::clone(&places);
             let (store, clock) = (Arc::clone(&self.store), self.clock);
             asking.spawn(async move {
