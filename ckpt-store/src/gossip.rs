@@ -60,7 +60,7 @@ async fn ask(sockets: &Sockets, members: &Members, grid: &Grid, host: &GridHost)
     match compared {
         Ok(None) => true,
         Ok(Some((list, contents))) => {
-            members.hear(list, contents).await;
+            members.take_over(list, contents).await;
             true
         }
         Err(cause) => {

@@ -183,7 +183,7 @@ impl Announcer {
         match compare_lists(connection, &members.grid()).await {
             Ok(None) => {}
             Ok(Some((list, contents))) => {
-                members.hear(list, contents).await;
+                members.take_over(list, contents).await;
             }
             // A registry with an earlier version of the program does not know this request.
             Err(cause) => debug!(%cause, "a registry sends no list of the grid"),

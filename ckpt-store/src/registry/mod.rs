@@ -464,7 +464,7 @@ impl Shared {
         };
         let came = receive_list(visit.recv, &grid.authority, number, bytes).await;
         let (list, contents) = came?;
-        if self.members.hear(list, contents).await {
+        if self.members.take_over(list, contents).await {
             let name = visit.peer.map(|peer| peer.name.as_str());
             info!(from = %visit.from, name, number, "received a newer list of the grid");
         }

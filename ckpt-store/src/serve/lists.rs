@@ -43,7 +43,7 @@ impl Exchange<'_> {
             came = receive_list(self.recv, &grid.authority, number, bytes) => came?,
             () = place.gives_way() => return Err(too_slow()),
         };
-        if self.host.members.hear(list, contents).await {
+        if self.host.members.take_over(list, contents).await {
             info!(
                 peer = self.peer.name,
                 number, "received a newer list of the grid"

@@ -72,7 +72,7 @@ impl Members {
 
     /// Takes over a list that was checked, if it is newer than the one that is known, and writes it to its
     /// file. Returns whether it was newer.
-    pub async fn hear(&self, list: GridList, contents: Contents) -> bool {
+    pub async fn take_over(&self, list: GridList, contents: Contents) -> bool {
         let number = list.number();
         let authority = self.grid().authority.clone();
         let written = list.clone();
@@ -353,15 +353,15 @@ mod tests {
             ..Contents::default()
         };
         let signed = |number, contents: &Contents| GridList::sign(&lab, number, contents).unwrap();
-        assert!(members.hear(signed(7, &newer), newer.clone()).await);
+        assert!(members.take_over(signed(7, &newer), newer.clone()).await);
         let peer = peer(3600);
         assert_eq!(
             members.check(&peer, unix_seconds()),
             Err(CertificateFault::Revoked)
         );
         let older = Contents::default();
-        assert!(!members.hear(signed(7, &older), older.clone()).await);
-        assert!(!members.hear(signed(6, &older), older.clone()).await);
+        assert!(!members.take_over(signed(7, &older), older.clone()).await);
+        assert!(!members.take_over(signed(6, &older), older.clone()).await);
         // The list is written to its file, and an older list in that file changes nothing.
         assert_eq!(Grid::load(&path).unwrap().number(), 7);
         std::fs::write(dir.path().join("grid.members"), signed(5, &older).bytes()).unwrap();
