@@ -15,6 +15,7 @@ mod health;
 mod hearing;
 mod hosts;
 mod jobkeys;
+mod lane;
 mod learning;
 mod list;
 mod lists;

@@ -11,15 +11,15 @@ use codec::grant::Rights;
 use codec::index::{FileEntry, Index};
 use codec::manifest::{ImageKind, Summary};
 use tokio::sync::mpsc;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use super::choices::{FoundBase, FoundImage, Wish};
 use super::gather::Gathered;
-use super::rows::{BaseFeed, Driver, Step, Stop, feed, fetched_bytes, runs, sources};
+use super::lane::{Lane, Lanes};
+use super::rows::{Driver, Stop, runs};
 use super::{Agent, RestoreRequest, RestoreTarget, chain};
 use crate::cancel::Cancel;
 use crate::core::pick::{Pick, Wanted};
-use crate::core::restore::{RestoreEvent, RestoreOutcome};
 use crate::image::{self, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
 use crate::pipeline::decode::{self, Decoded, Earlier};
@@ -286,9 +286,9 @@ impl Attempt<'_> {
         let composer = Composer::new(sealer, &pieces_of.data_key);
         let base = base.filter(|_| !base_rows.is_empty());
         let shares = 1 + u64::from(base.is_some());
-        let (mut base, decoded) = base
+        let (base, decoded) = base
             .as_ref()
-            .map(|base| self.base_feed(base, &base_rows, shares))
+            .map(|base| self.base_lane(base, &base_rows, shares))
             .unzip();
         let (tell, mut told) = mpsc::unbounded_channel();
         let earlier = Earlier {
@@ -302,27 +302,26 @@ impl Attempt<'_> {
             let _ = tell.send(decoded);
         };
         let pool = decode::start(public, &summary, index, sink, cpus, earlier, tell);
-        let mut driver = Driver::new(self.agent, self.known, &reader, rows, shares);
-        let mut ways = Ways {
-            told: &mut told,
-            driver: &mut driver,
-            base: &mut base,
-            progress: &mut progress,
+        let driver = Driver::new(self.agent, self.known, &reader, rows, shares);
+        let mut lanes = Lanes {
+            image: Lane::new(pool, driver),
+            base,
         };
-        let followed = self.follow(pool, &mut ways, cancel).await;
+        let followed = self.follow(&mut lanes, &mut told, &mut progress, cancel);
+        let followed = followed.await;
+        lanes.close();
         if let Err(stop) = followed
             && !completed_anyway(&mut told).await
         {
             return Err(self.after_output(stop, &target, &progress));
         }
         progress.done_bytes = progress.total_bytes.unwrap_or_default();
-        let base = base.as_ref().map(|base| &base.driver);
-        progress.network_bytes = fetched_bytes(&driver, base);
+        progress.network_bytes = lanes.fetched_bytes();
         self.observer.event(ProgressEvent::Progress(progress));
-        report.fetched_bytes = fetched_bytes(&driver, base);
-        report.sources = sources(&driver, base);
+        report.fetched_bytes = lanes.fetched_bytes();
+        report.sources = lanes.sources();
         report.seconds = self.started.elapsed().as_secs_f64();
-        report.warnings = self.warnings(&driver);
+        report.warnings = self.warnings(&lanes.image.driver);
         Ok(report)
     }
 
@@ -334,16 +333,16 @@ impl Attempt<'_> {
     }
 
     /// Starts to fetch and decode rows of the base.
-    fn base_feed<'a>(
+    fn base_lane<'a>(
         &'a self,
         base: &'a FoundBase,
         rows: &BTreeSet<u64>,
         shares: u64,
-    ) -> (BaseFeed<'a>, decode::DecodedRows) {
+    ) -> (Lane<'a>, decode::DecodedRows) {
         let (public, cpus) = (base.known.manifest.public(), self.agent.resources.cpus);
         let (pool, decoded) = decode::start_rows(public, &base.summary, &base.index, cpus);
         let driver = Driver::new(self.agent, &base.known, &base.reader, runs(rows), shares);
-        (BaseFeed::new(pool, driver), decoded)
+        (Lane::new(pool, driver), decoded)
     }
 
     /// Makes a failure final if part of the image went to standard output: the reader has that part of this
@@ -374,44 +373,33 @@ impl Attempt<'_> {
     /// Feeds blocks to the decoding threads until the image is complete.
     async fn follow(
         &self,
-        pool: decode::DecodePool,
-        ways: &mut Ways<'_, '_>,
+        lanes: &mut Lanes<'_>,
+        told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
+        progress: &mut Progress,
         mut cancel: Cancel,
     ) -> Result<(), Stop> {
-        let Ways {
-            told,
-            driver,
-            base,
-            progress,
-        } = ways;
-        let mut pool = Some(pool);
-        let mut shown = Instant::now();
+        let mut show = tokio::time::interval(PROGRESS_PERIOD);
+        show.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Stored bytes are estimated in proportion to the bytes done, since written rows do not show how many
         // bytes each was stored in.
         let whole = std::mem::take(&mut progress.stored_bytes);
         let total = u128::from(progress.total_bytes.unwrap_or_default().max(1));
         let stored_of = |done: u64| (u128::from(whole) * u128::from(done) / total) as u64;
         loop {
-            if shown.elapsed() >= PROGRESS_PERIOD {
-                shown = Instant::now();
-                let base = base.as_ref().map(|base| &base.driver);
-                progress.network_bytes = fetched_bytes(driver, base);
-                self.observer.event(ProgressEvent::Progress(**progress));
-            }
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(self.interrupted()),
+                _ = show.tick() => {
+                    progress.network_bytes = lanes.fetched_bytes();
+                    self.observer.event(ProgressEvent::Progress(*progress));
+                }
                 decoded = told.recv() => match decoded {
                     Some(Decoded::Written { row, image_bytes }) => {
                         progress.done_bytes = image_bytes;
                         progress.stored_bytes = stored_of(image_bytes);
-                        driver.tell(RestoreEvent::Consumed(row));
+                        lanes.written(row);
                     }
-                    Some(Decoded::BaseUsed(row)) => {
-                        if let Some(base) = base.as_mut() {
-                            base.used(row);
-                        }
-                    }
+                    Some(Decoded::BaseUsed(row)) => lanes.base_used(row),
                     Some(Decoded::Finished(())) => {
                         progress.stored_bytes = whole;
                         return Ok(());
@@ -422,20 +410,7 @@ impl Attempt<'_> {
                     Some(Decoded::Failed(cause)) => return Err(self.sink_failure(&cause)),
                     None => return Err(Stop::unrestorable("decoding ended early")),
                 },
-                lost = feed(base) => return Err(lost),
-                step = driver.next(), if pool.is_some() => match step {
-                    Step::Decode(blocks) => {
-                        if let Some(pool) = &pool {
-                            pool.push(blocks);
-                        }
-                    }
-                    Step::Wait => {}
-                    // The last rows are still being written; no more are fetched.
-                    Step::Ended(RestoreOutcome::Done) => pool = None,
-                    Step::Ended(RestoreOutcome::Lost { row, good, needed }) => {
-                        return Err(driver.lost(row, good, needed));
-                    }
-                },
+                lost = lanes.pump() => return Err(lost),
             }
         }
     }
@@ -463,14 +438,6 @@ impl Attempt<'_> {
             warnings: Vec::new(),
         }
     }
-}
-
-/// What [`Attempt::follow`] waits for, and what it updates.
-struct Ways<'a, 'b> {
-    told: &'a mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
-    driver: &'a mut Driver<'b>,
-    base: &'a mut Option<BaseFeed<'b>>,
-    progress: &'a mut Progress,
 }
 
 /// Waits a bounded time until the threads of a restore that was ended early have removed their files. Returns

@@ -213,58 +213,6 @@ pub(super) enum Step {
     Ended(RestoreOutcome),
 }
 
-/// Fetches rows of the base for the decoding threads.
-pub(super) struct BaseFeed<'a> {
-    pool: Option<decode::DecodePool>,
-    pub(super) driver: Driver<'a>,
-    /// Rows that are being decoded or wait to be used.
-    pending: BTreeSet<u64>,
-}
-
-impl<'a> BaseFeed<'a> {
-    pub(super) const fn new(pool: decode::DecodePool, driver: Driver<'a>) -> Self {
-        Self {
-            pool: Some(pool),
-            driver,
-            pending: BTreeSet::new(),
-        }
-    }
-
-    /// All rows up to this one were used; their memory is free.
-    pub(super) fn used(&mut self, row: u64) {
-        let left = self.pending.split_off(&(row + 1));
-        for row in std::mem::replace(&mut self.pending, left) {
-            self.driver.tell(RestoreEvent::Consumed(row));
-        }
-    }
-}
-
-/// Fetches the rows of the base, if there is one, for as long as it is polled. Returns only when rows can't
-/// be had.
-pub(super) async fn feed(base: &mut Option<BaseFeed<'_>>) -> Stop {
-    let Some(base) = base else {
-        return std::future::pending().await;
-    };
-    loop {
-        match base.driver.next().await {
-            Step::Decode(blocks) => {
-                base.pending.insert(blocks.row);
-                if let Some(pool) = &base.pool {
-                    pool.push(blocks);
-                }
-            }
-            Step::Wait => {}
-            Step::Ended(RestoreOutcome::Lost { row, good, needed }) => {
-                return base.driver.lost(row, good, needed);
-            }
-            Step::Ended(RestoreOutcome::Done) => {
-                base.pool = None;
-                return std::future::pending().await;
-            }
-        }
-    }
-}
-
 /// These rows as contiguous ranges.
 pub(super) fn runs(rows: &BTreeSet<u64>) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
@@ -275,22 +223,6 @@ pub(super) fn runs(rows: &BTreeSet<u64>) -> Vec<Range<u64>> {
         }
     }
     runs
-}
-
-pub(super) fn fetched_bytes(driver: &Driver<'_>, base: Option<&Driver<'_>>) -> u64 {
-    driver.fetched_bytes() + base.map_or(0, Driver::fetched_bytes)
-}
-
-/// Bytes from each host, for the image and its base together.
-pub(super) fn sources(driver: &Driver<'_>, base: Option<&Driver<'_>>) -> Vec<SourceBytes> {
-    let mut all = driver.sources();
-    for more in base.map(Driver::sources).unwrap_or_default() {
-        match all.iter_mut().find(|one| one.host == more.host) {
-            Some(one) => one.bytes += more.bytes,
-            None => all.push(more),
-        }
-    }
-    all
 }
 
 /// Runs one restore session against the network.
@@ -468,11 +400,13 @@ impl<'a> Driver<'a> {
         self.fetches.insert(fetch, (host, task));
     }
 
-    fn fetched_bytes(&self) -> u64 {
+    /// Bytes that hosts sent.
+    pub(super) fn fetched_bytes(&self) -> u64 {
         self.meter.bytes().map(|(_, bytes)| bytes).sum()
     }
 
-    fn sources(&self) -> Vec<SourceBytes> {
+    /// Bytes from each host.
+    pub(super) fn sources(&self) -> Vec<SourceBytes> {
         self.meter
             .bytes()
             .map(|(host, bytes)| SourceBytes {
