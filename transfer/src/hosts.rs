@@ -392,6 +392,31 @@ impl Hosts {
         }
     }
 
+    /// Whether another clone of these hosts exists, which may use the connections.
+    pub fn are_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Closes all connections, unless another clone of these hosts exists. The next request to a host makes
+    /// a new connection.
+    pub fn hang_up_unless_shared(&self) {
+        if self.are_shared() {
+            return;
+        }
+        // Without a clone, no slot is locked for longer than this takes.
+        for mut slot in self
+            .0
+            .connections
+            .iter()
+            .filter_map(|slot| slot.try_lock().ok())
+        {
+            if let Slot::Made(connection) = &*slot {
+                connection.close(DONE, b"");
+                *slot = Slot::Untried;
+            }
+        }
+    }
+
     /// Sends a request and reads the first message of the answer.
     ///
     /// # Errors
