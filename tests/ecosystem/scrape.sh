@@ -5,7 +5,7 @@
 #
 #   tests/ecosystem/scrape.sh [SHARDS]      default: 10000
 #
-# Needs Python 3 and Rust or CKPT_PROGRAM; no root. 5 min on two cores for 10,000 shards, after the build. Data
+# Needs Python 3 and Rust or CKPT_PROGRAM; no root. 8 min on two busy cores for 10,000 shards, after the build. Data
 # are in CKPT_WORK (default: /dev/shm), because each shard is a save of its own.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
