@@ -323,11 +323,13 @@ impl Agent {
     }
 
     /// Whether a clone of this agent exists, which may be at work.
+    #[cfg(feature = "cli")]
     pub(crate) fn is_shared(&self) -> bool {
         self.hosts.are_shared()
     }
 
     /// Closes the connections to all hosts, unless a clone of this agent exists. The agent stays usable.
+    #[cfg(feature = "cli")]
     pub(crate) fn hang_up_unless_shared(&self) {
         self.hosts.hang_up_unless_shared();
     }
