@@ -85,3 +85,40 @@ fn of_hosts_behind_a_lossy_link_most_hear_and_all_notice() -> Result<()> {
         Ok(grid.connections() == 0)
     })
 }
+
+#[test]
+fn a_supervisor_holds_no_connection_while_it_needs_none() -> Result<()> {
+    // A single host, because several are connected to each other, too.
+    let grid = MixedGrid::up(1, 0)?;
+    std::fs::write(grid.path("image"), "1")?;
+    grid.run("save --job 42 --data 1 --parity 0 image".split(' '))?
+        .expect(0)?;
+    std::fs::remove_file(grid.path("image"))?;
+    wait_until(
+        "all connections of the save are closed",
+        NOTICED_WITHIN,
+        || Ok(grid.connections() == 0),
+    )?;
+    // It ends by itself if this test fails.
+    let job = "n=0; while ! [ -e end ] && [ $n -lt 1800 ]; do sleep 0.1; n=$((n+1)); done";
+    let mut run = grid.command(["run", "--batch", "--job", "42", "--files", "image"])?;
+    let run = run.args(["--", "sh", "-c", job]).spawn()?;
+    wait_until("the state is restored", NOTICED_WITHIN, || {
+        Ok(grid.path("image").exists() && grid.connections() > 0)
+    })?;
+    wait_until(
+        "all connections of the supervisor are closed",
+        NOTICED_WITHIN,
+        || Ok(grid.connections() == 0),
+    )?;
+    // It connects again when it needs hosts, here to set the lease.
+    std::fs::write(grid.path("end"), "")?;
+    let ended = wait(run)?.expect(0)?;
+    ensure!(!ended.stderr.contains("error"), "{ended}");
+    let shown = grid
+        .run(["--json", "show", "--job", "42"])?
+        .expect(0)?
+        .json()?;
+    ensure!(shown["kept_until"].is_number(), "{shown}");
+    Ok(())
+}

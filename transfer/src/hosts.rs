@@ -19,10 +19,11 @@ use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
 use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT, VOIDS_ASKED_MAX};
 use protocol::wire::message::{Audit, Claim, HostStatus, Request, Response, ShardName};
-use quinn::{Connection, ConnectionError, Endpoint};
+use quinn::{Connection, Endpoint};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
+use crate::leaving::Leaving;
 use crate::pace::Pace;
 use crate::roster::Elsewhere;
 use crate::watch::{self, SILENCE, Watches};
@@ -392,6 +393,31 @@ impl Hosts {
         }
     }
 
+    /// Whether another clone of these hosts exists, which may use the connections.
+    pub fn are_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Closes all connections, unless another clone of these hosts exists. The next request to a host makes
+    /// a new connection.
+    pub fn hang_up_unless_shared(&self) {
+        if self.are_shared() {
+            return;
+        }
+        // Without a clone, no slot is locked for longer than this takes.
+        for mut slot in self
+            .0
+            .connections
+            .iter()
+            .filter_map(|slot| slot.try_lock().ok())
+        {
+            if let Slot::Made(connection) = &*slot {
+                connection.close(DONE, b"");
+                *slot = Slot::Untried;
+            }
+        }
+    }
+
     /// Sends a request and reads the first message of the answer.
     ///
     /// # Errors
@@ -652,40 +678,6 @@ impl Hosts {
                 let _ = tokio::time::timeout(DRAIN_MAX, endpoint.wait_idle()).await;
             }
         }
-    }
-}
-
-/// A connection that this client has closed.
-struct Leaving {
-    connection: Connection,
-    /// The number of datagrams that had been sent when the connection was closed.
-    sent_before: u64,
-}
-
-impl Leaving {
-    fn close(connection: &Connection) -> Self {
-        connection.close(DONE, b"");
-        // Counted after closing, because before that the search for the largest datagram could add one.
-        // If the closing datagram is sent in between, the wait for it is in vain, but no host misses its
-        // end.
-        Self {
-            sent_before: connection.stats().udp_tx.datagrams,
-            connection: connection.clone(),
-        }
-    }
-
-    /// Whether the closing datagram was sent. A closed connection sends nothing else.
-    fn has_left(&self) -> bool {
-        let is_dead = matches!(
-            self.connection.close_reason(),
-            Some(cause) if cause != ConnectionError::LocallyClosed
-        );
-        is_dead || self.connection.stats().udp_tx.datagrams > self.sent_before
-    }
-
-    /// Whether this connection has lost datagrams.
-    fn may_be_lost(&self) -> bool {
-        self.connection.stats().path.lost_packets > 0
     }
 }
 

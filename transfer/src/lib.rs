@@ -10,6 +10,7 @@ pub mod find;
 pub mod get;
 pub mod herald;
 pub mod hosts;
+mod leaving;
 pub mod notices;
 pub mod pace;
 pub mod peers;

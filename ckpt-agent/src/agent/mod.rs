@@ -326,6 +326,18 @@ impl Agent {
         self
     }
 
+    /// Whether a clone of this agent exists, which may be at work.
+    #[cfg(feature = "cli")]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.hosts.are_shared()
+    }
+
+    /// Closes the connections to all hosts, unless a clone of this agent exists. The agent stays usable.
+    #[cfg(feature = "cli")]
+    pub(crate) fn hang_up_unless_shared(&self) {
+        self.hosts.hang_up_unless_shared();
+    }
+
     /// Refits the model if that is due, closes the connections to all hosts, and writes the observations to the notebook.
     pub async fn close(&self) {
         self.pass_lists_on().await;

@@ -222,6 +222,10 @@ impl Reach for Here {
     fn agent(&self) -> AgentFuture<'_> {
         self.connection.agent()
     }
+
+    fn hang_up_if_idle(&self) {
+        self.connection.hang_up_if_idle();
+    }
 }
 
 impl Away for Here {
@@ -254,11 +258,7 @@ impl Away for Here {
         let grid = std::fs::read_to_string(&path).map_err(|cause| {
             Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
         })?;
-        let key = job_key(
-            &self.connection.connected.grid,
-            &self.connection.connected.identity,
-            job,
-        )?;
+        let key = job_key(&self.connection.grid, &self.connection.identity, job)?;
         Ok(Letter { grid, key })
     }
 }

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use codec::Redundancy;
+use protocol::grid::Grid;
+use protocol::identity::Identity;
+use protocol::list::ListFiles;
 use tokio::sync::Mutex;
 
 use super::args::{Global, ProgressMode};
@@ -26,6 +29,9 @@ use crate::run::{
 
 /// Age at which an agent is replaced by one that looks for hosts anew.
 const AGENT_AGE_MAX: Duration = Duration::from_secs(600);
+
+/// Connections to hosts are closed when they have not been used for this long.
+const IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// Runs a job under supervision.
 pub(super) async fn run(global: Global, args: RunArgs) -> Result<Outcome, Failure> {
@@ -206,36 +212,52 @@ pub(super) fn save_plan(
 /// A connection to the grid whose agent is replaced from time to time.
 pub(super) struct Connection {
     pub(super) global: Global,
-    pub(super) connected: Connected,
-    agent: Mutex<Option<(Instant, Agent)>>,
+    pub(super) grid: Grid,
+    pub(super) identity: Identity,
+    lists: ListFiles,
+    agent: Mutex<Option<HeldAgent>>,
+}
+
+/// The agent of a [`Connection`].
+struct HeldAgent {
+    agent: Agent,
+    made: Instant,
+    /// When the agent was last seen at work.
+    used: Instant,
+}
+
+impl HeldAgent {
+    fn new(agent: Agent) -> Self {
+        let now = Instant::now();
+        Self {
+            agent,
+            made: now,
+            used: now,
+        }
+    }
 }
 
 impl Connection {
     pub(super) fn new(global: Global, connected: Connected) -> Self {
-        let agent = connected.agent.clone();
         Self {
             global,
-            connected,
-            agent: Mutex::new(Some((Instant::now(), agent))),
+            grid: connected.grid,
+            identity: connected.identity,
+            lists: connected.lists,
+            agent: Mutex::new(Some(HeldAgent::new(connected.agent))),
         }
     }
 
     /// An agent that knows the hosts as they are now.
     async fn fresh(&self) -> Result<Agent, Failure> {
-        let Connected {
-            grid,
-            lists,
-            identity,
-            ..
-        } = &self.connected;
         let newest = grid_file(&self.global).and_then(|path| load_grid(&path).ok());
-        let mut grid = newest.unwrap_or_else(|| grid.clone());
-        agent_for(&self.global, &mut grid, lists, identity).await
+        let mut grid = newest.unwrap_or_else(|| self.grid.clone());
+        agent_for(&self.global, &mut grid, &self.lists, &self.identity).await
     }
 
     pub(super) async fn close(&self) {
-        if let Some((_, agent)) = self.agent.lock().await.take() {
-            agent.close().await;
+        if let Some(held) = self.agent.lock().await.take() {
+            held.agent.close().await;
         }
     }
 }
@@ -244,23 +266,36 @@ impl Reach for Connection {
     fn agent(&self) -> AgentFuture<'_> {
         Box::pin(async {
             let mut held = self.agent.lock().await;
-            if let Some((since, agent)) = &*held
-                && since.elapsed() < AGENT_AGE_MAX
+            if let Some(held) = &*held
+                && held.made.elapsed() < AGENT_AGE_MAX
             {
-                return Ok(agent.clone());
+                return Ok(held.agent.clone());
             }
             let fresh = match (self.fresh().await, &*held) {
                 (Ok(fresh), _) => fresh,
                 // The hosts that were known may still be there.
-                (Err(_), Some((_, old))) => return Ok(old.clone()),
+                (Err(_), Some(held)) => return Ok(held.agent.clone()),
                 (Err(failure), None) => return Err(failure),
             };
-            if let Some((_, old)) = held.replace((Instant::now(), fresh.clone())) {
+            if let Some(old) = held.replace(HeldAgent::new(fresh.clone())) {
                 // Not closed: a save may still use a clone of it, whose end closes it.
                 drop(old);
             }
             Ok(fresh)
         })
+    }
+
+    fn hang_up_if_idle(&self) {
+        // A locked agent is about to be used.
+        let Ok(mut held) = self.agent.try_lock() else {
+            return;
+        };
+        let Some(held) = held.as_mut() else { return };
+        if held.agent.is_shared() {
+            held.used = Instant::now();
+        } else if held.used.elapsed() >= IDLE_MAX {
+            held.agent.hang_up_unless_shared();
+        }
     }
 }
 

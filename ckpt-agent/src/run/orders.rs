@@ -45,6 +45,10 @@ pub type AgentFuture<'a> = Pin<Box<dyn Future<Output = Result<Agent, Failure>> +
 pub trait Reach: Send + Sync {
     /// An agent that knows the hosts as they are now.
     fn agent(&self) -> AgentFuture<'_>;
+
+    /// Closes connections that have not been used for a while. Is to be called about once a second: a
+    /// connection costs this machine and its host some datagrams a second, as long as it is open.
+    fn hang_up_if_idle(&self);
 }
 
 /// How a checkpoint of the job comes about.

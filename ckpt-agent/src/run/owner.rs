@@ -115,6 +115,10 @@ impl Owner {
     }
 
     fn is_somebody_there(&mut self) -> bool {
+        if self.wish.run_if_user_active {
+            // It makes no difference, and some sixty terminals need not be read once a second.
+            return false;
+        }
         let now = SystemTime::now();
         let machine = self.sampler.machine().clone();
         let used = self.consoles.look(&machine, now);

@@ -351,6 +351,7 @@ impl<'a> Shell<'a> {
             self.next_sample = Instant::now() + SAMPLE_PERIOD;
             self.notices_left = NOTICES_MAX;
             self.look_for_end();
+            self.reach.hang_up_if_idle();
             self.sample();
         } else {
             self.event(Event::Tick);

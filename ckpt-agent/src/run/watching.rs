@@ -134,6 +134,7 @@ pub async fn watch(
             watcher.report.passed_over = names.collect();
             return Ok(watcher.report);
         }
+        reach.hang_up_if_idle();
         tokio::select! {
             () = sleep(LOOK_PERIOD) => {}
             () = cancel.cancelled() => return Err(interrupted(orders, watcher.last.as_ref())),

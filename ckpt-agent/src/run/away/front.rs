@@ -169,6 +169,8 @@ impl<'a> Front<'a> {
                 Some(answer) = self.answers.recv() => self.answered(answer),
                 () = tokio::time::sleep_until(wake) => self.happens(Event::Tick),
             }
+            // Reports of the job's machine come often enough for this.
+            self.away.hang_up_if_idle();
         };
         self.close();
         self.printer.end().await;
