@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Machine;
-use crate::cgroup::{Hierarchy, Version};
+use crate::cgroup::{CgroupVersion, Hierarchy};
 
 /// Most groups that [`groups_of_others`] returns.
 const OTHERS_MAX: usize = 1024;
@@ -85,7 +85,7 @@ fn parse(text: &str) -> Option<Pressure> {
 /// within another: the siblings of the guest's group and of each group above it.
 #[must_use]
 pub fn groups_of_others(machine: &Machine, hierarchy: &Hierarchy, guest: &str) -> Vec<PathBuf> {
-    if hierarchy.version != Version::V2 {
+    if hierarchy.version != CgroupVersion::V2 {
         return Vec::new();
     }
     let Some(own) = hierarchy.directory(machine, guest) else {
@@ -142,7 +142,7 @@ mod tests {
             fs::create_dir_all(root.join(group)).unwrap();
         }
         let hierarchy = Hierarchy {
-            version: Version::V2,
+            version: CgroupVersion::V2,
             controllers: Vec::new(),
             mount: "/cg".into(),
             mounted: "/".into(),
