@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use supervision::Millis;
 
 use super::files::Fingerprint;
-use super::watch::Watch;
+use super::watch::FileWatch;
 use crate::image::Exclude;
 
 /// A time of a file: seconds and nanoseconds.
@@ -49,7 +49,7 @@ pub(super) struct Whole {
 /// What is known of one directory.
 #[derive(Debug, Default)]
 struct Known {
-    watch: Watch,
+    watch: FileWatch,
     inode: u64,
     /// When its inode changed.
     changed: Time,

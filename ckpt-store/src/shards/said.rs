@@ -121,13 +121,15 @@ mod tests {
         }
         assert!(sent.concat().len() > 2 * KEPT_BYTES_MAX);
         let all = store.notices(&jobs, |_| true);
-        let kept = all.iter().map(|said| match said {
+        let kept = all.iter().map(|source| match source {
             NoticeSource::Read(bytes) => bytes.len(),
             NoticeSource::OnDisk(_) => 0,
         });
         assert!(kept.sum::<usize>() <= KEPT_BYTES_MAX);
-        let said = all.into_iter().map(|said| store.said(said).unwrap());
-        assert_eq!(said.collect::<Vec<_>>(), sent);
+        let passed_on = all
+            .into_iter()
+            .map(|source| store.notice_bytes(source).unwrap());
+        assert_eq!(passed_on.collect::<Vec<_>>(), sent);
         assert_eq!(store.notices(&jobs, |_| false), []);
     }
 }

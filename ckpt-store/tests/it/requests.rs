@@ -384,7 +384,7 @@ async fn heard(lab: &Lab, addr: SocketAddr, owner: &Identity, tag: JobTag) -> Ve
     });
     let hosts = transfer::Hosts::new(&grid, owner, 1 << 20).unwrap();
     let jobs = std::sync::Arc::new(vec![(owner.secret.id(), tag)]);
-    let mut hearing = hosts.hear(transfer::HostIndex(0), jobs);
+    let mut hearing = hosts.fetch_notices(transfer::HostIndex(0), jobs);
     let mut heard = Vec::new();
     while let Some(notice) = hearing.next().await.unwrap() {
         heard.push(notice.words().number);

@@ -174,7 +174,8 @@ fn the_memory_of_a_guest_is_known_and_pages_of_files_are_not_its_own() {
 fn children_that_nobody_waits_for_count_where_the_guest_has_a_group_of_its_own() {
     let here = Machine::here();
     let hierarchies = cgroup::hierarchies(&here);
-    let counts = |one: &&Hierarchy| one.version == cgroup::Version::V2 || one.controls("cpuacct");
+    let counts =
+        |one: &&Hierarchy| one.version == cgroup::CgroupVersion::V2 || one.controls("cpuacct");
     let name = format!("machine-test-{}", std::process::id());
     let made = hierarchies.iter().filter(counts).find_map(|one| {
         let directory = one.mount.join(&name);

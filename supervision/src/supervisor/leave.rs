@@ -8,7 +8,7 @@ use crate::clock::{Millis, millis, seconds};
 use crate::event::FilesAtEnd;
 use crate::settings::Asking;
 use crate::status::{EndedBy, Ending, JobStatus, Why};
-use crate::supervisor::job::Image;
+use crate::supervisor::job::ImageOnDisk;
 
 /// `SIGTERM`.
 pub(super) const TERM: u8 = 15;
