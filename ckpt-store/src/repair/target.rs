@@ -47,14 +47,16 @@ pub(super) async fn choose(
         });
     }
     let mut candidates = Vec::new();
-    for (host, (status, said)) in asking.join_all().await {
+    for (host, (status, announced)) in asking.join_all().await {
         let Ok((status, _)) = status else { continue };
-        let said = said.ok().flatten();
-        let refuses = said.as_ref().is_some_and(|said| said.refuses_for_s > 0);
+        let announced = announced.ok().flatten();
+        let refuses = announced
+            .as_ref()
+            .is_some_and(|announced| announced.refuses_for_s > 0);
         if status.free_bytes < public.block_bytes || refuses {
             continue;
         }
-        let stays = said.map_or(0.5, |said| said.presence.at(STAY_SECONDS).value());
+        let stays = announced.map_or(0.5, |announced| announced.presence.at(STAY_SECONDS).value());
         let crowded = hosts
             .entry(host)
             .is_some_and(|entry| crowds.around(entry) >= parity);

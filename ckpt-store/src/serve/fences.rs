@@ -23,7 +23,7 @@ impl Exchange<'_> {
         let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
         let witnessed = blocking(move || store.promise(who, after, job_tag, ballot)).await?;
         debug!(peer = self.peer.name, %after, round = ballot.round, "asked to promise");
-        self.respond(&said(witnessed)).await
+        self.respond(&response_of(witnessed)).await
     }
 
     /// Answers a `Propose` request. The signature is checked when the proposal is parsed. The store
@@ -45,11 +45,11 @@ impl Exchange<'_> {
         if witnessed == Witnessed::Accepted {
             info!(peer = self.peer.name, %after, %successor, "accepted a successor");
         }
-        self.respond(&said(witnessed)).await
+        self.respond(&response_of(witnessed)).await
     }
 }
 
-fn said(witnessed: Witnessed) -> Response {
+fn response_of(witnessed: Witnessed) -> Response {
     match witnessed {
         Witnessed::Promised(accepted) => Response::Promised {
             accepted: accepted.map(|one| ByteBuf::from(one.bytes().to_vec())),

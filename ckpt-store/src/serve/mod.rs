@@ -483,11 +483,11 @@ impl Exchange<'_> {
         let count = u32::try_from(notices.len()).unwrap_or(u32::MAX);
         let clock = self.host.clock.unix_seconds();
         self.respond(&Response::Notices { clock, count }).await?;
-        for said in notices {
+        for source in notices {
             let store = Arc::clone(&store);
             // The answer has begun already, so a notice that has been removed meanwhile ends the answer
             // early.
-            let read = blocking(move || Ok(store.notice_bytes(said))).await?;
+            let read = blocking(move || Ok(store.notice_bytes(source))).await?;
             let lost = |cause: StoreError| Answer::Lost(ExchangeError::Lost(cause.to_string()));
             let record = NoticeRecord {
                 notice: read.map_err(lost)?,

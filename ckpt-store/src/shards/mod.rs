@@ -5,10 +5,10 @@
 mod fences;
 pub mod layout;
 mod load;
+mod notices;
 mod peers;
 mod reader;
 mod reading;
-mod said;
 mod store;
 mod upload;
 mod voids;
@@ -23,9 +23,9 @@ mod tests;
 
 pub use fences::{FENCE_BYTES_MAX, FenceFile, FenceFileError, Witnessed};
 pub use load::{FoundFile, Loaded, check, scan};
+pub use notices::NoticeSource;
 pub use peers::Holding;
 pub use reader::{ReadError, RowBytes, ShardReader};
 pub use reading::Scrubbed;
-pub use said::NoticeSource;
 pub use store::{Lent, Store, StoreError, Usage, signed_by};
 pub use upload::{Batch, Upload};
