@@ -99,7 +99,7 @@ fn a_trace_is_shown_to_people_and_plotted() -> Result<()> {
     for said in [
         "failures: 40",
         "S5 gone",
-        "Times down: no distribution is fitted, all 40 values",
+        "Periods down: no distribution is fitted, all 40 values",
     ] {
         ensure!(text.contains(said), "{said} is missing: {text}");
     }
