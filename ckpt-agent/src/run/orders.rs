@@ -186,7 +186,7 @@ impl Orders {
             paths: self.paths(place),
             local: self.local,
             wait: self.wait,
-            least_data: u8::try_from(self.save.redundancy.data()).unwrap_or(1),
+            least_data: self.save.least_data(),
             is_bound_to_host: self.is_image(),
         }
     }
@@ -214,8 +214,9 @@ impl Orders {
                 .await
                 .unwrap_or_else(|_| MachineOutlook::of_unknown()),
         };
+        let redundancy = self.save.redundancy.unwrap_or_default();
         MachineOutlook {
-            stores_bytes_per_second: agent.stores_bytes_per_second(self.save.redundancy),
+            stores_bytes_per_second: agent.stores_bytes_per_second(redundancy),
             ..outlook
         }
     }

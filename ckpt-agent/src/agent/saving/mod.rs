@@ -17,7 +17,7 @@ use super::base::remembered;
 use super::fencing::{Fenced, Fencing, Lost};
 use super::save::source_failure;
 use super::shortage::Shortage;
-use super::{Agent, Resources, SaveRequest};
+use super::{Agent, DATA_USUAL, Resources, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
@@ -651,6 +651,7 @@ impl<'a> Shell<'a> {
             base: None,
             stored_bytes: summary.stored_bytes,
             shard_bytes: public.block_bytes * holders.len() as u64,
+            stored_times: holders.len() as f64 / public.redundancy.data() as f64,
             files: summary.files,
             seconds: self.started.elapsed().as_secs_f64(),
             held_seconds: self.tally.read_at.map_or(0.0, |at| {
@@ -718,10 +719,20 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// Fewest parity shards with which a save may commit.
+/// Fewest parity shards with which a save may commit. A version of a code that nobody gave is on at least
+/// [`DATA_USUAL`] hosts, even if it is degraded: fewer silent hosts than that hide no version.
 pub(super) fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
     let parity = redundancy.parity() as u8;
-    request.allow_degraded.unwrap_or(parity).min(parity)
+    let is_given = request.redundancy.is_some() || request.placement.target.is_some();
+    let fewest = match is_given {
+        true => 0,
+        false => usize::from(DATA_USUAL).saturating_sub(redundancy.data()) as u8,
+    };
+    request
+        .allow_degraded
+        .unwrap_or(parity)
+        .max(fewest)
+        .min(parity)
 }
 
 /// Memory for rows, bytes: what the reading of the image leaves, but enough for a few rows.
