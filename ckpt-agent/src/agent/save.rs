@@ -101,11 +101,11 @@ impl Agent {
         let candidates = Candidates {
             order: chosen.chain(silent.iter().copied()).collect(),
             silent,
+            answering: gathered.hosts().collect(),
         };
-        let pieces = base.as_ref().map(|base| Arc::clone(&base.pieces));
         let input = Input {
             source,
-            base: pieces,
+            base: base.as_ref().map(|base| Arc::clone(&base.pieces)),
             fencing: following.fencing,
         };
         let shell = Shell::start(self, &request, plan, candidates, input, observer, started);

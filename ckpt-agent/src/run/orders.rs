@@ -214,9 +214,8 @@ impl Orders {
                 .await
                 .unwrap_or_else(|_| MachineOutlook::of_unknown()),
         };
-        let redundancy = self.save.redundancy.unwrap_or_default();
         MachineOutlook {
-            stores_bytes_per_second: agent.stores_bytes_per_second(redundancy),
+            stores_bytes_per_second: agent.stores_bytes_per_second(self.save.redundancy),
             ..outlook
         }
     }

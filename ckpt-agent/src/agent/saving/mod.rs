@@ -72,6 +72,8 @@ struct Transfer {
 pub(super) struct Candidates {
     pub(super) order: Vec<HostIndex>,
     pub(super) silent: Vec<HostIndex>,
+    /// All hosts that answered before the save.
+    pub(super) answering: Vec<HostIndex>,
 }
 
 /// The image, the base to compare it with, and the fencing task of a save that follows a checkpoint.
@@ -88,6 +90,7 @@ struct Ended {
 }
 
 mod choosing;
+mod knowers;
 mod notes;
 
 use choosing::Choosing;
@@ -118,6 +121,10 @@ pub(super) struct Shell<'a> {
     failure: Option<EncodeFailure<SourceError>>,
     /// Why the manifest could not be signed.
     unsigned: Option<String>,
+    /// All hosts that answered before the save.
+    answering: Vec<HostIndex>,
+    /// How many hosts show the version, shards or not.
+    knowers: usize,
     observer: Arc<dyn Observer>,
     tally: Tally,
 }
@@ -136,6 +143,16 @@ struct Tally {
     network_bytes: u64,
     setbacks_told: usize,
     told: Option<Instant>,
+}
+
+impl Tally {
+    /// Before anything of `total_bytes` was read.
+    fn of(total_bytes: Option<u64>) -> Self {
+        Self {
+            total_bytes,
+            ..Self::default()
+        }
+    }
 }
 
 impl<'a> Shell<'a> {
@@ -166,10 +183,7 @@ impl<'a> Shell<'a> {
             },
             Millis(millis(started.elapsed())),
         );
-        let tally = Tally {
-            total_bytes: source.planned_bytes(),
-            ..Tally::default()
-        };
+        let tally = Tally::of(source.planned_bytes());
         let ender = source.ender();
         let settings = EncodeSettings {
             plan: plan.clone(),
@@ -205,6 +219,8 @@ impl<'a> Shell<'a> {
             choosing,
             failure: None,
             unsigned: None,
+            answering: candidates.answering,
+            knowers: 0,
             observer,
             tally,
         }
@@ -258,6 +274,7 @@ impl<'a> Shell<'a> {
         }
         let retracting = std::mem::take(&mut self.retracting);
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, retracting.join_all()).await;
+        self.show_to_more_hosts().await;
         self.tell_progress(true);
         let rows = std::mem::take(&mut self.rows);
         let budget = std::mem::replace(&mut self.budget, Budget::new(0));
@@ -662,7 +679,7 @@ impl<'a> Shell<'a> {
             removed: Vec::new(),
             kept_until: None,
             fence: self.choosing.report(),
-            notes: self.format_notes(),
+            notes: self.notes(),
             placement: None,
             warnings: self.warnings(image),
         }
