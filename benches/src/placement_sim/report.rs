@@ -10,7 +10,7 @@ use sim::{Policy, Settings};
 
 use super::intervals;
 use super::score::{Estimate, Sums, ratio, single};
-use super::targets::{against_random, failed, makespans};
+use super::targets::{against_random, codes, failed, incidents_of, makespans};
 use super::trial::{Outcomes, Study};
 
 const HOUR: f64 = 3600.0;
@@ -48,13 +48,14 @@ pub(super) fn best_redundancy(study: &Study, most: f64) -> (Width, &[Sums]) {
     chosen.map_or((Width::FALCON, &[]), |(width, sums)| (*width, sums))
 }
 
-/// Writes the tables into the folder `docs`.
+/// Writes the tables into the folder `docs`. `command` is the one that made them.
 ///
 /// # Errors
 /// When the file can't be written.
-pub fn write(studies: &[Study], docs: &Path) -> Result<()> {
+pub fn write(studies: &[Study], docs: &Path, command: &str) -> Result<()> {
     let file = docs.join("placement-tables.md");
-    std::fs::write(&file, document(studies)).with_context(|| format!("writing {}", file.display()))
+    let page = document(studies).replace("{command}", command);
+    std::fs::write(&file, page).with_context(|| format!("writing {}", file.display()))
 }
 
 fn document(studies: &[Study]) -> String {
@@ -64,6 +65,9 @@ fn document(studies: &[Study]) -> String {
     text += AIMS;
     text += "### Restores that fail\n\n";
     text += &against_random(studies);
+    text += "\n### Codes that fit\n\n";
+    text += CODES;
+    text += &codes(studies);
     text += "\n### Makespan\n\nPercent by which makespans are longer than those of `ckpt`, with 95% intervals. *Missed* names the schemes whose interval is wholly below zero.\n\n";
     text += &makespans(studies);
     text += "\n## Everything, by trace\n\n";
@@ -127,6 +131,12 @@ const AIMS: &str = "\n## The aims\n\n\
     Set before: restores that fail at most a fifth as often as Random's at no more overhead, on every\n\
     trace; a makespan no worse than that of any scheme on any trace.\n\n";
 
+const CODES: &str = "*narrow*: where hosts are too few for 3+2, fewer data shards and as much parity. *auto*: the cheapest code\n\
+    that is forecast to reach the target, and hosts for it. *(clairvoyant)* knows every later state of every\n\
+    host, and chooses hosts and code. *Of what can be avoided*: (failed - clairvoyant's) / (random's -\n\
+    clairvoyant's). *Incidents* are those in which restores failed with the policy or with random's; with\n\
+    fewer than 20 there is no verdict.\n\n";
+
 const COLUMNS: &str = "*failed*: restores that failed, of all; *unreadable*: share of the life of checkpoints in which they\n\
     could not be read; *seconds*: time to store one; *overhead*, *lost*, *waiting*, *reading*: time held up\n\
     by checkpoints, work done twice, time waiting for storage hosts, time reading back, all as shares\n\
@@ -158,17 +168,18 @@ fn cases(studies: &[Study]) -> String {
 
 fn main_table(study: &Study) -> String {
     let mut table = String::from(
-        "| scheme | restores | failed | unreadable | seconds | overhead | lost | waiting | reading | makespan |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+        "| scheme | restores | failed | incidents | unreadable | seconds | overhead | lost | waiting | reading | makespan |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for (policy, s) in &study.main {
         let of_work = |of: fn(&Sums) -> f64| percent(ratio(s, of, |s| s.work));
         let _ = writeln!(
             table,
-            "| {} | {} | {} | {} | {:.1} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {:.1} | {} | {} | {} | {} | {} |",
             policy.name(),
             s.iter().map(|s| s.restores).sum::<f64>(),
             percent(failed(s)),
+            incidents_of(study, &[*policy]),
             percent(ratio(s, |s| s.looks_failed, |s| s.looks)),
             ratio(s, |s| s.stored_seconds, |s| s.stored),
             of_work(|s| s.storing),

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use placement::objective::Width;
 use placement::schemes::Scheme;
-use sim::{Grid, JobOutcome, Knowledge, Policy, Rule, Settings, run};
+use sim::{Grid, JobOutcome, Knowledge, Policy, Rule, Settings, Target, run};
 
 use super::Case;
 use super::score::Sums;
@@ -52,6 +52,9 @@ pub struct Effort {
 /// What became of jobs under some policies in the same grids, by policy and grid.
 pub type Outcomes = Vec<(Policy, Vec<Sums>)>;
 
+/// What became of the jobs of one grid under one policy, and when restores failed, Unix seconds.
+type OfPolicy = (Sums, Vec<u64>);
+
 /// All that is found out about a case.
 #[derive(Debug)]
 pub struct Study {
@@ -63,8 +66,10 @@ pub struct Study {
     pub grids: usize,
     /// Grids of the others.
     pub variant_grids: usize,
-    /// Every scheme.
+    /// Every policy.
     pub main: Outcomes,
+    /// When restores failed in `main`, Unix seconds, for each policy.
+    pub failed_at: Vec<(Policy, Vec<u64>)>,
     /// [`OURS`] in the grids of the main table, with every one of [`PARITIES`].
     pub redundancy: Vec<(Width, Vec<Sums>)>,
     /// [`FEW`] with every number of [`CLIENTS`].
@@ -81,7 +86,9 @@ pub fn policies() -> Vec<Policy> {
     let schemes = Scheme::ALL.into_iter().map(Policy::Hosts);
     std::iter::once(Policy::Dedicated)
         .chain(schemes)
-        .chain([Policy::Foresight])
+        .chain([Policy::Narrow])
+        .chain(Target::ALL.into_iter().map(Policy::Auto))
+        .chain([Policy::Foresight, Policy::Clairvoyant])
         .collect()
 }
 
@@ -93,7 +100,7 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     let threads = effort.threads;
     let base = case.settings;
     let of_ours = |grids: &[Grid], settings: Settings| {
-        let outcomes = evaluate(&case, &settings, grids, &[OURS], threads);
+        let (outcomes, _) = evaluate(&case, &settings, grids, &[OURS], threads);
         outcomes.into_iter().next().map(|(_, sums)| sums)
     };
     let redundancy = PARITIES.into_iter().filter_map(|parity| {
@@ -102,7 +109,7 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     });
     let clients = CLIENTS.into_iter().map(|jobs| {
         let settings = Settings { jobs, ..base };
-        (jobs, evaluate(&case, &settings, few, &FEW, threads))
+        (jobs, evaluate(&case, &settings, few, &FEW, threads).0)
     });
     let failures = STORAGE_FAILURES.into_iter().map(|(name, breaks, days)| {
         let settings = Settings {
@@ -110,15 +117,17 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
             wiped_every_seconds: days * DAY,
             ..base
         };
-        (name, evaluate(&case, &settings, few, &FEW, threads))
+        (name, evaluate(&case, &settings, few, &FEW, threads).0)
     });
     let with_rule = |rule| of_ours(few, Settings { rule, ..base });
     let rules = [with_rule(Rule::Daly)?, with_rule(Rule::Accumulator)?];
+    let (main, failed_at) = evaluate(&case, &base, &grids, &policies(), threads);
     Some(Study {
         hosts: grids.iter().map(|grid| grid.hosts.len()).max()?,
         grids: grids.len(),
         variant_grids: few.len(),
-        main: evaluate(&case, &base, &grids, &policies(), threads),
+        main,
+        failed_at,
         redundancy: redundancy.collect(),
         clients: clients.collect(),
         failures: failures.collect(),
@@ -127,16 +136,17 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     })
 }
 
-/// Runs the jobs of `settings` in `grids` of the case under every one of `policies`.
+/// Runs the jobs of `settings` in `grids` of the case under every one of `policies`. Returns what became of
+/// them, and when restores failed.
 fn evaluate(
     case: &Case,
     settings: &Settings,
     grids: &[Grid],
     policies: &[Policy],
     threads: usize,
-) -> Outcomes {
+) -> (Outcomes, Vec<(Policy, Vec<u64>)>) {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Vec<Sums>)>> = Mutex::new(Vec::new());
+    let done: Mutex<Vec<(usize, Vec<OfPolicy>)>> = Mutex::new(Vec::new());
     let work = || {
         while let Some((index, grid)) = {
             let index = next.fetch_add(1, Ordering::Relaxed);
@@ -145,9 +155,15 @@ fn evaluate(
             let knowledge = Knowledge::at(&case.world, grid, &case.model);
             let sums = policies.iter().map(|policy| {
                 let jobs: Vec<JobOutcome> = run(&knowledge, settings, *policy);
-                Sums::of(&jobs)
+                let day = grid.start / DAY as u64;
+                let sums = Sums {
+                    day,
+                    ..Sums::of(&jobs)
+                };
+                let failed_at = jobs.into_iter().flat_map(|job| job.failed_at);
+                (sums, failed_at.collect())
             });
-            let sums = sums.collect();
+            let sums: Vec<OfPolicy> = sums.collect();
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
             done.push((index, sums));
         }
@@ -159,10 +175,12 @@ fn evaluate(
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(index, _)| *index);
-    let by_policy = |index: usize| {
-        let of_grid = |(_, sums): &(usize, Vec<Sums>)| sums.get(index).copied();
-        done.iter().filter_map(of_grid).collect()
-    };
-    let named = policies.iter().enumerate();
-    named.map(|(i, policy)| (*policy, by_policy(i))).collect()
+    let of_policy = |index: usize| done.iter().filter_map(move |(_, all)| all.get(index));
+    let named = || policies.iter().copied().enumerate();
+    let sums = named().map(|(i, policy)| (policy, of_policy(i).map(|one| one.0).collect()));
+    let failed_at = named().map(|(i, policy)| {
+        let all = of_policy(i).flat_map(|one| one.1.iter().copied());
+        (policy, all.collect())
+    });
+    (sums.collect(), failed_at.collect())
 }
