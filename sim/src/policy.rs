@@ -58,12 +58,18 @@ impl Target {
     /// All targets.
     pub const ALL: [Self; 3] = [Self::P90, Self::P97, Self::P99];
 
-    fn probability(self) -> Probability {
-        Probability::saturating(match self {
+    /// The probability.
+    #[must_use]
+    pub const fn share(self) -> f64 {
+        match self {
             Self::P90 => 0.90,
             Self::P97 => 0.97,
             Self::P99 => 0.99,
-        })
+        }
+    }
+
+    fn probability(self) -> Probability {
+        Probability::saturating(self.share())
     }
 }
 

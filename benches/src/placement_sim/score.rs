@@ -17,7 +17,7 @@ const INCIDENT_SECONDS: u64 = 3600;
 /// Sums over the jobs of one grid.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
-    /// Day on which the grid began, days since 1970. [`paired`] does not use it.
+    /// Day on which the grid began, days since 1970. Only [`over_days`] uses it.
     pub day: u64,
     /// Jobs.
     pub jobs: f64,
@@ -117,23 +117,25 @@ pub fn ratio(grids: &[Sums], over: fn(&Sums) -> f64, under: fn(&Sums) -> f64) ->
 #[must_use]
 pub fn paired(a: &[Sums], b: &[Sums], statistic: impl Fn(&[Sums], &[Sums]) -> f64) -> Estimate {
     let each = (0..a.len().min(b.len())).map(|grid| vec![grid]);
-    resampled(a, b, &each.collect::<Vec<_>>(), statistic)
+    let each: Vec<Vec<usize>> = each.collect();
+    resampled([a, b], &each, |[a, b]| statistic(a, b))
 }
 
-/// As [`paired`], with a bootstrap over the days on which grids began: grids that began on the same day
-/// meet the same failures. Without interval where all began on one day.
+/// `statistic` of `N` policies in the same grids, with the interval of a bootstrap over the days on which
+/// grids began: grids that began on the same day meet the same failures. Without interval where all began on
+/// one day.
 #[must_use]
-pub fn paired_over_days(
-    a: &[Sums],
-    b: &[Sums],
-    statistic: impl Fn(&[Sums], &[Sums]) -> f64,
+pub fn over_days<const N: usize>(
+    policies: [&[Sums]; N],
+    statistic: impl Fn([&[Sums]; N]) -> f64,
 ) -> Estimate {
     let mut days: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (grid, (one, _)) in a.iter().zip(b).enumerate() {
-        days.entry(one.day).or_default().push(grid);
+    let first = policies.first().copied().unwrap_or_default();
+    for (grid, sums) in first.iter().enumerate() {
+        days.entry(sums.day).or_default().push(grid);
     }
     let days: Vec<Vec<usize>> = days.into_values().collect();
-    let estimate = resampled(a, b, &days, statistic);
+    let estimate = resampled(policies, &days, statistic);
     if days.len() > 1 {
         return estimate;
     }
@@ -145,24 +147,23 @@ pub fn paired_over_days(
 }
 
 /// `statistic`, with the interval of a bootstrap over `groups` of grids.
-fn resampled(
-    a: &[Sums],
-    b: &[Sums],
+fn resampled<const N: usize>(
+    policies: [&[Sums]; N],
     groups: &[Vec<usize>],
-    statistic: impl Fn(&[Sums], &[Sums]) -> f64,
+    statistic: impl Fn([&[Sums]; N]) -> f64,
 ) -> Estimate {
     let mut rng = SmallRng::seed_from_u64(SEED);
     let mut values: Vec<f64> = Vec::with_capacity(RESAMPLES);
-    let (mut first, mut second) = (Vec::new(), Vec::new());
+    let mut drawn: [Vec<Sums>; N] = std::array::from_fn(|_| Vec::new());
     for _ in 0..if groups.is_empty() { 0 } else { RESAMPLES } {
-        first.clear();
-        second.clear();
+        drawn.iter_mut().for_each(Vec::clear);
         for _ in 0..groups.len() {
             let group = &groups[rng.random_range(0..groups.len())];
-            first.extend(group.iter().map(|grid| a[*grid]));
-            second.extend(group.iter().map(|grid| b[*grid]));
+            for (drawn, all) in drawn.iter_mut().zip(policies) {
+                drawn.extend(group.iter().map(|grid| all[*grid]));
+            }
         }
-        values.push(statistic(&first, &second));
+        values.push(statistic(drawn.each_ref().map(Vec::as_slice)));
     }
     values.retain(|value| !value.is_nan());
     values.sort_by(f64::total_cmp);
@@ -171,7 +172,7 @@ fn resampled(
         values.get(place).copied().unwrap_or(f64::NAN)
     };
     Estimate {
-        value: statistic(a, b),
+        value: statistic(policies),
         low: at(TAIL),
         high: at(1.0 - TAIL),
     }
@@ -180,7 +181,7 @@ fn resampled(
 /// `statistic` of one policy, likewise over days.
 #[must_use]
 pub fn single(grids: &[Sums], statistic: impl Fn(&[Sums]) -> f64) -> Estimate {
-    paired_over_days(grids, grids, |grids, _| statistic(grids))
+    over_days([grids], |[grids]| statistic(grids))
 }
 
 /// The number of distinct incidents among failures at these times, Unix seconds in any order: failures with

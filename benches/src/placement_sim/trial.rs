@@ -27,6 +27,19 @@ pub const CLIENTS: [usize; 4] = [1, 5, 10, 20];
 /// Parity shards for the table of redundancy.
 pub const PARITIES: [usize; 4] = [1, 2, 3, 4];
 
+/// Data and parity shards of fixed codes with fewer data shards.
+pub const CODES: [(usize, usize); 9] = [
+    (2, 1),
+    (2, 2),
+    (2, 3),
+    (1, 1),
+    (1, 2),
+    (1, 3),
+    (1, 4),
+    (1, 5),
+    (1, 7),
+];
+
 /// Ways in which storage hosts fail beyond what their traces say: the name, the probability that
 /// one breaks off while it is sent a shard, and the days between losses of all that it keeps.
 pub const STORAGE_FAILURES: [(&str, f64, f64); 4] = [
@@ -52,6 +65,9 @@ pub struct Effort {
 /// What became of jobs under some policies in the same grids, by policy and grid.
 pub type Outcomes = Vec<(Policy, Vec<Sums>)>;
 
+/// What became of jobs in the same grids, by code and grid.
+pub type ByCode = Vec<(Width, Vec<Sums>)>;
+
 /// What became of the jobs of one grid under one policy, and when restores failed, Unix seconds.
 type OfPolicy = (Sums, Vec<u64>);
 
@@ -71,7 +87,9 @@ pub struct Study {
     /// When restores failed in `main`, Unix seconds, for each policy.
     pub failed_at: Vec<(Policy, Vec<u64>)>,
     /// [`OURS`] in the grids of the main table, with every one of [`PARITIES`].
-    pub redundancy: Vec<(Width, Vec<Sums>)>,
+    pub redundancy: ByCode,
+    /// [`OURS`] in the grids of the main table, with every one of [`CODES`].
+    pub codes: ByCode,
     /// [`FEW`] with every number of [`CLIENTS`].
     pub clients: Vec<(usize, Outcomes)>,
     /// [`FEW`] with every one of [`STORAGE_FAILURES`].
@@ -103,10 +121,11 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
         let (outcomes, _) = evaluate(&case, &settings, grids, &[OURS], threads);
         outcomes.into_iter().next().map(|(_, sums)| sums)
     };
-    let redundancy = PARITIES.into_iter().filter_map(|parity| {
-        let width = Width::new(base.width.data(), parity)?;
+    let of_code = |(data, parity)| {
+        let width = Width::new(data, parity)?;
         Some((width, of_ours(&grids, Settings { width, ..base })?))
-    });
+    };
+    let parities = PARITIES.map(|parity| (base.width.data(), parity));
     let clients = CLIENTS.into_iter().map(|jobs| {
         let settings = Settings { jobs, ..base };
         (jobs, evaluate(&case, &settings, few, &FEW, threads).0)
@@ -128,7 +147,8 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
         variant_grids: few.len(),
         main,
         failed_at,
-        redundancy: redundancy.collect(),
+        redundancy: parities.into_iter().filter_map(of_code).collect(),
+        codes: CODES.into_iter().filter_map(of_code).collect(),
         clients: clients.collect(),
         failures: failures.collect(),
         rules,
