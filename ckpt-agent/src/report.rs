@@ -210,6 +210,8 @@ pub struct SaveReport {
     pub stored_bytes: u64,
     /// Bytes of all shards together.
     pub shard_bytes: u64,
+    /// How many times hosts store each of the `stored_bytes`: 1.67 with 3+2 shards, 3 with 1+2.
+    pub stored_times: f64,
     /// Number of files.
     pub files: u64,
     /// Seconds from start to commit.

@@ -50,6 +50,9 @@ impl Redundancy {
     /// Three data and two parity shards: FALCON's choice and the default here.
     pub const DEFAULT: Self = Self { data: 3, parity: 2 };
 
+    /// One data and two parity shards: what is left of [`Self::DEFAULT`] where only three hosts take a shard.
+    pub const NARROWEST: Self = Self { data: 1, parity: 2 };
+
     /// Checks the counts.
     ///
     /// # Errors

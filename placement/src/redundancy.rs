@@ -102,6 +102,18 @@ fn reliable_enough(
     })
 }
 
+/// The code nearest to `usual` for which there are enough hosts: as many data shards as possible, and the
+/// same parity, so that as many hosts can be lost as with `usual`. `hosts` tells how many hosts take a shard
+/// of a code; it depends on the code, because fewer data shards make larger shards. `None` when even one data
+/// shard has too few hosts.
+#[must_use]
+pub fn narrowed(usual: Width, hosts: impl Fn(Width) -> usize) -> Option<Width> {
+    let mut codes = (1..=usual.data()).rev();
+    codes.find_map(|data| {
+        Width::new(data, usual.parity()).filter(|width| hosts(*width) >= width.total())
+    })
+}
+
 /// The codes that need at most `hosts` hosts, cheapest first.
 fn by_cost(hosts: usize) -> Vec<Width> {
     let mut widths: Vec<Width> = (1..=DATA_MAX)
@@ -142,6 +154,20 @@ mod tests {
         let readable: Vec<Probability> = candidates.iter().map(|c| c.readable).collect();
         let target = Probability::new(target).unwrap();
         cheapest(&candidates, &stake, &Independent(&readable), target).unwrap()
+    }
+
+    #[test]
+    fn too_few_hosts_cost_data_shards_and_no_parity() {
+        let of = |hosts: usize| narrowed(Width::FALCON, |_| hosts);
+        let code = |data| Width::new(data, 2);
+        assert_eq!([of(100), of(5)], [code(3), code(3)]);
+        assert_eq!([of(4), of(3)], [code(2), code(1)]);
+        assert_eq!([of(2), of(0)], [None, None]);
+        // Four hosts have room for a third of the image, three of them for half of it, and none for all.
+        let by_room = |width: Width| [0, 3, 4][width.data() - 1];
+        assert_eq!(narrowed(Width::FALCON, by_room), None);
+        let by_room = |width: Width| [3, 3, 4][width.data() - 1];
+        assert_eq!(narrowed(Width::FALCON, by_room), code(1));
     }
 
     #[test]

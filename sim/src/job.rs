@@ -133,6 +133,11 @@ impl Job {
         self.stay.map_or(f64::INFINITY, |stay| stay.until)
     }
 
+    /// When the job gets its next host; infinite if it never does.
+    pub(crate) fn next_arrival(&self) -> f64 {
+        self.stays.last().map_or(f64::INFINITY, |stay| stay.from)
+    }
+
     /// Time of the job's next event that is not the end of a transfer.
     pub(crate) fn next_event(&self) -> f64 {
         self.timer.min(self.leaves())
@@ -167,7 +172,7 @@ impl Job {
 
     /// Ends the present stay: the job has to leave its host.
     pub(crate) fn evict(&mut self, now: f64) {
-        let next = self.stays.last().map_or(f64::INFINITY, |stay| stay.from);
+        let next = self.next_arrival();
         self.enter(now, Phase::Queued, next);
         self.reached = self.reached.max(self.progress);
         self.outcome.evictions += 1;
@@ -182,10 +187,12 @@ impl Job {
         self.outcome.makespan_seconds = now;
     }
 
-    /// Counts the present restore as failed, once.
-    pub(crate) fn restore_fails(&mut self) {
-        self.outcome.failed += u64::from(!self.failed);
-        self.failed = true;
+    /// Counts the present restore as failed at `unix_seconds`, once.
+    pub(crate) fn restore_fails(&mut self, unix_seconds: u64) {
+        if !std::mem::replace(&mut self.failed, true) {
+            self.outcome.failed += 1;
+            self.outcome.failed_at.push(unix_seconds);
+        }
     }
 
     /// Sets the work done to `progress` and counts the work beyond it as lost.

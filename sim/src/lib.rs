@@ -46,7 +46,7 @@ pub use guarded::{Guard, GuardedJobs, Waiting, run_guarded};
 pub use knowledge::Knowledge;
 pub use network::Network;
 pub use outcome::JobOutcome;
-pub use policy::Policy;
+pub use policy::{Policy, Target};
 pub use run::run;
 pub use scheduling::{Choice, Keeping, Scheduled, ScheduledJobs, run_scheduled};
 pub use settings::{Rule, Settings};

@@ -38,6 +38,8 @@ pub struct JobOutcome {
     /// Number of restores that failed: the newest checkpoint could not be read at once, or too few of
     /// its hosts were left before it was read.
     pub failed: u64,
+    /// When these restores failed, Unix seconds, ascending.
+    pub failed_at: Vec<u64>,
     /// Number of restores at whose beginning no more shards could be read than are needed: with
     /// one parity shard less they would have failed.
     pub without_spare: u64,

@@ -6,6 +6,7 @@
 
 use placement::interval::{daly, first_after};
 use placement::objective::Width;
+use placement::schemes::Scheme;
 use rand::Rng;
 
 use crate::draw::{Purpose, draws, lognormal};
@@ -246,7 +247,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Hosts for a checkpoint, other than those in `without`, and the code that their number allows.
+    /// Hosts for a checkpoint, other than those in `without`, and the code that is used.
     fn choose(
         &mut self,
         job: usize,
@@ -260,6 +261,7 @@ impl<'a> Simulation<'a> {
             number: this.number,
             compute: this.host()?,
             now: self.unix(self.now),
+            read_at: self.unix(this.next_arrival().min(self.end)),
             interval_seconds: interval + this.expected_cost,
             // Older checkpoints are on hosts that may fail together with these, so that all the work is at
             // stake.
@@ -270,9 +272,14 @@ impl<'a> Simulation<'a> {
             return free.then(|| (vec![self.dedicated()], width));
         }
         let (knowledge, settings) = (&mut self.knowledge, &self.settings);
-        let chosen = self
-            .policy
-            .choose(knowledge, settings, &question, width, without)?;
+        // A host that takes the place of another one holds a shard of the code that was chosen before.
+        let policy = match self.policy {
+            Policy::Narrow | Policy::Auto(_) if !without.is_empty() => {
+                Policy::Hosts(Scheme::Correlated)
+            }
+            policy => policy,
+        };
+        let chosen = policy.choose(knowledge, settings, &question, width, without)?;
         Some((chosen.hosts, chosen.width))
     }
 
@@ -400,8 +407,9 @@ impl<'a> Simulation<'a> {
             _ => now,
         };
         let left = since + worth - now;
+        let at = self.unix(now);
         let this = &mut self.jobs[job];
-        this.restore_fails();
+        this.restore_fails(at);
         if left > 0.0 {
             this.enter(now, Phase::Awaiting(since), now + left.min(POLL_SECONDS));
             return;
@@ -475,9 +483,10 @@ impl<'a> Simulation<'a> {
             let Some(other) = others.first().copied() else {
                 // Too few hosts are left, so the restore has failed.
                 let moved = self.flows.cancel(job);
+                let at = self.unix(now);
                 let this = &mut self.jobs[job];
                 this.outcome.read_bytes += moved;
-                this.restore_fails();
+                this.restore_fails(at);
                 this.enter(now, Phase::Awaiting(now), now + POLL_SECONDS);
                 return;
             };

@@ -7,17 +7,29 @@ use placement::schemes::Scheme;
 use placement::state::AvailabilityState;
 use proptest::prelude::*;
 use sim::{
-    Grid, Host, JobOutcome, Knowledge, Network, Policy, Reading, Rule, Settings, World, grid5000,
-    run,
+    Grid, Host, JobOutcome, Knowledge, Network, Policy, Reading, Rule, Settings, Target, World,
+    grid5000, run,
 };
 
 const HOUR: u64 = 3600;
 
 fn policies() -> impl Iterator<Item = Policy> {
     let schemes = Scheme::ALL.into_iter().map(Policy::Hosts);
-    [Policy::Dedicated, Policy::Foresight]
-        .into_iter()
-        .chain(schemes)
+    let auto = Target::ALL.into_iter().map(Policy::Auto);
+    [
+        Policy::Dedicated,
+        Policy::Foresight,
+        Policy::Narrow,
+        Policy::Clairvoyant,
+    ]
+    .into_iter()
+    .chain(schemes)
+    .chain(auto)
+}
+
+/// Whether the policy uses the code that is asked for.
+const fn keeps_code(policy: Policy) -> bool {
+    !matches!(policy, Policy::Auto(_) | Policy::Clairvoyant)
 }
 
 fn outcomes(world: &World, grid: &Grid, settings: &Settings, policy: Policy) -> Vec<JobOutcome> {
@@ -101,6 +113,10 @@ fn a_job_on_hosts_that_never_fail_takes_its_work_and_its_checkpoints() {
             panic!("one job")
         };
         assert!(job.finished && job.evictions == 0 && job.restores == 0);
+        assert!((job.makespan_seconds - 30_000.0 - job.storing_seconds).abs() < 1e-3);
+        if !keeps_code(policy) {
+            continue;
+        }
         // A megabyte for each shard at a megabyte per second, and a tenth of a second to begin;
         // the server gets the whole image.
         let each = if policy == Policy::Dedicated {
@@ -118,7 +134,6 @@ fn a_job_on_hosts_that_never_fail_takes_its_work_and_its_checkpoints() {
             _ => 5.0,
         };
         assert!((job.sent_bytes - shards * 1e6 * job.stored as f64).abs() < 10.0);
-        assert!((job.makespan_seconds - 30_000.0 - job.storing_seconds).abs() < 1e-3);
     }
 }
 
@@ -213,7 +228,8 @@ fn nothing_depends_on_what_happens_after_the_jobs_are_done() {
         work_seconds: 20.0 * 3600.0,
         ..Settings::default()
     };
-    let schemes = policies().filter(|policy| *policy != Policy::Foresight);
+    let knows = |policy: &Policy| matches!(policy, Policy::Foresight | Policy::Clairvoyant);
+    let schemes = policies().filter(|policy| !knows(policy));
     for policy in schemes {
         let grid = grid(20, start, 9);
         let one = outcomes(&parted(1, 2, 1200 * HOUR), &grid, &settings, policy);
@@ -224,6 +240,53 @@ fn nothing_depends_on_what_happens_after_the_jobs_are_done() {
         assert!(one.iter().all(|job| job.finished && job.evictions > 0) && done < 500.0 * 3600.0);
         let other = outcomes(&parted(1, 3, 1200 * HOUR), &grid, &settings, policy);
         assert_eq!(one, other, "{policy:?}");
+    }
+}
+
+/// The job's host leaves with all hosts that take shards but one, and they stay away. What is left is enough
+/// for 1+2 shards, which three hosts get, and for the code of a policy that knows it.
+#[test]
+fn a_code_that_fits_the_hosts_saves_what_another_loses() {
+    let (end, evicted) = (2000 * HOUR, 730 * HOUR);
+    for (leaving, narrow_loses) in [(3, false), (4, true)] {
+        let leave = (0..leaving).map(|site| host(&[(evicted, end)], end, site));
+        let mut hosts: Vec<Host> = leave.collect();
+        hosts.push(host(&[], end, leaving));
+        let mut timeline = Timeline::new(0);
+        timeline.push(0..evicted, Some(AvailabilityState::CpuTaken));
+        timeline.push(evicted..end, Some(AvailabilityState::Idle));
+        hosts.push(Host::new(
+            timeline,
+            Vec::new(),
+            Some(9),
+            None,
+            Reading::Gone,
+        ));
+        let count = hosts.len();
+        let world = World::new(hosts, 0);
+        let settings = Settings {
+            jobs: 1,
+            work_seconds: 60.0 * 3600.0,
+            image_bytes: 3_000_000,
+            network: plain_network(),
+            ..Settings::default()
+        };
+        let run_with = |policy, seed| {
+            let grid = grid(count, 700 * HOUR, seed);
+            outcomes(&world, &grid, &settings, policy).remove(0)
+        };
+        // The job begins on one of the hosts that leave.
+        let is_evicted = |seed: &u64| run_with(Policy::Dedicated, *seed).evictions == 1;
+        let seed = (0..50).find(is_evicted).unwrap();
+        let failed = |policy| {
+            let job = run_with(policy, seed);
+            assert_eq!(job.failed as usize, job.failed_at.len());
+            job.failed_at.first().copied()
+        };
+        let loses = Some(evicted + 300);
+        assert_eq!(failed(Policy::Hosts(Scheme::Correlated)), loses);
+        assert_eq!(failed(Policy::Narrow), loses.filter(|_| narrow_loses));
+        assert_eq!(failed(Policy::Clairvoyant), None);
     }
 }
 

@@ -530,7 +530,12 @@ fn a_revoked_donor_is_not_used() -> Result<()> {
     let restored = campus.restore("ada", "42")?.expect(0)?;
     ensure!(restored.stdout == b"42\n", "{restored}");
     // Four hosts are left for five shards.
-    campus.save("ada", "42")?.expect(5)?;
+    campus
+        .as_user(
+            "ada",
+            &["save", "--job", "42", "--parity", "2", "--", "echo", "43"],
+        )?
+        .expect(5)?;
     campus
         .as_user(
             "ada",

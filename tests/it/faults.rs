@@ -95,6 +95,57 @@ fn a_donor_that_is_away_does_not_keep_a_new_job_from_starting() -> Result<()> {
     Ok(())
 }
 
+/// On a machine that has not seen the job before, two silent hosts, all that have shards of it, do not make
+/// it one that has no checkpoint.
+#[test]
+fn hosts_without_a_shard_show_a_version_of_few_data_shards() -> Result<()> {
+    let grid = Grid::up(7)?;
+    fs::write(grid.path("image"), b"image")?;
+    for job in ["42", "43"] {
+        let save = [
+            "save", "--job", job, "--data", "1", "--parity", "1", "image",
+        ];
+        grid.run(save)?.expect(0)?;
+    }
+    let if_exists = |job: &str| {
+        let restore = [
+            "--json",
+            "restore",
+            "--if-exists",
+            "-o",
+            "out",
+            "--job",
+            job,
+        ];
+        let mut command = grid.command(restore)?;
+        command.env("CKPT_STATE_DIR", grid.path("another-machine"));
+        tests::program::run(&mut command)
+    };
+    let holders = grid.holders("42")?;
+    assert_eq!(holders.len(), 2);
+    let verified = grid.run(["verify", "--job", "42"])?.expect(0)?;
+    grid.run(["health"])?.expect(0)?;
+    for host in &holders {
+        grid.kill(host)?;
+    }
+    let failed = if_exists("42")?.expect(5)?;
+    let text = failed.json()?.to_string();
+    assert!(text.contains("0 of 2 shards found"), "{text} {verified}");
+    assert!(if_exists("no-such-job")?.expect(0)?.json()?["version"].is_null());
+
+    // What shows a version goes with it.
+    grid.restart()?;
+    grid.run(["forget", "--job", "43", "--all"])?.expect(0)?;
+    let none = if_exists("43")?.expect(0)?.json()?;
+    assert!(
+        none["version"].is_null() && none["warnings"] == serde_json::json!([]),
+        "{none}"
+    );
+    let restored = if_exists("42")?.expect(0)?.json()?;
+    assert_eq!(restored["version"], 1);
+    Ok(())
+}
+
 #[test]
 fn daemons_leave_no_core_dumps() -> Result<()> {
     let grid = Grid::up(1)?;
@@ -315,9 +366,11 @@ fn without_a_spare_the_old_version_stands() -> Result<()> {
 fn a_save_is_degraded_only_if_asked_for() -> Result<()> {
     let grid = Grid::up(4)?;
     fs::write(grid.path("img"), b"image")?;
-    let refused = grid.run(["save", "--job", "42", "img"])?.expect(5)?;
-    assert!(refused.stderr.contains("4 of 5 shards"), "{refused}");
-    let args = ["--json", "save", "--job", "42", "--allow-degraded=1", "img"];
+    let args = ["--json", "save", "--job", "42", "--data", "3", "img"];
+    let refused = grid.run(args)?.expect(5)?;
+    let message = refused.json()?["error"]["message"].to_string();
+    assert!(message.contains("4 of 5 shards"), "{refused}");
+    let args = args.iter().chain(&["--allow-degraded=1"]);
     let degraded = grid.run(args)?.expect(3)?.json()?;
     assert_eq!(degraded["can_lose"], 1);
     assert_eq!(restore_bytes(&grid, "42")?, b"image");

@@ -52,27 +52,36 @@ fn an_image_is_stored_as_it_is_when_the_user_wants_no_compression() -> Result<()
 fn silent_hosts_hold_no_save_up() -> Result<()> {
     let grid = Grid::up(6)?;
     fs::write(grid.path("img"), image::memory(100_000, 1))?;
+    let given = ["--data", "3", "--parity", "2"];
     grid.kill("h02")?;
-    let (took, said) = fastest(&grid, &[])?;
+    let (took, said) = fastest(&grid, &given)?;
     said.expect(0)?;
     ensure!(took < SAVE_TIME_MAX, "with a spare: {took:?}");
 
     grid.kill("h05")?;
-    let (took, said) = fastest(&grid, &[])?;
+    let (took, said) = fastest(&grid, &given)?;
     let said = said.expect(5)?.json()?;
     ensure!(took < SAVE_TIME_MAX, "without: {took:?}");
     let message = said["error"]["message"].as_str().context("no message")?;
     ensure!(message.contains("4 of 5 shards have a host"), "{message}");
     ensure!(names(&said["error"]["hosts"]) == ["h02", "h05"], "{said}");
 
-    let (took, said) = fastest(&grid, &["--allow-degraded=1"])?;
+    let (took, said) = fastest(&grid, &[&given[..], &["--allow-degraded=1"]].concat())?;
     let said = said.expect(3)?.json()?;
     ensure!(took < SAVE_TIME_MAX, "degraded: {took:?}");
     ensure!(said["can_lose"] == 1, "{said}");
 
+    let (took, said) = fastest(&grid, &[])?;
+    let said = said.expect(0)?.json()?;
+    ensure!(took < SAVE_TIME_MAX, "narrower: {took:?}");
+    ensure!(
+        said["redundancy"] == "2+2" && said["can_lose"] == 2,
+        "{said}"
+    );
+
     grid.kill("h01")?;
     grid.kill("h06")?;
-    let (took, said) = fastest(&grid, &[])?;
+    let (took, said) = fastest(&grid, &given)?;
     let said = said.expect(5)?.json()?;
     ensure!(took < SAVE_TIME_MAX, "two left: {took:?}");
     let message = said["error"]["message"].as_str().context("no message")?;
@@ -94,6 +103,8 @@ fn a_host_still_missing_at_the_deadline_is_reported_as_too_few_hosts() -> Result
             "save",
             "--job",
             "42",
+            "--data",
+            "3",
             "--deadline",
             deadline,
             "img",
@@ -209,7 +220,8 @@ fn a_save_does_not_wait_for_hosts_that_refuse_for_hours_and_says_until_when() ->
 fn a_save_on_a_grid_that_is_too_small_says_what_fits() -> Result<()> {
     let grid = Grid::up(3)?;
     fs::write(grid.path("img"), b"image")?;
-    let failed = grid.run(["save", "--job", "42", "img"])?.expect(5)?;
+    let given = ["save", "--job", "42", "--parity", "2", "img"];
+    let failed = grid.run(given)?.expect(5)?;
     ensure!(failed.stderr.contains("the grid has 3"), "{failed}");
     ensure!(failed.stderr.contains("--data 2 --parity 1"), "{failed}");
     ensure!(failed.stderr.contains("--redundancy auto"), "{failed}");
@@ -226,6 +238,70 @@ fn a_save_on_a_grid_that_is_too_small_says_what_fits() -> Result<()> {
         "{saved}"
     );
     ensure!(restore_bytes(&grid, "42")? == b"image");
+    Ok(())
+}
+
+/// Two hosts can be lost whatever the code, and nobody has to say which code it is.
+#[test]
+fn too_few_hosts_cost_data_shards_before_parity() -> Result<()> {
+    for (hosts, code, times) in [(4, "2+2", 2.0), (3, "1+2", 3.0)] {
+        let grid = Grid::up(hosts)?;
+        let bytes = image::memory(5 << 20, 3);
+        fs::write(grid.path("img"), &bytes)?;
+        let saved = grid.run(["--json", "save", "--job", "42", "img"])?;
+        let saved = saved.expect(0)?.json()?;
+        ensure!(saved["redundancy"] == code, "{saved}");
+        ensure!(
+            saved["can_lose"] == 2 && saved["stored_times"] == times,
+            "{saved}"
+        );
+        let [stored, shards] = ["stored_bytes", "shard_bytes"].map(|name| saved[name].as_f64());
+        let ratio = shards.zip(stored).map(|(all, once)| all / once);
+        ensure!(
+            ratio.is_some_and(|ratio| (ratio / times - 1.0).abs() < 0.05),
+            "{saved}"
+        );
+        ensure!(
+            saved["notes"].to_string().contains("too few hosts"),
+            "{saved}"
+        );
+        let text = grid.run(["save", "--job", "43", "img"])?.expect(0)?;
+        let text = String::from_utf8(text.stdout)?;
+        let said = format!("stored {times:.1} times, survives the loss of any 2");
+        ensure!(text.contains(code) && text.contains(&said), "{text}");
+        let there = grid.run(["--json", "hosts", "--for-job", "42"])?;
+        ensure!(there.expect(0)?.json()?["redundancy"] == code);
+
+        let sampled = grid.run(["verify", "--job", "42", "--read-data"])?;
+        sampled.expect(0)?;
+        grid.run(["--json", "health"])?.expect(0)?;
+        let listed = grid.run(["list"])?.expect(0)?;
+        ensure!(
+            String::from_utf8_lossy(&listed.stdout).contains(code),
+            "{listed}"
+        );
+        let shown = grid.run(["--json", "show", "--job", "42"])?.expect(0)?;
+        ensure!(shown.json()?["redundancy"] == code, "{shown}");
+
+        let holders = grid.holders("42")?;
+        for host in &holders[..2] {
+            grid.kill(host)?;
+        }
+        ensure!(
+            restore_bytes(&grid, "42")? == bytes,
+            "with {} hosts",
+            hosts - 2
+        );
+        // Too few even for one data shard.
+        let failed = grid.run(["save", "--job", "42", "img"])?.expect(5)?;
+        ensure!(
+            failed.stderr.contains("of 3 shards have a host"),
+            "{failed}"
+        );
+        // Two silent hosts could hide a version that is on two hosts alone.
+        let degraded = ["save", "--job", "42", "--allow-degraded", "img"];
+        grid.run(degraded)?.expect(5)?;
+    }
     Ok(())
 }
 

@@ -44,7 +44,6 @@ const LONG_FUNCTIONS: &[Exception] = &[
         110,
         "one line for each response",
     ),
-    ("sim/src/policy.rs choose", 74, "one arm for each policy"),
     (
         "tests/it/enrolment.rs machines_join_with_a_token_and_are_found_through_the_registry",
         90,

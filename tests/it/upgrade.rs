@@ -279,8 +279,9 @@ fn a_save_with_a_job_key_does_without_hosts_that_know_no_job_keys() -> Result<()
         tests::program::run(&mut command)
     };
     // Four hosts that know job keys are too few for five shards.
+    let given = ["--json", "save", "--job", "42", "--data", "3", "image"];
     let save = ["--json", "save", "--job", "42", "image"];
-    let failed = with_key(&save)?.expect(5)?;
+    let failed = with_key(&given)?.expect(5)?;
     ensure!(failed.json()?.to_string().contains("h08"), "{failed}");
     // The other hosts were no candidates, so none was asked to take a shard.
     ensure!(!failed.stderr.contains("given up"), "{failed}");

@@ -75,6 +75,35 @@ fn what_did_not_change_is_not_sent_again() -> Result<()> {
     Ok(())
 }
 
+/// A grid that grows, and one whose user asks for fewer data shards.
+#[test]
+fn a_version_can_build_on_one_with_another_number_of_shards() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let first = image::memory(8 * MIB, 1);
+    let mut second = first.clone();
+    change(&mut second, 3);
+    for host in ["h01", "h03", "h06"] {
+        grid.kill(host)?;
+    }
+    let narrow = save(&grid, &first, &["--keep", "9"])?;
+    ensure!(narrow["redundancy"] == "1+2", "{narrow}");
+    grid.restart()?;
+    let wide = save(&grid, &second, &["--keep", "9"])?;
+    ensure!(wide["redundancy"] == "3+2" && wide["base"] == 1, "{wide}");
+    let bytes = |report: &Value| report["stored_bytes"].as_u64();
+    ensure!(bytes(&wide).map(|b| b * 4) < bytes(&narrow), "{wide}");
+
+    let whole = save(&grid, &second, &["--keep", "9", "--full"])?;
+    let back = ["--keep", "9", "--data", "1", "--parity", "2"];
+    let back = save(&grid, &first, &back)?;
+    ensure!(back["redundancy"] == "1+2" && back["base"] == 3, "{back}");
+    ensure!(bytes(&back) < bytes(&whole), "{back}");
+    for (version, image) in [(1, &first), (2, &second), (3, &second), (4, &first)] {
+        ensure!(restore(&grid, version)? == *image, "version {version}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_version_on_which_others_build_is_kept_as_long_as_they_are() -> Result<()> {
     let grid = Grid::up(5)?;

@@ -1,5 +1,5 @@
-//! Reads the list of an owner's checkpoints from a host, record by record. Each record is checked before
-//! the next one is read.
+//! Reads the list of an owner's checkpoints from a host, record by record, and adds to it. Each record is
+//! checked before the next one is read.
 
 use std::time::Duration;
 
@@ -77,6 +77,18 @@ impl Hosts {
             if answer.last == before {
                 return Err(unexpected("find"));
             }
+        }
+    }
+
+    /// Has a host show a checkpoint of which it need not hold a shard.
+    ///
+    /// # Errors
+    /// When the host does not confirm it, or its program is too old for this request.
+    pub async fn keep_manifest(&self, host: HostIndex, manifest: Vec<u8>) -> Result<(), Fault> {
+        let message = Request::KeepManifest { manifest };
+        match self.request(host, &message, REQUEST_TIMEOUT).await? {
+            (Response::Committed, _) => Ok(()),
+            _ => Err(unexpected("keep manifest")),
         }
     }
 }

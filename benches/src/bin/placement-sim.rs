@@ -1,5 +1,5 @@
 //! Compares ways of choosing storage hosts by simulation over availability traces, and writes
-//! `docs/placement-tables.md`.
+//! `docs/placement-tables.md` if asked to.
 
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -26,9 +26,9 @@ struct Args {
     /// Of these, grids for the smaller tables
     #[arg(long, default_value_t = 60)]
     variant_grids: usize,
-    /// Folder for placement-tables.md
-    #[arg(long, default_value = "docs")]
-    docs: PathBuf,
+    /// Write placement-tables.md into this folder
+    #[arg(long)]
+    docs: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -71,8 +71,19 @@ fn main() -> Result<()> {
         }
     }
     ensure!(!studies.is_empty(), "nothing to simulate");
-    report::write(&studies, &args.docs)?;
-    let tables = args.docs.join("placement-tables.md");
-    println!("written to {}", tables.display());
+    if let Some(docs) = &args.docs {
+        report::write(&studies, docs, &command(&args))?;
+        println!("written to {}", docs.join("placement-tables.md").display());
+    }
     Ok(())
+}
+
+/// The command that makes the same tables.
+fn command(args: &Args) -> String {
+    let only = args.only.as_ref();
+    let only = only.map_or_else(String::new, |name| format!(" --only {name:?}"));
+    format!(
+        "cargo run --release -p benches --bin placement-sim -- DIR --grids {} --variant-grids {}{only} --docs docs",
+        args.grids, args.variant_grids
+    )
 }

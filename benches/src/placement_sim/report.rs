@@ -10,8 +10,8 @@ use sim::{Policy, Settings};
 
 use super::intervals;
 use super::score::{Estimate, Sums, ratio, single};
-use super::targets::{against_random, failed, makespans};
-use super::trial::{Outcomes, Study};
+use super::targets::{against_random, codes, failed, incidents_of, makespans, targets};
+use super::trial::{ByCode, Outcomes, Study};
 
 const HOUR: f64 = 3600.0;
 const MIB: f64 = (1 << 20) as f64;
@@ -48,13 +48,14 @@ pub(super) fn best_redundancy(study: &Study, most: f64) -> (Width, &[Sums]) {
     chosen.map_or((Width::FALCON, &[]), |(width, sums)| (*width, sums))
 }
 
-/// Writes the tables into the folder `docs`.
+/// Writes the tables into the folder `docs`. `command` is the one that made them.
 ///
 /// # Errors
 /// When the file can't be written.
-pub fn write(studies: &[Study], docs: &Path) -> Result<()> {
+pub fn write(studies: &[Study], docs: &Path, command: &str) -> Result<()> {
     let file = docs.join("placement-tables.md");
-    std::fs::write(&file, document(studies)).with_context(|| format!("writing {}", file.display()))
+    let page = document(studies).replace("{command}", command);
+    std::fs::write(&file, page).with_context(|| format!("writing {}", file.display()))
 }
 
 fn document(studies: &[Study]) -> String {
@@ -64,6 +65,12 @@ fn document(studies: &[Study]) -> String {
     text += AIMS;
     text += "### Restores that fail\n\n";
     text += &against_random(studies);
+    text += "\n### Codes that fit\n\n";
+    text += CODES;
+    text += &codes(studies);
+    text += "\n### What auto reaches\n\n";
+    text += AUTO;
+    text += &targets(studies);
     text += "\n### Makespan\n\nPercent by which makespans are longer than those of `ckpt`, with 95% intervals. *Missed* names the schemes whose interval is wholly below zero.\n\n";
     text += &makespans(studies);
     text += "\n## Everything, by trace\n\n";
@@ -72,7 +79,9 @@ fn document(studies: &[Study]) -> String {
         let _ = write!(text, "### {}\n\n{}\n", study.case.name, main_table(study));
     }
     text += "## More or less parity\n\n`ckpt` with three data shards and other numbers of parity shards: failed restores, and the overhead of checkpoints.\n\n";
-    text += &redundancy(studies);
+    text += &redundancy(studies, |study| &study.redundancy);
+    text += "\nWith fewer data shards:\n\n";
+    text += &redundancy(studies, |study| &study.codes);
     text += "\n## Jobs at the same time\n\nSeconds for one checkpoint, and makespan over work, for 1 to 20 jobs that share the links.\n\n";
     text += &by_variant(
         studies,
@@ -127,6 +136,15 @@ const AIMS: &str = "\n## The aims\n\n\
     Set before: restores that fail at most a fifth as often as Random's at no more overhead, on every\n\
     trace; a makespan no worse than that of any scheme on any trace.\n\n";
 
+const CODES: &str = "*narrow*: where hosts are too few for 3+2, fewer data shards and as much parity. *auto*: the cheapest code\n\
+    that is forecast to reach the target, and hosts for it. *(clairvoyant)* knows every later state of every\n\
+    host, and chooses hosts and code. *Of what can be avoided*: (failed - clairvoyant's) / (random's -\n\
+    clairvoyant's). *Failed* in percent. *Incidents* are those in which restores failed with the policy or with random's; with\n\
+    fewer than 20 there is no verdict.\n\n";
+
+const AUTO: &str = "*Reached*: restores that did not fail, percent. A code reaches the target if the lower end of its\n\
+    interval does. *Fixed* codes: those of the tables in [More or less parity](#more-or-less-parity).\n\n";
+
 const COLUMNS: &str = "*failed*: restores that failed, of all; *unreadable*: share of the life of checkpoints in which they\n\
     could not be read; *seconds*: time to store one; *overhead*, *lost*, *waiting*, *reading*: time held up\n\
     by checkpoints, work done twice, time waiting for storage hosts, time reading back, all as shares\n\
@@ -158,17 +176,18 @@ fn cases(studies: &[Study]) -> String {
 
 fn main_table(study: &Study) -> String {
     let mut table = String::from(
-        "| scheme | restores | failed | unreadable | seconds | overhead | lost | waiting | reading | makespan |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+        "| scheme | restores | failed | incidents | unreadable | seconds | overhead | lost | waiting | reading | makespan |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for (policy, s) in &study.main {
         let of_work = |of: fn(&Sums) -> f64| percent(ratio(s, of, |s| s.work));
         let _ = writeln!(
             table,
-            "| {} | {} | {} | {} | {:.1} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {:.1} | {} | {} | {} | {} | {} |",
             policy.name(),
             s.iter().map(|s| s.restores).sum::<f64>(),
             percent(failed(s)),
+            incidents_of(study, &[*policy]),
             percent(ratio(s, |s| s.looks_failed, |s| s.looks)),
             ratio(s, |s| s.stored_seconds, |s| s.stored),
             of_work(|s| s.storing),
@@ -181,17 +200,17 @@ fn main_table(study: &Study) -> String {
     table
 }
 
-fn redundancy(studies: &[Study]) -> String {
+fn redundancy(studies: &[Study], of: fn(&Study) -> &ByCode) -> String {
     let mut table = String::from("| trace |");
     let mut rule = String::from("|---|");
-    for (width, _) in studies.first().map_or(&[][..], |study| &study.redundancy) {
+    for (width, _) in studies.first().into_iter().flat_map(of) {
         let _ = write!(table, " {}+{} |", width.data(), width.parity());
         rule += "---|";
     }
     table = table + "\n" + &rule + "\n";
     for study in studies {
         let _ = write!(table, "| {} |", study.case.name);
-        for (_, s) in &study.redundancy {
+        for (_, s) in of(study) {
             let _ = write!(
                 table,
                 " {} failed, {} |",

@@ -1,5 +1,7 @@
 //! Sums over jobs, ratios of sums and their confidence intervals.
 
+use std::collections::BTreeMap;
+
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sim::JobOutcome;
@@ -9,10 +11,14 @@ const RESAMPLES: usize = 2000;
 const SEED: u64 = 3;
 /// Share of the resamples left out at each end: 95% are within.
 const TAIL: f64 = 0.025;
+/// Failures this far apart are distinct incidents, seconds.
+const INCIDENT_SECONDS: u64 = 3600;
 
 /// Sums over the jobs of one grid.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
+    /// Day on which the grid began, days since 1970. Only [`over_days`] uses it.
+    pub day: u64,
     /// Jobs.
     pub jobs: f64,
     /// Of these, those that were done before the trace ended.
@@ -61,6 +67,7 @@ impl Sums {
     pub fn of(jobs: &[JobOutcome]) -> Self {
         let sum = |of: fn(&JobOutcome) -> f64| jobs.iter().map(of).sum();
         Self {
+            day: 0,
             jobs: jobs.len() as f64,
             finished: sum(|job| f64::from(u8::from(job.finished))),
             work: sum(|job| job.work_seconds),
@@ -109,19 +116,54 @@ pub fn ratio(grids: &[Sums], over: fn(&Sums) -> f64, under: fn(&Sums) -> f64) ->
 /// it is not a number are left out.
 #[must_use]
 pub fn paired(a: &[Sums], b: &[Sums], statistic: impl Fn(&[Sums], &[Sums]) -> f64) -> Estimate {
+    let each = (0..a.len().min(b.len())).map(|grid| vec![grid]);
+    let each: Vec<Vec<usize>> = each.collect();
+    resampled([a, b], &each, |[a, b]| statistic(a, b))
+}
+
+/// `statistic` of `N` policies in the same grids, with the interval of a bootstrap over the days on which
+/// grids began: grids that began on the same day meet the same failures. Without interval where all began on
+/// one day.
+#[must_use]
+pub fn over_days<const N: usize>(
+    policies: [&[Sums]; N],
+    statistic: impl Fn([&[Sums]; N]) -> f64,
+) -> Estimate {
+    let mut days: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    let first = policies.first().copied().unwrap_or_default();
+    for (grid, sums) in first.iter().enumerate() {
+        days.entry(sums.day).or_default().push(grid);
+    }
+    let days: Vec<Vec<usize>> = days.into_values().collect();
+    let estimate = resampled(policies, &days, statistic);
+    if days.len() > 1 {
+        return estimate;
+    }
+    Estimate {
+        low: f64::NAN,
+        high: f64::NAN,
+        ..estimate
+    }
+}
+
+/// `statistic`, with the interval of a bootstrap over `groups` of grids.
+fn resampled<const N: usize>(
+    policies: [&[Sums]; N],
+    groups: &[Vec<usize>],
+    statistic: impl Fn([&[Sums]; N]) -> f64,
+) -> Estimate {
     let mut rng = SmallRng::seed_from_u64(SEED);
-    let count = a.len().min(b.len());
     let mut values: Vec<f64> = Vec::with_capacity(RESAMPLES);
-    let (mut first, mut second) = (Vec::new(), Vec::new());
-    for _ in 0..if count == 0 { 0 } else { RESAMPLES } {
-        first.clear();
-        second.clear();
-        for _ in 0..count {
-            let grid = rng.random_range(0..count);
-            first.push(a[grid]);
-            second.push(b[grid]);
+    let mut drawn: [Vec<Sums>; N] = std::array::from_fn(|_| Vec::new());
+    for _ in 0..if groups.is_empty() { 0 } else { RESAMPLES } {
+        drawn.iter_mut().for_each(Vec::clear);
+        for _ in 0..groups.len() {
+            let group = &groups[rng.random_range(0..groups.len())];
+            for (drawn, all) in drawn.iter_mut().zip(policies) {
+                drawn.extend(group.iter().map(|grid| all[*grid]));
+            }
         }
-        values.push(statistic(&first, &second));
+        values.push(statistic(drawn.each_ref().map(Vec::as_slice)));
     }
     values.retain(|value| !value.is_nan());
     values.sort_by(f64::total_cmp);
@@ -130,14 +172,60 @@ pub fn paired(a: &[Sums], b: &[Sums], statistic: impl Fn(&[Sums], &[Sums]) -> f6
         values.get(place).copied().unwrap_or(f64::NAN)
     };
     Estimate {
-        value: statistic(a, b),
+        value: statistic(policies),
         low: at(TAIL),
         high: at(1.0 - TAIL),
     }
 }
 
-/// `statistic` of one policy, likewise.
+/// `statistic` of one policy, likewise over days.
 #[must_use]
 pub fn single(grids: &[Sums], statistic: impl Fn(&[Sums]) -> f64) -> Estimate {
-    paired(grids, grids, |grids, _| statistic(grids))
+    over_days([grids], |[grids]| statistic(grids))
+}
+
+/// The number of distinct incidents among failures at these times, Unix seconds in any order: failures with
+/// less than an hour between one and the next are one incident, whatever the grid and the job.
+#[must_use]
+pub fn incidents(failed_at: impl IntoIterator<Item = u64>) -> usize {
+    let mut times: Vec<u64> = failed_at.into_iter().collect();
+    times.sort_unstable();
+    let apart = times
+        .windows(2)
+        .filter(|pair| pair[1] - pair[0] >= INCIDENT_SECONDS);
+    apart.count() + usize::from(!times.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_one_hour_are_one_incident() {
+        assert_eq!(incidents([]), 0);
+        assert_eq!(incidents([5, 5, 5]), 1);
+        // A chain of failures is one incident, however long it goes on.
+        assert_eq!(incidents([0, 3_000, 6_000, 20_000]), 2);
+        assert_eq!(incidents([7_200, 0, 3_600]), 3);
+    }
+
+    #[test]
+    fn grids_of_a_day_count_together() {
+        let grid = |day, failed| Sums {
+            day,
+            failed,
+            restores: 1.0,
+            ..Sums::default()
+        };
+        let share = |grids: &[Sums]| ratio(grids, |s| s.failed, |s| s.restores);
+        // Twenty grids of which those of one day failed: over grids the share is known well, over the two
+        // days it is not.
+        let days = [(1, 0.0), (2, 1.0)];
+        let grids = days.map(|(day, failed)| [grid(day, failed); 10]).concat();
+        let by_day = single(&grids, share);
+        assert_eq!((by_day.value, by_day.low, by_day.high), (0.5, 0.0, 1.0));
+        let by_grid = paired(&grids, &grids, |grids, _| share(grids));
+        assert!(by_grid.low > 0.2 && by_grid.high < 0.8, "{by_grid:?}");
+        assert!(single(&grids[..10], share).low.is_nan(), "one day");
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use placement::objective::Width;
 use placement::schemes::Scheme;
-use sim::{Grid, JobOutcome, Knowledge, Policy, Rule, Settings, run};
+use sim::{Grid, JobOutcome, Knowledge, Policy, Rule, Settings, Target, run};
 
 use super::Case;
 use super::score::Sums;
@@ -26,6 +26,19 @@ pub const CLIENTS: [usize; 4] = [1, 5, 10, 20];
 
 /// Parity shards for the table of redundancy.
 pub const PARITIES: [usize; 4] = [1, 2, 3, 4];
+
+/// Data and parity shards of fixed codes with fewer data shards.
+pub const CODES: [(usize, usize); 9] = [
+    (2, 1),
+    (2, 2),
+    (2, 3),
+    (1, 1),
+    (1, 2),
+    (1, 3),
+    (1, 4),
+    (1, 5),
+    (1, 7),
+];
 
 /// Ways in which storage hosts fail beyond what their traces say: the name, the probability that
 /// one breaks off while it is sent a shard, and the days between losses of all that it keeps.
@@ -52,6 +65,12 @@ pub struct Effort {
 /// What became of jobs under some policies in the same grids, by policy and grid.
 pub type Outcomes = Vec<(Policy, Vec<Sums>)>;
 
+/// What became of jobs in the same grids, by code and grid.
+pub type ByCode = Vec<(Width, Vec<Sums>)>;
+
+/// What became of the jobs of one grid under one policy, and when restores failed, Unix seconds.
+type OfPolicy = (Sums, Vec<u64>);
+
 /// All that is found out about a case.
 #[derive(Debug)]
 pub struct Study {
@@ -63,10 +82,14 @@ pub struct Study {
     pub grids: usize,
     /// Grids of the others.
     pub variant_grids: usize,
-    /// Every scheme.
+    /// Every policy.
     pub main: Outcomes,
+    /// When restores failed in `main`, Unix seconds, for each policy.
+    pub failed_at: Vec<(Policy, Vec<u64>)>,
     /// [`OURS`] in the grids of the main table, with every one of [`PARITIES`].
-    pub redundancy: Vec<(Width, Vec<Sums>)>,
+    pub redundancy: ByCode,
+    /// [`OURS`] in the grids of the main table, with every one of [`CODES`].
+    pub codes: ByCode,
     /// [`FEW`] with every number of [`CLIENTS`].
     pub clients: Vec<(usize, Outcomes)>,
     /// [`FEW`] with every one of [`STORAGE_FAILURES`].
@@ -81,7 +104,9 @@ pub fn policies() -> Vec<Policy> {
     let schemes = Scheme::ALL.into_iter().map(Policy::Hosts);
     std::iter::once(Policy::Dedicated)
         .chain(schemes)
-        .chain([Policy::Foresight])
+        .chain([Policy::Narrow])
+        .chain(Target::ALL.into_iter().map(Policy::Auto))
+        .chain([Policy::Foresight, Policy::Clairvoyant])
         .collect()
 }
 
@@ -93,16 +118,17 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     let threads = effort.threads;
     let base = case.settings;
     let of_ours = |grids: &[Grid], settings: Settings| {
-        let outcomes = evaluate(&case, &settings, grids, &[OURS], threads);
+        let (outcomes, _) = evaluate(&case, &settings, grids, &[OURS], threads);
         outcomes.into_iter().next().map(|(_, sums)| sums)
     };
-    let redundancy = PARITIES.into_iter().filter_map(|parity| {
-        let width = Width::new(base.width.data(), parity)?;
+    let of_code = |(data, parity)| {
+        let width = Width::new(data, parity)?;
         Some((width, of_ours(&grids, Settings { width, ..base })?))
-    });
+    };
+    let parities = PARITIES.map(|parity| (base.width.data(), parity));
     let clients = CLIENTS.into_iter().map(|jobs| {
         let settings = Settings { jobs, ..base };
-        (jobs, evaluate(&case, &settings, few, &FEW, threads))
+        (jobs, evaluate(&case, &settings, few, &FEW, threads).0)
     });
     let failures = STORAGE_FAILURES.into_iter().map(|(name, breaks, days)| {
         let settings = Settings {
@@ -110,16 +136,19 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
             wiped_every_seconds: days * DAY,
             ..base
         };
-        (name, evaluate(&case, &settings, few, &FEW, threads))
+        (name, evaluate(&case, &settings, few, &FEW, threads).0)
     });
     let with_rule = |rule| of_ours(few, Settings { rule, ..base });
     let rules = [with_rule(Rule::Daly)?, with_rule(Rule::Accumulator)?];
+    let (main, failed_at) = evaluate(&case, &base, &grids, &policies(), threads);
     Some(Study {
         hosts: grids.iter().map(|grid| grid.hosts.len()).max()?,
         grids: grids.len(),
         variant_grids: few.len(),
-        main: evaluate(&case, &base, &grids, &policies(), threads),
-        redundancy: redundancy.collect(),
+        main,
+        failed_at,
+        redundancy: parities.into_iter().filter_map(of_code).collect(),
+        codes: CODES.into_iter().filter_map(of_code).collect(),
         clients: clients.collect(),
         failures: failures.collect(),
         rules,
@@ -127,16 +156,17 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     })
 }
 
-/// Runs the jobs of `settings` in `grids` of the case under every one of `policies`.
+/// Runs the jobs of `settings` in `grids` of the case under every one of `policies`. Returns what became of
+/// them, and when restores failed.
 fn evaluate(
     case: &Case,
     settings: &Settings,
     grids: &[Grid],
     policies: &[Policy],
     threads: usize,
-) -> Outcomes {
+) -> (Outcomes, Vec<(Policy, Vec<u64>)>) {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Vec<Sums>)>> = Mutex::new(Vec::new());
+    let done: Mutex<Vec<(usize, Vec<OfPolicy>)>> = Mutex::new(Vec::new());
     let work = || {
         while let Some((index, grid)) = {
             let index = next.fetch_add(1, Ordering::Relaxed);
@@ -145,9 +175,15 @@ fn evaluate(
             let knowledge = Knowledge::at(&case.world, grid, &case.model);
             let sums = policies.iter().map(|policy| {
                 let jobs: Vec<JobOutcome> = run(&knowledge, settings, *policy);
-                Sums::of(&jobs)
+                let day = grid.start / DAY as u64;
+                let sums = Sums {
+                    day,
+                    ..Sums::of(&jobs)
+                };
+                let failed_at = jobs.into_iter().flat_map(|job| job.failed_at);
+                (sums, failed_at.collect())
             });
-            let sums = sums.collect();
+            let sums: Vec<OfPolicy> = sums.collect();
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
             done.push((index, sums));
         }
@@ -159,10 +195,12 @@ fn evaluate(
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(index, _)| *index);
-    let by_policy = |index: usize| {
-        let of_grid = |(_, sums): &(usize, Vec<Sums>)| sums.get(index).copied();
-        done.iter().filter_map(of_grid).collect()
-    };
-    let named = policies.iter().enumerate();
-    named.map(|(i, policy)| (*policy, by_policy(i))).collect()
+    let of_policy = |index: usize| done.iter().filter_map(move |(_, all)| all.get(index));
+    let named = || policies.iter().copied().enumerate();
+    let sums = named().map(|(i, policy)| (policy, of_policy(i).map(|one| one.0).collect()));
+    let failed_at = named().map(|(i, policy)| {
+        let all = of_policy(i).flat_map(|one| one.1.iter().copied());
+        (policy, all.collect())
+    });
+    (sums.collect(), failed_at.collect())
 }

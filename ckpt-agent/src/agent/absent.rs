@@ -21,7 +21,7 @@ impl Agent {
     ) -> Result<RestoreReport, Failure> {
         let silent = gathered.silent.len();
         let is_known = self.newest_seen(&request.job).is_some();
-        let least_data = least_data(request.least_data, self.hosts.count());
+        let least_data = self.least_hiding(request.least_data);
         if request.if_exists && !may_be_hidden(silent, least_data, is_known) {
             return Ok(RestoreReport {
                 job: request.job.clone(),
@@ -69,6 +69,12 @@ impl Agent {
             failure.next = Some("again when more hosts are up: ckpt hosts".into());
         }
         failure
+    }
+
+    /// How many silent hosts may hold a checkpoint that no answering host shows, if its owner saves with at
+    /// least `said` data shards.
+    pub(crate) fn least_hiding(&self, said: Option<u8>) -> usize {
+        least_data(said, self.hosts.count())
     }
 
     /// The newest version of a job that this machine has ever seen.

@@ -161,7 +161,10 @@ impl Agent {
             return Err(failure);
         }
         let silent = gathered.silent.len();
-        if may_be_hidden(silent, request.redundancy.data(), false) {
+        let said = request
+            .redundancy
+            .and_then(|code| u8::try_from(code.data()).ok());
+        if may_be_hidden(silent, self.least_hiding(said), false) {
             let what = format!("{doing}: {silent} hosts are silent, and may hold a version");
             let failure = Failure::new(ExitStatus::TooFewHosts, what);
             return Err(failure.next("again when more of them are up: ckpt hosts"));

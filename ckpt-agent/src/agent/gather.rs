@@ -197,7 +197,7 @@ impl Agent {
         started: Instant,
         mut cancel: Cancel,
     ) -> Result<Gathered, Failure> {
-        let shards = request.redundancy.total();
+        let shards = request.redundancy.unwrap_or_default().total();
         let last = request.deadline.map(|limit| started + limit / 4 * 3);
         let mut rest = NO_ANSWER_WAIT;
         loop {

@@ -107,8 +107,9 @@ pub struct SaveRequest {
     pub job: JobId,
     /// What to save.
     pub input: SaveInput,
-    /// How many data and parity shards.
-    pub redundancy: Redundancy,
+    /// How many data and parity shards. `None`: 3 and 2; where fewer than five hosts take a shard, 2 and 2,
+    /// or 1 and 2.
+    pub redundancy: Option<Redundancy>,
     /// Fewest parity shards with which to commit, when hosts for all can't be had. `None`: all are needed.
     pub allow_degraded: Option<u8>,
     /// Versions to keep, this one included; at least 1.

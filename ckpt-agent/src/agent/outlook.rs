@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use codec::Redundancy;
 use codec::grant::Grant;
 use placement::SurvivalCurve;
+use placement::objective::Width;
+use placement::redundancy::narrowed;
 use protocol::wire::announcement::Announced;
 use tokio::task::JoinSet;
 
@@ -118,18 +120,21 @@ impl Agent {
         Ok(MachineOutlook::of_unknown())
     }
 
-    /// Bytes of an image per second that hosts are expected to take from here with `redundancy`. The fastest
-    /// `data + parity` hosts take the shards; the slowest of these sets the rate of each shard, and this
-    /// machine's link limits the sum. A host that was never measured counts as one with 100 Mbit/s; if no
+    /// Bytes of an image per second that hosts are expected to take from here with the code `given` or,
+    /// without one, the code of a save to the hosts that are not silent. The fastest `data + parity` hosts
+    /// take the shards; the slowest of these sets the rate of each shard, and this machine's link limits the
+    /// sum. A host that was never measured counts as one with 100 Mbit/s; if no
     /// host was measured, so does the link of this machine. `None` where there is no host.
-    pub fn stores_bytes_per_second(&self, redundancy: Redundancy) -> Option<f64> {
+    pub fn stores_bytes_per_second(&self, given: Option<Redundancy>) -> Option<f64> {
+        let there = self.hosts.all().filter(|host| !self.hosts.is_silent(*host));
+        let (data, total) = expected_code(given, there.count());
         let known = self.notebook.read(unix_seconds());
         let hosts = self.hosts.all();
         let measured: Vec<Option<f64>> = hosts
             .map(|host| self.measured(&known, host).map(|rate| rate.median()))
             .collect();
         let uplink = known.uplink(unix_seconds());
-        image_rate(&measured, uplink, redundancy.data(), redundancy.total())
+        image_rate(&measured, uplink, data, total)
     }
 
     /// The announcements of the daemon on this machine, or of the named host, and of up to 40 other hosts of
@@ -173,6 +178,18 @@ pub struct Neighbours {
     pub others: Vec<Announced>,
 }
 
+/// Data shards and all shards of a save to `hosts` hosts.
+fn expected_code(given: Option<Redundancy>, hosts: usize) -> (usize, usize) {
+    if let Some(given) = given {
+        return (given.data(), given.total());
+    }
+    let narrow = narrowed(Width::FALCON, |_| hosts);
+    let least = Redundancy::NARROWEST;
+    narrow.map_or((least.data(), least.total()), |code| {
+        (code.data(), code.total())
+    })
+}
+
 /// Bytes per second at which `total` hosts take an image, from the measured rates of all hosts.
 fn image_rate(
     measured: &[Option<f64>],
@@ -213,5 +230,13 @@ mod tests {
         // No host was measured, so this machine's link counts as 100 Mbit/s.
         assert_eq!(rate(&[None; 5], None), Some(FIRST_RATE * 3.0 / 5.0));
         assert_eq!(rate(&[], None), None);
+    }
+
+    #[test]
+    fn the_code_is_that_of_the_save_to_come() {
+        assert_eq!([9, 5].map(|hosts| expected_code(None, hosts)), [(3, 5); 2]);
+        let few = [4, 3, 2].map(|hosts| expected_code(None, hosts));
+        assert_eq!(few, [(2, 4), (1, 3), (1, 3)]);
+        assert_eq!(expected_code(Some(Redundancy::DEFAULT), 3), (3, 5), "given");
     }
 }

@@ -65,14 +65,15 @@ pub struct PlacementWish {
 }
 
 impl Agent {
-    /// Reports where a checkpoint of the job would go if it were saved now.
+    /// Reports where a checkpoint of the job would go if it were saved now, with `redundancy` as in
+    /// [`SaveRequest::redundancy`](super::SaveRequest::redundancy).
     ///
     /// # Errors
     /// When no host answers.
     pub async fn hosts_for_job(
         &self,
         job: &JobId,
-        redundancy: Redundancy,
+        redundancy: Option<Redundancy>,
         wish: &PlacementWish,
     ) -> Result<PlacementReport, Failure> {
         let doing = format!("cannot place job {job}");
@@ -103,7 +104,7 @@ impl Agent {
         gathered: &Gathered,
         newest: Option<&KnownCheckpoint>,
         planned: Option<u64>,
-        redundancy: Redundancy,
+        redundancy: Option<Redundancy>,
         wish: &PlacementWish,
         seed: [u8; 16],
     ) -> Result<Option<Placed>, Failure> {
@@ -111,14 +112,20 @@ impl Agent {
         let compute = self.compute_host(wish.compute_host.as_deref())?;
         let among = self.among(&wish.choose)?;
         let stored_bytes = self.expected_bytes(newest, planned);
-        let width = Width::new(redundancy.data(), redundancy.parity()).unwrap_or(Width::FALCON);
+        let given = redundancy.and_then(|code| Width::new(code.data(), code.parity()));
+        let width = given.unwrap_or(Width::FALCON);
+        let wanted = match (wish.target, given) {
+            (Some(target), _) => Wanted::Target(target),
+            (None, Some(given)) => Wanted::Width(given),
+            (None, None) => Wanted::AtMost(width),
+        };
         let since = newest.map_or(FIRST_INTERVAL_SECONDS, |newest| {
             now.saturating_sub(newest.manifest.public().created) as f64
         });
         let interval = since.clamp(*INTERVAL_SECONDS.start(), *INTERVAL_SECONDS.end());
         let question = Question {
             stored_bytes,
-            wanted: wish.target.map_or(Wanted::Width(width), Wanted::Target),
+            wanted,
             // Older checkpoints are on hosts that fail together with these, so all work of the job is at
             // stake; it is estimated by the number of the job's checkpoints.
             work_seconds: interval * newest.map_or(1.0, |newest| newest.version().0 as f64 + 1.0),
@@ -132,8 +139,7 @@ impl Agent {
             self.probe_unknown(gathered, seed).await;
         }
         let knowledge = self.notebook.read(now);
-        let shard_bytes = stored_bytes / width.data() as u64;
-        let views = self.views(gathered, &knowledge, shard_bytes, now);
+        let views = self.views(gathered, &knowledge, now);
         let views = among.leave(views, &question, width.total());
         Ok(place(&views, &question, wish.explain))
     }
@@ -210,13 +216,7 @@ impl Agent {
         knowledge.host(entry.id)?.forecast(unix_seconds())
     }
 
-    fn views(
-        &self,
-        gathered: &Gathered,
-        knowledge: &Knowledge,
-        shard_bytes: u64,
-        now: u64,
-    ) -> Vec<HostView> {
+    fn views(&self, gathered: &Gathered, knowledge: &Knowledge, now: u64) -> Vec<HostView> {
         let mut names = DomainNames::default();
         // Only hosts that read the second format can check under which grant something was signed.
         let may_sign = |spoken| self.keys.grant().is_none() || spoken >= WireVersion::Two;
@@ -237,7 +237,7 @@ impl Agent {
                     entry.owner.as_deref(),
                     self.hosts.address(*host)?.ip(),
                 ),
-                has_room: told.status.free_bytes >= shard_bytes,
+                free_bytes: told.status.free_bytes,
             })
         });
         views.collect()
@@ -356,6 +356,15 @@ impl Agent {
     /// Notes for the user on a choice.
     pub(super) fn placement_notes(&self, placed: &Placed) -> Vec<String> {
         let mut notes = Vec::new();
+        if placed.is_narrowed {
+            let (data, parity) = (placed.code.data(), placed.code.parity());
+            notes.push(format!(
+                "{data}+{parity} shards, not {}, because too few hosts take a shard: each byte is stored \
+                 {:.1} times",
+                Redundancy::DEFAULT,
+                placed.code.expansion()
+            ));
+        }
         let parity = placed.width.parity().max(1);
         let kinds = ["site or network", "owner"];
         let crowded = placed.crowded.iter().flatten().zip(kinds);

@@ -101,11 +101,11 @@ impl Agent {
         let candidates = Candidates {
             order: chosen.chain(silent.iter().copied()).collect(),
             silent,
+            answering: gathered.hosts().collect(),
         };
-        let pieces = base.as_ref().map(|base| Arc::clone(&base.pieces));
         let input = Input {
             source,
-            base: pieces,
+            base: base.as_ref().map(|base| Arc::clone(&base.pieces)),
             fencing: following.fencing,
         };
         let shell = Shell::start(self, &request, plan, candidates, input, observer, started);
@@ -164,7 +164,7 @@ impl Agent {
         if request.placement.target.is_some() {
             return Ok(());
         }
-        let redundancy = request.redundancy;
+        let redundancy = request.redundancy.unwrap_or(Redundancy::NARROWEST);
         let needed = redundancy.data() + usize::from(least_parity(request, redundancy));
         let failure = too_small(self.hosts.count(), needed, redundancy, doing);
         failure.map_or(Ok(()), Err)
@@ -266,15 +266,13 @@ impl Agent {
     }
 }
 
-/// How many data and parity shards: those that reach the target, if there is one.
+/// How many data and parity shards: those for which hosts were chosen.
 fn redundancy_of(request: &SaveRequest, placed: Option<&Placed>) -> Redundancy {
-    match (placed, request.placement.target) {
-        (Some(placed), Some(_)) => {
-            let (data, parity) = (placed.width.data(), placed.width.parity());
-            Redundancy::new(data as u8, parity as u8).unwrap_or(request.redundancy)
-        }
-        _ => request.redundancy,
-    }
+    let chosen = placed.and_then(|placed| {
+        let (data, parity) = (placed.code.data(), placed.code.parity());
+        Redundancy::new(u8::try_from(data).ok()?, u8::try_from(parity).ok()?).ok()
+    });
+    chosen.or(request.redundancy).unwrap_or_default()
 }
 
 /// What is stored after a save that failed to follow another version, or that is half done.

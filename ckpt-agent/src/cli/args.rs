@@ -21,10 +21,7 @@ use super::run_args::{NotifyArgs, RunArgs};
 use super::runs::RunsArgs;
 use super::trace::TraceCommand;
 use super::watch::WatchArgs;
-use crate::agent::{
-    AfterWhich, ByteRange, Choose, DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish,
-    Strength, Tenure,
-};
+use crate::agent::{AfterWhich, ByteRange, Choose, HealthRequest, PlacementWish, Strength, Tenure};
 use crate::core::effort::Effort;
 use crate::core::glob::Glob;
 use crate::core::sought::{Sought, SoughtLabel};
@@ -343,12 +340,13 @@ pub struct Save {
     /// The job.
     #[arg(long)]
     pub job: JobId,
-    /// Data shards: any this many shards restore the image (1 to 32).
-    #[arg(long, default_value_t = DATA_USUAL, value_name = "N")]
-    pub data: u8,
-    /// Parity shards: this many shards can be lost (0 to 32).
-    #[arg(long, default_value_t = PARITY_USUAL, value_name = "N")]
-    pub parity: u8,
+    /// Data shards: any this many shards restore the image (1 to 32) [default: 3; without --data and
+    /// --parity 2 on four hosts, 1 on three].
+    #[arg(long, value_name = "N")]
+    pub data: Option<u8>,
+    /// Parity shards: this many shards can be lost (0 to 32) [default: 2].
+    #[arg(long, value_name = "N")]
+    pub parity: Option<u8>,
     /// Versions to keep, this one included.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,
@@ -512,12 +510,12 @@ pub struct HostsArgs {
     /// Show which model forecasts the hosts, since when, and how accurate it was.
     #[arg(long, conflicts_with = "for_job")]
     pub model: bool,
-    /// Data shards.
-    #[arg(long, default_value_t = DATA_USUAL, value_name = "N", requires = "for_job")]
-    pub data: u8,
-    /// Parity shards.
-    #[arg(long, default_value_t = PARITY_USUAL, value_name = "N", requires = "for_job")]
-    pub parity: u8,
+    /// Data shards [default: as for `save`].
+    #[arg(long, value_name = "N", requires = "for_job")]
+    pub data: Option<u8>,
+    /// Parity shards [default: 2].
+    #[arg(long, value_name = "N", requires = "for_job")]
+    pub parity: Option<u8>,
     /// How hosts are chosen.
     #[command(flatten)]
     pub placing: Placing,

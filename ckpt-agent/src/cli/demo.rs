@@ -206,7 +206,7 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
     Ok(SaveRequest {
         job,
         input: SaveInput::Paths(vec![image.to_owned()]),
-        redundancy: Redundancy::DEFAULT,
+        redundancy: Some(Redundancy::DEFAULT),
         allow_degraded: None,
         keep: 1,
         full: false,

@@ -219,6 +219,7 @@ mod tests {
             base: None,
             stored_bytes: 500,
             shard_bytes: 900,
+            stored_times: 1.8,
             files: 1,
             seconds: 1.5,
             held_seconds: 0.5,

@@ -57,8 +57,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::agent::chain;
 use crate::agent::{
-    self, AdviseRequest, After, Agent, MEMORY_USUAL, Resources, RestoreRequest, RestoreTarget,
-    SaveInput, SaveRequest, Which,
+    self, AdviseRequest, After, Agent, DATA_USUAL, MEMORY_USUAL, PARITY_USUAL, Resources,
+    RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
 };
 use crate::cancel::{Cancel, canceller};
 use crate::connection::{list_files, load_grid, notebook, roster};
@@ -472,8 +472,7 @@ async fn with_agent(
         Command::Hosts(args::HostsArgs { model: true, .. }) => done(agent.models()),
         Command::Hosts(args::HostsArgs { for_job: None, .. }) => ask_hosts(agent).await,
         Command::Hosts(hosts) => {
-            let redundancy = Redundancy::new(hosts.data, hosts.parity)
-                .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))?;
+            let redundancy = given_code(hosts.data, hosts.parity)?;
             let wish = hosts.placing.wish(true);
             let Some(job) = hosts.for_job else {
                 return ask_hosts(agent).await;
@@ -523,10 +522,23 @@ fn which(version: Option<codec::Version>) -> Which {
     version.map_or(Which::Newest, Which::Version)
 }
 
+/// The numbers of data and parity shards, if the user gave at least one of them.
+///
+/// # Errors
+/// When there is no such code.
+fn given_code(data: Option<u8>, parity: Option<u8>) -> Result<Option<Redundancy>, Failure> {
+    if data.is_none() && parity.is_none() {
+        return Ok(None);
+    }
+    let code = Redundancy::new(data.unwrap_or(DATA_USUAL), parity.unwrap_or(PARITY_USUAL));
+    let code = code.map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))?;
+    Ok(Some(code))
+}
+
 fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
     let placement = save.placing.wish(save.explain);
-    let redundancy = Redundancy::new(save.data, save.parity).map_err(|e| usage(e.to_string()))?;
+    let redundancy = given_code(save.data, save.parity)?;
     let labels = labels_with_note(save.label, save.note).map_err(|e| usage(e.to_string()))?;
     if save.no_encryption {
         let _ = writeln!(
@@ -534,13 +546,15 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
             "ckpt: warning: --no-encryption: every host that gets a shard can read the image"
         );
     }
-    if let Some(least) = save.allow_degraded.filter(|least| *least > save.parity)
+    let parity = redundancy.unwrap_or_default().parity();
+    if let Some(least) = save
+        .allow_degraded
+        .filter(|least| usize::from(*least) > parity)
         && placement.target.is_none()
     {
-        let parity = render::count(usize::from(save.parity), "parity shard");
+        let shards = render::count(parity, "parity shard");
         return Err(usage(format!(
-            "--allow-degraded={least}: there are {parity}, so at most {}",
-            save.parity
+            "--allow-degraded={least}: there are {shards}, so at most {parity}"
         )));
     }
     let input = match save.paths.as_slice() {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use codec::Redundancy;
 use protocol::grid::Grid;
 use protocol::identity::Identity;
 use protocol::list::ListFiles;
@@ -15,7 +14,7 @@ use super::args::{Global, ProgressMode};
 use super::render::{self, Report, json_of_self, one_line};
 use super::run_args::{NotifyArgs, RunArgs, RunSave, Via};
 use super::runs::history_file;
-use super::{Connected, Outcome, agent_for, connect, done, grid_file, load_grid};
+use super::{Connected, Outcome, agent_for, connect, done, given_code, grid_file, load_grid};
 use crate::agent::Agent;
 use crate::core::sought::labels_with_note;
 use crate::image::Exclude;
@@ -180,12 +179,14 @@ pub(super) fn save_plan(
     is_bound_to_host: bool,
 ) -> Result<SavePlan, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
-    let redundancy = Redundancy::new(save.data, save.parity).map_err(|e| usage(e.to_string()))?;
+    let redundancy = given_code(save.data, save.parity)?;
     let placement = save.placing.wish(false);
-    if let Some(least) = save.allow_degraded.filter(|least| *least > save.parity)
+    let parity = redundancy.unwrap_or_default().parity();
+    if let Some(least) = save
+        .allow_degraded
+        .filter(|least| usize::from(*least) > parity)
         && placement.target.is_none()
     {
-        let parity = save.parity;
         return Err(usage(format!(
             "--allow-degraded={least}: there are {parity} parity shards"
         )));

@@ -12,7 +12,7 @@ use supervision::OnHang;
 
 use super::args::{Placing, parse_exclude, parse_label, parse_level, parse_tenure};
 use super::away::OnArgs;
-use crate::agent::{DATA_USUAL, PARITY_USUAL, Tenure};
+use crate::agent::Tenure;
 use crate::core::effort::Effort;
 use crate::run::kind::Parameter;
 use crate::run::notice::JobNotice;
@@ -141,12 +141,13 @@ pub struct RunArgs {
 /// How checkpoints of a supervised job are saved.
 #[derive(Debug, Args)]
 pub struct RunSave {
-    /// Data shards: any this many shards restore the image (1 to 32).
-    #[arg(long, default_value_t = DATA_USUAL, value_name = "N")]
-    pub data: u8,
-    /// Parity shards: this many shards can be lost (0 to 32).
-    #[arg(long, default_value_t = PARITY_USUAL, value_name = "N")]
-    pub parity: u8,
+    /// Data shards: any this many shards restore the image (1 to 32) [default: 3; without --data and
+    /// --parity 2 on four hosts, 1 on three].
+    #[arg(long, value_name = "N")]
+    pub data: Option<u8>,
+    /// Parity shards: this many shards can be lost (0 to 32) [default: 2].
+    #[arg(long, value_name = "N")]
+    pub parity: Option<u8>,
     /// Versions to keep, the newest included.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,

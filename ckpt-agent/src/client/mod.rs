@@ -153,12 +153,12 @@ pub struct Save {
 
 impl Save {
     /// Saves this input as the next version of a job, like `ckpt save` without options: 3 data and 2
-    /// parity shards, two versions kept.
+    /// parity shards, or fewer data shards where fewer than five hosts take a shard; two versions kept.
     pub fn of(job: &JobId, input: SaveInput) -> Self {
         let request = SaveRequest {
             job: job.clone(),
             input,
-            redundancy: Redundancy::DEFAULT,
+            redundancy: None,
             allow_degraded: None,
             keep: 2,
             full: false,
@@ -206,10 +206,10 @@ impl Save {
         Ok(self)
     }
 
-    /// Sets the numbers of data and parity shards.
+    /// Sets the numbers of data and parity shards, which are then kept to.
     #[must_use]
     pub const fn redundancy(mut self, redundancy: Redundancy) -> Self {
-        self.request.redundancy = redundancy;
+        self.request.redundancy = Some(redundancy);
         self
     }
 
@@ -472,6 +472,12 @@ impl Client {
     #[cfg(feature = "cli")]
     pub(crate) fn is_owner(&self) -> bool {
         self.agent.is_owner()
+    }
+
+    /// How many silent hosts may hold a checkpoint that no answering host shows.
+    #[cfg(feature = "cli")]
+    pub(crate) fn least_hiding(&self) -> usize {
+        self.agent.least_hiding(None)
     }
 
     /// Closes the connections to all hosts, and writes down what was learnt of them.

@@ -9,7 +9,7 @@ use super::log::Log;
 use super::settings::{Surroundings, usage};
 use super::transfer::said;
 use super::{CLEANUP, complain};
-use crate::agent::{DATA_USUAL, unless_hidden};
+use crate::agent::unless_hidden;
 use crate::client::{Cancel, Client, ForgetWhich};
 use crate::core::sought::{Sought, SoughtLabel};
 use crate::report::{ExitStatus, Failure, HostNote};
@@ -99,6 +99,7 @@ async fn forget(
     };
     // Hosts pass on the notices of an owner, but not those of a job key.
     let is_passed_on = client.is_owner();
+    let least_hiding = client.least_hiding();
     client.close().await;
     match forgotten {
         Ok(report) => Ok(Forgotten {
@@ -111,11 +112,7 @@ async fn forget(
         }),
         Err(failure) if failure.status == ExitStatus::NotFound => {
             let silent = failure.hosts.len();
-            let may_hide_it = if is_passed_on {
-                usize::from(DATA_USUAL)
-            } else {
-                1
-            };
+            let may_hide_it = if is_passed_on { least_hiding } else { 1 };
             if silent >= may_hide_it {
                 return Err(unless_hidden(failure));
             }

@@ -56,7 +56,7 @@ pub(super) struct Wishes {
     pub(super) retry: Duration,
     pub(super) tenure: Tenure,
     pub(super) keep: u32,
-    pub(super) redundancy: Redundancy,
+    pub(super) redundancy: Option<Redundancy>,
 }
 
 impl Surroundings {
@@ -189,9 +189,14 @@ impl Surroundings {
 
     /// What the variables ask for.
     pub(super) fn wishes(&self) -> Result<Wishes, Failure> {
-        let data = self.number("CKPT_DATA", DATA_USUAL)?;
-        let parity = self.number("CKPT_PARITY", PARITY_USUAL)?;
-        let redundancy = Redundancy::new(data, parity);
+        let given: [Option<u8>; 2] = [self.given("CKPT_DATA")?, self.given("CKPT_PARITY")?];
+        let redundancy = match given {
+            [None, None] => None,
+            [data, parity] => Some(
+                Redundancy::new(data.unwrap_or(DATA_USUAL), parity.unwrap_or(PARITY_USUAL))
+                    .map_err(|cause| usage(format!("CKPT_DATA and CKPT_PARITY: {cause}")))?,
+            ),
+        };
         let tenure = self.read("CKPT_TTL", |text| match text {
             "none" => Ok(Tenure::Forever),
             text => time::parse_with_unit(text).map(Tenure::For),
@@ -204,15 +209,17 @@ impl Surroundings {
             retry: retry.unwrap_or(RETRY_USUAL),
             tenure: tenure.unwrap_or(Tenure::For(LEASE_USUAL)),
             keep: self.number("CKPT_KEEP", KEEP_USUAL)?.max(1),
-            redundancy: redundancy
-                .map_err(|cause| usage(format!("CKPT_DATA and CKPT_PARITY: {cause}")))?,
+            redundancy,
         })
     }
 
     fn number<N: std::str::FromStr>(&self, name: &str, usual: N) -> Result<N, Failure> {
+        Ok(self.given(name)?.unwrap_or(usual))
+    }
+
+    fn given<N: std::str::FromStr>(&self, name: &str) -> Result<Option<N>, Failure> {
         let wrong = |text: &str| format!("{text:?} is not a number in the allowed range");
-        let number = self.read(name, |text| text.parse().map_err(|_| wrong(text)))?;
-        Ok(number.unwrap_or(usual))
+        self.read(name, |text| text.parse().map_err(|_| wrong(text)))
     }
 
     fn read<V>(
@@ -355,7 +362,7 @@ mod tests {
         let usual = with(&[("CKPT_TTL", "")], site).wishes().unwrap();
         assert_eq!(usual.retry, Duration::from_secs(600));
         assert_eq!(usual.tenure, Tenure::For(Duration::from_secs(30 * 86_400)));
-        assert_eq!((usual.keep, usual.redundancy), (3, Redundancy::DEFAULT));
+        assert_eq!((usual.keep, usual.redundancy), (3, None));
         let said = [
             ("CKPT_RETRY", "0"),
             ("CKPT_TTL", "none"),
@@ -368,7 +375,9 @@ mod tests {
             (said.retry, said.tenure, said.keep),
             (Duration::ZERO, Tenure::Forever, 9)
         );
-        assert_eq!(said.redundancy, Redundancy::new(2, 1).unwrap());
+        assert_eq!(said.redundancy, Redundancy::new(2, 1).ok());
+        let one = with(&[("CKPT_PARITY", "1")], site).wishes().unwrap();
+        assert_eq!(one.redundancy, Redundancy::new(3, 1).ok());
         for (name, value) in [
             ("CKPT_RETRY", "soon"),
             ("CKPT_TTL", "30"),

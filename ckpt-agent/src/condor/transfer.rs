@@ -82,13 +82,15 @@ impl Transfer<'_> {
         let wishes = self.surroundings.wishes()?;
         let CheckpointAddress { job, number, .. } = &checkpoint;
         let doing = format!("checkpoint {number} of job {job}");
-        let save = Save::of(job, SaveInput::Named(named))
+        let mut save = Save::of(job, SaveInput::Named(named))
             .label(NUMBER_LABEL, number.to_string())
             .map_err(|cause| usage(cause.to_string()))?
-            .redundancy(wishes.redundancy)
             .keep(wishes.keep)
             .tenure(wishes.tenure)
             .cancel(self.cancel.clone());
+        if let Some(redundancy) = wishes.redundancy {
+            save = save.redundancy(redundancy);
+        }
         let report = self
             .again(&checkpoint, &wishes, &doing, async |client| {
                 client.save(save.clone()).await

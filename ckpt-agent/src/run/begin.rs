@@ -39,7 +39,7 @@ pub struct Beginning {
     /// How long to wait for a version that exists and can't be restored now.
     pub wait: Duration,
     /// Smallest number of data shards with which the job is saved.
-    pub least_data: u8,
+    pub least_data: Option<u8>,
     /// Whether the state is an image of processes, which needs a machine like the one that wrote it.
     pub is_bound_to_host: bool,
 }
@@ -119,7 +119,7 @@ impl Beginning {
             sought: Sought::default(),
             target: RestoreTarget::Path(stage.target()),
             if_exists: true,
-            least_data: Some(self.least_data),
+            least_data: self.least_data,
             force: true,
             set_id_bits: false,
             globs: Vec::new(),

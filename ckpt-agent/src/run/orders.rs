@@ -188,7 +188,7 @@ impl Orders {
             paths: self.paths(place),
             local: self.local,
             wait: self.wait,
-            least_data: u8::try_from(self.save.redundancy.data()).unwrap_or(1),
+            least_data: self.save.least_data(),
             is_bound_to_host: self.is_image(),
         }
     }

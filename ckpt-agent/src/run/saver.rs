@@ -32,8 +32,8 @@ pub(super) const NEWS_MAX: usize = 64;
 pub struct SavePlan {
     /// The job.
     pub job: JobId,
-    /// Numbers of data and parity shards.
-    pub redundancy: Redundancy,
+    /// Numbers of data and parity shards, as in [`SaveRequest::redundancy`].
+    pub redundancy: Option<Redundancy>,
     /// Smallest number of parity shards of a save, if not all hosts can be had.
     pub allow_degraded: Option<u8>,
     /// Number of versions to keep.
@@ -52,6 +52,14 @@ pub struct SavePlan {
     pub deadline: Duration,
     /// Whether the image needs a machine like this one.
     pub is_bound_to_host: bool,
+}
+
+impl SavePlan {
+    /// Fewest data shards with which the job is saved, if the user gave their number.
+    pub(super) fn least_data(&self) -> Option<u8> {
+        let given = self.redundancy?;
+        u8::try_from(given.data()).ok()
+    }
 }
 
 /// One save.

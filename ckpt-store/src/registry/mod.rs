@@ -378,8 +378,7 @@ impl Shared {
                 heard(send, wanted).await
             }
             Request::Heartbeat { epoch, holdings } => {
-                let id = asker()?;
-                let wanted = self.registry().heartbeat(now, id, epoch, holdings);
+                let wanted = self.registry().heartbeat(now, asker()?, epoch, holdings);
                 heard(send, wanted).await
             }
             Request::Holds(page) => {
@@ -428,6 +427,7 @@ impl Shared {
             | Request::Prepare { .. }
             | Request::Propose { .. }
             | Request::Sums
+            | Request::KeepManifest { .. }
             | Request::ExtendedAnnounce(_) => {
                 // `from_wire` has turned an `ExtendedAnnounce` into an `Announce`.
                 Err(Answer::Refused(Server::Registry.does_not_answer()))

@@ -320,6 +320,7 @@ impl Exchange<'_> {
             Request::Claim(claim) => self.claim(claim).await,
             Request::PutShard(put) => self.put_shard(put).await,
             Request::Commit { manifest } => self.commit(manifest).await,
+            Request::KeepManifest { manifest } => self.keep_manifest(manifest).await,
             Request::Find { job_tag, after } => self.find(job_tag, after).await,
             Request::Outline(shard) => self.outline(shard).await,
             Request::Page { shard, page } => self.page(shard, page).await,
@@ -429,6 +430,16 @@ impl Exchange<'_> {
         let checkpoint = blocking(move || store.commit(owner, manifest)).await?;
         self.host.accounts.enter(owner, &self.peer.name);
         info!(peer = self.peer.name, %checkpoint, "committed");
+        self.respond(&Response::Committed).await
+    }
+
+    async fn keep_manifest(&mut self, manifest: Vec<u8>) -> Result<(), Answer> {
+        let _place = self.place(&self.host.changes, "small changes").await?;
+        let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
+        let now = self.host.clock.now();
+        let checkpoint = blocking(move || store.keep_manifest(now, who, manifest)).await?;
+        self.host.accounts.enter(who.member, &self.peer.name);
+        info!(peer = self.peer.name, %checkpoint, "keeps its manifest");
         self.respond(&Response::Committed).await
     }
 

@@ -85,6 +85,7 @@ impl Rule {
             Request::Prepare { .. } => donor("prepare", SUBMITTERS, Load::Work),
             Request::Propose { .. } => donor("propose", SUBMITTERS, Load::Work),
             Request::Sums => donor("sums", SUBMITTERS, Load::Question),
+            Request::KeepManifest { .. } => donor("keep manifest", SUBMITTERS, Load::Work),
             Request::Heartbeat { .. } => registry("heartbeat", DONORS, Load::Work),
             Request::Holds(_) => registry("holds", DONORS, Load::Work),
             Request::Members { .. } => registry("members", Asker::Member, Load::Question),
@@ -274,6 +275,9 @@ mod tests {
                 proposal: Vec::new(),
             },
             Request::Sums,
+            Request::KeepManifest {
+                manifest: Vec::new(),
+            },
             Request::Status,
             Request::Census,
         ]
@@ -318,6 +322,7 @@ mod tests {
             "prepare",
             "propose",
             "sums",
+            "keep manifest",
             "status",
             "list",
             "put list",

@@ -194,7 +194,7 @@ impl Scope {
             | Request::Notices { .. } => Ok(Permit::Given),
             Request::Claim(claim) => self.stores(claim.job_tag),
             Request::PutShard(put) => self.stores(put.claim.job_tag),
-            Request::Commit { manifest } => {
+            Request::Commit { manifest } | Request::KeepManifest { manifest } => {
                 let manifest = Manifest::parse(manifest.clone()).map_err(StoreError::from)?;
                 self.stores(manifest.public().job_tag)
             }

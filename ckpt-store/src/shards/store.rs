@@ -408,13 +408,49 @@ impl Store {
         let (key, claim) = of_manifest(public);
         let _changes = self.change()?;
         let step = self.catalog().check_commit(owner, &claim, &public.roots)?;
+        self.enter_manifest(key, step, &manifest)
+    }
+
+    /// Keeps a manifest of which no shard need be here: whoever asks for its job learns that the checkpoint
+    /// exists. It is kept until its owner removes the checkpoint, or the lease of its job ends.
+    ///
+    /// # Errors
+    /// When the manifest is not the owner's, there is no room for it, its version belongs to another
+    /// checkpoint here, or the disk fails.
+    pub fn keep_manifest(
+        &self,
+        now: Millis,
+        who: Who<OwnerId>,
+        manifest: Vec<u8>,
+    ) -> Result<CheckpointId, StoreError> {
+        let manifest = Manifest::parse(manifest)?;
+        let public = manifest.public();
+        if public.owner != who.member {
+            return Err(StoreError::Mismatch("owner"));
+        }
+        let (key, claim) = of_manifest(public);
+        let free = self.free_bytes()?;
+        let _changes = self.change()?;
+        let mut catalog = self.catalog();
+        let step = catalog.check_kept(now, who, &claim, &public.roots, free)?;
+        drop(catalog);
+        self.enter_manifest(key, step, &manifest)
+    }
+
+    /// Writes the manifest of a checkpoint that is being committed, or compares it with the one that is here.
+    fn enter_manifest(
+        &self,
+        key: Key,
+        step: CommitStep,
+        manifest: &Manifest,
+    ) -> Result<CheckpointId, StoreError> {
         match step {
             CommitStep::Done if self.manifest(key)?.bytes() == manifest.bytes() => {}
             CommitStep::Done => return Err(StoreError::Mismatch("manifest")),
             CommitStep::Write => {
                 self.write_manifest(key, manifest.bytes())?;
                 self.catalog().committed(key);
-                self.catalog().dated(key, public.created);
+                self.catalog().dated(key, manifest.public().created);
             }
         }
         Ok(key.checkpoint)

@@ -423,6 +423,47 @@ fn damaged_files_are_not_served() {
     commit(&store, &sample).unwrap();
 }
 
+/// A manifest without a shard is found like any other, and goes when its checkpoint is removed.
+#[test]
+fn a_manifest_is_kept_without_a_shard() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let store = open(&disk);
+    let sample = Sample::new(&owner(1), "42", 1, 1);
+    let other = Sample::new(&owner(1), "42", 1, 2);
+    let who = Who::itself(owner(1).id());
+    let keep = |store: &Store, who, sample: &Sample| {
+        store.keep_manifest(NOW, who, sample.manifest.bytes().to_vec())
+    };
+    let stranger = Who::itself(owner(2).id());
+    assert_eq!(code(keep(&store, stranger, &sample)), Some(Code::Mismatch));
+    keep(&store, who, &sample).unwrap();
+    keep(&store, who, &sample).unwrap();
+    assert_eq!(
+        code(keep(&store, who, &other)),
+        Some(Code::VersionTaken),
+        "another checkpoint of this version"
+    );
+    assert_eq!(store.usage(None).used_bytes, CHECKPOINT_BYTES);
+    let (store, loaded) = open_at(&disk, NOW_UNIX);
+    assert_eq!((loaded.shards, loaded.manifests), (0, 1));
+    store.sweep(NOW.after(UNCOMMITTED_LIFETIME * 2));
+    assert_eq!(
+        found(&store, owner(1).id()),
+        std::slice::from_ref(&sample.manifest)
+    );
+    assert!(store.held().is_empty(), "not a holder");
+    // A shard may come later, by a repair. It has to be the one that the manifest promises.
+    put(&store, &sample, 0).unwrap();
+    assert!(reads(&store, &sample, 0).unwrap());
+    assert!(store.forget(NOW, who.member, sample.id()).unwrap());
+    assert_eq!(found(&store, owner(1).id()), []);
+    assert_eq!(store.usage(None).used_bytes, 0);
+
+    let full = Arc::new(disk.clone());
+    let (full, _) = Store::open(full, lent(CHECKPOINT_BYTES - 1), NOW, NOW_UNIX).unwrap();
+    assert_eq!(code(keep(&full, who, &sample)), Some(Code::NoSpace));
+}
+
 /// A host of a checkpoint is a witness of it until the checkpoint is forgotten, also after it has handed
 /// the checkpoint over. A host that never held the checkpoint is no witness.
 #[test]

@@ -2,8 +2,7 @@
 //! end, and a peer that does not know a variant refuses it as malformed.
 //!
 //! A message with [`Parts`] has one variant for `ckpt/1` and another one for `ckpt/2`. Only the first is
-//! used inside of programs: [`Request::for_wire`] and [`Response::for_wire`] make the second of it before
-//! it is sent, [`Request::from_wire`] and [`Response::from_wire`] turn it back after it is received.
+//! used inside of programs: [`Request::for_wire`] makes the second of it, [`Request::from_wire`] the first.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -190,6 +189,12 @@ pub enum Request {
     },
     /// Send the sums of your past, from which the model of the grid is refitted.
     Sums,
+    /// Show this checkpoint, of which you need not hold a shard, to those who ask for its job.
+    KeepManifest {
+        /// The signed manifest.
+        #[serde(with = "serde_bytes")]
+        manifest: Vec<u8>,
+    },
 }
 
 impl Request {
@@ -229,7 +234,8 @@ impl Request {
             | Self::Census
             | Self::Prepare { .. }
             | Self::Propose { .. }
-            | Self::Sums => WireVersion::Two,
+            | Self::Sums
+            | Self::KeepManifest { .. } => WireVersion::Two,
         }
     }
 

@@ -341,6 +341,8 @@ fn what_hosts_count_is_as_it_was() {
 #[test]
 fn what_a_host_learns_is_as_it_was() {
     check(&Request::Sums, "21");
+    let manifest = vec![1, 2];
+    check(&Request::KeepManifest { manifest }, "22 020102");
     let sums = HostSums {
         model: 300,
         presence: vec![1, 2],

@@ -17,7 +17,7 @@ use super::base::remembered;
 use super::fencing::{Fenced, Fencing, Lost};
 use super::save::source_failure;
 use super::shortage::Shortage;
-use super::{Agent, Resources, SaveRequest};
+use super::{Agent, DATA_USUAL, Resources, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
@@ -72,6 +72,8 @@ struct Transfer {
 pub(super) struct Candidates {
     pub(super) order: Vec<HostIndex>,
     pub(super) silent: Vec<HostIndex>,
+    /// All hosts that answered before the save.
+    pub(super) answering: Vec<HostIndex>,
 }
 
 /// The image, the base to compare it with, and the fencing task of a save that follows a checkpoint.
@@ -88,6 +90,7 @@ struct Ended {
 }
 
 mod choosing;
+mod knowers;
 mod notes;
 
 use choosing::Choosing;
@@ -118,6 +121,10 @@ pub(super) struct Shell<'a> {
     failure: Option<EncodeFailure<SourceError>>,
     /// Why the manifest could not be signed.
     unsigned: Option<String>,
+    /// All hosts that answered before the save.
+    answering: Vec<HostIndex>,
+    /// How many hosts show the version, shards or not.
+    knowers: usize,
     observer: Arc<dyn Observer>,
     tally: Tally,
 }
@@ -136,6 +143,16 @@ struct Tally {
     network_bytes: u64,
     setbacks_told: usize,
     told: Option<Instant>,
+}
+
+impl Tally {
+    /// Before anything of `total_bytes` was read.
+    fn of(total_bytes: Option<u64>) -> Self {
+        Self {
+            total_bytes,
+            ..Self::default()
+        }
+    }
 }
 
 impl<'a> Shell<'a> {
@@ -166,10 +183,7 @@ impl<'a> Shell<'a> {
             },
             Millis(millis(started.elapsed())),
         );
-        let tally = Tally {
-            total_bytes: source.planned_bytes(),
-            ..Tally::default()
-        };
+        let tally = Tally::of(source.planned_bytes());
         let ender = source.ender();
         let settings = EncodeSettings {
             plan: plan.clone(),
@@ -205,6 +219,8 @@ impl<'a> Shell<'a> {
             choosing,
             failure: None,
             unsigned: None,
+            answering: candidates.answering,
+            knowers: 0,
             observer,
             tally,
         }
@@ -258,6 +274,7 @@ impl<'a> Shell<'a> {
         }
         let retracting = std::mem::take(&mut self.retracting);
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, retracting.join_all()).await;
+        self.show_to_more_hosts().await;
         self.tell_progress(true);
         let rows = std::mem::take(&mut self.rows);
         let budget = std::mem::replace(&mut self.budget, Budget::new(0));
@@ -651,6 +668,7 @@ impl<'a> Shell<'a> {
             base: None,
             stored_bytes: summary.stored_bytes,
             shard_bytes: public.block_bytes * holders.len() as u64,
+            stored_times: holders.len() as f64 / public.redundancy.data() as f64,
             files: summary.files,
             seconds: self.started.elapsed().as_secs_f64(),
             held_seconds: self.tally.read_at.map_or(0.0, |at| {
@@ -661,7 +679,7 @@ impl<'a> Shell<'a> {
             removed: Vec::new(),
             kept_until: None,
             fence: self.choosing.report(),
-            notes: self.format_notes(),
+            notes: self.notes(),
             placement: None,
             warnings: self.warnings(image),
         }
@@ -718,10 +736,20 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// Fewest parity shards with which a save may commit.
+/// Fewest parity shards with which a save may commit. A version of a code that nobody gave is on at least
+/// [`DATA_USUAL`] hosts, even if it is degraded: fewer silent hosts than that hide no version.
 pub(super) fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
     let parity = redundancy.parity() as u8;
-    request.allow_degraded.unwrap_or(parity).min(parity)
+    let is_given = request.redundancy.is_some() || request.placement.target.is_some();
+    let fewest = match is_given {
+        true => 0,
+        false => usize::from(DATA_USUAL).saturating_sub(redundancy.data()) as u8,
+    };
+    request
+        .allow_degraded
+        .unwrap_or(parity)
+        .max(fewest)
+        .min(parity)
 }
 
 /// Memory for rows, bytes: what the reading of the image leaves, but enough for a few rows.

@@ -18,13 +18,20 @@ impl Shell<'_> {
         warnings
     }
 
+    /// Notes of a save that committed.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = self.format_notes();
+        notes.extend(self.knowers_note());
+        notes
+    }
+
     pub(super) fn is_in_first_format(&self) -> bool {
         let signed = self.signed.as_ref();
         signed.is_some_and(|it| it.format() == Format::One)
     }
 
     /// A note on what the save lacks because of hosts with old programs.
-    pub(super) fn format_notes(&self) -> Vec<String> {
+    fn format_notes(&self) -> Vec<String> {
         if !self.is_in_first_format() {
             return Vec::new();
         }

@@ -106,7 +106,7 @@ impl Report for SaveReport {
         }
         writeln!(
             out,
-            "job {} version {}: {} in {:.1} s (ratio {}), {} on {}, survives {}",
+            "job {} version {}: {} in {:.1} s (ratio {}), {} on {}, {} stored {:.1} times, survives {}",
             self.job,
             self.version,
             bytes(self.image_bytes),
@@ -114,6 +114,8 @@ impl Report for SaveReport {
             ratio(self.read_bytes, self.stored_bytes),
             self.redundancy,
             names(&self.holders),
+            bytes(self.stored_bytes),
+            self.stored_times,
             survives(self.can_lose),
         )?;
         if let Some(fence) = self.fence.filter(|fence| fence.fenced) {

@@ -9,7 +9,7 @@ use placement::hazard::{HazardModel, HostSummary};
 use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member};
 use placement::levels::level;
 use placement::objective::{Candidate, Score, Stake, Width, readable_within};
-use placement::redundancy::cheapest;
+use placement::redundancy::{cheapest, narrowed};
 use placement::select::{Caps, Choice, choose, spares, with, without};
 use placement::state::{AvailabilityState, Presence, StorageState};
 use placement::{Probability, SurvivalCurve};
@@ -56,8 +56,8 @@ pub struct HostView {
     pub seen: Option<KnownHost>,
     /// Failure domains of the host.
     pub domains: Domains,
-    /// Whether the host has room for a shard.
-    pub has_room: bool,
+    /// Bytes that the host has free for shards.
+    pub free_bytes: u64,
 }
 
 /// How many shards are wanted.
@@ -65,6 +65,8 @@ pub struct HostView {
 pub enum Wanted {
     /// This width.
     Width(Width),
+    /// This width or, where too few hosts take a shard, one with fewer data shards and the same parity.
+    AtMost(Width),
     /// The fewest that reach this probability of being able to restart.
     Target(Probability),
 }
@@ -73,10 +75,35 @@ impl Wanted {
     /// The width to calculate with before the choice is made.
     const fn width(self) -> Width {
         match self {
-            Self::Width(width) => width,
+            Self::Width(width) | Self::AtMost(width) => width,
             Self::Target(_) => Width::FALCON,
         }
     }
+}
+
+/// The question with the width for which there are hosts, if narrower ones than the usual are allowed, and
+/// whether it is narrower. Hosts that take no shards now count only if the others are too few even for one data shard.
+fn settled(question: &Question, views: &[HostView]) -> (Question, bool) {
+    let mut question = question.clone();
+    let Wanted::AtMost(usual) = question.wanted else {
+        return (question, false);
+    };
+    let narrowest = Width::new(1, usual.parity()).unwrap_or(usual);
+    let taking = |width: Width| {
+        let question = Question {
+            wanted: Wanted::Width(width),
+            ..question.clone()
+        };
+        let reserves = views.iter().map(|view| reserve(view, &question));
+        reserves
+            .filter(|reserve| reserve.is_none_or(|why| why == Reserve::ComputeHost))
+            .count()
+    };
+    let width = narrowed(usual, taking)
+        .or_else(|| narrowed(usual, |_| views.len()))
+        .unwrap_or(narrowest);
+    question.wanted = Wanted::Width(width);
+    (question, width != usual)
 }
 
 /// What is to be placed, and what the choice depends on besides the hosts.
@@ -181,8 +208,13 @@ pub struct Row {
 /// The chosen hosts, and why.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// How many data and parity shards.
+    /// How many data and parity shards are to be stored. Where hosts are too few for a width that is kept to,
+    /// more than `width` has.
+    pub code: Width,
+    /// How many data and parity shards have a host.
     pub width: Width,
+    /// Whether `code` has fewer data shards than usual, because too few hosts take a shard.
+    pub is_narrowed: bool,
     /// Whether the target is reached; true when none was set.
     pub reaches_target: bool,
     /// Hosts in order of preference; the first `width.total()` are the chosen ones.
@@ -201,12 +233,13 @@ pub struct Placed {
 /// Chooses hosts; `None` when there are too few for a single data shard. With fewer hosts than shards,
 /// all of them are chosen. Only with `explain` does the answer have rows.
 pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<Placed> {
+    let (question, is_narrowed) = &settled(question, views);
     let unknown = unknown_rate(views);
     let (mut ready, mut rest): (Vec<usize>, Vec<usize>) =
         (0..views.len()).partition(|i| reserve(&views[*i], question).is_none());
     rest.sort_by_key(|i| reserve(&views[*i], question).map(|reserve| reserve as u8));
     let fewest = match question.wanted {
-        Wanted::Width(width) => width.total(),
+        Wanted::Width(width) | Wanted::AtMost(width) => width.total(),
         Wanted::Target(_) => 1,
     };
     let missing = fewest.saturating_sub(ready.len()).min(rest.len());
@@ -228,15 +261,16 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
         need,
         work_seconds: question.work_seconds,
     };
-    let (width, choice, reaches_target) = match question.wanted {
-        Wanted::Width(width) => {
-            let width = fitting(width, candidates.len())?;
+    let (code, width, choice, reaches_target) = match question.wanted {
+        Wanted::Width(code) | Wanted::AtMost(code) => {
+            let width = fitting(code, candidates.len())?;
             let stake = Stake { width, ..stake };
-            (width, choose(&candidates, &stake, &joint).ok()?, true)
+            (code, width, choose(&candidates, &stake, &joint).ok()?, true)
         }
         Wanted::Target(target) => {
             let chosen = cheapest(&candidates, &stake, &joint, target)?;
-            (chosen.width, chosen.choice, chosen.reaches_target)
+            let code = chosen.width;
+            (code, code, chosen.choice, chosen.reaches_target)
         }
     };
     let stake = Stake { width, ..stake };
@@ -256,7 +290,9 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
     };
     let too_many = |cap: &Option<usize>| cap.is_none_or(|cap| cap > width.parity().max(1));
     Some(Placed {
+        code,
         width,
+        is_narrowed: *is_narrowed,
         reaches_target,
         order: order.into_iter().map(|i| views[i].host).collect(),
         score: choice.score,
@@ -301,7 +337,7 @@ fn reserve(view: &HostView, question: &Question) -> Option<Reserve> {
         Some(Reserve::ComputeHost)
     } else if refuses {
         Some(Reserve::Refuses)
-    } else if !view.has_room {
+    } else if view.free_bytes < question.stored_bytes / question.wanted.width().data() as u64 {
         Some(Reserve::NoRoom)
     } else {
         None

@@ -67,8 +67,12 @@ fn view(host: usize, claims: Option<Announced>) -> HostView {
         claims,
         seen: None,
         domains: [None; LEVELS],
-        has_room: true,
+        free_bytes: u64::MAX,
     }
+}
+
+fn room(has_room: bool) -> u64 {
+    if has_room { u64::MAX } else { 0 }
 }
 
 fn chosen(views: &[HostView], question: &Question) -> Vec<usize> {
@@ -89,6 +93,56 @@ fn chosen(views: &[HostView], question: &Question) -> Vec<usize> {
 }
 
 #[test]
+fn too_few_hosts_cost_data_shards_before_parity() {
+    let usual = Question {
+        wanted: Wanted::AtMost(Width::FALCON),
+        ..question(Width::FALCON)
+    };
+    let code = |views: &[HostView], question: &Question| {
+        let placed = place(views, question, false).unwrap();
+        let shown = |width: Width| (width.data(), width.parity());
+        (shown(placed.code), shown(placed.width), placed.is_narrowed)
+    };
+    let views = |hosts: usize| -> Vec<HostView> {
+        (0..hosts)
+            .map(|i| view(i, Some(claims(0.01, 0.0))))
+            .collect()
+    };
+    assert_eq!(code(&views(7), &usual), ((3, 2), (3, 2), false));
+    assert_eq!(code(&views(4), &usual), ((2, 2), (2, 2), true));
+    assert_eq!(code(&views(3), &usual), ((1, 2), (1, 2), true));
+    assert_eq!(code(&views(2), &usual), ((1, 2), (1, 1), true));
+    assert_eq!(code(&views(4), &question(Width::FALCON)).0, (3, 2), "given");
+
+    let mut five = views(5);
+    five[0].claims.as_mut().unwrap().refuses_for_s = 60;
+    assert_eq!(code(&five, &usual).0, (2, 2), "who refuses takes no shard");
+    let on_two = Question {
+        compute: Some(HostIndex(2)),
+        ..usual.clone()
+    };
+    assert_eq!(code(&views(5), &on_two).0, (3, 2), "the job's machine does");
+    for view in &mut five {
+        view.claims.as_mut().unwrap().refuses_for_s = 60;
+    }
+    assert_eq!(code(&five, &usual).0, (3, 2), "all may relent");
+    // Two of five hosts have no room for a third of the image, and the others only for that much.
+    let mut five = views(5);
+    for (view, share) in five.iter_mut().zip([0, 0, 3, 3, 1]) {
+        view.free_bytes = usual.stored_bytes / share.max(1) * share.min(1);
+    }
+    assert_eq!(
+        code(&five, &usual).0,
+        (3, 2),
+        "narrower ones need more room"
+    );
+    for view in &mut five[1..] {
+        view.free_bytes = usual.stored_bytes / 2;
+    }
+    assert_eq!(code(&five, &usual).0, (2, 2));
+}
+
+#[test]
 fn steady_hosts_are_chosen_over_flaky_ones() {
     let flaky = |i| view(i, Some(claims_in_phase(0.5, 0.3, i as u64)));
     let steady = |i| view(i, Some(claims_in_phase(0.001, 0.001, i as u64)));
@@ -100,7 +154,7 @@ fn steady_hosts_are_chosen_over_flaky_ones() {
 fn a_random_draw_leaves_hosts_that_take_a_shard_and_other_ones_each_time() {
     let views = |full: usize| -> Vec<HostView> {
         let view = |i| HostView {
-            has_room: i >= full,
+            free_bytes: room(i >= full),
             ..view(i, None)
         };
         (0..10).map(view).collect()
@@ -194,7 +248,7 @@ fn hosts_that_are_fast_enough_take_turns_however_fast_they_are() {
 #[test]
 fn hosts_that_refuse_have_no_room_or_run_the_job_come_last() {
     let mut views: Vec<HostView> = (0..8).map(|i| view(i, Some(claims(0.001, 0.0)))).collect();
-    views[0].has_room = false;
+    views[0].free_bytes = 0;
     let mut refusing = claims(0.0, 0.0);
     refusing.refuses_for_s = 60;
     views[1].claims = Some(refusing);
@@ -256,7 +310,7 @@ fn crowding_is_said_when_there_is_no_other_way() {
 #[test]
 fn the_table_says_what_each_host_is_worth() {
     let mut views: Vec<HostView> = (0..8).map(|i| view(i, Some(claims(0.01, 0.01)))).collect();
-    views[7].has_room = false;
+    views[7].free_bytes = 0;
     let placed = place(&views, &question(Width::FALCON), true).unwrap();
     assert_eq!(placed.rows.len(), 8);
     assert!(placed.rows[..5].iter().all(|row| row.chosen));
@@ -292,7 +346,7 @@ proptest! {
             .iter()
             .enumerate()
             .map(|(i, (rate, gone, has_room, site))| HostView {
-                has_room: *has_room,
+                free_bytes: room(*has_room),
                 domains: [Some(DomainId(*site)), None],
                 ..view(i, (*site > 0).then(|| claims(*rate, *gone)))
             })

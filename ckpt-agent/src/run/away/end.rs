@@ -172,7 +172,7 @@ async fn bring_back(
         sought: Sought::default(),
         target: RestoreTarget::Path(stage.join("")),
         if_exists: false,
-        least_data: u8::try_from(orders.save.redundancy.data()).ok(),
+        least_data: orders.save.least_data(),
         force: true,
         set_id_bits: false,
         globs: Vec::new(),

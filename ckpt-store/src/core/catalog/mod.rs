@@ -352,6 +352,31 @@ impl Catalog {
         }
     }
 
+    /// Whether the manifest of a checkpoint is to be written of which no shard need be here. Reserves its
+    /// version. `free` is what the disk has left, in bytes.
+    ///
+    /// # Errors
+    /// As [`Self::claim`] and [`Self::check_commit`], and when there is no space.
+    pub fn check_kept(
+        &mut self,
+        now: Millis,
+        who: Who<OwnerId>,
+        claim: &Claim,
+        roots: &[ShardRoot],
+        free: u64,
+    ) -> Result<CommitStep, Denied> {
+        let key = Key {
+            owner: who.member,
+            checkpoint: claim.checkpoint,
+        };
+        let is_charged = |one: &Checkpoint| one.is_charged;
+        if !self.checkpoints.get(&key).is_some_and(is_charged) {
+            self.ledger.check(who, CHECKPOINT_BYTES, free)?;
+        }
+        self.hold_version(now, who, claim)?;
+        self.check_manifest(key.owner, claim, roots)
+    }
+
     /// Whether a checkpoint may be committed with a manifest that has these roots, by shard number.
     ///
     /// # Errors
@@ -368,10 +393,24 @@ impl Catalog {
             checkpoint: claim.checkpoint,
         };
         self.check_not_gone(owner, claim)?;
-        let checkpoint = self.checkpoints.get(&key).ok_or(Denied::NotFound)?;
-        if checkpoint.shards.is_empty() {
+        if self.shards(key).is_empty() {
             return Err(Denied::NotFound);
         }
+        self.check_manifest(owner, claim, roots)
+    }
+
+    /// Whether a manifest with these roots, by shard number, fits what is known of its checkpoint.
+    fn check_manifest(
+        &self,
+        owner: OwnerId,
+        claim: &Claim,
+        roots: &[ShardRoot],
+    ) -> Result<CommitStep, Denied> {
+        let key = Key {
+            owner,
+            checkpoint: claim.checkpoint,
+        };
+        let checkpoint = self.checkpoints.get(&key).ok_or(Denied::NotFound)?;
         if (checkpoint.job_tag, checkpoint.version) != (claim.job_tag, claim.version) {
             return Err(Denied::Contradiction("job or version"));
         }
