@@ -20,11 +20,6 @@ type Exception = (&'static str, usize, &'static str);
 
 const LONG_FUNCTIONS: &[Exception] = &[
     (
-        "ckpt-agent/src/agent/save.rs save",
-        120,
-        "goes when a save is prepared, run and finished in three functions",
-    ),
-    (
         "ckpt-agent/src/cli/demo.rs run",
         85,
         "the demonstration, told from beginning to end",

@@ -27,7 +27,6 @@ mod plan;
 mod restore;
 mod rows;
 mod save;
-mod saving;
 mod seek;
 mod shortage;
 mod superseded;

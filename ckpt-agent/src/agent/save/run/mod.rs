@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
-use super::base::remembered;
-use super::fencing::{Fenced, Fencing, Lost};
-use super::save::source_failure;
-use super::shortage::Shortage;
-use super::{Agent, DATA_USUAL, Resources, SaveRequest};
+use super::prepare::source_failure;
+use crate::agent::base::remembered;
+use crate::agent::fencing::{Fenced, Fencing, Lost};
+use crate::agent::shortage::Shortage;
+use crate::agent::{Agent, DATA_USUAL, Resources, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
