@@ -1,0 +1,137 @@
+//! What a save does after its session: complete the report, learn from it, and remove what the new checkpoint
+//! supersedes. If nothing was committed, give the claimed version back and say what is stored.
+
+use codec::notice::Stamp;
+use codec::{CheckpointId, JobTag};
+use tokio::task::JoinSet;
+
+use super::prepare::Prepared;
+use super::run::RETRACT_TIMEOUT;
+use crate::agent::gather::Gathered;
+use crate::agent::{Agent, SaveRequest};
+use crate::core::place::Placed;
+use crate::knowledge::{Observation, SaveTimes};
+use crate::report::{ExitStatus, Failure, SaveReport};
+
+/// Fewest bytes, on all hosts together, with which a save shows how fast this machine can send.
+const UPLINK_BYTES_MIN: u64 = 16 << 20;
+
+impl Agent {
+    /// Completes the report of a save that was committed, and removes what it supersedes.
+    pub(super) async fn finish(
+        &self,
+        mut report: SaveReport,
+        prepared: Prepared,
+        request: &SaveRequest,
+    ) -> SaveReport {
+        let gathered = &prepared.gathered;
+        report.base = prepared.base.as_ref().map(|base| base.version);
+        report.notes.extend(prepared.following.notes);
+        report.fence = report.fence.or(prepared.following.unfenced);
+        self.learn(prepared.job_tag, &report);
+        if let Some(placed) = &prepared.placed {
+            self.add_placement(&mut report, placed, request, gathered);
+        }
+        let is_holder = |name: &str| {
+            let mut holders = report.holders.iter();
+            holders.any(|holder| holder.host.as_deref() == Some(name))
+        };
+        let older = self.note_of_older(gathered, is_holder);
+        report.notes.extend(older);
+        let kept = self.note_of_kept();
+        if kept.is_none() {
+            let base = prepared.base.map(|base| base.reference.checkpoint);
+            let new = Stamp {
+                created: prepared.created,
+                checkpoint: prepared.checkpoint,
+            };
+            self.remove_old(gathered, &mut report, request, base, new)
+                .await;
+        }
+        report.notes.extend(kept);
+        report
+    }
+
+    /// Gives the claimed version back unless its checkpoint may have been chosen, and adds to the failure what
+    /// is stored now.
+    pub(super) async fn give_up(&self, mut failure: Failure, prepared: &Prepared) -> Failure {
+        let (gathered, own) = (&prepared.gathered, prepared.checkpoint);
+        let successor = failure.successor.as_ref();
+        if successor.is_none_or(|successor| successor.checkpoint != own) {
+            self.retract_claims(gathered, own).await;
+        }
+        if failure.status == ExitStatus::TooFewHosts {
+            failure.hosts = self.with_silent(failure.hosts, gathered);
+        }
+        failure.state = Some(match &prepared.newest {
+            _ if failure.successor.is_some() => state_of(&failure, own),
+            Some(newest) => format!(
+                "nothing was committed; version {} is still the newest",
+                newest.version()
+            ),
+            None => "nothing was committed; the job has no checkpoint".into(),
+        });
+        failure
+    }
+
+    /// Records in the notebook what a save shows of the job and of this machine.
+    fn learn(&self, job_tag: JobTag, report: &SaveReport) {
+        let times = SaveTimes {
+            seconds: report.seconds,
+            held_seconds: Some(report.held_seconds),
+        };
+        self.notebook.note(Observation::Save(job_tag, times));
+        self.notebook
+            .note(Observation::Version(job_tag, report.version));
+        // A small save takes as long as its round trips, and a save that one host held up does not show what
+        // this machine can send.
+        let is_limited = self.resources.bytes_per_second.is_some() || !report.replaced.is_empty();
+        if report.shard_bytes >= UPLINK_BYTES_MIN && !is_limited {
+            let rate = report.shard_bytes as f64 / report.seconds.max(1e-3);
+            self.notebook.note(Observation::Uplink(rate));
+        }
+    }
+
+    fn add_placement(
+        &self,
+        report: &mut SaveReport,
+        placed: &Placed,
+        request: &SaveRequest,
+        gathered: &Gathered,
+    ) {
+        report.notes.extend(self.placement_notes(placed));
+        if let Some(target) = request.placement.target.filter(|_| !placed.reaches_target) {
+            let reached = placed.score.reliability.value();
+            let warning = format!(
+                "restart probability {reached:.5} instead of {target}: there are too few hosts for more"
+            );
+            report.warnings.push(warning);
+        }
+        if request.placement.explain {
+            report.placement = Some(self.report(placed, &request.job, gathered));
+        }
+    }
+
+    async fn retract_claims(&self, gathered: &Gathered, checkpoint: CheckpointId) {
+        let mut asking = JoinSet::new();
+        // Hosts that fell silent are left out: they were asked already to remove their shards, if any.
+        for host in gathered.hosts().filter(|host| !self.hosts.is_silent(*host)) {
+            let hosts = self.hosts.clone();
+            asking.spawn(async move { hosts.forget(host, checkpoint).await.is_ok() });
+        }
+        // Claims and shards that can't be removed now expire by themselves.
+        let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
+    }
+}
+
+/// What is stored after a save that failed to follow another version, or that is half done.
+fn state_of(failure: &Failure, own: CheckpointId) -> String {
+    match failure.successor.as_deref() {
+        Some(it) if it.checkpoint == own => format!(
+            "version {} (checkpoint {own}) is stored, and may have been chosen: the next save after the \
+             same version finishes it",
+            it.version
+        ),
+        _ => "nothing of this save was committed".into(),
+    }
+}

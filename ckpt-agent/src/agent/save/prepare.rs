@@ -1,0 +1,271 @@
+//! What a save does before its session: gather what hosts know, claim a version, choose hosts, and find the
+//! base.
+
+use std::sync::Arc;
+
+use codec::encode::CheckpointPlan;
+use codec::grant::Rights;
+use codec::seal::{Cipher, DataKey};
+use codec::{CheckpointId, JobTag, Redundancy, Version};
+use protocol::wire::message::Claim;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant};
+
+use super::run::{Candidates, Input, least_parity};
+use crate::agent::after::Following;
+use crate::agent::base::ChosenBase;
+use crate::agent::gather::Gathered;
+use crate::agent::shortage::too_small;
+use crate::agent::superseded::created_after;
+use crate::agent::{Agent, SaveInput, SaveRequest, chain, random};
+use crate::cancel::Cancel;
+use crate::core::HostIndex;
+use crate::core::claims::ClaimDoubts;
+use crate::core::place::Placed;
+use crate::image::{Source, SourceError, SourceOptions};
+use crate::inventory::KnownCheckpoint;
+use crate::report::{ExitStatus, Failure};
+use crate::transfer::hosts::Claimed;
+use crate::unix_time::unix_seconds;
+
+/// How many versions are tried when others save the same job at the same time.
+const CLAIMS_MAX: u32 = 16;
+
+/// What a save decided before its session.
+pub(super) struct Prepared {
+    pub(super) gathered: Gathered,
+    /// The newest checkpoint of the job before this save.
+    pub(super) newest: Option<KnownCheckpoint>,
+    /// The checkpoint that is saved.
+    pub(super) checkpoint: CheckpointId,
+    pub(super) job_tag: JobTag,
+    version: Version,
+    /// When it was created, by the clocks of the job's checkpoints, seconds since 1970.
+    pub(super) created: u64,
+    pub(super) following: Following,
+    /// `None` if every answering host is taken, in any order.
+    pub(super) placed: Option<Placed>,
+    pub(super) base: Option<ChosenBase>,
+}
+
+impl Agent {
+    /// Prepares a save of an image that probably has this many bytes.
+    ///
+    /// # Errors
+    /// When too few hosts answer, the checkpoint to follow can't be followed, or no version is free.
+    pub(super) async fn prepare(
+        &self,
+        request: &SaveRequest,
+        planned_bytes: Option<u64>,
+        started: Instant,
+        cancel: Cancel,
+    ) -> Result<Prepared, Failure> {
+        let doing = doing(request);
+        let job_tag = self.job_tag(&request.job)?;
+        self.needs(Rights::SAVE, &doing)?;
+        let gathered = self
+            .gather_to_save(job_tag, request, started, cancel)
+            .await?;
+        self.require_answers(&gathered, &doing)?;
+        let checkpoint = CheckpointId(random()?);
+        let newest = gathered.inventory.newest_first().first().copied().cloned();
+        let following = self.following(&gathered, request, checkpoint, started, &doing)?;
+        // Hosts may hide the newest checkpoint. The notebook keeps its number from being used again.
+        let seen = self.notebook.read(unix_seconds()).newest(job_tag);
+        let newest_seen = newest.as_ref().map(|newest| newest.version()).max(seen);
+        let first = newest_seen.map_or(Version::FIRST, Version::next);
+        let version = self.claim(&gathered, job_tag, checkpoint, first).await?;
+        let placed = self
+            .place(
+                &gathered,
+                newest.as_ref(),
+                planned_bytes,
+                request.redundancy,
+                &request.placement,
+                checkpoint.0,
+            )
+            .await?;
+        let created = created_after(&gathered);
+        let base = self.base_for(&gathered, request).await;
+        Ok(Prepared {
+            gathered,
+            newest,
+            checkpoint,
+            job_tag,
+            version,
+            created,
+            following,
+            placed,
+            base,
+        })
+    }
+
+    /// Fails when the grid has fewer hosts than the new checkpoint needs, even if all of them answered.
+    pub(super) fn is_large_enough(&self, request: &SaveRequest) -> Result<(), Failure> {
+        if request.placement.target.is_some() {
+            return Ok(());
+        }
+        let redundancy = request.redundancy.unwrap_or(Redundancy::NARROWEST);
+        let needed = redundancy.data() + usize::from(least_parity(request, redundancy));
+        let failure = too_small(self.hosts.count(), needed, redundancy, &doing(request));
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Reserves a version at every host that answered.
+    async fn claim(
+        &self,
+        gathered: &Gathered,
+        job_tag: JobTag,
+        checkpoint: CheckpointId,
+        first: Version,
+    ) -> Result<Version, Failure> {
+        let mut version = first;
+        let mut doubts = ClaimDoubts::default();
+        for round in 0..CLAIMS_MAX {
+            let mut asking = JoinSet::new();
+            for host in gathered.hosts() {
+                let hosts = self.hosts.clone();
+                let claim = Claim {
+                    job_tag,
+                    version,
+                    checkpoint,
+                };
+                asking.spawn(async move { (host, hosts.claim(host, claim).await) });
+            }
+            let (mut granted, mut denied) = (0, Vec::new());
+            while let Some(answer) = asking.join_next().await {
+                match answer {
+                    Ok((_, Ok(Claimed::Yes))) => granted += 1,
+                    Ok((host, Ok(Claimed::Taken { next }))) => denied.push((host, next)),
+                    // A host that fails now is replaced during the session, if it is needed at all.
+                    Ok((_, Err(_))) | Err(_) => {}
+                }
+            }
+            let taken = doubts.believed(version, granted, denied);
+            let Some(next) = taken else {
+                return Ok(version);
+            };
+            version = next.max(version.next());
+            // Two saves that race each other get out of step, since they wait for different times.
+            let [jitter] = random()?;
+            let wait = u64::from(jitter) * u64::from(round + 1) / 16;
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+        }
+        Err(Failure::new(
+            ExitStatus::Failed,
+            "too many saves of this job at once: no free version found",
+        ))
+    }
+}
+
+impl Prepared {
+    /// What the encoder is given.
+    ///
+    /// # Errors
+    /// When the system has no random bytes.
+    pub(super) fn plan(&self, request: &SaveRequest) -> Result<CheckpointPlan, Failure> {
+        Ok(CheckpointPlan {
+            base: self.base.as_ref().map(|base| base.reference),
+            labels: request.labels.clone(),
+            checkpoint: self.checkpoint,
+            job: request.job.clone(),
+            job_tag: self.job_tag,
+            version: self.version,
+            created: self.created,
+            previous: self.newest.as_ref().map(|newest| newest.manifest.hash()),
+            redundancy: redundancy_of(request, self.placed.as_ref()),
+            cipher: request.cipher,
+            data_key: DataKey::new(match request.cipher {
+                Cipher::None => [0; 32],
+                Cipher::Aes256Gcm => random()?,
+            }),
+        })
+    }
+
+    /// The hosts that may get shards: the chosen ones in their order, then those that have not answered yet.
+    pub(super) fn candidates(&self) -> Candidates {
+        let silent: Vec<HostIndex> = self.gathered.late().collect();
+        let placed = self.placed.iter();
+        let chosen = placed.flat_map(|placed| placed.order.iter().copied());
+        Candidates {
+            order: chosen.chain(silent.iter().copied()).collect(),
+            silent,
+            answering: self.gathered.hosts().collect(),
+        }
+    }
+
+    /// What the session works on. Only its first call has the task that asks the witnesses.
+    pub(super) fn input(&mut self, source: Source) -> Input {
+        Input {
+            source,
+            base: self.base.as_ref().map(|base| Arc::clone(&base.pieces)),
+            fencing: self.following.fencing.take(),
+        }
+    }
+}
+
+/// What the errors of a save begin with.
+pub(super) fn doing(request: &SaveRequest) -> String {
+    format!("cannot save job {}", request.job)
+}
+
+/// How many data and parity shards: those for which hosts were chosen.
+fn redundancy_of(request: &SaveRequest, placed: Option<&Placed>) -> Redundancy {
+    let chosen = placed.and_then(|placed| {
+        let (data, parity) = (placed.code.data(), placed.code.parity());
+        Redundancy::new(u8::try_from(data).ok()?, u8::try_from(parity).ok()?).ok()
+    });
+    chosen.or(request.redundancy).unwrap_or_default()
+}
+
+/// Opens what is saved.
+///
+/// # Errors
+/// When it can't be read, or its names can't be stored.
+pub(super) async fn open_source(request: &SaveRequest) -> Result<Source, Failure> {
+    let options = SourceOptions {
+        skip_unreadable: request.skip_unreadable,
+        accept_changed: request.accept_changed,
+    };
+    let (input, exclude) = (request.input.clone(), request.exclude.clone());
+    let opened = tokio::task::spawn_blocking(move || match input {
+        SaveInput::Paths(paths) => Source::from_paths_without(&paths, options, exclude),
+        SaveInput::Named(named) => Source::from_named(&named, options, exclude),
+        SaveInput::Stdin => Ok(Source::from_stdin()),
+        SaveInput::Reader(reader) => Ok(Source::from_reader(reader)),
+        SaveInput::Command(command, keeper) => Source::from_kept_command(&command, keeper.as_ref()),
+    });
+    opened
+        .await
+        .map_err(|cause| SourceError::Stdin(std::io::Error::other(cause)))
+        .flatten()
+        .map_err(|cause| source_failure(&doing(request), &cause))
+}
+
+/// The failure of a save whose source can't be read.
+pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
+    let failure = Failure::new(ExitStatus::LocalIo, format!("{doing}: {}", chain(cause)));
+    match cause {
+        SourceError::Changed { .. } => {
+            failure.next("save while no program writes to it, or use --accept-changed")
+        }
+        // A path that the user named and that does not exist was probably mistyped.
+        SourceError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
+            failure.next("a path that exists")
+        }
+        SourceError::Io { .. } => failure.next("leave out what can't be read: --skip-unreadable"),
+        SourceError::TooLong { pattern, .. } => Failure {
+            status: ExitStatus::Usage,
+            ..failure.next(format!("leave it out: --exclude {pattern:?}"))
+        },
+        SourceError::SameName(_)
+        | SourceError::NameTaken { .. }
+        | SourceError::NamedLink(_)
+        | SourceError::NotAFile { .. }
+        | SourceError::Name(_) => Failure {
+            status: ExitStatus::Usage,
+            ..failure
+        },
+        _ => failure,
+    }
+}
