@@ -9,6 +9,9 @@ const MOMENTS_CHECKED: u32 = 4;
 /// Number of checkpoints that are kept.
 const CHECKPOINTS_KEPT: usize = 2;
 
+/// Most arrivals at which a policy that knows the future expects a checkpoint to be read.
+const READS_MAX: usize = 8;
+
 /// A checkpoint that was stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
@@ -136,6 +139,15 @@ impl Job {
     /// When the job gets its next host; infinite if it never does.
     pub(crate) fn next_arrival(&self) -> f64 {
         self.stays.last().map_or(f64::INFINITY, |stay| stay.from)
+    }
+
+    /// When a checkpoint that is stored now may be read: at all arrivals up to the first after which the job
+    /// stays for `enough` seconds, so that it stores another one. [`READS_MAX`] at most.
+    pub(crate) fn reads(&self, enough: f64) -> Vec<f64> {
+        let coming = self.stays.iter().rev().take(READS_MAX);
+        let short = |stay: &&Stay| stay.until - stay.from < enough;
+        let few = coming.clone().take_while(short).count() + 1;
+        coming.take(few).map(|stay| stay.from).collect()
     }
 
     /// Time of the job's next event that is not the end of a transfer.

@@ -1,4 +1,4 @@
-//! The tables: `docs/placement-tables.md`.
+//! The tables: `docs/placement-tables.md`, or those of one trace.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -48,14 +48,13 @@ pub(super) fn best_redundancy(study: &Study, most: f64) -> (Width, &[Sums]) {
     chosen.map_or((Width::FALCON, &[]), |(width, sums)| (*width, sums))
 }
 
-/// Writes the tables into the folder `docs`. `command` is the one that made them.
+/// Writes the tables into `file`. `command` is the one that made them.
 ///
 /// # Errors
 /// When the file can't be written.
-pub fn write(studies: &[Study], docs: &Path, command: &str) -> Result<()> {
-    let file = docs.join("placement-tables.md");
+pub fn write(studies: &[Study], file: &Path, command: &str) -> Result<()> {
     let page = document(studies).replace("{command}", command);
-    std::fs::write(&file, page).with_context(|| format!("writing {}", file.display()))
+    std::fs::write(file, page).with_context(|| format!("writing {}", file.display()))
 }
 
 fn document(studies: &[Study]) -> String {
