@@ -125,3 +125,60 @@ impl<'a> Foreseen<'a> {
         Some((slowest, Chosen { hosts, width }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use placement::bandwidth::RateForecast;
+    use placement::joint::LEVELS;
+
+    use super::*;
+
+    fn chosen(worth: &[&[u8]], many: bool) -> (Vec<usize>, usize, usize) {
+        let candidate = Candidate {
+            rate: RateForecast::saturating(1e6, 0.0),
+            rtt_seconds: 0.0,
+            readable: Probability::ONE,
+            domains: [None; LEVELS],
+            draw: 0,
+        };
+        let host = |(index, worth): (usize, &&[u8])| Host {
+            index,
+            candidate: &candidate,
+            worth: worth.to_vec(),
+        };
+        let all = Foreseen {
+            hosts: worth.iter().enumerate().map(host).collect(),
+            stake: Stake {
+                stored_bytes: 6_000_000,
+                width: Width::FALCON,
+                lead_seconds: LEAD_SECONDS,
+                uplink_bytes_per_second: None,
+                need: Probability::ONE,
+                work_seconds: 1.0,
+            },
+        };
+        let chosen = all.choose(many).unwrap();
+        let width = chosen.width;
+        (chosen.hosts, width.data(), width.parity())
+    }
+
+    #[test]
+    fn an_image_is_spread_over_hosts_that_are_there_whenever_it_is_read() {
+        let always: &[u8] = &[2, 2];
+        let hosts = [always, &[2, 0], always, always];
+        assert_eq!(chosen(&hosts, true), (vec![0, 2, 3], 3, 0));
+        assert_eq!(
+            chosen(&hosts, false),
+            (vec![0], 1, 0),
+            "for a shard that failed"
+        );
+    }
+
+    #[test]
+    fn each_read_has_a_copy_where_no_host_is_there_for_all() {
+        // Nobody is there at the last read, which is no reason for a copy.
+        let hosts: [&[u8]; 3] = [&[2, 0, 1, 0], &[0, 2, 2, 0], &[1, 1, 1, 0]];
+        assert_eq!(chosen(&hosts, true), (vec![0, 1], 1, 1));
+        assert_eq!(chosen(&hosts, false), (vec![0], 1, 0));
+    }
+}

@@ -251,3 +251,32 @@ impl Job {
         (0..MOMENTS_CHECKED).map(at).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_may_be_read_until_the_job_stays_long_enough_for_another_one() {
+        let stay = |from: f64, until: f64| Stay {
+            host: 0,
+            from,
+            until,
+        };
+        let short = vec![
+            stay(0.0, 10.0),
+            stay(20.0, 25.0),
+            stay(30.0, 90.0),
+            stay(95.0, 300.0),
+        ];
+        let mut job = Job::new(1.0, 1.0, short);
+        assert_eq!(job.reads(5.0), [0.0]);
+        assert_eq!(job.reads(50.0), [0.0, 20.0, 30.0]);
+        assert_eq!(job.reads(1e9), [0.0, 20.0, 30.0, 95.0]);
+        job.arrive();
+        assert_eq!(job.reads(5.0), [20.0], "the present stay is no read");
+        let many = (0..20).map(|i| stay(f64::from(i), f64::from(i) + 0.5));
+        let job = Job::new(1.0, 1.0, many.collect());
+        assert_eq!(job.reads(5.0).len(), READS_MAX);
+    }
+}
