@@ -26,6 +26,7 @@
 pub mod batch;
 mod draw;
 mod flow;
+mod foreseen;
 pub mod grid5000;
 mod guarded;
 mod job;

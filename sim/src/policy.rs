@@ -9,6 +9,7 @@ use placement::schemes::Scheme;
 use rand::Rng;
 
 use crate::draw::{Purpose, draws};
+use crate::foreseen::Foreseen;
 use crate::knowledge::Knowledge;
 use crate::settings::Settings;
 
@@ -31,17 +32,12 @@ pub enum Policy {
     /// On the hosts that will be readable for most of the time until the next checkpoint. This policy knows
     /// the future, so it shows which failures no choice can avoid.
     Foresight,
-    /// On the fastest of the hosts that will be readable when the job has its next host, coded without parity
-    /// over as many of them as store it fastest. No policy, whatever its code, avoids a failure that this one
-    /// meets, apart from hosts that fail while they store or are read.
+    /// On hosts that will be readable whenever the checkpoint may be read, with the code that is stored fastest.
+    /// Nearly all failures that this policy meets are unavoidable. The others come of hosts that fail while they
+    /// store or are read, and of checkpoints that are read more often than is expected when they are stored;
+    /// there, much parity does better.
     Clairvoyant,
 }
-
-/// Most shards of [`Policy::Clairvoyant`].
-const FORESEEN_MAX: usize = 16;
-
-/// For so long hosts of [`Policy::Clairvoyant`] have to stay while they store or are read, seconds.
-const TRANSFER_SECONDS: u64 = 900;
 
 /// A probability of being able to restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +70,7 @@ impl Target {
 }
 
 /// What the choice of hosts for a checkpoint depends on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Question {
     pub(crate) job: usize,
     /// Number of the checkpoint.
@@ -83,8 +79,9 @@ pub(crate) struct Question {
     pub(crate) compute: usize,
     /// Unix seconds.
     pub(crate) now: u64,
-    /// When the job will have its next host, Unix seconds. Only a policy that knows the future may use it.
-    pub(crate) read_at: u64,
+    /// When the job may read this checkpoint, Unix seconds, in order. Empty for policies that do not know the
+    /// future.
+    pub(crate) reads_at: Vec<u64>,
     /// Seconds until the next checkpoint is stored.
     pub(crate) interval_seconds: f64,
     /// Work that would be lost without this checkpoint, seconds.
@@ -106,7 +103,8 @@ impl Policy {
             Self::Dedicated => "dedicated",
             Self::Foresight => "(foresight)",
             Self::Clairvoyant => "(clairvoyant)",
-            Self::Narrow => "ckpt, narrow",
+            Self::Narrow => "ckpt",
+            Self::Hosts(Scheme::Correlated) => "ckpt --data 3",
             Self::Auto(Target::P90) => "auto 0.90",
             Self::Auto(Target::P97) => "auto 0.97",
             Self::Auto(Target::P99) => "auto 0.99",
@@ -133,8 +131,8 @@ impl Policy {
             .map(|host| self.candidate(knowledge, settings, question, *host))
             .collect();
         if self == Self::Clairvoyant {
-            let most = if without.is_empty() { FORESEEN_MAX } else { 1 };
-            return foreseen(knowledge, settings, question, &hosts, &candidates, most);
+            let all = Foreseen::new(knowledge, settings, question, &hosts, &candidates);
+            return all.choose(without.is_empty());
         }
         let candidates = match self {
             Self::Hosts(Scheme::Independent | Scheme::Correlated)
@@ -269,53 +267,4 @@ fn most_readable(candidates: &[Candidate], stake: &Stake) -> Vec<usize> {
     });
     order.truncate(stake.width.total());
     order
-}
-
-/// The choice of [`Policy::Clairvoyant`] among `hosts`, with at most `most` shards.
-fn foreseen(
-    knowledge: &Knowledge<'_>,
-    settings: &Settings,
-    question: &Question,
-    hosts: &[usize],
-    candidates: &[Candidate],
-    most: usize,
-) -> Option<Chosen> {
-    let stays = |host: usize, from: u64| {
-        let share = knowledge
-            .host(host)
-            .share_here(from..from + TRANSFER_SECONDS);
-        share.is_none_or(|share| share >= 1.0)
-    };
-    // A host that the trace does not know then is taken as readable, as for all policies.
-    let is_readable = |host: usize| knowledge.host(host).here(question.read_at) != Some(false);
-    let worth = |at: &usize| {
-        let host = hosts[*at];
-        let stored = is_readable(host) && stays(host, question.now);
-        (stored && stays(host, question.read_at), stored)
-    };
-    let best = (0..hosts.len()).map(|at| worth(&at)).max()?;
-    let kept: Vec<usize> = (0..hosts.len()).filter(|at| worth(at) == best).collect();
-    let code = |data: usize| {
-        let width = Width::new(data, 0)?;
-        let stake = Stake {
-            stored_bytes: settings.image_bytes.max(1),
-            width,
-            lead_seconds: LEAD_SECONDS,
-            uplink_bytes_per_second: None,
-            need: Probability::ONE,
-            work_seconds: question.work_seconds,
-        };
-        let mut timed: Vec<(f64, usize)> = kept
-            .iter()
-            .map(|at| (candidates[*at].shard_seconds(&stake), hosts[*at]))
-            .collect();
-        timed.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        timed.truncate(data);
-        let slowest = timed.last()?.0;
-        let hosts = timed.into_iter().map(|(_, host)| host).collect();
-        Some((slowest, Chosen { hosts, width }))
-    };
-    let codes = (1..=most.min(kept.len())).filter_map(code);
-    let fastest = codes.min_by(|a, b| a.0.total_cmp(&b.0));
-    fastest.map(|(_, chosen)| chosen)
 }

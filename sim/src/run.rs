@@ -256,13 +256,18 @@ impl<'a> Simulation<'a> {
         without: &[usize],
     ) -> Option<(Vec<usize>, Width)> {
         let this = &self.jobs[job];
+        let cycle = interval + this.expected_cost;
+        let reads = match self.policy {
+            Policy::Clairvoyant => this.reads(2.0 * cycle),
+            _ => Vec::new(),
+        };
         let question = Question {
             job,
             number: this.number,
             compute: this.host()?,
             now: self.unix(self.now),
-            read_at: self.unix(this.next_arrival().min(self.end)),
-            interval_seconds: interval + this.expected_cost,
+            reads_at: reads.into_iter().map(|at| self.unix(at)).collect(),
+            interval_seconds: cycle,
             // Older checkpoints are on hosts that may fail together with these, so that all the work is at
             // stake.
             work_seconds: this.progress,

@@ -223,7 +223,10 @@ fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
         ),
         (
             include_str!("../../docs/placement.md"),
-            include_str!("../../docs/placement-tables.md"),
+            concat!(
+                include_str!("../../docs/placement-tables.md"),
+                include_str!("../../docs/placement-tables-spot.md"),
+            ),
         ),
     ];
     for (page, tables) in pages {

@@ -1,5 +1,5 @@
 //! Compares ways of choosing storage hosts by simulation over availability traces, and writes
-//! `docs/placement-tables.md` if asked to.
+//! `docs/placement-tables.md` if asked to; `docs/placement-tables-NAME.md` with `--only NAME`.
 
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -26,7 +26,7 @@ struct Args {
     /// Of these, grids for the smaller tables
     #[arg(long, default_value_t = 60)]
     variant_grids: usize,
-    /// Write placement-tables.md into this folder
+    /// Write placement-tables.md, or placement-tables-NAME.md with --only NAME, into this folder
     #[arg(long)]
     docs: Option<PathBuf>,
 }
@@ -72,8 +72,13 @@ fn main() -> Result<()> {
     }
     ensure!(!studies.is_empty(), "nothing to simulate");
     if let Some(docs) = &args.docs {
-        report::write(&studies, docs, &command(&args))?;
-        println!("written to {}", docs.join("placement-tables.md").display());
+        let only = args.only.as_ref();
+        let name = only.map_or_else(String::new, |name| {
+            format!("-{}", name.replace([' ', ',', '/'], "-"))
+        });
+        let file = docs.join(format!("placement-tables{name}.md"));
+        report::write(&studies, &file, &command(&args))?;
+        println!("written to {}", file.display());
     }
     Ok(())
 }

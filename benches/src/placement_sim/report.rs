@@ -1,4 +1,4 @@
-//! The tables: `docs/placement-tables.md`.
+//! The tables: `docs/placement-tables.md`, or those of one trace.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -48,14 +48,13 @@ pub(super) fn best_redundancy(study: &Study, most: f64) -> (Width, &[Sums]) {
     chosen.map_or((Width::FALCON, &[]), |(width, sums)| (*width, sums))
 }
 
-/// Writes the tables into the folder `docs`. `command` is the one that made them.
+/// Writes the tables into `file`. `command` is the one that made them.
 ///
 /// # Errors
 /// When the file can't be written.
-pub fn write(studies: &[Study], docs: &Path, command: &str) -> Result<()> {
-    let file = docs.join("placement-tables.md");
+pub fn write(studies: &[Study], file: &Path, command: &str) -> Result<()> {
     let page = document(studies).replace("{command}", command);
-    std::fs::write(&file, page).with_context(|| format!("writing {}", file.display()))
+    std::fs::write(file, page).with_context(|| format!("writing {}", file.display()))
 }
 
 fn document(studies: &[Study]) -> String {
@@ -78,7 +77,7 @@ fn document(studies: &[Study]) -> String {
     for study in studies {
         let _ = write!(text, "### {}\n\n{}\n", study.case.name, main_table(study));
     }
-    text += "## More or less parity\n\n`ckpt` with three data shards and other numbers of parity shards: failed restores, and the overhead of checkpoints.\n\n";
+    text += "## More or less parity\n\n`ckpt` with codes that are given, and less parity where hosts are too few: failed restores, and the overhead of checkpoints.\n\n";
     text += &redundancy(studies, |study| &study.redundancy);
     text += "\nWith fewer data shards:\n\n";
     text += &redundancy(studies, |study| &study.codes);
@@ -136,11 +135,11 @@ const AIMS: &str = "\n## The aims\n\n\
     Set before: restores that fail at most a fifth as often as Random's at no more overhead, on every\n\
     trace; a makespan no worse than that of any scheme on any trace.\n\n";
 
-const CODES: &str = "*narrow*: where hosts are too few for 3+2, fewer data shards and as much parity. *auto*: the cheapest code\n\
-    that is forecast to reach the target, and hosts for it. *(clairvoyant)* knows every later state of every\n\
-    host, and chooses hosts and code. *Of what can be avoided*: (failed - clairvoyant's) / (random's -\n\
-    clairvoyant's). *Failed* in percent. *Incidents* are those in which restores failed with the policy or with random's; with\n\
-    fewer than 20 there is no verdict.\n\n";
+const CODES: &str = "*ckpt*: 3+2 and, where hosts are too few for it, fewer data shards and as much parity. *ckpt --data 3*: less\n\
+    parity there. *auto*: the cheapest code that is forecast to reach the target, and hosts for it.\n\
+    *(clairvoyant)* knows every later state of every host, and chooses hosts and code. *Failed*: percent. *Of\n\
+    what can be avoided*: (failed - clairvoyant's) / (random's - clairvoyant's). *Incidents* are those in\n\
+    which restores failed with the policy or with random's; with fewer than 20 there is no verdict.\n\n";
 
 const AUTO: &str = "*Reached*: restores that did not fail, percent. A code reaches the target if the lower end of its\n\
     interval does. *Fixed* codes: those of the tables in [More or less parity](#more-or-less-parity).\n\n";

@@ -11,7 +11,10 @@ use super::Case;
 use super::score::Sums;
 
 /// What `ckpt` does.
-pub const OURS: Policy = Policy::Hosts(Scheme::Correlated);
+pub const OURS: Policy = Policy::Narrow;
+
+/// What `ckpt` does with a code that is given; where hosts are too few for it, with less parity.
+const FIXED: Policy = Policy::Hosts(Scheme::Correlated);
 
 /// Policies of the smaller tables.
 pub const FEW: [Policy; 4] = [
@@ -86,9 +89,9 @@ pub struct Study {
     pub main: Outcomes,
     /// When restores failed in `main`, Unix seconds, for each policy.
     pub failed_at: Vec<(Policy, Vec<u64>)>,
-    /// [`OURS`] in the grids of the main table, with every one of [`PARITIES`].
+    /// [`FIXED`] in the grids of the main table, with every one of [`PARITIES`].
     pub redundancy: ByCode,
-    /// [`OURS`] in the grids of the main table, with every one of [`CODES`].
+    /// [`FIXED`] in the grids of the main table, with every one of [`CODES`].
     pub codes: ByCode,
     /// [`FEW`] with every number of [`CLIENTS`].
     pub clients: Vec<(usize, Outcomes)>,
@@ -117,13 +120,13 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     let few: &[Grid] = grids.get(..effort.variant_grids).unwrap_or(&grids);
     let threads = effort.threads;
     let base = case.settings;
-    let of_ours = |grids: &[Grid], settings: Settings| {
-        let (outcomes, _) = evaluate(&case, &settings, grids, &[OURS], threads);
+    let of = |policy, grids: &[Grid], settings: Settings| {
+        let (outcomes, _) = evaluate(&case, &settings, grids, &[policy], threads);
         outcomes.into_iter().next().map(|(_, sums)| sums)
     };
     let of_code = |(data, parity)| {
         let width = Width::new(data, parity)?;
-        Some((width, of_ours(&grids, Settings { width, ..base })?))
+        Some((width, of(FIXED, &grids, Settings { width, ..base })?))
     };
     let parities = PARITIES.map(|parity| (base.width.data(), parity));
     let clients = CLIENTS.into_iter().map(|jobs| {
@@ -138,7 +141,7 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
         };
         (name, evaluate(&case, &settings, few, &FEW, threads).0)
     });
-    let with_rule = |rule| of_ours(few, Settings { rule, ..base });
+    let with_rule = |rule| of(OURS, few, Settings { rule, ..base });
     let rules = [with_rule(Rule::Daly)?, with_rule(Rule::Accumulator)?];
     let (main, failed_at) = evaluate(&case, &base, &grids, &policies(), threads);
     Some(Study {
