@@ -89,9 +89,9 @@ pub struct Study {
     pub main: Outcomes,
     /// When restores failed in `main`, Unix seconds, for each policy.
     pub failed_at: Vec<(Policy, Vec<u64>)>,
-    /// [`FIXED`] in the grids of the main table, with every one of [`PARITIES`].
+    /// `FIXED` in the grids of the main table, with every one of [`PARITIES`].
     pub redundancy: ByCode,
-    /// [`FIXED`] in the grids of the main table, with every one of [`CODES`].
+    /// `FIXED` in the grids of the main table, with every one of `CODES`.
     pub codes: ByCode,
     /// [`FEW`] with every number of [`CLIENTS`].
     pub clients: Vec<(usize, Outcomes)>,
