@@ -6,18 +6,21 @@
 # The program under all its names, the unit, man pages, completions for three shells, and the copyright of
 # all crates that are linked in. The program names its dependencies in a section of its own, which
 # `cargo audit bin` and other scanners read. With CKPT_PROGRAM that program is packed, and nothing is built.
+# Files have the time of the last commit.
 # Needs Rust, a C compiler, dpkg-dev; first 15 min on two cores.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top"
 . packaging/tools.sh
+version=$(version)
+same_bytes
 {
     if [ -z "${CKPT_PROGRAM:-}" ]; then
         auditable
         cargo auditable build --release --locked -p ckpt
         CKPT_PROGRAM=target/release/ckpt
     fi
-    about
+    same_version "$CKPT_PROGRAM"
     deb
     stage=target/deb
     rm -rf "$stage"
@@ -36,14 +39,10 @@ cd "$top"
         as completions fish >"$stage/fish/$name.fish"
     done
     # In Debian's form; what changed stands in the file that it names.
-    version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-    day=$(git log -1 --format=%cD 2>/dev/null || date -R)
+    day=$(LC_ALL=C date --utc --rfc-email --date "@$SOURCE_DATE_EPOCH")
     printf 'ckpt (%s-1) unstable; urgency=medium\n\n  * Changes: /usr/share/doc/ckpt/CHANGELOG.md\n\n -- %s  %s\n' \
         "$version" "$(sed -n 's/^maintainer = "\(.*\)"/\1/p' ckpt/Cargo.toml)" "$day" >"$stage/changelog"
-    # Texts come with the crates, of all platforms that the lock file names; nothing is looked up elsewhere.
-    cargo fetch --locked
-    cargo about generate --frozen --manifest-path ckpt/Cargo.toml --config packaging/about.toml \
-        packaging/copyright.hbs --output-file "$stage/copyright"
+    cp "$(copyright)" "$stage/copyright"
     cargo deb --no-build --no-strip --locked -p ckpt --output target/debian/ "$@"
 } >&2
 ls -t target/debian/ckpt_*.deb | head -n 1

@@ -13,6 +13,7 @@ if [ $# = 0 ]; then
     targets=(x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
 fi
 {
+    same_bytes
     auditable
     zig
     rustup target add "${targets[@]}"

@@ -6,14 +6,14 @@ tool() {
     local name=$1 version=$2
     shift 2
     if ! cargo install --list | grep -q "^$name v$version"; then
-        # Unoptimised: each runs for seconds, and would take minutes more to build.
-        cargo install "$name" --version "$version" --locked --debug --force "$@"
+        # Without the wrapper of same_bytes, which is for what is packed.
+        env -u RUSTC_WRAPPER -u CFLAGS cargo install "$name" --version "$version" --locked --force "$@"
     fi
 }
 
-auditable() { tool cargo-auditable 0.7.7; }
-about() { tool cargo-about 0.9.3 --features cli; }
-deb() { tool cargo-deb 3.8.0; }
+# Unoptimised, because they run for seconds and would take minutes more to build.
+auditable() { tool cargo-auditable 0.7.7 --debug; }
+deb() { tool cargo-deb 3.8.0 --debug; }
 
 # zig: a C compiler for all targets, and the subcommand that uses it, in target/zig.
 zig() {
@@ -23,4 +23,61 @@ zig() {
         "$env/bin/pip" install --quiet cargo-zigbuild==0.24.1 ziglang
     fi
     export PATH="$env/bin:$PATH"
+}
+
+# version: prints the version that all packages carry, which is that of the crates, and of the newest changes.
+version() {
+    local crates changes
+    crates=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$top/Cargo.toml")
+    changes=$(sed -n 's/^## \([0-9][0-9.]*\).*/\1/p' "$top/CHANGELOG.md" | head -n 1)
+    if [ -z "$crates" ] || [ "$crates" != "$changes" ]; then
+        echo "Cargo.toml is of version $crates, the newest changes in CHANGELOG.md of $changes: make them the same" >&2
+        return 1
+    fi
+    printf '%s\n' "$crates"
+}
+
+# same_version PROGRAM: fails unless the program is of that version, too.
+same_version() {
+    local wanted is
+    wanted=$(version) || return 1
+    is=$("$1" --version) || return 1
+    if [ "$is" != "ckpt $wanted" ] && [[ "$is" != "ckpt $wanted "* ]]; then
+        echo "$1 is $is, not version $wanted: build it from this tree" >&2
+        return 1
+    fi
+}
+
+# copyright: prints the path of a file with the licences of all crates that are linked in. Made once for each
+# Cargo.lock: it compares thousands of files with the texts of licences, so the tool is optimised.
+copyright() {
+    local key made
+    key=$(cat "$top/Cargo.lock" "$top"/packaging/{about.toml,copyright.hbs} | sha256sum | cut -c 1-16)
+    made=$top/target/copyright-$key
+    if [ ! -e "$made" ]; then
+        tool cargo-about 0.9.3 --features cli >&2
+        # Texts come with the crates, of all platforms that the lock file names; nothing is looked up elsewhere.
+        cargo fetch --locked --manifest-path "$top/Cargo.toml" >&2
+        mkdir -p "$top/target"
+        cargo about generate --frozen --manifest-path "$top/ckpt/Cargo.toml" --config "$top/packaging/about.toml" \
+            "$top/packaging/copyright.hbs" --output-file "$made.new" >&2
+        mv "$made.new" "$made"
+    fi
+    printf '%s\n' "$made"
+}
+
+# day_of_tree: sets the time that packages give their files, so that the same tree makes the same bytes: that of
+# the last commit or, outside a clone, that of the list of changes.
+day_of_tree() {
+    SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct 2>/dev/null || stat -c %Y "$top/CHANGELOG.md")}
+    export SOURCE_DATE_EPOCH
+}
+
+# same_bytes: makes builds of one tree give the same bytes wherever the tree and cargo's directory lie: no path of
+# this machine reaches a program. Masks of permissions do not count either.
+same_bytes() {
+    umask 022
+    day_of_tree
+    export CKPT_TREE=$top CARGO_INCREMENTAL=0 RUSTC_WRAPPER=$top/packaging/rustc-without-paths.sh
+    export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$top=/ckpt -ffile-prefix-map=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 }

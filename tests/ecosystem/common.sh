@@ -63,7 +63,7 @@ root() {
 
 # inside ROOT SCRIPT [ARGUMENT...]: runs the script in a temporary copy of the root directory, with namespaces
 # of its own for processes, network and names. /ckpt has the program, $top/docs and $top/tests/ecosystem, and
-# /packages the Debian packages of CKPT_PACKAGES, if that is set.
+# /packages the files of CKPT_PACKAGES, if that is set.
 inside() {
     local root=$1 script=$2 program
     shift 2
@@ -87,7 +87,7 @@ inside() {
         # Only control groups of version 2 are mounted: crun refuses a mixture of versions.
         mount -t cgroup2 cgroup2 sys/fs/cgroup
         mkdir -p ckpt/tests && cp "$program" ckpt/ckpt && cp -r "$here" ckpt/tests/ && cp -r "$top/docs" ckpt/
-        if [ -n "${CKPT_PACKAGES:-}" ]; then mkdir packages && cp "$CKPT_PACKAGES"/*.deb packages; fi
+        if [ -n "${CKPT_PACKAGES:-}" ]; then mkdir packages && find "$CKPT_PACKAGES" -maxdepth 1 -type f -exec cp -t packages {} +; fi
         if [ -n "${CKPT_RECORD:-}" ]; then mkdir record && mount --bind "$CKPT_RECORD" record; fi
         # Some resolvers do not count addresses of the loopback net.
         ip link set lo up

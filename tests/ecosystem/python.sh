@@ -32,6 +32,7 @@ for name in ckpt ckpt-store; do
     [[ "$($name --version)" = "$name $version"* ]] || die "$name says $($name --version), not $version"
 done
 [ "$(pip show ckpt | sed -n 's/^Version: //p')" = "$version" ] || die "the wheel is of another version"
+cmp "$top/CHANGELOG.md" "$env/share/doc/ckpt/CHANGELOG.md" || die "the wheel has other changes"
 say "installed, version $version"
 
 export CKPT_PROGRAM=$env/bin/ckpt

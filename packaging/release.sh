@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Builds what a release consists of, and prints the directory that has it, with SHA256SUMS.
+#
+#   packaging/release.sh [deb] [wheel] [static] [image]      default: all of them
+#
+# All have one version and the same list of changes. The same commit gives the same bytes, wherever it is built, if
+# compilers and tools have the same versions; tests/ecosystem/reproducible.sh shows it.
+# Needs what the other scripts of this directory need; first 60 min on two cores.
+set -euo pipefail
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$top"
+. packaging/tools.sh
+parts=("$@")
+if [ $# = 0 ]; then
+    parts=(deb wheel static image)
+fi
+made=target/release-$(version)
+rm -rf "$made"
+mkdir -p "$made"
+for part in "${parts[@]}"; do
+    case $part in
+    # Deb and wheel have one program.
+    deb | wheel)
+        path=$("packaging/$part.sh")
+        cp "$path" "$made/"
+        export CKPT_PROGRAM=$top/target/release/ckpt
+        ;;
+    static)
+        while read -r path; do
+            architecture=${path#target/}
+            cp "$path" "$made/ckpt-$(version)-${architecture%%-*}"
+        done < <(env -u CKPT_PROGRAM packaging/static.sh)
+        ;;
+    image) cp "$(env -u CKPT_PROGRAM packaging/image.sh)" "$made/" ;;
+    *)
+        echo "no part $part: deb, wheel, static or image" >&2
+        exit 2
+        ;;
+    esac
+done
+(cd "$made" && sha256sum -- * >SHA256SUMS)
+echo "$made"
