@@ -20,7 +20,7 @@ zig() {
     local env=$top/target/zig
     if [ ! -x "$env/bin/cargo-zigbuild" ]; then
         python3 -m venv "$env"
-        "$env/bin/pip" install --quiet cargo-zigbuild==0.24.1 ziglang
+        "$env/bin/pip" install --quiet cargo-zigbuild==0.24.0 ziglang==0.15.1
     fi
     export PATH="$env/bin:$PATH"
 }

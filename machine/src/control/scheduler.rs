@@ -34,12 +34,19 @@ fn each_thread(machine: &Machine, pid: i32, set: impl Fn(Pid) -> io::Result<()>)
     Ok(())
 }
 
+/// The kernel's parameter of a policy (`sched_setscheduler(2)`). That of the C library has more fields in musl.
+#[repr(C)]
+struct PolicyParameter {
+    priority: libc::c_int,
+}
+
+/// Sets the policy by the system call itself: musl's function of that name always fails.
 fn set_policy(thread: Pid, policy: libc::c_int) -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: 0 };
+    let parameter = PolicyParameter { priority: 0 };
+    let call = libc::SYS_sched_setscheduler;
+    let thread = thread.as_raw_nonzero().get();
     // SAFETY: the parameter lives until the call is over, and the kernel only reads it.
-    let done = unsafe {
-        libc::sched_setscheduler(thread.as_raw_nonzero().get(), policy, &raw const parameter)
-    };
+    let done = unsafe { libc::syscall(call, thread, policy, &raw const parameter) };
     if done == 0 {
         Ok(())
     } else {
