@@ -40,9 +40,15 @@ same_bytes
     done
     # In Debian's form; what changed stands in the file that it names.
     day=$(LC_ALL=C date --utc --rfc-email --date "@$SOURCE_DATE_EPOCH")
-    printf 'ckpt (%s-1) unstable; urgency=medium\n\n  * Changes: /usr/share/doc/ckpt/CHANGELOG.md\n\n -- %s  %s\n' \
+    printf 'ckpt (%s-1) unstable; urgency=medium\n\n  * Changes: /usr/share/doc/ckpt/changelog.gz\n\n -- %s  %s\n' \
         "$version" "$(sed -n 's/^maintainer = "\(.*\)"/\1/p' ckpt/Cargo.toml)" "$day" >"$stage/changelog"
-    cp "$(copyright)" "$stage/copyright"
+    # Debian has the text of Apache-2.0 in a place of its own, and wants it nowhere else.
+    awk '/^----------/ { skipped = 0 }
+        /^ *Apache License$/ { skipped = 1; print "The text is in /usr/share/common-licenses/Apache-2.0."; print "" }
+        !skipped { print }' "$(copyright)" >"$stage/copyright"
+    gzip --no-name --best <CHANGELOG.md >"$stage/changelog.gz"
+    printf '%s\n' '# The package is not for the archive of Debian, so no bug asks for it.' \
+        'ckpt: initial-upload-closes-no-bugs' >"$stage/lintian"
     cargo deb --no-build --no-strip --locked -p ckpt --output target/debian/ "$@"
 } >&2
 ls -t target/debian/ckpt_*.deb | head -n 1

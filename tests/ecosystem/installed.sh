@@ -68,6 +68,7 @@ say "$suite: $newer restored what the previous version had saved"
 /usr/libexec/ckpt/ckpt_plugin -classad | grep -q '^SupportedMethods = "ckpt"' || die "the plug-in does not say what it is for"
 [ "$(readlink /usr/bin/ckpt-store)" = ckpt ] || die "ckpt-store is not a link to the program"
 grep -q '^Apache License' /usr/share/doc/ckpt/copyright || die "the copyright of the crates is missing"
+gzip -dc /usr/share/doc/ckpt/changelog.gz | grep -q "^## ${newer#ckpt }" || die "the changes of this version are missing"
 [ -s /usr/share/man/man1/ckpt-save.1.gz ] || die "a man page is missing"
 bash -c '. /usr/share/bash-completion/completions/ckpt && complete -p ckpt' >/work/completion
 systemd-analyze verify /usr/lib/systemd/system/ckpt-store.service
