@@ -43,9 +43,9 @@ same_bytes
     printf 'ckpt (%s-1) unstable; urgency=medium\n\n  * Changes: /usr/share/doc/ckpt/changelog.gz\n\n -- %s  %s\n' \
         "$version" "$(sed -n 's/^maintainer = "\(.*\)"/\1/p' ckpt/Cargo.toml)" "$day" >"$stage/changelog"
     # Debian has the text of Apache-2.0 in a place of its own, and wants it nowhere else.
-    awk '/^----------/ { skipped = 0 }
+    tr -d '\r' <"$(copyright)" | awk '/^----------/ { skipped = 0 }
         /^ *Apache License$/ { skipped = 1; print "The text is in /usr/share/common-licenses/Apache-2.0."; print "" }
-        !skipped { print }' "$(copyright)" >"$stage/copyright"
+        !skipped { print }' >"$stage/copyright"
     gzip --no-name --best <CHANGELOG.md >"$stage/changelog.gz"
     printf '%s\n' '# The package is not for the archive of Debian, so no bug asks for it.' \
         'ckpt: initial-upload-closes-no-bugs' >"$stage/lintian"
