@@ -38,7 +38,7 @@ export DEBIAN_FRONTEND=noninteractive CKPT_GRID=/work/grid/grid.toml CKPT_STATE_
 # Without /ckpt, which has the program as it was built and comes first in the path.
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 mkdir /work
-files() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /work -o -path /packages -o -path /ckpt -o -path '/var/lib/dpkg' -o -path '/var/cache' -o -path '/var/log' \) -prune -o -print | sort; }
+files() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /work -o -path /packages -o -path /ckpt -o -path /run/systemd -o -path '/var/lib/dpkg' -o -path '/var/cache' -o -path '/var/log' \) -prune -o -print | sort; }
 install() { dpkg --install --force-confold "$1" >/work/dpkg.log 2>&1 || { cat /work/dpkg.log; die "$1 can't be installed in $suite"; }; }
 
 files >/work/before
