@@ -3,8 +3,8 @@
 #
 #   packaging/release.sh [deb] [wheel] [static] [image]      default: all of them
 #
-# All have one version and the same list of changes. The same commit gives the same bytes, wherever it is built, if
-# compilers and tools have the same versions; tests/ecosystem/reproducible.sh shows it.
+# All have one version and the same list of changes. Two builds in different
+# places still differ in a few bytes; tests/ecosystem/reproducible.sh shows where.
 # Needs what the other scripts of this directory need; first 60 min on two cores.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
