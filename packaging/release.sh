@@ -3,8 +3,9 @@
 #
 #   packaging/release.sh [deb] [wheel] [static] [image]      default: all of them
 #
-# All have one version and the same list of changes. Two builds in different
-# places still differ in a few bytes; tests/ecosystem/reproducible.sh shows where.
+# All have one version and the same list of changes. Two builds still differ in a few bytes of the programs
+# (docs/decisions.md); tests/ecosystem/reproducible.sh shows which files.
+# With CKPT_PROGRAM that program is packed into deb and wheel.
 # Needs what the other scripts of this directory need; first 60 min on two cores.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -14,7 +15,8 @@ parts=("$@")
 if [ $# = 0 ]; then
     parts=(deb wheel static image)
 fi
-made=target/release-$(version)
+version=$(version)
+made=target/release-$version
 rm -rf "$made"
 mkdir -p "$made"
 for part in "${parts[@]}"; do
@@ -23,12 +25,12 @@ for part in "${parts[@]}"; do
     deb | wheel)
         path=$("packaging/$part.sh")
         cp "$path" "$made/"
-        export CKPT_PROGRAM=$top/target/release/ckpt
+        export CKPT_PROGRAM=${CKPT_PROGRAM:-$top/target/release/ckpt}
         ;;
     static)
         while read -r path; do
             architecture=${path#target/}
-            cp "$path" "$made/ckpt-$(version)-${architecture%%-*}"
+            cp "$path" "$made/ckpt-$version-${architecture%%-*}"
         done < <(env -u CKPT_PROGRAM packaging/static.sh)
         ;;
     image) cp "$(env -u CKPT_PROGRAM packaging/image.sh)" "$made/" ;;

@@ -73,8 +73,8 @@ day_of_tree() {
     export SOURCE_DATE_EPOCH
 }
 
-# same_bytes: makes builds of one tree give the same bytes wherever the tree and cargo's directory lie: no path of
-# this machine reaches a program. Masks of permissions do not count either.
+# same_bytes: keeps the machine out of what is built: no path of the tree or of cargo's directory reaches a program,
+# and neither the time nor the mask of permissions reaches a package.
 same_bytes() {
     umask 022
     day_of_tree
