@@ -6,7 +6,6 @@ use codec::grant::Rights;
 use codec::notice::Stamp;
 use codec::{CheckpointId, JobId, Version};
 
-use super::gather::WaitUntil;
 use super::notices::Removal;
 use super::waiting::Wait;
 use super::{Agent, ForgetWhich};
@@ -28,8 +27,7 @@ impl Agent {
         which: ForgetWhich,
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
-        let (patience, wait) = (WaitUntil::All, Wait::ForAll);
-        self.forget_within(job, which, sought, patience, wait).await
+        self.forget_within(job, which, sought, Wait::ForAll).await
     }
 
     /// Like [`Self::forget`], but does not wait for silent hosts when others have answered.
@@ -42,8 +40,8 @@ impl Agent {
         which: ForgetWhich,
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
-        let (patience, wait) = (WaitUntil::NotForSilent, Wait::NotForSilent);
-        self.forget_within(job, which, sought, patience, wait).await
+        self.forget_within(job, which, sought, Wait::NotForSilent)
+            .await
     }
 
     async fn forget_within(
@@ -51,13 +49,12 @@ impl Agent {
         job: &JobId,
         which: ForgetWhich,
         sought: &Sought,
-        patience: WaitUntil,
         wait: Wait,
     ) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");
         let whose = self.whose(job)?;
         self.needs(Rights::REMOVE, &doing)?;
-        let mut gathered = self.gather(Some(whose.tag), patience).await;
+        let mut gathered = self.gather(Some(whose.tag), wait.into()).await;
         self.require_answers(&gathered, &doing)?;
         let mut newest = gathered.inventory.newest_first();
         let is_keeping = matches!(which, ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_));

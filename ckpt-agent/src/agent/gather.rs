@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use transfer::find::Shown;
 
-use super::waiting::silent_at;
+use super::waiting::{Wait, silent_at};
 use super::{Agent, SaveRequest, Which};
 use crate::cancel::Cancel;
 use crate::core::{Fault, HostIndex};
@@ -48,6 +48,15 @@ pub(super) enum WaitUntil {
     ToRestore(Which),
     /// For no silent host, once others have answered.
     NotForSilent,
+}
+
+impl From<Wait> for WaitUntil {
+    fn from(wait: Wait) -> Self {
+        match wait {
+            Wait::ForAll => Self::All,
+            Wait::NotForSilent => Self::NotForSilent,
+        }
+    }
 }
 
 impl WaitUntil {
@@ -224,14 +233,14 @@ impl Agent {
     }
 
     /// Asks all hosts for the checkpoints of one job, or of all jobs.
-    pub(super) async fn gather(&self, job_tag: Option<JobTag>, patience: WaitUntil) -> Gathered {
+    pub(super) async fn gather(&self, job_tag: Option<JobTag>, wait_until: WaitUntil) -> Gathered {
         let mut gathered = Gathered::default();
         let showing = Showing::default();
         let mut asking = JoinSet::new();
         let mut waiting: Vec<HostIndex> = self.hosts.all().collect();
         for host in &waiting {
             let (agent, host, showing) = (self.clone(), *host, showing.clone());
-            let to_place = matches!(patience, WaitUntil::ToSave { .. });
+            let to_place = matches!(wait_until, WaitUntil::ToSave { .. });
             asking.spawn(async move { (host, agent.ask(host, job_tag, to_place, &showing).await) });
         }
         let begun = Instant::now();
@@ -272,10 +281,10 @@ impl Agent {
             }
             let silent = waiting.len() + gathered.silent.len();
             let answered = gathered.answered.len();
-            if grace.is_none() && patience.is_enough(&showing.lock().0, answered, silent) {
+            if grace.is_none() && wait_until.is_enough(&showing.lock().0, answered, silent) {
                 grace = Some(Instant::now() + SLOW_HOSTS_GRACE);
             }
-            if patience.is_hurried(answered, silent) {
+            if wait_until.is_hurried(answered, silent) {
                 silence = Some(silent_at(begun, last_answer));
             }
         }

@@ -374,7 +374,7 @@ impl Catalog {
             self.ledger.check(who, CHECKPOINT_BYTES, free)?;
         }
         self.hold_version(now, who, claim)?;
-        self.check_manifest(key.owner, claim, roots)
+        self.check_manifest(key, claim, roots)
     }
 
     /// Whether a checkpoint may be committed with a manifest that has these roots, by shard number.
@@ -396,20 +396,16 @@ impl Catalog {
         if self.shards(key).is_empty() {
             return Err(Denied::NotFound);
         }
-        self.check_manifest(owner, claim, roots)
+        self.check_manifest(key, claim, roots)
     }
 
     /// Whether a manifest with these roots, by shard number, fits what is known of its checkpoint.
     fn check_manifest(
         &self,
-        owner: OwnerId,
+        key: Key,
         claim: &Claim,
         roots: &[ShardRoot],
     ) -> Result<CommitStep, Denied> {
-        let key = Key {
-            owner,
-            checkpoint: claim.checkpoint,
-        };
         let checkpoint = self.checkpoints.get(&key).ok_or(Denied::NotFound)?;
         if (checkpoint.job_tag, checkpoint.version) != (claim.job_tag, claim.version) {
             return Err(Denied::Contradiction("job or version"));
@@ -422,6 +418,7 @@ impl Catalog {
         if checkpoint.is_committed {
             return Ok(CommitStep::Done);
         }
+        let owner = key.owner;
         let other = self
             .holders(owner, claim.job_tag, claim.version)
             .find(|&holder| {

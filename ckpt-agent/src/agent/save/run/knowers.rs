@@ -9,8 +9,9 @@ use crate::agent::PARITY_USUAL;
 use crate::core::HostIndex;
 use crate::core::save::SaveOutcome;
 
-/// How many hosts show a version. A version of 3+2 shards is shown by so many hosts, and any three of them
-/// that answer let a restore know that it exists.
+/// How many hosts show a version: as many as hold a version of 3+2 shards. `--if-exists` takes a version for
+/// missing only while fewer than three hosts are silent, so one of these five answers even if two of them have
+/// lost what they hold.
 const KNOWERS: usize = (DATA_USUAL + PARITY_USUAL) as usize;
 
 /// Longest wait for hosts that are asked to show a version.
