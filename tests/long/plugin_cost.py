@@ -2,9 +2,9 @@
 """Measures what a call of HTCondor's plug-in takes, against a plain `ckpt save` of the same files.
 
     cargo build --release -p ckpt --bin ckpt
-    tests/long/plugin_cost.py [--pairs 9] [--mebibytes 64] [--programs target/release]
+    tests/long/plugin_cost.py [--pairs 31] [--mebibytes 64] [--programs target/release]
 
-Needs an otherwise idle machine with two cores; takes some 3 minutes. The files hold random bytes and are in
+Needs an otherwise idle machine with two cores; takes about a minute. The files hold random bytes and are in
 the page cache. In each pair the plug-in uploads the files, as a starter of HTCondor 23.9 calls it, and
 `ckpt save` saves the directory that holds them. Which is first changes from pair to pair. Each has a job of
 its own, so that both store all bytes.
@@ -33,7 +33,7 @@ OUTFILE_BYTES = 19_264
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--pairs", type=int, default=31)
     parser.add_argument("--mebibytes", type=int, default=64)
     parser.add_argument("--programs", type=Path, default=Path("target/release"))
     return parser.parse_args()

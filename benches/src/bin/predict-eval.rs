@@ -78,7 +78,7 @@ fn main() -> Result<()> {
     let evaluations: Vec<Evaluation> = traces.iter().enumerate().map(evaluate_one).collect();
     println!("{}", report::summary(&evaluations));
     if let Some(docs) = args.docs {
-        report::write(&evaluations, &at_home, speed::measure(), &docs)?;
+        report::write(&evaluations, &at_home, &speed::measure(), &docs)?;
         println!("written to {}", docs.join("prediction-tables.md").display());
     }
     Ok(())

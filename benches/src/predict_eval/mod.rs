@@ -5,6 +5,7 @@
 //! answers ([`score`]). [`report`] turns the scores into tables and plots.
 
 pub mod home;
+pub mod paper;
 pub mod point;
 pub mod predictors;
 pub mod report;
@@ -17,6 +18,7 @@ pub mod walk;
 use placement::hazard::{Example, HazardModel};
 use placement::history::{DAY_SECONDS, DayKind, WindowOutcome};
 
+use self::paper::PaperFigures;
 use self::predictors::{BEST, CLIMATOLOGY, Fitted, Predicted, Raw};
 use self::robustness::Robustness;
 use self::score::{Record, Scores};
@@ -75,6 +77,8 @@ pub struct Evaluation {
     pub scores: Scores,
     /// What injected failures do, where the trace is long enough for that.
     pub robustness: Option<Robustness>,
+    /// The measures of the paper's own figures.
+    pub paper: PaperFigures,
     /// Scores of the forecasts of being usable at a moment, for reading back.
     pub availability: Scores,
 }
@@ -96,14 +100,17 @@ pub fn evaluate(trace: &Trace, foreign: &HazardModel, limits: Limits) -> Evaluat
         .map(|record| fitted.finish(record))
         .collect();
     let robustness = robustness::run(trace, &split, &fitted);
+    let names = predictors::names();
+    let paper = PaperFigures::of(trace, &names, &columns, limits);
     let availability = point::evaluate(trace, &split, &fitted, limits);
     Evaluation {
         trace: trace.name.clone(),
         description: trace.description.clone(),
         hosts: trace.hosts.len(),
         split,
-        scores: Scores::of(&predictors::names(), [BEST, CLIMATOLOGY], &columns),
+        scores: Scores::of(&names, [BEST, CLIMATOLOGY], &columns),
         robustness,
+        paper,
         availability,
     }
 }

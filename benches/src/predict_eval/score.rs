@@ -139,7 +139,7 @@ impl Scores {
     }
 }
 
-fn outcome(record: &Record<Raw>) -> f64 {
+pub(super) fn outcome(record: &Record<Raw>) -> f64 {
     f64::from(u8::from(record.survived))
 }
 
@@ -198,7 +198,7 @@ fn calibration_error(bins: &[Bin]) -> f64 {
         .sum()
 }
 
-const fn clock_window(record: &Record<Raw>) -> Option<u64> {
+pub(super) const fn clock_window(record: &Record<Raw>) -> Option<u64> {
     Some(record.hour)
 }
 
@@ -220,25 +220,53 @@ fn relative_error(
     records: &[&Record<Raw>],
     column: usize,
     hour: fn(&Record<Raw>) -> Option<u64>,
-    mut outcome: impl FnMut(&Record<Raw>) -> f64,
+    outcome: impl FnMut(&Record<Raw>) -> f64,
 ) -> Option<f64> {
-    let mut cells: BTreeMap<_, (u32, f64, f64)> = BTreeMap::new();
+    let errors = cell_errors(records, column, hour, outcome);
+    (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64)
+}
+
+/// |mean forecast - TR| / TR of each cell (a host, a kind of day, and what `hour` returns) that has enough
+/// windows and whose TR is not near zero.
+pub(super) fn cell_errors(
+    records: &[&Record<Raw>],
+    column: usize,
+    hour: fn(&Record<Raw>) -> Option<u64>,
+    mut outcome: impl FnMut(&Record<Raw>) -> f64,
+) -> Vec<f64> {
+    let mut cells: BTreeMap<_, Cell> = BTreeMap::new();
     for record in records {
         let cell = cells
             .entry((record.host, record.kind, hour(record)))
             .or_default();
-        cell.0 += 1;
-        cell.1 += forecast(record, column);
-        cell.2 += outcome(record);
+        cell.add(forecast(record, column), outcome(record));
     }
-    let judged: Vec<f64> = cells
-        .values()
-        .filter(|(n, _, survived)| {
-            *n >= LEAST_WINDOWS && survived / f64::from(*n) >= LEAST_RELIABILITY
-        })
-        .map(|(_, predicted, survived)| (predicted - survived).abs() / survived)
-        .collect();
-    (!judged.is_empty()).then(|| judged.iter().sum::<f64>() / judged.len() as f64)
+    cells.values().filter_map(Cell::relative_error).collect()
+}
+
+/// Windows of a host that the paper's measure takes together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cell {
+    windows: u32,
+    /// Sum of the forecasts.
+    predicted: f64,
+    survived: f64,
+}
+
+impl Cell {
+    /// Adds a window: its forecast, and 1 if it was survived, otherwise 0.
+    pub(super) fn add(&mut self, forecast: f64, outcome: f64) {
+        self.windows += 1;
+        self.predicted += forecast;
+        self.survived += outcome;
+    }
+
+    /// |mean forecast - TR| / TR; `None` with too few windows or a TR near zero.
+    pub(super) fn relative_error(&self) -> Option<f64> {
+        let is_judged = self.windows >= LEAST_WINDOWS
+            && self.survived / f64::from(self.windows) >= LEAST_RELIABILITY;
+        is_judged.then(|| (self.predicted - self.survived).abs() / self.survived)
+    }
 }
 
 /// Interval of the Brier score, and of the Brier score minus the best predictor's.

@@ -3,11 +3,14 @@
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use placement::SurvivalCurve;
 use placement::calibration::Calibration;
 use placement::hazard::{HazardModel, HostSummary};
+use placement::history::{DAY_SECONDS, Timeline};
+use placement::semi_markov::counting::{self, CutStays};
 use placement::semi_markov::kernel::{Jump, Kernel};
 use placement::state::AvailabilityState::{self, Busy, CpuTaken, Gone, Idle, Thrashing};
 use rand::rngs::StdRng;
@@ -49,17 +52,37 @@ pub fn kernel() -> Kernel<AvailabilityState> {
 /// Four weeks of a host as the monitor sees it.
 #[must_use]
 pub fn summary() -> HostSummary<AvailabilityState> {
-    let mut random = StdRng::seed_from_u64(SEED);
     let mut summary = HostSummary::new(0);
+    let mut end = 0;
+    for (span, state, load) in four_weeks() {
+        end = span.end;
+        summary.observe(span, Some(state), Some(load));
+    }
+    summary.observe(end..end + 600, Some(Idle), Some(0.1));
+    summary
+}
+
+/// The states of the same four weeks.
+fn timeline() -> Timeline<AvailabilityState> {
+    let mut timeline = Timeline::new(0);
+    for (span, state, _) in four_weeks() {
+        timeline.push(span, Some(state));
+    }
+    timeline
+}
+
+/// Stays, one after the other, and the owner's load in them.
+fn four_weeks() -> Vec<(Range<u64>, AvailabilityState, f64)> {
+    let mut random = StdRng::seed_from_u64(SEED);
+    let mut stays = Vec::new();
     let mut time = 0;
-    while time < 28 * 86_400 {
+    while time < 28 * DAY_SECONDS {
         let state = [Idle, Idle, Busy, CpuTaken][random.random_range(0..4)];
         let length = random.random_range(60..20_000);
-        summary.observe(time..time + length, Some(state), Some(random.random()));
+        stays.push((time..time + length, state, random.random()));
         time += length;
     }
-    summary.observe(time..time + 600, Some(Idle), Some(0.1));
-    summary
+    stays
 }
 
 /// A calibrated model.
@@ -74,9 +97,9 @@ pub fn predict(summary: &HostSummary<AvailabilityState>, model: &HazardModel) ->
     model.curve(&summary.covariates(model.pool()), STEP, STEPS)
 }
 
-/// Time of one call, best of several.
+/// Time of one call over a window, best of several.
 #[derive(Clone, Copy, Debug)]
-pub struct Speed {
+pub struct WindowSpeed {
     /// Equation (3), dense.
     pub dense: Duration,
     /// The same numbers over the holding times that have mass.
@@ -85,15 +108,49 @@ pub struct Speed {
     pub hazard: Duration,
 }
 
-/// Measures all three in this process.
+/// Time of predictions.
+#[derive(Clone, Debug)]
+pub struct Speed {
+    /// Over ten hours.
+    pub longest: WindowSpeed,
+    /// By length of the window in hours.
+    pub by_window: Vec<(u64, WindowSpeed)>,
+    /// Counting the paper's kernel over ten hours, from a month of stays.
+    pub counting: Duration,
+}
+
+/// Lengths of windows in hours, figure 4 of the paper.
+const WINDOW_HOURS: [u64; 6] = [1, 2, 4, 6, 8, 10];
+
+/// Measures all three predictors in this process.
 #[must_use]
 pub fn measure() -> Speed {
     let kernel = kernel();
     let (summary, model) = (summary(), model());
+    let over = |steps: usize| WindowSpeed {
+        dense: best_of(3, || black_box(kernel.survival_dense(Idle, steps)).len()),
+        sparse: best_of(10, || black_box(kernel.survival(Idle, steps)).len()),
+        hazard: best_of(2000, || {
+            let covariates = summary.covariates(model.pool());
+            black_box(model.curve(&covariates, STEP, steps)).steps()
+        }),
+    };
+    let timeline = timeline();
     Speed {
-        dense: best_of(3, || black_box(kernel.survival_dense(Idle, STEPS)).len()),
-        sparse: best_of(10, || black_box(kernel.survival(Idle, STEPS)).len()),
-        hazard: best_of(2000, || black_box(predict(&summary, &model)).steps()),
+        longest: over(STEPS),
+        by_window: WINDOW_HOURS
+            .map(|hours| (hours, over(hours as usize * STEPS / 10)))
+            .into(),
+        counting: best_of(10, || {
+            let kernel = counting::kernel_for_window(
+                &timeline,
+                timeline.end()..timeline.end() + 36_000,
+                usize::MAX,
+                CutStays::LeftOut,
+                STEP,
+            );
+            black_box(kernel).support()
+        }),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The scores as tables and plots.
 
+mod paper;
+
 use std::fmt::Write;
 use std::path::Path;
 
@@ -103,7 +105,7 @@ fn best_of(scores: &Scores, role: Role, horizon: usize) -> Option<(&str, Measure
 ///
 /// # Errors
 /// If a file cannot be written.
-pub fn write(evaluations: &[Evaluation], at_home: &str, speed: Speed, docs: &Path) -> Result<()> {
+pub fn write(evaluations: &[Evaluation], at_home: &str, speed: &Speed, docs: &Path) -> Result<()> {
     let images = docs.join("img");
     std::fs::create_dir_all(&images).with_context(|| format!("creating {}", images.display()))?;
     for evaluation in evaluations {
@@ -121,7 +123,7 @@ pub fn write(evaluations: &[Evaluation], at_home: &str, speed: Speed, docs: &Pat
         .with_context(|| format!("writing {}", path.display()))
 }
 
-fn document(evaluations: &[Evaluation], at_home: &str, speed: Speed) -> String {
+fn document(evaluations: &[Evaluation], at_home: &str, speed: &Speed) -> String {
     let mut text = String::from(include_str!("introduction.md"));
     text += "\n## Summary\n\nBrier scores (less is better). The relative TR errors are those of the \
              hazard regression.\n\n";
@@ -132,11 +134,10 @@ fn document(evaluations: &[Evaluation], at_home: &str, speed: Speed) -> String {
     for evaluation in evaluations {
         text += &section(evaluation);
     }
-    text += &speed_section(speed);
-    text
+    text + &speed_section(speed) + &paper::speed(speed)
 }
 
-fn targets(evaluations: &[Evaluation], speed: Speed) -> String {
+fn targets(evaluations: &[Evaluation], speed: &Speed) -> String {
     let mut text = String::from(
         "Beat the paper's semi-Markov predictor and every time series model on Brier at every \
          horizon on every trace:\n\n",
@@ -179,7 +180,8 @@ fn targets(evaluations: &[Evaluation], speed: Speed) -> String {
         100.0 * RELATIVE_ERROR_TARGET
     );
     text += &list(&errors, "met everywhere.");
-    let ratio = speed.dense.as_secs_f64() / speed.hazard.as_secs_f64();
+    let longest = speed.longest;
+    let ratio = longest.dense.as_secs_f64() / longest.hazard.as_secs_f64();
     let _ = writeln!(
         text,
         "\nSpeed: a ten-hour curve at 6 s steps in 1/{ratio:.0} of the dense recursion's time \
@@ -242,7 +244,7 @@ fn section(evaluation: &Evaluation) -> String {
     if let Some(robustness) = &evaluation.robustness {
         text += &robustness_section(robustness);
     }
-    text
+    text + &paper::section(&evaluation.paper)
 }
 
 fn horizon_table(scores: &Scores, horizon: usize, hours: u64) -> String {
@@ -338,7 +340,8 @@ fn robustness_table(table: &Table) -> String {
     text
 }
 
-fn speed_section(speed: Speed) -> String {
+fn speed_section(speed: &Speed) -> String {
+    let speed = speed.longest;
     let micros = |time: std::time::Duration| time.as_secs_f64() * 1e6;
     let ratio = |time: std::time::Duration| speed.dense.as_secs_f64() / time.as_secs_f64();
     format!(
