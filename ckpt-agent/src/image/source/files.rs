@@ -126,6 +126,7 @@ impl FileSource {
 
     /// Opens a file and finds its extents; `false` if it is left out.
     fn open(&mut self, number: usize) -> Result<bool, SourceError> {
+        let is_alone = self.is_alone();
         let Some(planned) = self.files.get_mut(number) else {
             return Ok(false);
         };
@@ -139,9 +140,11 @@ impl FileSource {
         let state = FileState::of(&stat);
         let mut told = false;
         if let Some(what) = planned.state.change(&state) {
-            let path = self.roots.display(planned.root, &planned.entry.path);
-            self.warnings.push(changed(&path, what, self.options)?);
-            told = true;
+            if !(is_alone && planned.state.is_another(&state)) {
+                let path = self.roots.display(planned.root, &planned.entry.path);
+                self.warnings.push(changed(&path, what, self.options)?);
+                told = true;
+            }
             planned.state = state;
             set_attributes(&mut planned.entry, &stat);
         }
@@ -165,6 +168,12 @@ impl FileSource {
             told,
         });
         Ok(true)
+    }
+
+    /// Whether the image is a single file. A program that renames a new file into its place then does no harm:
+    /// whichever file is read, it is one state.
+    fn is_alone(&self) -> bool {
+        self.files.len() == 1
     }
 
     /// Leaves out a file that can't be opened, if the options accept that; never returns `true`.
@@ -226,6 +235,7 @@ impl FileSource {
 
     /// Closes the file, and checks that it is still the planned one.
     fn close(&mut self) -> Result<(), SourceError> {
+        let is_alone = self.is_alone();
         let Some(open) = self.open.take() else {
             return Ok(());
         };
@@ -236,7 +246,8 @@ impl FileSource {
         let stat = stat_open(open.file.file().as_fd()).map_err(|cause| io_error(path(), cause))?;
         let state = FileState::of(&stat);
         if let Some(what) = planned.state.change(&state) {
-            if !open.told {
+            let is_whole = is_alone && planned.state.lost_only_its_name(&state);
+            if !open.told && !is_whole {
                 self.warnings.push(changed(&path(), what, self.options)?);
             }
             // The final check of all files then reports only later changes.
@@ -246,8 +257,11 @@ impl FileSource {
     }
 
     /// Checks all files once more: a file that changed after it was read does not belong to the same state as
-    /// files that were read later.
+    /// files that were read later. There are none if the image is a single file.
     fn check_all(&mut self) -> Result<(), SourceError> {
+        if self.is_alone() {
+            return Ok(());
+        }
         for planned in &self.files {
             let is_directory = planned.entry.kind == FileKind::Directory;
             let is_regular = matches!(planned.entry.kind, FileKind::Regular { .. });

@@ -40,6 +40,8 @@ pub(super) struct FileState {
     pub(super) size: u64,
     mtime: (i64, u64),
     ctime: (i64, u64),
+    /// Names that the file has.
+    links: u64,
 }
 
 impl FileState {
@@ -53,7 +55,19 @@ impl FileState {
             size: stat.st_size.cast_unsigned() as u64,
             mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
             ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+            links: stat.st_nlink as u64,
         }
+    }
+
+    /// Whether the file is another one than in its earlier state, as after a rename into its place.
+    pub(super) fn is_another(&self, now: &Self) -> bool {
+        self.inode != now.inode
+    }
+
+    /// Whether all that happened to the file is that it lost its last name: another file was renamed into its
+    /// place, or it was removed. Its bytes are still those of its earlier state.
+    pub(super) fn lost_only_its_name(&self, now: &Self) -> bool {
+        now.links == 0 && (self.inode, self.size, self.mtime) == (now.inode, now.size, now.mtime)
     }
 
     /// How a file differs from its earlier state; `None` if it does not.

@@ -93,6 +93,41 @@ fn a_file_that_changes_while_it_is_read_is_refused() {
 }
 
 #[test]
+fn a_single_file_may_be_replaced_while_it_is_saved_but_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state");
+    let first = noise(3 * SEGMENT_BYTES + 5, 1);
+    let second = noise(100, 2);
+    for before_segment in [0, 1, 3, 4] {
+        fs::write(&path, &first).unwrap();
+        let source = Source::from_paths(std::slice::from_ref(&path), STRICT).unwrap();
+        let saved = drain_with(source, |number| {
+            if number == before_segment {
+                let next = dir.path().join("next");
+                fs::write(&next, &second).unwrap();
+                fs::rename(next, &path).unwrap();
+            }
+        });
+        // The file is opened for the first segment.
+        let whole = if before_segment == 0 { &second } else { &first };
+        let saved = saved.unwrap();
+        assert_eq!(
+            &saved.segments.concat(),
+            whole,
+            "replaced before segment {before_segment}"
+        );
+    }
+    fs::write(&path, &first).unwrap();
+    let source = Source::from_paths(std::slice::from_ref(&path), STRICT).unwrap();
+    let written = drain_with(source, |number| {
+        if number == 2 {
+            overwrite(&path);
+        }
+    });
+    assert!(matches!(written, Err(SourceError::Changed { .. })));
+}
+
+#[test]
 fn a_file_that_changes_after_it_was_read_is_refused_too() {
     let (_dir, root) = three_files();
     assert_eq!(
