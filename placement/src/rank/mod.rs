@@ -165,12 +165,11 @@ pub fn rank(places: &[Place], work_seconds: f64, rule: Rule) -> Vec<Rated> {
     rated
 }
 
-/// The rate that is assumed for a job after it has moved: the mean of the [`NEXT_BEST`] fastest machines.
+/// The rate that is assumed for a job after it has moved, failures included: the mean of the [`NEXT_BEST`]
+/// machines with the highest such rates.
 fn next_rate(places: &[Place], work_seconds: f64) -> f64 {
-    let mut rates: Vec<f64> = places
-        .iter()
-        .map(|place| place.rate(work_seconds))
-        .collect();
+    let with_failures = |place: &Place| place.rate_with_failures(work_seconds);
+    let mut rates: Vec<f64> = places.iter().map(with_failures).collect();
     rates.sort_by(|one, other| other.total_cmp(one));
     rates.truncate(NEXT_BEST);
     if rates.is_empty() {
@@ -206,6 +205,37 @@ impl Place {
     #[must_use]
     pub fn rate(&self, seconds: f64) -> f64 {
         self.speed * (1.0 - self.load.over(seconds))
+    }
+
+    /// Work done in a second by a job of `work` (seconds at speed 1) that goes on, or begins again, on a
+    /// machine like this one after each failure. Failures cost a job that keeps nothing the more, the longer
+    /// it is: it has to begin again until it gets through.
+    ///
+    /// ```text
+    /// nothing is kept    work / E,  E = (INT_0^end TR(t) dt + (1 - TR(end)) * delay) / TR(end)
+    /// with checkpoints   rate * (1 - overhead) / (1 + (delay + lost / rate) / MTTF)
+    /// ```
+    fn rate_with_failures(&self, work: f64) -> f64 {
+        let rate = self.rate(work);
+        if rate <= 0.0 {
+            return 0.0;
+        }
+        match self.failure {
+            Failure::Everything { delay_seconds } => {
+                let end = work / rate;
+                let gets_through = self.stays.at(end).value();
+                let once = mean_within(&self.stays, end) + (1.0 - gets_through) * delay_seconds;
+                work * gets_through / once
+            }
+            Failure::SinceCheckpoint {
+                delay_seconds,
+                lost_seconds,
+                overhead,
+            } => {
+                let failure = (delay_seconds + lost_seconds / rate) / mean_seconds(&self.stays);
+                rate * (1.0 - overhead) / (1.0 + failure)
+            }
+        }
     }
 }
 
@@ -277,8 +307,8 @@ fn smallest(holds: impl Fn(f64) -> bool) -> Option<f64> {
 }
 
 /// Expected time until a job of `work` (seconds at speed 1) that starts on this machine ends, seconds. After
-/// a failure the rest of the job goes on at the rate `elsewhere`, without further failures. Infinite if the
-/// machine gets nothing done.
+/// a failure the rest of the job goes on at the rate `elsewhere`, which includes what further failures cost.
+/// Infinite if the machine gets nothing done.
 ///
 /// ```text
 /// INT_0^end TR(t) dt  +  INT_0^end (delay + left(t) / elsewhere) * -dTR(t)

@@ -121,6 +121,28 @@ fn without_checkpoints_a_failure_costs_the_whole_job() {
 }
 
 #[test]
+fn a_job_that_keeps_nothing_may_have_to_begin_again_more_than_once() {
+    let failure = Failure::Everything { delay_seconds: 0.0 };
+    // At one failure rate h, a job of length t that begins again takes (e^(h t) - 1) / h on average.
+    let machine = place(1.0, 0.0, 4.0);
+    near(
+        8.0 * HOUR / machine.rate_with_failures(8.0 * HOUR),
+        4.0 * (2.0_f64.exp() - 1.0),
+    );
+    // The fast machine fails once in the time of the job, and so do the others like it. The slow one stays.
+    let fast = Place {
+        failure,
+        ..place(1.2, 0.0, 5.0)
+    };
+    let slow = Place {
+        failure,
+        ..place(1.0, 0.0, 200.0)
+    };
+    let places = [fast.clone(), fast.clone(), fast, slow];
+    assert_eq!(rank(&places, 6.0 * HOUR, Rule::Expected)[0].place, 3);
+}
+
+#[test]
 fn at_speed_one_the_expected_time_is_the_work_and_what_failures_cost() {
     let failure = Failure::SinceCheckpoint {
         delay_seconds: 500.0,
