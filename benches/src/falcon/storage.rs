@@ -58,12 +58,14 @@ pub fn parts(lab: &Lab, sizes: &[usize], rounds: usize) -> Result<String> {
     Ok(table)
 }
 
-/// Seconds until clients that save at the same time are done: mean, and the last one.
+/// Seconds until clients that save at the same time are done: mean, and the last one. A save that fails is
+/// counted; it has no time.
 ///
 /// # Errors
 /// When a command fails.
 pub fn clients(lab: &Lab, counts: &[u8], mib: usize) -> Result<String> {
-    let mut table = "| clients | way | mean, s | last, s |\n|---|---|---|---|\n".to_owned();
+    let mut table =
+        "| clients | way | failed | mean, s | last, s |\n|---|---|---|---|---|\n".to_owned();
     let image = image_of(lab, mib)?;
     let ways = [
         ("one server, uncompressed", Way::Server),
@@ -73,15 +75,18 @@ pub fn clients(lab: &Lab, counts: &[u8], mib: usize) -> Result<String> {
     for count in counts {
         for (name, way) in ways {
             let job = |client: u8| format!("client-{client}");
-            let times = at_once(*count, |client| {
-                timed(lab.save(client, way, &job(client), &image)?)
+            let saved = at_once(*count, |client| {
+                let saved = timed(lab.save(client, way, &job(client), &image)?);
+                Ok(saved.inspect_err(|why| eprintln!("{why}")).ok())
             })?;
-            for client in 0..*count {
+            for (client, _) in (0..*count).zip(&saved).filter(|(_, saved)| saved.is_some()) {
                 lab.forget(way, &job(client))?;
             }
+            let times: Vec<f64> = saved.iter().copied().flatten().collect();
+            let failed = saved.len() - times.len();
             let mean = times.iter().sum::<f64>() / times.len() as f64;
             let last = times.iter().copied().fold(0.0, f64::max);
-            table += &format!("| {count} | {name} | {mean:.1} | {last:.1} |\n");
+            table += &format!("| {count} | {name} | {failed} | {mean:.1} | {last:.1} |\n");
         }
     }
     Ok(table)
