@@ -106,7 +106,7 @@ async fn write(hosts: &Hosts, manifest: &Manifest, rows: &[EncodedRow]) -> bool 
     };
     let _ = commands.send(PutCommand::Finish(end));
     let mut stored = false;
-    let tell = |progress| stored |= matches!(progress, PutProgress::Stored);
+    let on_progress = |progress| stored |= matches!(progress, PutProgress::Stored);
     let meter = Meter::default();
     let put = put_shard(
         hosts.clone(),
@@ -114,7 +114,7 @@ async fn write(hosts: &Hosts, manifest: &Manifest, rows: &[EncodedRow]) -> bool 
         Request::PutShard(put),
         queue,
         &meter,
-        tell,
+        on_progress,
     );
     let done = tokio::time::timeout(Duration::from_secs(60), put).await;
     matches!(done, Ok(Ok(()))) && stored

@@ -237,7 +237,7 @@ fn what_was_deleted_on_purpose_is_no_gap() -> Result<()> {
     Ok(())
 }
 
-/// Exit statuses distinguish an outage (5) from a loss (7), so that a cron job can tell them apart.
+/// Exit statuses distinguish an outage (5) from a loss (7), so that a cron job can distinguish them.
 #[test]
 fn what_is_away_is_not_called_lost() -> Result<()> {
     let grid = Grid::up(5)?;

@@ -150,9 +150,9 @@ pub async fn put_shard(
     put: Request,
     commands: mpsc::UnboundedReceiver<PutCommand>,
     meter: &Meter,
-    tell: impl FnMut(PutProgress),
+    report: impl FnMut(PutProgress),
 ) -> Result<(), Fault> {
-    let put = put_all(&hosts, host, put, commands, meter, tell).await;
+    let put = put_all(&hosts, host, put, commands, meter, report).await;
     put.map_err(|fault| hosts.blamed(host, fault))
 }
 
@@ -162,7 +162,7 @@ async fn put_all(
     put: Request,
     mut commands: mpsc::UnboundedReceiver<PutCommand>,
     meter: &Meter,
-    mut tell: impl FnMut(PutProgress),
+    mut report: impl FnMut(PutProgress),
 ) -> Result<(), Fault> {
     let (response, mut exchange) = hosts.request(host, &put, REQUEST_TIMEOUT).await?;
     if response != Response::Accepted {
@@ -171,7 +171,7 @@ async fn put_all(
     let connection = hosts.connection(host).await?;
     let mut in_flight = fit_window(&connection, hosts.window());
     meter.begin();
-    tell(PutProgress::Accepted);
+    report(PutProgress::Accepted);
     loop {
         let queued = !commands.is_empty();
         let command = tokio::select! {
@@ -193,13 +193,13 @@ async fn put_all(
                 send_block(&mut exchange, block).await?;
                 meter.took(bytes, begun.elapsed(), queued, in_flight);
                 in_flight = fit_window(&connection, hosts.window());
-                tell(PutProgress::Sent(row));
+                report(PutProgress::Sent(row));
             }
             PutCommand::Finish(end) => {
                 let begun = Instant::now();
                 finish(&mut exchange, &end).await?;
                 meter.end(begun.elapsed());
-                tell(PutProgress::Stored);
+                report(PutProgress::Stored);
                 return Ok(());
             }
         }

@@ -194,17 +194,17 @@ impl Drop for FencingTask {
 
 impl FencingTask {
     /// Asks for promises at once, and proposes the save as soon as its manifest is known. The outcome is sent
-    /// to `tell`.
+    /// to `sender`.
     pub(super) fn start<E: Send + 'static>(
         fencing: Fencing,
-        tell: mpsc::UnboundedSender<E>,
+        sender: mpsc::UnboundedSender<E>,
         event: impl FnOnce(Fenced) -> E + Send + 'static,
     ) -> Self {
         let (manifest, ready) = oneshot::channel();
         let task = tokio::spawn(async move {
             if let Some(fenced) = fencing.run(ready).await {
                 // Fails only when the save is over.
-                let _ = tell.send(event(fenced));
+                let _ = sender.send(event(fenced));
             }
         });
         Self {

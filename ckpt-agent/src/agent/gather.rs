@@ -158,7 +158,7 @@ impl Gathered {
     pub(super) fn older(&self) -> impl Iterator<Item = HostIndex> {
         let older = self.answered.iter();
         older
-            .filter(|(_, told)| told.spoken < WireVersion::Two)
+            .filter(|(_, answer)| answer.spoken < WireVersion::Two)
             .map(|(host, _)| *host)
     }
 
@@ -251,11 +251,11 @@ impl Agent {
             let next = tokio::time::timeout_at(until, asking.join_next()).await;
             match next {
                 Ok(None) => break,
-                Ok(Some(Ok((host, Ok((told, notices)))))) => {
+                Ok(Some(Ok((host, Ok((answer, notices)))))) => {
                     waiting.retain(|waited| *waited != host);
                     self.saw(host, Contact::Answered);
                     last_answer = Instant::now();
-                    gathered.answered.push((host, told));
+                    gathered.answered.push((host, answer));
                     gathered.hear(&notices);
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
@@ -348,7 +348,7 @@ impl Agent {
             tracing::warn!(host = self.hosts.name(host), %cause, "ignored an announcement");
             None
         });
-        let told = HostAnswer {
+        let answer = HostAnswer {
             status,
             rtt,
             announced,
@@ -356,7 +356,7 @@ impl Agent {
             // An older program does not know this request.
             void: void.ok().flatten(),
         };
-        Ok((told, notices))
+        Ok((answer, notices))
     }
 
     /// Records how a contact with a host went.

@@ -124,14 +124,14 @@ impl Agent {
         let now = unix_seconds();
         let known = self.notebook.read(now);
         let mut curves = Vec::new();
-        for (host, told) in &gathered.answered {
+        for (host, answer) in &gathered.answered {
             let seen = self
                 .hosts
                 .entry(*host)
                 .and_then(|entry| known.host(entry.id));
             let word = words.get(host);
             let announced = word.and_then(|word| word.announced.as_ref());
-            let status = &told.status;
+            let status = &answer.status;
             let refuses = announced.map_or(0, |said| said.refuses_for_s);
             let withheld = announced.and_then(|said| said.withheld);
             let off = word
@@ -149,7 +149,7 @@ impl Agent {
                     free_bytes: Some(status.free_bytes),
                     clock_ahead_s: off,
                     software: Some(escaped(&status.software)),
-                    protocol: Some(told.spoken.to_string()),
+                    protocol: Some(answer.spoken.to_string()),
                     certificate_ends: word.and_then(|word| word.certificate_ends),
                     bytes_per_second: seen
                         .and_then(|seen| seen.forecast(now))

@@ -28,14 +28,14 @@ impl<'a> Lane<'a> {
     /// This row was used; its memory is free.
     fn used(&mut self, row: u64) {
         self.pending.remove(&row);
-        self.driver.tell(RestoreEvent::Consumed(row));
+        self.driver.handle(RestoreEvent::Consumed(row));
     }
 
     /// All rows up to this one were used; their memory is free.
     fn used_up_to(&mut self, row: u64) {
         let left = self.pending.split_off(&(row + 1));
         for row in std::mem::replace(&mut self.pending, left) {
-            self.driver.tell(RestoreEvent::Consumed(row));
+            self.driver.handle(RestoreEvent::Consumed(row));
         }
     }
 

@@ -248,14 +248,14 @@ pub async fn discover(
     if !grid.hosts.is_empty() || !known.roster().is_empty() {
         registries = registries.in_a_hurry();
     }
-    let mut told = registries.ask(grid, Vec::new()).await;
-    let newer = told.iter_mut().filter_map(|told| told.list.take());
+    let mut answers = registries.ask(grid, Vec::new()).await;
+    let newer = answers.iter_mut().filter_map(|answer| answer.list.take());
     if let Some((list, contents)) = newer.max_by_key(|(list, _)| list.number()) {
         lists::keep(files, grid, &list);
         grid.follow(list, contents);
     }
-    let roster = roster::merge(&grid.hosts, &told, known.roster(), &grid.revoked);
-    if !told.is_empty() {
+    let roster = roster::merge(&grid.hosts, &answers, known.roster(), &grid.revoked);
+    if !answers.is_empty() {
         // The hosts of the grid file come first; the others were found through registries.
         let found = roster.hosts.iter().skip(grid.hosts.len()).cloned();
         notebook.note(Observation::Roster(found.collect()));

@@ -290,28 +290,28 @@ impl Attempt<'_> {
             .as_ref()
             .map(|base| self.base_lane(base, &base_rows, shares))
             .unzip();
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (sender, mut decoded_rows) = mpsc::unbounded_channel();
         let earlier = Earlier {
             composer,
             base: decoded,
             wanted,
         };
         let cpus = self.agent.resources.cpus;
-        let tell = move |decoded| {
+        let report = move |decoded| {
             // Fails only when the restore has ended.
-            let _ = tell.send(decoded);
+            let _ = sender.send(decoded);
         };
-        let pool = decode::start(public, &summary, index, sink, cpus, earlier, tell);
+        let pool = decode::start(public, &summary, index, sink, cpus, earlier, report);
         let driver = Driver::new(self.agent, self.known, &reader, rows, shares);
         let mut lanes = Lanes {
             image: Lane::new(pool, driver),
             base,
         };
-        let followed = self.follow(&mut lanes, &mut told, &mut progress, cancel);
+        let followed = self.follow(&mut lanes, &mut decoded_rows, &mut progress, cancel);
         let followed = followed.await;
         lanes.close();
         if let Err(stop) = followed
-            && !completed_anyway(&mut told).await
+            && !completed_anyway(&mut decoded_rows).await
         {
             return Err(self.after_output(stop, &target, &progress));
         }
@@ -374,7 +374,7 @@ impl Attempt<'_> {
     async fn follow(
         &self,
         lanes: &mut Lanes<'_>,
-        told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
+        decoded_rows: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
         progress: &mut Progress,
         mut cancel: Cancel,
     ) -> Result<(), Stop> {
@@ -393,7 +393,7 @@ impl Attempt<'_> {
                     progress.network_bytes = lanes.fetched_bytes();
                     self.observer.event(ProgressEvent::Progress(*progress));
                 }
-                decoded = told.recv() => match decoded {
+                decoded = decoded_rows.recv() => match decoded {
                     Some(Decoded::Written { row, image_bytes }) => {
                         progress.done_bytes = image_bytes;
                         progress.stored_bytes = stored_of(image_bytes);
@@ -442,10 +442,12 @@ impl Attempt<'_> {
 
 /// Waits a bounded time until the threads of a restore that was ended early have removed their files. Returns
 /// whether they had completed the image instead, which then counts.
-async fn completed_anyway(told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>) -> bool {
+async fn completed_anyway(
+    decoded_rows: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
+) -> bool {
     let ended = tokio::time::timeout(CLEANUP_TIMEOUT, async {
         let mut completed = false;
-        while let Some(decoded) = told.recv().await {
+        while let Some(decoded) = decoded_rows.recv().await {
             completed |= matches!(decoded, Decoded::Finished(()));
         }
         completed

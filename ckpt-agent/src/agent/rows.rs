@@ -145,7 +145,7 @@ impl Agent {
                 Some(decoded) = decoding.join_next() => match decoded {
                     Ok((row, Ok(raw))) => {
                         parts.insert(row, raw);
-                        driver.tell(RestoreEvent::Consumed(row));
+                        driver.handle(RestoreEvent::Consumed(row));
                     }
                     Ok((_, Err(cause))) => break Err(Stop::unrestorable(cause.to_string())),
                     Err(cause) => break Err(Stop::unrestorable(cause.to_string())),
@@ -294,7 +294,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    pub(super) fn tell(&mut self, event: RestoreEvent) {
+    pub(super) fn handle(&mut self, event: RestoreEvent) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.session.handle(Millis(now), event);
     }
@@ -342,7 +342,7 @@ impl<'a> Driver<'a> {
                     self.handle_event(event);
                 }
             }
-            () = tokio::time::sleep_until(wake) => self.tell(RestoreEvent::Tick),
+            () = tokio::time::sleep_until(wake) => self.handle(RestoreEvent::Tick),
         }
         Step::Wait
     }
@@ -359,13 +359,13 @@ impl<'a> Driver<'a> {
                 if let Some(blocks) = self.blocks.get_mut(&row) {
                     blocks.insert(shard, block);
                 }
-                self.tell(RestoreEvent::Block(fetch, row));
+                self.handle(RestoreEvent::Block(fetch, row));
             }
             Event::Session(event) => {
                 if let RestoreEvent::Done(fetch) | RestoreEvent::Failed(fetch, _) = &event {
                     self.end(*fetch);
                 }
-                self.tell(event);
+                self.handle(event);
             }
         }
     }
@@ -385,11 +385,11 @@ impl<'a> Driver<'a> {
         let (reader, sender) = (self.reader.clone(), self.sender.clone());
         let task = tokio::spawn(async move {
             let blocks = sender.clone();
-            let tell = move |row, block| {
+            let on_block = move |row, block| {
                 // Fails only when the restore has ended.
                 let _ = blocks.send(Event::Block(fetch, row, shard, block));
             };
-            let event = match reader.blocks(shard, host, rows, tell).await {
+            let event = match reader.blocks(shard, host, rows, on_block).await {
                 Ok(()) => RestoreEvent::Done(fetch),
                 Err(fault) => RestoreEvent::Failed(fetch, fault),
             };

@@ -133,7 +133,7 @@ impl Numbers {
         self.set("ckpt_save_missing_shards", missing.count() as f64);
     }
 
-    /// The file; `label` is its name, by which files of several jobs are told apart.
+    /// The file; `label` is its name, which distinguishes the files of several jobs.
     fn text(&self, label: &str) -> String {
         let label: String = label
             .chars()

@@ -129,7 +129,7 @@ fn nothing_is_collected_twice_a_day_and_an_old_refit_is_not_used() {
         learning.learn(all(day, 30), now).unwrap();
         let learning = Learning::beside(&notebook, now + 3600);
         assert!(!learning.is_due(now + 3600));
-        // Another process that was told to collect earlier changes nothing.
+        // Another process that decided earlier to collect changes nothing.
         learning.learn(all(day, 3), now + 3600).unwrap();
         assert_eq!(Learning::beside(&notebook, now).models().collected, now);
     }

@@ -1,7 +1,7 @@
 //! Reads an image, encodes it on all cores, and hands rows out in order.
 //!
 //! ```text
-//! source -> reader: cuts, takes memory -> workers: compress, seal, code -> output: puts in order -> tell
+//! source -> reader: cuts, takes memory -> workers: compress, seal, code -> output: puts in order -> report
 //! ```
 //!
 //! One thread reads the image and cuts it into segments. It takes the memory of each row from the budget
@@ -158,9 +158,9 @@ pub const fn raw_bytes(cpus: usize) -> u64 {
     (((2 + WAITING_EACH) * cpus + 4) * SEGMENT_BYTES) as u64
 }
 
-/// Starts the threads. They call `tell` in the order of the image, from any of them; `tell` must not block.
+/// Starts the threads. They call `report` in the order of the image, from any of them; `report` must not block.
 /// Closing the budget ends them.
-pub fn start<S, F>(source: S, settings: EncodeSettings, budget: Arc<Budget>, tell: F)
+pub fn start<S, F>(source: S, settings: EncodeSettings, budget: Arc<Budget>, report: F)
 where
     S: SegmentSource,
     F: FnMut(Encoded<S::Error, S::Warning>) + Send + 'static,
@@ -173,7 +173,7 @@ where
         builder: Some(CheckpointBuilder::new(settings.plan.clone())),
         waiting: BTreeMap::new(),
         next: 0,
-        tell,
+        report,
         source: std::marker::PhantomData,
     }));
     let workers: Vec<_> = (0..queue)
@@ -209,7 +209,7 @@ where
         }
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         let end = read.and_then(|read| output.finish(read, zero_bytes, &settings, &budget));
-        (output.tell)(match end {
+        (output.report)(match end {
             Ok(image) => Encoded::End(Box::new(image)),
             Err(failure) => Encoded::Failed(failure),
         });
@@ -471,7 +471,7 @@ struct Output<E, W, F> {
     builder: Option<CheckpointBuilder>,
     waiting: BTreeMap<u64, EncodedPart>,
     next: u64,
-    tell: F,
+    report: F,
     source: std::marker::PhantomData<fn() -> (E, W)>,
 }
 
@@ -486,7 +486,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             match part {
                 EncodedPart::Zero(bytes) => {
                     builder.push_zero(bytes);
-                    (self.tell)(Encoded::Zero(bytes));
+                    (self.report)(Encoded::Zero(bytes));
                 }
                 EncodedPart::Row(row) => {
                     let (encoded, grant) = *row;
@@ -495,7 +495,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
                     let pushed = builder.push_row(&encoded);
                     debug_assert!(pushed.is_ok(), "{pushed:?}");
                     let image_bytes = u64::from(encoded.stored.raw_len);
-                    (self.tell)(Encoded::Row(ready(encoded, grant, image_bytes)));
+                    (self.report)(Encoded::Row(ready(encoded, grant, image_bytes)));
                 }
                 EncodedPart::Patched(patched, hash, row) => {
                     let (found, len) = (patched.found, patched.len);
@@ -503,7 +503,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
                     let pushed = builder.push_patched(found, len, hash, encoded);
                     debug_assert!(pushed.is_ok(), "{pushed:?}");
                     let image_bytes = u64::from(len);
-                    (self.tell)(match row {
+                    (self.report)(match row {
                         Some(row) => {
                             let (encoded, grant) = *row;
                             Encoded::Row(ready(encoded, grant, image_bytes))
@@ -535,12 +535,12 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         for raw in builder.take_pieces().chunks(SEGMENT_BYTES) {
             let (encoded, grant) = encode(builder.rows(), raw)?;
             builder.push_piece_row(&encoded)?;
-            (self.tell)(Encoded::Row(ready(encoded, grant, 0)));
+            (self.report)(Encoded::Row(ready(encoded, grant, 0)));
         }
         for raw in builder.finish_image(files)?.chunks(SEGMENT_BYTES) {
             let (encoded, grant) = encode(builder.rows(), raw)?;
             builder.push_index_row(&encoded)?;
-            (self.tell)(Encoded::Row(ready(encoded, grant, 0)));
+            (self.report)(Encoded::Row(ready(encoded, grant, 0)));
         }
         Ok(EncodedImage {
             draft: builder.finish(kind),

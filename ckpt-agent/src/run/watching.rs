@@ -95,7 +95,7 @@ pub async fn watch(
     reach: &dyn Reach,
     observer: &Arc<dyn Observer>,
     mut cancel: Cancel,
-    mut tell: impl FnMut(WatchEvent),
+    mut report: impl FnMut(WatchEvent),
 ) -> Result<WatchReport, Failure> {
     let dir = directory(&orders.dir)?;
     let saved = tokio::select! {
@@ -125,7 +125,7 @@ pub async fn watch(
         {
             let save = watcher.save(orders, reach, observer, &cancel, &whole);
             let event = save.await?;
-            tell(event);
+            report(event);
             continue;
         }
         if orders.once && watcher.arrivals.is_quiet() {

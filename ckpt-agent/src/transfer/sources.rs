@@ -61,11 +61,11 @@ impl SourceMeter {
 
     /// The rates of the hosts that sent enough bytes, in bytes per second.
     pub fn rates(&self) -> Vec<(HostIndex, MeasuredRate)> {
-        let telling = self
+        let measured = self
             .sources
             .iter()
             .filter(|(_, source)| source.bytes >= RATE_BYTES_MIN && !source.busy.is_zero());
-        let rates: Vec<(HostIndex, f64)> = telling
+        let rates: Vec<(HostIndex, f64)> = measured
             .map(|(host, source)| (*host, source.bytes as f64 / source.busy.as_secs_f64()))
             .collect();
         let fastest = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);

@@ -65,8 +65,8 @@ const PORT_PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two tries meanwhile.
 const PORT_RETRY: Duration = Duration::from_millis(50);
 
-/// Starts a server anew on the port of the one that has just stopped. `is_taken` tells errors about that
-/// port from others.
+/// Starts a server anew on the port of the one that has just stopped. `is_taken` distinguishes
+/// errors about that port from others.
 pub(super) async fn begin_again<T, E>(
     start: impl AsyncFn() -> Result<T, E>,
     is_taken: impl Fn(&E) -> bool,

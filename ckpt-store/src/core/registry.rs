@@ -548,11 +548,11 @@ mod tests {
                 .holds(Millis(0), id(number), page(1, true, true, &[(7, number)]))
                 .unwrap();
         }
-        let told = holders(&registry, 7);
+        let found = holders(&registry, 7);
         for number in 2..=5 {
-            assert!(told[..5].contains(&(id(number), number)), "{number}");
+            assert!(found[..5].contains(&(id(number), number)), "{number}");
         }
-        assert_eq!(told.len(), 260, "what is said twice counts once");
+        assert_eq!(found.len(), 260, "what is said twice counts once");
         assert_eq!(registry.shards.of(id(1)), 256);
     }
 

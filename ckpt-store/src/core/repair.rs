@@ -398,7 +398,7 @@ impl Caretaker {
     }
 
     /// The hosts to ask which shards they hold. These are the hosts that hold something of this host's
-    /// checkpoints according to registries (`told`), and those that ever proved, or failed to prove, a
+    /// checkpoints according to registries (`holders`), and those that ever proved, or failed to prove, a
     /// shard. In a large pool that is a small part of all hosts. The result is `None`, which means all
     /// hosts, if no registry answers, in the first round, and in every `ASK_ALL_EVERY`th round. Asking
     /// all is needed because a host that deleted a checkpoint does not hold it any more, but has the
@@ -406,11 +406,11 @@ impl Caretaker {
     pub fn whom_to_ask(
         &mut self,
         own: OwnerId,
-        told: Option<BTreeSet<OwnerId>>,
+        holders: Option<BTreeSet<OwnerId>>,
     ) -> Option<BTreeSet<OwnerId>> {
         let asks_all = (self.looks + 1).is_multiple_of(ASK_ALL_EVERY) || self.proofs.is_empty();
         self.looks += 1;
-        let mut worth = told.filter(|_| !asks_all)?;
+        let mut worth = holders.filter(|_| !asks_all)?;
         worth.extend(self.proofs.hosts());
         worth.insert(own);
         Some(worth)

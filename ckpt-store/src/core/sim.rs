@@ -344,14 +344,14 @@ impl Sim {
             return;
         };
         let holds = |host: &Host| host.shards.iter().any(|one| one.0 == checkpoint);
-        let told: Vec<usize> = (0..self.hosts.len())
+        let reached: Vec<usize> = (0..self.hosts.len())
             .filter(|at| self.hosts[*at].up && holds(&self.hosts[*at]))
             .collect();
-        if told.is_empty() {
+        if reached.is_empty() {
             self.live.insert(checkpoint);
             return;
         }
-        for host in told {
+        for host in reached {
             self.hear_deleted(host, checkpoint);
         }
     }
@@ -477,21 +477,21 @@ impl Sim {
     }
 
     /// What registries answer: the hosts that hold something of the checkpoints of `host`.
-    fn told(&mut self, host: usize) -> Option<BTreeSet<OwnerId>> {
-        let mut told = None;
+    fn registered_holders(&mut self, host: usize) -> Option<BTreeSet<OwnerId>> {
+        let mut known = None;
         for at in 0..self.registries.len() {
             let is_lost = self.rng.random_range(0..100) < self.loss;
             let checkpoints = self.held_checkpoints(host);
             let Some(registry) = self.registries[at].as_ref().filter(|_| !is_lost) else {
                 continue;
             };
-            let told = told.get_or_insert_with(BTreeSet::new);
+            let known = known.get_or_insert_with(BTreeSet::new);
             for checkpoint in checkpoints {
                 let holders = registry.holders(name(checkpoint));
-                told.extend(holders.into_iter().map(|(id, _)| id));
+                known.extend(holders.into_iter().map(|(id, _)| id));
             }
         }
-        told
+        known
     }
 
     /// Asks hosts what they hold and which checkpoints they know to be deleted.
@@ -555,8 +555,8 @@ impl Sim {
         if self.hosts[host].lies {
             return;
         }
-        let told = self.told(host);
-        let only = self.hosts[host].caretaker.whom_to_ask(id(host), told);
+        let holders = self.registered_holders(host);
+        let only = self.hosts[host].caretaker.whom_to_ask(id(host), holders);
         let (situations, answering) = self.find(host, only.as_ref());
         let due = self.due(host, &situations, &answering);
         self.hosts[host].queue.extend(due);

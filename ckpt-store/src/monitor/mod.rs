@@ -309,7 +309,7 @@ impl Monitor {
         self.conditions.subscribe()
     }
 
-    /// Tells guests that the daemon is about to end.
+    /// Announces to guests that the daemon is about to end.
     pub fn announce_end(&self, leaving: Leaving) {
         self.conditions
             .send_modify(|conditions| conditions.leaving = Some(leaving));
@@ -504,10 +504,10 @@ impl Inner {
         let now = reading.unix_seconds;
         let (reading, seen) = match looked {
             // Within one second the CPU's counters are too coarse, so the CPU stays as it was.
-            Some((before, told)) if before.unix_seconds == now => {
+            Some((before, sent)) if before.unix_seconds == now => {
                 let seen = HostReading {
-                    interval: told.interval,
-                    owner_cpu: told.owner_cpu,
+                    interval: sent.interval,
+                    owner_cpu: sent.owner_cpu,
                     ..last
                 };
                 (before, seen)

@@ -369,14 +369,14 @@ fn records_come_in_order_and_in_parts() {
     ids.sort();
     let (records, more) = store.find(id, None, Some(ids[9])).unwrap();
     assert!(!more);
-    let told = records.into_iter().map(|record| {
+    let found = records.into_iter().map(|record| {
         assert_eq!(record.shards, [1]);
         Manifest::parse(record.manifest)
             .unwrap()
             .public()
             .checkpoint
     });
-    assert_eq!(told.collect::<Vec<_>>(), ids[10..]);
+    assert_eq!(found.collect::<Vec<_>>(), ids[10..]);
     let other_job = Keys::from(owner(1))
         .job_tag(&"43".parse().unwrap())
         .unwrap();

@@ -176,7 +176,7 @@ impl Grid {
                 }
                 (_, Some(wake)) => {
                     shell.now = shell.now.max(wake);
-                    shell.tell(SaveEvent::Tick);
+                    shell.handle(SaveEvent::Tick);
                 }
                 (_, None) => panic!("stuck: {:?}", shell.session),
             }
@@ -262,7 +262,7 @@ impl Shell {
         }
     }
 
-    fn tell(&mut self, event: SaveEvent) {
+    fn handle(&mut self, event: SaveEvent) {
         trace!("{:>5} {event:?}", self.now.0);
         self.session.handle(self.now, event);
     }
@@ -353,7 +353,7 @@ impl Shell {
 
     fn happen(&mut self, grid: &mut Grid, event: Event) {
         match event {
-            Event::Session(event) => self.tell(event),
+            Event::Session(event) => self.handle(event),
             Event::Produce => self.produce(grid.rows),
             Event::Dies(host) => grid.hosts[host.0].alive = false,
             Event::Stores(attempt) => self.store(grid, attempt),
@@ -363,12 +363,12 @@ impl Shell {
                     host.alive && host.disk.is_some()
                 };
                 if sources.iter().filter(readable).count() < grid.plan.redundancy.data() {
-                    self.tell(SaveEvent::Failed(attempt, Fault::Starved));
+                    self.handle(SaveEvent::Failed(attempt, Fault::Starved));
                 } else if matches!(
                     grid.hosts[self.attempts[&attempt].1.0].vice,
                     Vice::WrongRoot | Vice::DiesAtRow(_) | Vice::StallsAtRow(_) | Vice::FullAtEnd
                 ) {
-                    self.tell(SaveEvent::Failed(attempt, gone()));
+                    self.handle(SaveEvent::Failed(attempt, gone()));
                 } else {
                     self.store(grid, attempt);
                 }
@@ -381,7 +381,7 @@ impl Shell {
         let (shard, host) = self.attempts[&attempt];
         let host = &mut grid.hosts[host.0];
         if !host.alive {
-            return self.tell(SaveEvent::Failed(attempt, gone()));
+            return self.handle(SaveEvent::Failed(attempt, gone()));
         }
         if self.aborted.contains(&attempt) {
             return;
@@ -390,7 +390,7 @@ impl Shell {
             shard,
             committed: false,
         });
-        self.tell(SaveEvent::Stored(attempt));
+        self.handle(SaveEvent::Stored(attempt));
     }
 
     fn commit(&mut self, grid: &mut Grid, attempt: AttemptId) {
@@ -399,7 +399,7 @@ impl Shell {
             host.alive = false;
         }
         if !host.alive {
-            return self.tell(SaveEvent::Failed(attempt, gone()));
+            return self.handle(SaveEvent::Failed(attempt, gone()));
         }
         if let Some(disk) = &mut host.disk {
             disk.committed = true;
@@ -408,7 +408,7 @@ impl Shell {
             Vice::CommitAnswerLost => SaveEvent::Failed(attempt, gone()),
             _ => SaveEvent::Committed(attempt),
         };
-        self.tell(event);
+        self.handle(event);
     }
 
     fn produce(&mut self, rows: u64) {
@@ -417,11 +417,11 @@ impl Shell {
         }
         self.produced += 1;
         if self.produced > rows {
-            return self.tell(SaveEvent::InputEnded);
+            return self.handle(SaveEvent::InputEnded);
         }
         let row = self.produced - 1;
         self.rows.insert(row);
-        self.tell(SaveEvent::RowReady {
+        self.handle(SaveEvent::RowReady {
             row,
             size: RowSize {
                 memory: ROW_BYTES,

@@ -45,7 +45,7 @@ struct OpenFile {
     extent: usize,
     done: u64,
     /// Whether a change of the file was already accepted and reported.
-    told: bool,
+    change_reported: bool,
 }
 
 impl FileSource {
@@ -137,11 +137,11 @@ impl FileSource {
             Err(cause) => return self.leave_out(number, cause),
         };
         let state = FileState::of(&stat);
-        let mut told = false;
+        let mut change_reported = false;
         if let Some(what) = planned.state.change(&state) {
             let path = self.roots.display(planned.root, &planned.entry.path);
             self.warnings.push(changed(&path, what, self.options)?);
-            told = true;
+            change_reported = true;
             planned.state = state;
             set_attributes(&mut planned.entry, &stat);
         }
@@ -162,7 +162,7 @@ impl FileSource {
             extents,
             extent: 0,
             done: 0,
-            told,
+            change_reported,
         });
         Ok(true)
     }
@@ -208,10 +208,10 @@ impl FileSource {
         };
         if read == 0 {
             // If the change is accepted, the rest of the file is read as zeros.
-            if !open.told {
+            if !open.change_reported {
                 let what = "it became shorter";
                 self.warnings.push(changed(&path(), what, self.options)?);
-                open.told = true;
+                open.change_reported = true;
             }
             room.fill(0);
             read = len;
@@ -236,7 +236,7 @@ impl FileSource {
         let stat = stat_open(open.file.file().as_fd()).map_err(|cause| io_error(path(), cause))?;
         let state = FileState::of(&stat);
         if let Some(what) = planned.state.change(&state) {
-            if !open.told {
+            if !open.change_reported {
                 self.warnings.push(changed(&path(), what, self.options)?);
             }
             // The final check of all files then reports only later changes.

@@ -160,9 +160,9 @@ fn accepted_changes_are_saved_as_read_and_told_once() {
         }
     })
     .unwrap();
-    let told: Vec<_> = saved.warnings.iter().map(|w| w.0.as_str()).collect();
-    assert_eq!(told.len(), 4, "{told:#?}");
-    for (name, warning) in ["a\"", "b\"", "c\"", "image\""].into_iter().zip(&told) {
+    let warnings: Vec<_> = saved.warnings.iter().map(|w| w.0.as_str()).collect();
+    assert_eq!(warnings.len(), 4, "{warnings:#?}");
+    for (name, warning) in ["a\"", "b\"", "c\"", "image\""].into_iter().zip(&warnings) {
         let path = warning.split(" changed while").next().unwrap();
         assert!(path.ends_with(name), "{warning}");
     }
@@ -218,8 +218,11 @@ fn sockets_are_left_out_with_a_warning_and_refused_by_name() {
     let _listener = UnixListener::bind(&socket).unwrap();
     let saved = save(&[dir.path().to_owned()]);
     assert_eq!(saved.index.files.len(), 1);
-    let told = &saved.warnings.first().unwrap().0;
-    assert!(told.ends_with("socket\": a socket is not saved"), "{told}");
+    let warning = &saved.warnings.first().unwrap().0;
+    assert!(
+        warning.ends_with("socket\": a socket is not saved"),
+        "{warning}"
+    );
     let refused = Source::from_paths(&[socket], STRICT).unwrap_err();
     assert!(matches!(
         refused,
@@ -328,7 +331,7 @@ fn dots_are_saved_under_the_directorys_own_name() {
 }
 
 #[test]
-fn a_stream_that_breaks_is_told() {
+fn a_stream_that_breaks_is_reported() {
     struct Broken(usize);
     impl Read for Broken {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

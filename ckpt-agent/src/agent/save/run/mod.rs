@@ -141,8 +141,9 @@ struct Tally {
     same_bytes: u64,
     stored_bytes: u64,
     network_bytes: u64,
-    setbacks_told: usize,
-    told: Option<Instant>,
+    reported_setbacks: usize,
+    /// When progress was reported last.
+    reported: Option<Instant>,
 }
 
 impl Tally {
@@ -195,9 +196,9 @@ impl<'a> Shell<'a> {
             effort: request.effort,
             cpus,
         };
-        let tell = sender.clone();
+        let encoded_sender = sender.clone();
         encode::start(source, settings, Arc::clone(&budget), move |encoded| {
-            let _fails_when_it_is_over = tell.send(Event::Encoded(encoded));
+            let _fails_when_it_is_over = encoded_sender.send(Event::Encoded(encoded));
         });
         Self {
             agent,
@@ -230,7 +231,7 @@ impl<'a> Shell<'a> {
         Millis(millis(self.started.elapsed()))
     }
 
-    fn tell(&mut self, event: SaveEvent) {
+    fn handle(&mut self, event: SaveEvent) {
         let now = self.now();
         self.session.handle(now, event);
     }
@@ -239,7 +240,7 @@ impl<'a> Shell<'a> {
         let mut cancelled = false;
         loop {
             self.carry_out();
-            self.tell_progress(false);
+            self.report_progress(false);
             if self.session.outcome().is_some() {
                 break;
             }
@@ -252,16 +253,16 @@ impl<'a> Shell<'a> {
                 biased;
                 () = cancel.cancelled(), if !cancelled => {
                     cancelled = true;
-                    self.tell(SaveEvent::Cancel);
+                    self.handle(SaveEvent::Cancel);
                 }
                 event = self.events.recv() => match event {
                     Some(event) => self.handle_event(event),
-                    None => self.tell(SaveEvent::Tick),
+                    None => self.handle(SaveEvent::Tick),
                 },
-                () = tokio::time::sleep_until(wake) => self.tell(SaveEvent::Tick),
+                () = tokio::time::sleep_until(wake) => self.handle(SaveEvent::Tick),
             }
         }
-        self.tell_replaced();
+        self.report_replaced();
         self.budget.close();
         if let Some(ender) = self.ender.take() {
             // Waits a bounded time for the command, if that is still running.
@@ -275,7 +276,7 @@ impl<'a> Shell<'a> {
         let retracting = std::mem::take(&mut self.retracting);
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, retracting.join_all()).await;
         self.show_to_more_hosts().await;
-        self.tell_progress(true);
+        self.report_progress(true);
         let rows = std::mem::take(&mut self.rows);
         let budget = std::mem::replace(&mut self.budget, Budget::new(0));
         free_behind((rows, budget));
@@ -293,7 +294,7 @@ impl<'a> Shell<'a> {
                 if let SaveEvent::Sent(attempt, row) = &event {
                     self.count_sent(*attempt, *row);
                 }
-                self.tell(event);
+                self.handle(event);
             }
             Event::Old(host) => {
                 self.old.insert(host);
@@ -314,13 +315,13 @@ impl<'a> Shell<'a> {
                 };
                 let event = SaveEvent::RowReady { row: row.row, size };
                 self.rows.insert(row.row, row);
-                self.tell(event);
+                self.handle(event);
             }
             Event::Fenced(fenced) => self.end_fencing(fenced),
             Event::Encoded(Encoded::End(image)) => self.end_input(*image),
             Event::Encoded(Encoded::Failed(failure)) => {
                 self.failure = Some(failure);
-                self.tell(SaveEvent::InputFailed);
+                self.handle(SaveEvent::InputFailed);
             }
         }
     }
@@ -332,11 +333,11 @@ impl<'a> Shell<'a> {
         match image.draft.check(&self.agent.keys, self.format()) {
             Ok(public) => {
                 self.ended = Some(Ended { image, public });
-                self.tell(SaveEvent::InputEnded);
+                self.handle(SaveEvent::InputEnded);
             }
             Err(cause) => {
                 self.unsigned = Some(cause.to_string());
-                self.tell(SaveEvent::InputFailed);
+                self.handle(SaveEvent::InputFailed);
             }
         }
     }
@@ -414,7 +415,7 @@ impl<'a> Shell<'a> {
                 }
             }
         }
-        self.tell_setbacks();
+        self.report_setbacks();
     }
 
     fn open(&mut self, attempt: AttemptId, shard: ShardIndex, host: HostIndex) {
@@ -434,7 +435,7 @@ impl<'a> Shell<'a> {
         let meter = Arc::new(Meter::default());
         let measuring = Arc::clone(&meter);
         let task = tokio::spawn(async move {
-            let tell = |progress| {
+            let on_progress = |progress| {
                 let event = match progress {
                     PutProgress::Accepted => SaveEvent::Accepted(attempt),
                     PutProgress::Sent(row) => {
@@ -451,8 +452,15 @@ impl<'a> Shell<'a> {
                     let _ = sender.send(Event::Old(host));
                 }
             }
-            if let Err(fault) =
-                put_shard(hosts, host, Request::PutShard(put), queue, &measuring, tell).await
+            if let Err(fault) = put_shard(
+                hosts,
+                host,
+                Request::PutShard(put),
+                queue,
+                &measuring,
+                on_progress,
+            )
+            .await
             {
                 let _ = sender.send(Event::Session(SaveEvent::Failed(attempt, fault)));
             }
@@ -517,7 +525,7 @@ impl<'a> Shell<'a> {
             Ok(manifest) => manifest,
             Err(cause) => {
                 self.unsigned = Some(cause);
-                return self.tell(SaveEvent::InputFailed);
+                return self.handle(SaveEvent::InputFailed);
             }
         };
         let Some(transfer) = self.transfers.get(&attempt) else {
@@ -555,13 +563,13 @@ impl<'a> Shell<'a> {
         Ok(signed.bytes().to_vec())
     }
 
-    fn tell_setbacks(&mut self) {
+    fn report_setbacks(&mut self) {
         let now = self.now();
         for setback in self
             .session
             .setbacks()
             .iter()
-            .skip(self.tally.setbacks_told)
+            .skip(self.tally.reported_setbacks)
         {
             self.agent.saw_fault(setback.host, &setback.fault);
             let note = self.agent.note(setback.host, &setback.fault);
@@ -579,11 +587,11 @@ impl<'a> Shell<'a> {
                 Some(_) => {}
             }
         }
-        self.tally.setbacks_told = self.session.setbacks().len();
+        self.tally.reported_setbacks = self.session.setbacks().len();
     }
 
     /// Reports which hosts were replaced; only a committed save knows which were not used in the end.
-    fn tell_replaced(&self) {
+    fn report_replaced(&self) {
         if !matches!(self.session.outcome(), Some(SaveOutcome::Committed { .. })) {
             return;
         }
@@ -606,15 +614,15 @@ impl<'a> Shell<'a> {
         notes.collect()
     }
 
-    fn tell_progress(&mut self, last: bool) {
+    fn report_progress(&mut self, last: bool) {
         let due = self
             .tally
-            .told
-            .is_none_or(|told| told.elapsed() >= PROGRESS_PERIOD);
+            .reported
+            .is_none_or(|reported| reported.elapsed() >= PROGRESS_PERIOD);
         if !due && !last {
             return;
         }
-        self.tally.told = Some(Instant::now());
+        self.tally.reported = Some(Instant::now());
         let sent = self
             .transfers
             .values()
