@@ -17,7 +17,7 @@ pub enum Event {
     Sample(Sample),
     /// New forecasts for the machine. Before the first one the machine counts as safe.
     Outlook(Outlook),
-    /// New knowledge of how owners needed their machines. Only [`crate::Patience::Auto`] uses it.
+    /// New knowledge of how owners needed their machines. Only [`crate::LeaveAfter::Auto`] uses it.
     OwnersPast(Past),
     /// What the next save will have to do, as far as this can be known before it.
     SaveAhead(SaveAhead),

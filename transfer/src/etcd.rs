@@ -54,12 +54,12 @@ pub enum EtcdError {
 pub struct Etcd {
     endpoints: Vec<String>,
     prefix: String,
-    seen: Mutex<Option<Seen>>,
+    known: Mutex<Option<KnownMembers>>,
     written: Mutex<Option<Written>>,
 }
 
 /// The known hosts, and the stream of their changes.
-struct Seen {
+struct KnownMembers {
     changes: WatchStream,
     members: BTreeMap<Vec<u8>, MemberRecord>,
 }
@@ -72,9 +72,9 @@ impl std::fmt::Debug for Written {
     }
 }
 
-impl std::fmt::Debug for Seen {
+impl std::fmt::Debug for KnownMembers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seen").finish_non_exhaustive()
+        f.debug_struct("KnownMembers").finish_non_exhaustive()
     }
 }
 
@@ -94,7 +94,7 @@ impl Etcd {
         (!grid.etcd.is_empty()).then(|| Self {
             endpoints: grid.etcd.clone(),
             prefix: format!("ckpt/{}/", OwnerId(grid.id().0).hex()),
-            seen: Mutex::default(),
+            known: Mutex::default(),
             written: Mutex::default(),
         })
     }
@@ -112,7 +112,7 @@ impl Etcd {
     /// # Errors
     /// When etcd does not answer as it should.
     pub async fn members(&self) -> Result<Vec<MemberRecord>, EtcdError> {
-        let mut slot = self.seen.lock().await;
+        let mut slot = self.known.lock().await;
         let mut seen = match slot.take() {
             Some(seen) => seen,
             None => self.read_members().await?,
@@ -125,7 +125,7 @@ impl Etcd {
         Ok(members)
     }
 
-    async fn read_members(&self) -> Result<Seen, EtcdError> {
+    async fn read_members(&self) -> Result<KnownMembers, EtcdError> {
         let mut client = self.connect().await?;
         let hosts = format!("{}hosts/", self.prefix);
         let options = GetOptions::new()
@@ -143,7 +143,7 @@ impl Etcd {
         };
         let options = WatchOptions::new().with_prefix().with_start_revision(from);
         let changes = in_time(client.watch(hosts, Some(options))).await?;
-        Ok(Seen {
+        Ok(KnownMembers {
             changes,
             members: kvs.into_iter().filter_map(entry).collect(),
         })
@@ -256,7 +256,7 @@ impl Written {
     }
 }
 
-impl Seen {
+impl KnownMembers {
     /// Applies all changes that have arrived. Returns whether the stream goes on.
     fn follow(&mut self) -> bool {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

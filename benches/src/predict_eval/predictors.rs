@@ -253,7 +253,11 @@ pub fn examples(trace: &Trace, model: &HazardModel, end: u64, stride: u64) -> Ve
     examples
 }
 
-fn follow_up(host: &crate::traces::Host, time: u64, end: u64) -> placement::history::FollowUp {
+fn follow_up(
+    host: &crate::traces::TracedHost,
+    time: u64,
+    end: u64,
+) -> placement::history::FollowUp {
     let before = host.timeline.state_at(time.saturating_sub(1));
     let usable = before.is_some_and(|state| !state.is_failure());
     let limit = if usable {

@@ -6,7 +6,7 @@ use codec::CheckpointId;
 use codec::Version;
 use codec::base::Base;
 use codec::manifest::Summary;
-use codec::pieces::{BaseRef, PIECE_BYTES, Seen};
+use codec::pieces::{BaseRef, EarlierSegments, PIECE_BYTES};
 
 use super::gather::Gathered;
 use super::rows::Stop;
@@ -26,7 +26,7 @@ const MEMORY_SHARE: u64 = 8;
 
 /// How many segments of the new version are remembered, to find what its files have in common.
 pub(super) fn remembered(memory_bytes: u64) -> usize {
-    let segments = memory_bytes / MEMORY_SHARE / Seen::SEGMENT_MEMORY;
+    let segments = memory_bytes / MEMORY_SHARE / EarlierSegments::SEGMENT_MEMORY;
     usize::try_from(segments).unwrap_or(usize::MAX)
 }
 

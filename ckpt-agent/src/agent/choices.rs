@@ -93,7 +93,7 @@ impl Agent {
         short: Shortfall,
     ) -> Result<Option<SkippedVersion>, Failure> {
         if choices.gathered.is_cut_short {
-            choices.gathered = self.gather(Some(wish.job_tag), WaitUntil::All).await;
+            choices.gathered = self.gather(Some(wish.job_tag), WaitUntil::ALL).await;
             self.require_answers(&choices.gathered, wish.doing)?;
             choices.known = self.choose(&choices.gathered, wish);
             choices.next = 0;

@@ -6,6 +6,7 @@ use codec::grant::Rights;
 use codec::notice::Stamp;
 use codec::{CheckpointId, JobId, Version};
 
+use super::gather::WaitUntil;
 use super::notices::Removal;
 use super::waiting::Wait;
 use super::{Agent, ForgetWhich};
@@ -54,7 +55,7 @@ impl Agent {
         let doing = format!("cannot forget job {job}");
         let whose = self.whose(job)?;
         self.needs(Rights::REMOVE, &doing)?;
-        let mut gathered = self.gather(Some(whose.tag), wait.into()).await;
+        let mut gathered = self.gather(Some(whose.tag), WaitUntil::Answers(wait)).await;
         self.require_answers(&gathered, &doing)?;
         let mut newest = gathered.inventory.newest_first();
         let is_keeping = matches!(which, ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_));

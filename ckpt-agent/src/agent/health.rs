@@ -53,7 +53,7 @@ impl Agent {
         registries: impl Future<Output = Vec<RegistryHealth>>,
     ) -> Result<Health, Failure> {
         let (mut gathered, words, registries) = tokio::join!(
-            self.gather(None, WaitUntil::All),
+            self.gather(None, WaitUntil::ALL),
             self.words_of_hosts(),
             registries
         );

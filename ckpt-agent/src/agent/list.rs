@@ -78,7 +78,7 @@ impl Agent {
         job: Option<&JobId>,
     ) -> Result<(Gathered, Vec<OpenedCheckpoint>), Failure> {
         let job_tag = job.map(|job| self.job_tag(job)).transpose()?;
-        let gathered = self.gather(job_tag, WaitUntil::All).await;
+        let gathered = self.gather(job_tag, WaitUntil::ALL).await;
         self.require_answers(&gathered, doing)?;
         let (opened, failed) = gathered.inventory.opened(&self.keys);
         for cause in failed {

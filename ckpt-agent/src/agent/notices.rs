@@ -186,7 +186,7 @@ impl Agent {
         let doing = format!("cannot touch job {job}");
         let whose = self.whose(job)?;
         self.needs_owner(&doing)?;
-        let mut gathered = self.gather(Some(whose.tag), WaitUntil::All).await;
+        let mut gathered = self.gather(Some(whose.tag), WaitUntil::ALL).await;
         self.require_answers(&gathered, &doing)?;
         if gathered.inventory.newest_first().is_empty() {
             let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: no checkpoint"));

@@ -495,7 +495,7 @@ impl Image {
     async fn look_again(&self, origin: &mut Origin) -> Result<Gathered, Failure> {
         let public = origin.known.manifest.public();
         let (job_tag, checkpoint) = (public.job_tag, public.checkpoint);
-        let gathered = self.agent.gather(Some(job_tag), WaitUntil::All).await;
+        let gathered = self.agent.gather(Some(job_tag), WaitUntil::ALL).await;
         let doing = format!("cannot read job {}", self.job);
         self.agent.require_answers(&gathered, &doing)?;
         let found = {

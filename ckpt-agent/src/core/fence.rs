@@ -235,7 +235,7 @@ impl<V: Copy + Ord> Proposer<V> {
     }
 
     /// The state of the attempt.
-    pub fn standing(&self) -> AttemptState<V> {
+    pub fn state(&self) -> AttemptState<V> {
         let needed = self.quorum.needed;
         let failed = self.count(|heard| *heard == WitnessAnswer::Failed);
         let outbid = self.count(|heard| *heard == WitnessAnswer::Outbid);
@@ -261,7 +261,7 @@ impl<V: Copy + Ord> Proposer<V> {
     /// the value. If several values have this many, only the one with the highest ballot can be the chosen
     /// one.
     pub fn choice(&self) -> Option<Choice<V>> {
-        if self.standing() != AttemptState::Promised {
+        if self.state() != AttemptState::Promised {
             return None;
         }
         let promises: Vec<Option<(Ballot, V)>> = self
@@ -350,7 +350,7 @@ mod tests {
         let mut alone = proposer(1);
         assert_eq!(alone.propose(7), None, "nobody has promised");
         promise(&mut alone, &[(0, None), (1, None)]);
-        assert_eq!(alone.standing(), AttemptState::Waiting);
+        assert_eq!(alone.state(), AttemptState::Waiting);
         promise(&mut alone, &[(4, None)]);
         assert_eq!(alone.choice(), Some(Choice::Free));
         assert_eq!(alone.propose(7), Some(7));
@@ -358,10 +358,10 @@ mod tests {
         let ballot = alone.ballot();
         for witness in [0, 1, 1, 9] {
             alone.agreed(Witness(witness), ballot);
-            assert_eq!(alone.standing(), AttemptState::Waiting);
+            assert_eq!(alone.state(), AttemptState::Waiting);
         }
         alone.agreed(Witness(2), ballot);
-        assert_eq!(alone.standing(), AttemptState::Chosen(7));
+        assert_eq!(alone.state(), AttemptState::Chosen(7));
     }
 
     #[test]
@@ -398,7 +398,7 @@ mod tests {
             late.failed(Witness(witness), first);
         }
         late.outbid(Witness(2), first, ballot(7, 9));
-        assert_eq!(late.standing(), AttemptState::Outbid);
+        assert_eq!(late.state(), AttemptState::Outbid);
         let second = late.begin();
         assert!(second > ballot(7, 9));
         late.promised(Witness(3), first, None);
@@ -406,7 +406,7 @@ mod tests {
         for witness in 0..3 {
             late.failed(Witness(witness), second);
         }
-        assert_eq!(late.standing(), AttemptState::TooFew { answer: 2 });
+        assert_eq!(late.state(), AttemptState::TooFew { answer: 2 });
         assert!(!late.has_heard_all());
     }
 

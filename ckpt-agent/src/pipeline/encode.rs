@@ -24,7 +24,7 @@ use codec::geometry::SEGMENT_BYTES;
 use codec::hash::SegmentHash;
 use codec::index::FileEntry;
 use codec::manifest::{Draft, ImageKind};
-use codec::pieces::{Match, PIECE_BYTES, PieceHash, PieceHasher, Seen};
+use codec::pieces::{EarlierSegments, Match, PIECE_BYTES, PieceHash, PieceHasher};
 use codec::segment::{Cut, Segmenter};
 use codec::{Redundancy, ShardIndex};
 
@@ -190,11 +190,11 @@ where
             comparing: settings.comparing(),
             cpus: queue,
             governor: Governor::new(settings.effort),
-            segmenter: Segmenter::with_base(settings.base.clone()).with_seen(
+            segmenter: Segmenter::with_base(settings.base.clone()).with_earlier(
                 settings
                     .comparing()
                     .filter(|_| settings.remembered > 0)
-                    .map(|hasher| Seen::new(hasher, settings.remembered)),
+                    .map(|hasher| EarlierSegments::new(hasher, settings.remembered)),
             ),
             sequence: 0,
             work,

@@ -15,7 +15,7 @@ use supervision::hang::{Progress, remaining};
 use supervision::moving::CpuShare;
 use supervision::{Millis, Settings};
 
-use super::away::words::RestSaid;
+use super::away::words::RemainingWork;
 use super::history::{CpuForecast, History, HistoryError, Outlook, PastLine};
 use super::journal::Entry;
 use super::kind::{Kind, Parameter};
@@ -298,13 +298,13 @@ impl Recorder {
     }
 
     /// What is left of the job, if its end can be estimated.
-    pub(super) fn rest(&self, now: Millis) -> Option<RestSaid> {
+    pub(super) fn rest(&self, now: Millis) -> Option<RemainingWork> {
         if now.since(self.started) < WATCHED_MS {
             return None;
         }
         let seconds = self.expected(now)?.remaining_s;
         let share = self.share.share()?;
-        Some(RestSaid {
+        Some(RemainingWork {
             seconds,
             work_seconds: seconds * share * self.speed,
             left_seconds: self.left_s(),

@@ -211,7 +211,7 @@ impl<'a> Shell<'a> {
     /// Reports from now on that the job runs.
     pub(super) fn beat_with(&mut self, beat: Option<Beat>) {
         if let Some(beat) = &beat {
-            beat.says(true, None);
+            beat.set(true, None);
         }
         self.beat = beat;
     }
@@ -309,7 +309,7 @@ impl<'a> Shell<'a> {
                         self.prioritise(Job::raise);
                     }
                     if let (Report::Leaving { .. }, Some(beat)) = (&report, &self.beat) {
-                        beat.says(false, None);
+                        beat.set(false, None);
                     }
                     let now = self.clock.now();
                     self.log.report(&report, now);
@@ -384,7 +384,7 @@ impl<'a> Shell<'a> {
         if let Some(beat) = &self.beat {
             let doing = self.supervisor.doing();
             let stays = !matches!(doing, Doing::Leaving | Doing::Stopping | Doing::Ended);
-            beat.says(stays, self.recorder.rest(self.clock.now()));
+            beat.set(stays, self.recorder.rest(self.clock.now()));
         }
         let owner = owner.unwrap_or_default();
         self.event(Event::Sample(Sample { owner, job }));

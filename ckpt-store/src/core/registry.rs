@@ -84,7 +84,7 @@ pub struct Wanted {
 /// What a registry knows.
 #[derive(Debug)]
 pub struct Registry {
-    hosts: BTreeMap<OwnerId, Host>,
+    hosts: BTreeMap<OwnerId, Donor>,
     /// The addresses of donors that the grid file lists.
     listed: BTreeMap<OwnerId, SocketAddr>,
     holders: BTreeMap<CheckpointId, Vec<(OwnerId, u8)>>,
@@ -103,7 +103,7 @@ impl Default for Registry {
 }
 
 #[derive(Debug)]
-struct Host {
+struct Donor {
     presence: Presence,
     rhythm: Rhythm,
     /// Number of the donor's list of shards, and the list.
@@ -182,7 +182,7 @@ impl Registry {
             }
             None if count >= HOSTS_MAX => return Err(NotHeard::Full),
             None => {
-                let host = Host {
+                let host = Donor {
                     presence,
                     rhythm: Rhythm::new(now, HEARTBEAT),
                     held: None,

@@ -438,7 +438,7 @@ impl Caretaker {
             situation.held.entry(*shard).or_default().insert(own);
         }
         for (shard, host) in claims.iter().filter(|(_, host)| *host != own) {
-            let holders = match self.proofs.standing(now, key, *shard, host) {
+            let holders = match self.proofs.claim_state(now, key, *shard, host) {
                 ClaimState::Proved { .. } => &mut situation.held,
                 ClaimState::Open => &mut situation.claimed,
                 ClaimState::Failed => &mut situation.failed,
@@ -467,8 +467,8 @@ impl Caretaker {
         let open =
             missing.flat_map(|(shard, hosts)| hosts.iter().map(|host| (*shard, *host, false)));
         let aging = assigned.iter().filter(|(shard, host)| {
-            let standing = self.proofs.standing(now, key, **shard, host);
-            **host != own && standing == ClaimState::Proved { is_aging: true }
+            let claim_state = self.proofs.claim_state(now, key, **shard, host);
+            **host != own && claim_state == ClaimState::Proved { is_aging: true }
         });
         let aging = aging.map(|(shard, host)| (*shard, *host, true));
         let wanted = open.chain(aging).map(|(shard, host, is_renewal)| Wanted {

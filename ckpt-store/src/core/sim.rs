@@ -62,7 +62,7 @@ enum Event {
     LinkHeals(usize, usize),
 }
 
-struct Host {
+struct SimHost {
     up: bool,
     starts: u32,
     shards: BTreeSet<(u8, u8)>,
@@ -81,7 +81,7 @@ struct Host {
 /// How long a proof is valid.
 const VALID: Duration = Duration::from_secs(14 * 86_400);
 
-impl Default for Host {
+impl Default for SimHost {
     fn default() -> Self {
         Self {
             up: false,
@@ -100,7 +100,7 @@ fn caretaker() -> Caretaker {
     Caretaker::new(VALID, RepairWaits::default().least)
 }
 
-impl Host {
+impl SimHost {
     fn claims(&self, live: &BTreeSet<u8>) -> BTreeSet<(u8, u8)> {
         if !self.lies {
             return self.shards.clone();
@@ -117,7 +117,7 @@ struct Sim {
     now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     next: u64,
-    hosts: Vec<Host>,
+    hosts: Vec<SimHost>,
     registries: Vec<Option<Registry>>,
     /// Pairs of hosts that can't reach each other.
     cut: BTreeSet<(usize, usize)>,
@@ -160,7 +160,7 @@ impl Sim {
             now: 1_000,
             events: BinaryHeap::new(),
             next: 0,
-            hosts: (0..hosts).map(|_| Host::default()).collect(),
+            hosts: (0..hosts).map(|_| SimHost::default()).collect(),
             registries: (0..registries).map(|_| Some(Registry::default())).collect(),
             cut: BTreeSet::new(),
             loss: rng.random_range(0..10),
@@ -343,7 +343,7 @@ impl Sim {
         let Some(checkpoint) = self.live.pop_first() else {
             return;
         };
-        let holds = |host: &Host| host.shards.iter().any(|one| one.0 == checkpoint);
+        let holds = |host: &SimHost| host.shards.iter().any(|one| one.0 == checkpoint);
         let reached: Vec<usize> = (0..self.hosts.len())
             .filter(|at| self.hosts[*at].up && holds(&self.hosts[*at]))
             .collect();
@@ -640,7 +640,7 @@ impl Sim {
     fn check(&self, seed: u64) {
         for checkpoint in &self.live {
             let copies = |number: u8| {
-                let holds = |host: &&Host| host.shards.contains(&(*checkpoint, number));
+                let holds = |host: &&SimHost| host.shards.contains(&(*checkpoint, number));
                 self.hosts.iter().filter(holds).count()
             };
             let all: Vec<usize> = (0..5).map(copies).collect();

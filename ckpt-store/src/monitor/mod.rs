@@ -34,7 +34,7 @@ use tokio::sync::watch as watched;
 use tracing::{info, warn};
 
 use crate::core::traffic::Days;
-use crate::standing::Posture;
+use crate::status_file::StanceReport;
 
 use guests::{Conditions, Full, Register, Seat};
 use history::{HistoryError, HistoryFile, States};
@@ -316,7 +316,7 @@ impl Monitor {
     }
 
     /// What the host does for others, for showing it to its owner.
-    pub fn posture(&self) -> Posture {
+    pub fn stance_report(&self) -> StanceReport {
         let stance = self.stance();
         let inner = self.inner();
         let ends_at = |reason: Reason| {
@@ -327,7 +327,7 @@ impl Monitor {
             let at = inner.decided.saturating_add(reason.retry_after_s.into());
             is_known.then_some(at)
         };
-        Posture {
+        StanceReport {
             stance,
             since: inner.stands_since,
             until: match (stance, Pause::read(&self.data_dir)) {

@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::blocks::{BlockParser, Parsed};
 use super::pool::{PLACE_TIMEOUT, Place};
-use super::{Answer, Exchange, Host, blocking, busy, pause, stopped, who};
+use super::{Answer, Exchange, ServedHost, blocking, busy, pause, stopped, who};
 use crate::core::Denied;
 use crate::core::ledger::Whole;
 use crate::core::places::Who;
@@ -167,7 +167,7 @@ struct Received {
 /// Reads and writes blocks until the end of the transfer. If the transfer fails, the unfinished shard is
 /// removed before this returns, so that the client can begin again at once.
 async fn receive(
-    host: &Host,
+    host: &ServedHost,
     recv: &mut RecvStream,
     upload: Upload,
     place: &Place<OwnerId>,
@@ -184,7 +184,7 @@ async fn receive(
 }
 
 async fn receive_into(
-    host: &Host,
+    host: &ServedHost,
     recv: &mut RecvStream,
     writer: &mut Writer,
     place: &Place<OwnerId>,

@@ -18,13 +18,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::lab::{Lab, wait_for};
 
 /// A monitor with a socket, which is served until this is dropped.
-struct Place {
+struct ServedMonitor {
     dir: tempfile::TempDir,
     monitor: Arc<Monitor>,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Place {
+impl ServedMonitor {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let monitor = Monitor::open(dir.path(), Machine::here(), false, now()).unwrap();
@@ -102,7 +102,7 @@ fn start(socket: &Path, script: &str) -> (Child, ProcessId) {
 
 #[test]
 fn a_command_is_a_guest_until_it_ends_with_its_own_status() {
-    let place = Place::new();
+    let place = ServedMonitor::new();
     let (mut child, process) = start(&place.socket(), "read line; exit 7");
     place.wait_until_guests_are(&[process]);
     let (mut other, another) = start(&place.socket(), "read line; read line");
@@ -117,7 +117,7 @@ fn a_command_is_a_guest_until_it_ends_with_its_own_status() {
 
 #[test]
 fn a_guest_hears_how_the_machine_is_and_that_the_daemon_ends() {
-    let place = Place::new();
+    let place = ServedMonitor::new();
     let mut link = Link::connect(&place.socket()).unwrap();
     place.wait_until_guests_are(&[this_process()]);
     assert!(link.poll().unwrap().is_none());
@@ -166,7 +166,7 @@ fn until_closed(mut stream: UnixStream) -> String {
 
 #[test]
 fn who_talks_nonsense_or_too_much_is_sent_away_and_nobody_else() {
-    let place = Place::new();
+    let place = ServedMonitor::new();
     let mut well = Link::connect(&place.socket()).unwrap();
     let chatter = b"{\"uses\":{}}\n".repeat(500);
     let long = vec![b'x'; LINE_BYTES_MAX + 1];
@@ -192,7 +192,7 @@ fn who_talks_nonsense_or_too_much_is_sent_away_and_nobody_else() {
 
 #[test]
 fn guests_hear_each_second_of_load_that_just_began() {
-    let place = Place::new();
+    let place = ServedMonitor::new();
     let mut link = Link::connect(&place.socket()).unwrap();
     place.wait_until_guests_are(&[this_process()]);
     let began = now();
@@ -263,7 +263,7 @@ fn the_daemon_looks_each_second_while_a_guest_is_here() {
 
 #[test]
 fn one_process_has_only_so_many_connections() {
-    let place = Place::new();
+    let place = ServedMonitor::new();
     let links: Vec<Link> = (0..4)
         .map(|_| Link::connect(&place.socket()).unwrap())
         .collect();
@@ -288,7 +288,7 @@ fn one_process_has_only_so_many_connections() {
 
 #[test]
 fn anybody_may_connect_and_no_file_but_a_dead_socket_is_replaced() {
-    let place = Place::new();
+    let place = ServedMonitor::new();
     let mode = std::fs::metadata(place.socket())
         .unwrap()
         .permissions()

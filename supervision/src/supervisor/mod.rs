@@ -24,7 +24,7 @@ use crate::due::Due;
 use crate::event::{Event, JobNews, JobUse, Outlook, Sample};
 use crate::hang::{Progress, QuietWatch, is_overdue};
 use crate::leaving::{FinalSave, Hazards};
-use crate::settings::{OnHang, Patience, Settings};
+use crate::settings::{LeaveAfter, OnHang, Settings};
 use crate::status::Why;
 
 /// Numbers of the signals that ask the supervisor to leave: `SIGUSR1` and `SIGTERM`. POSIX and Linux fix
@@ -136,7 +136,7 @@ impl Supervisor {
             Event::Sample(sample) => self.sample(now, sample),
             Event::Outlook(outlook) => self.outlook = Some((now, outlook)),
             Event::OwnersPast(past) => {
-                if let Patience::Auto(known) = &mut self.settings.patience {
+                if let LeaveAfter::Auto(known) = &mut self.settings.leave_after {
                     *known = past;
                 }
             }

@@ -181,7 +181,7 @@ fn past_of(lengths: &[f64]) -> Past {
 #[test]
 fn a_past_that_is_heard_later_counts_from_then_on() {
     let mut desk = Desk::new(Settings {
-        patience: Patience::Auto(Past::default()),
+        leave_after: LeaveAfter::Auto(Past::default()),
         moving_ms: 60_000,
         ..asked()
     });
@@ -206,7 +206,7 @@ fn a_first_checkpoint_of_all_that_is_on_disk_is_foreseen() {
 #[test]
 fn patience_can_be_endless_and_can_be_learnt() {
     let mut desk = Desk::new(Settings {
-        patience: Patience::Never,
+        leave_after: LeaveAfter::Never,
         ..asked()
     });
     desk.samples(5000, 0.9);
@@ -214,7 +214,7 @@ fn patience_can_be_endless_and_can_be_learnt() {
     // Owners always needed at most 20 minutes, and a move takes half an hour.
     let past = past_of(&[300.0, 600.0, 1200.0]);
     let mut desk = Desk::new(Settings {
-        patience: Patience::Auto(past),
+        leave_after: LeaveAfter::Auto(past),
         moving_ms: 1_800_000,
         ..asked()
     });
@@ -232,7 +232,7 @@ fn a_job_is_not_driven_away_by_a_peak_however_little_patience_pays() {
     // Owners always needed hours, so that waiting never pays.
     let past = past_of(&[9000.0; 9]);
     let mut desk = Desk::new(Settings {
-        patience: Patience::Auto(past),
+        leave_after: LeaveAfter::Auto(past),
         ..asked()
     });
     desk.samples(59, 0.9);

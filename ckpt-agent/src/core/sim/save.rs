@@ -40,7 +40,7 @@ struct OnDisk {
 }
 
 #[derive(Debug)]
-struct Host {
+struct SimHost {
     vice: Vice,
     alive: bool,
     ms_per_row: u64,
@@ -50,7 +50,7 @@ struct Host {
 /// A grid and what is to be saved.
 #[derive(Debug)]
 pub(super) struct Grid {
-    hosts: Vec<Host>,
+    hosts: Vec<SimHost>,
     plan: SavePlan,
     rows: u64,
     committed: Option<Vec<(ShardIndex, HostIndex)>>,
@@ -87,8 +87,8 @@ impl Grid {
         let rows = rng.random_range(1..=20);
         // Each schedule has its own share of misbehaving hosts.
         let share = rng.random_range(0.0..0.6);
-        let hosts: Vec<Host> = (0..redundancy.total() + spares)
-            .map(|_| Host {
+        let hosts: Vec<SimHost> = (0..redundancy.total() + spares)
+            .map(|_| SimHost {
                 vice: if rng.random_bool(share) {
                     random_vice(rng, rows)
                 } else {

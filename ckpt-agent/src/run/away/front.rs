@@ -15,7 +15,7 @@ use super::kept::{KEPT, Kept, OnHost};
 use super::link::{Link, NEWS_MAX, News};
 use super::printer::{Printer, Stream};
 use super::words::{
-    EndSaid, FORM, FromHost, Incarnation, Order, RestSaid, Shown, Start, ToHost, Word,
+    EndReport, FORM, FromHost, Incarnation, Order, RemainingWork, Shown, Start, ToHost, Word,
 };
 use super::{Away, AwayOrders, Ranking};
 use crate::report::Failure;
@@ -46,7 +46,7 @@ pub(super) struct Ended {
     /// How the mover ended.
     pub end: End,
     /// The last report of an end from a host.
-    pub said: Option<EndSaid>,
+    pub end: Option<EndReport>,
     /// The line that the host added to its history.
     pub noted: Option<String>,
     /// When this process began, Unix seconds.
@@ -86,8 +86,8 @@ pub(super) struct Front<'a> {
     news: mpsc::Receiver<(u64, News)>,
     asker: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
-    rest: Option<RestSaid>,
-    said: Option<EndSaid>,
+    rest: Option<RemainingWork>,
+    end: Option<EndReport>,
     noted: Option<String>,
     began_at: u64,
     hosts: Vec<String>,
@@ -136,7 +136,7 @@ impl<'a> Front<'a> {
             asker,
             answers,
             rest: None,
-            said: None,
+            end: None,
             noted: None,
             began_at: unix_seconds(),
             hosts: Vec::new(),
@@ -177,7 +177,7 @@ impl<'a> Front<'a> {
         self.closing.join_all().await;
         Ended {
             end,
-            said: self.said,
+            end: self.end,
             noted: self.noted,
             began_at: self.began_at,
             hosts: self.hosts,
@@ -230,9 +230,9 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn say(&self, said: ToHost) {
+    fn say(&self, message: ToHost) {
         if let Some(link) = &self.link {
-            link.say(said);
+            link.say(message);
         }
     }
 
@@ -421,7 +421,7 @@ impl<'a> Front<'a> {
 
     fn hear(&mut self, news: News) {
         match news {
-            News::Said(said) => self.hear_said(said),
+            News::Message(message) => self.hear(message),
             News::Out(part) => self.printer.show(self.kept.number_now(), Stream::Out, part),
             News::Err(part) => self.printer.show(self.kept.number_now(), Stream::Err, part),
             News::Noise(line) => {
@@ -436,8 +436,8 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn hear_said(&mut self, said: FromHost) {
-        match said {
+    fn hear(&mut self, message: FromHost) {
+        match message {
             // The host begins to start the job.
             FromHost::Hello { form: FORM, .. } => self.happens(Event::Reported(RunState::Starting)),
             FromHost::Out { .. } | FromHost::Err { .. } => {}
@@ -468,12 +468,12 @@ impl<'a> Front<'a> {
             FromHost::Ended { end, noted } => {
                 self.say(ToHost::Forget);
                 let there = match end {
-                    EndSaid {
+                    EndReport {
                         exit_code: status,
                         by_job: true,
                         ..
                     } => There::Job { status },
-                    EndSaid {
+                    EndReport {
                         exit_code: status, ..
                     } => There::Supervisor { status },
                 };
@@ -484,7 +484,7 @@ impl<'a> Front<'a> {
                     why: end.why.clone(),
                     version: end.version,
                 });
-                self.said = Some(end);
+                self.end = Some(end);
                 self.noted = noted;
                 self.happens(Event::Ended(there));
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use codec::notice::{Stamp, Words};
 
 use super::{Catalog, Denied, Key};
-use crate::core::notices::Job;
+use crate::core::notices::OwnedJob;
 
 /// A checkpoint inside of a deleted stretch is kept for this long, in seconds. It was saved by a machine
 /// that had not heard of the deletion, and its owner may want it.
@@ -41,13 +41,13 @@ impl Catalog {
     }
 
     /// Numbers of the notices of a job that are kept besides the last one.
-    pub fn older_notices(&self, job: Job) -> Vec<u64> {
+    pub fn older_notices(&self, job: OwnedJob) -> Vec<u64> {
         let last = self.notices.get(job);
         last.map_or_else(Vec::new, |last| self.histories.others(job, last.number))
     }
 
     /// Whether a checkpoint is inside of a stretch that its owner deleted.
-    pub fn is_inside(&self, job: Job, stamp: Stamp) -> bool {
+    pub fn is_inside(&self, job: OwnedJob, stamp: Stamp) -> bool {
         self.histories.has(job, stamp)
     }
 

@@ -736,6 +736,6 @@ const fn version_entry(key: Key, checkpoint: &Checkpoint) -> (JobTag, Version, C
     (checkpoint.job_tag, checkpoint.version, key.checkpoint)
 }
 
-mod said;
+mod outdated;
 #[cfg(test)]
 mod tests;

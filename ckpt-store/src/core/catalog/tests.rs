@@ -10,7 +10,7 @@ use protocol::wire::message::PutShard;
 use super::puts::{FIRST_BYTES, whole_file};
 use super::*;
 use crate::core::ledger::charge;
-use crate::core::notices::{AHEAD_MS, Job};
+use crate::core::notices::{AHEAD_MS, OwnedJob};
 use crate::core::places;
 
 const CAPACITY: u64 = 64 << 20;
@@ -704,7 +704,7 @@ fn the_notices_of_one_owner_leave_room_for_those_of_others() {
         assert!(notices.has_room_for(&about(&modest, job, 128)));
         notices.enter(about(&modest, job, 128));
     }
-    let jobs: Vec<Job> = notices.iter().map(|(job, _)| *job).collect();
+    let jobs: Vec<OwnedJob> = notices.iter().map(|(job, _)| *job).collect();
     for job in jobs {
         notices.remove(job);
     }
