@@ -337,12 +337,8 @@ fn names_are_not_shown_without_a_token(campus: &Campus, token: &str) -> Result<(
     Ok(())
 }
 
-#[test]
-fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()> {
-    let mut campus = Campus::empty()?;
-    let addr = free_address()?.to_string();
-    campus.registry(&addr)?;
-    campus.enrol_submitter("ada")?;
+/// Five machines join, each with a token of its own, and start.
+fn five_machines_join(campus: &mut Campus) -> Result<()> {
     for number in 1..=5 {
         let name = format!("j{number}");
         let token = campus.invite()?;
@@ -356,13 +352,11 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         ensure!(again.stderr.contains("used already"), "{again}");
         campus.start_joined(&name)?;
     }
-    wait_until("all are announced", LIMIT, || {
-        Ok(campus.hosts_up("ada")?.len() == 5)
-    })?;
-    campus.save("ada", "42")?.expect(0)?;
-    ensure!(campus.restore("ada", "42")?.expect(0)?.stdout == b"42\n");
+    Ok(())
+}
 
-    // Joins are refused with a wrong, forged or expired token, or in a data directory that belongs to a grid.
+/// Joins are refused with a wrong, forged or expired token, and in a data directory that belongs to a grid.
+fn wrong_joins_are_refused(campus: &Campus) -> Result<()> {
     let token = campus.invite()?;
     let forged = token.replace("/127.0.0.1", "/127.0.0.2");
     for (wrong, why) in [
@@ -372,7 +366,7 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         let refused = campus.join("y", wrong)?.expect(1)?;
         ensure!(refused.stderr.contains(why), "{refused}");
     }
-    names_are_not_shown_without_a_token(&campus, &token)?;
+    names_are_not_shown_without_a_token(campus, &token)?;
     let taken = campus.join("j1", &token)?.expect(1)?;
     ensure!(taken.stderr.contains("belongs to a grid"), "{taken}");
     let late = campus.authority(&["invite", "--registry", "r1", "--ttl", "1s", "--json"])?;
@@ -387,8 +381,12 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         late.code == Some(1) && late.stderr.contains("expired"),
         "{late}"
     );
+    Ok(())
+}
 
-    // A restarted registry knows no host until the hosts announce themselves again.
+/// While the registry is down, the known hosts serve. A restarted registry knows no host until the hosts
+/// announce themselves again.
+fn a_restarted_registry_learns_of_all_hosts(campus: &mut Campus, addr: &str) -> Result<()> {
     campus.stop("r1")?;
     let without = campus.hosts_up("ada")?;
     ensure!(
@@ -396,11 +394,27 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         "with no registry, those that are known: {without:?}"
     );
     ensure!(campus.restore("ada", "42")?.expect(0)?.stdout == b"42\n");
-    campus.start_registry(&addr)?;
+    campus.start_registry(addr)?;
     campus.enrol_submitter("bob")?;
     wait_until("all are known again", LIMIT, || {
         Ok(campus.hosts_up("bob")?.len() == 5)
+    })
+}
+
+#[test]
+fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()> {
+    let mut campus = Campus::empty()?;
+    let addr = free_address()?.to_string();
+    campus.registry(&addr)?;
+    campus.enrol_submitter("ada")?;
+    five_machines_join(&mut campus)?;
+    wait_until("all are announced", LIMIT, || {
+        Ok(campus.hosts_up("ada")?.len() == 5)
     })?;
+    campus.save("ada", "42")?.expect(0)?;
+    ensure!(campus.restore("ada", "42")?.expect(0)?.stdout == b"42\n");
+    wrong_joins_are_refused(&campus)?;
+    a_restarted_registry_learns_of_all_hosts(&mut campus, &addr)?;
 
     // Certificates that the registry's key signed are not accepted any more once that key is revoked.
     campus.authority(&["revoke", "r1"])?.expect(0)?;

@@ -36,6 +36,19 @@ async fn a_checkpoint_goes_there_and_back() {
     let found = client.find().await.unwrap();
     assert_eq!(found, [(sample.manifest.clone(), vec![0])]);
 
+    the_table_is_read_and_checked(&client, &sample).await;
+    rows_are_read_or_refused(&client, &sample).await;
+
+    let status = client.status().await;
+    assert_eq!((status.shards, status.checkpoints), (1, 1));
+    assert!(client.forget(sample.id()).await.unwrap());
+    assert!(!client.forget(sample.id()).await.unwrap());
+    assert_eq!(client.status().await.used_bytes, 0);
+    daemon.stop().await;
+}
+
+/// The outline and a page of the table of shard 0 arrive, and match the manifest.
+async fn the_table_is_read_and_checked(client: &Client, sample: &Sample) {
     let asked = Request::Outline(sample.name(0));
     let (response, mut exchange) = client.ask(&asked).await.unwrap();
     let Response::Outline {
@@ -72,11 +85,15 @@ async fn a_checkpoint_goes_there_and_back() {
         .unwrap();
     let page = Page::parse(&page, rows - 1024, outline.pages[1]).unwrap();
     assert_eq!(page.entries().len(), 79);
+}
 
-    let across = client.rows(&sample, 0, 1000, 64).await.unwrap();
+/// Rows of shard 0 arrive, across a page's end, too. Rows that do not exist, and too many at once, are refused.
+async fn rows_are_read_or_refused(client: &Client, sample: &Sample) {
+    let across = client.rows(sample, 0, 1000, 64).await.unwrap();
     assert_eq!(across, sample.blocks[0][1000..1064].concat());
-    let last = client.rows(&sample, 0, 1100, 3).await.unwrap();
+    let last = client.rows(sample, 0, 1100, 3).await.unwrap();
     assert!(last == sample.blocks[0][1100..].concat());
+    let rows = sample.blocks[0].len() as u64;
     for (first, count, expected) in [
         (rows, 1, Code::NotFound),
         (rows - 1, 2, Code::NotFound),
@@ -84,16 +101,9 @@ async fn a_checkpoint_goes_there_and_back() {
         (0, 0, Code::BadRequest),
         (0, 65, Code::BadRequest),
     ] {
-        assert_eq!(code(client.rows(&sample, 0, first, count).await), expected);
+        assert_eq!(code(client.rows(sample, 0, first, count).await), expected);
     }
-    assert_eq!(code(client.rows(&sample, 1, 0, 1).await), Code::NotFound);
-
-    let status = client.status().await;
-    assert_eq!((status.shards, status.checkpoints), (1, 1));
-    assert!(client.forget(sample.id()).await.unwrap());
-    assert!(!client.forget(sample.id()).await.unwrap());
-    assert_eq!(client.status().await.used_bytes, 0);
-    daemon.stop().await;
+    assert_eq!(code(client.rows(sample, 1, 0, 1).await), Code::NotFound);
 }
 
 #[tokio::test]
