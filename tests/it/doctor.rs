@@ -61,7 +61,7 @@ fn nothing_is_found_where_all_is_well() -> Result<()> {
 }
 
 #[test]
-fn a_closed_port_and_a_silent_one_are_told_apart() -> Result<()> {
+fn a_closed_port_and_a_silent_one_are_reported_differently() -> Result<()> {
     let grid = Grid::up(3)?;
     grid.kill("h02")?;
     // At the address of h03, a socket listens and never answers.

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn short_transfers_tell_nothing() {
+    fn short_transfers_measure_nothing() {
         assert_eq!(rate(1000, 30, 30), None);
         assert!(rate(1 << 20, 3000, 2900).is_some());
         assert_eq!(rate(0, 3000, 2900), None);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_was_given_up_tells_what_its_host_took_while_it_was_waited_for() {
+    fn a_transfer_that_was_given_up_measures_what_its_host_took_meanwhile() {
         let meter = Meter::default();
         meter.begin();
         let (none, long) = (Duration::ZERO, Duration::from_millis(400));

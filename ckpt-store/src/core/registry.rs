@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_that_forgot_is_told_everything_again() {
+    fn a_registry_that_forgot_hears_everything_again() {
         let mut registry = Registry::default();
         let wanted = registry.heartbeat(Millis(0), id(1), 7, 3);
         assert!(wanted.announce && wanted.holdings);

@@ -370,7 +370,7 @@ fn the_disk_can_fail_at_any_step() {
 }
 
 #[test]
-fn a_full_disk_is_told_from_a_broken_one() {
+fn a_full_disk_is_distinguished_from_a_broken_one() {
     use protocol::wire::Code;
     let sample = Sample::new(&owner(1), "42", 1, 1);
     for (kind, code) in [

@@ -355,7 +355,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_disk_that_fills_up_is_told_with_numbers_and_left_clean() {
+fn a_full_disk_is_reported_with_numbers_and_left_clean() {
     let Some(disk) = SmallDisk::mount("size=4m") else {
         return;
     };

@@ -147,7 +147,7 @@ fn a_directory_replaced_by_a_link_is_not_followed() {
 }
 
 #[test]
-fn accepted_changes_are_saved_as_read_and_told_once() {
+fn accepted_changes_are_saved_as_read_and_reported_once() {
     let (dir, root) = three_files();
     let begin = fs::read(root.join("a")).unwrap();
     let source = Source::from_paths(std::slice::from_ref(&root), ACCEPT_CHANGED).unwrap();
