@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_liar_showed_goes_with_it() {
+    fn checkpoints_that_only_a_liar_showed_are_dropped_with_it() {
         let mut inventory = Inventory::default();
         enter(&mut inventory, 1, 5);
         enter(&mut inventory, 2, 1);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_written_at_once_and_the_rest_once_a_minute() {
+    fn changes_are_written_at_once_and_the_rest_once_a_minute() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(load(dir.path()).unwrap(), None);
         let open = status(Stance::Open, 100);

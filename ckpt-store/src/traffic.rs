@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_moved_comes_back() {
+    fn counted_traffic_is_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let traffic = Traffic::open(dir.path().to_owned());
         let moved = Moved {

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_everywhere_is_not_looked_for() {
+    fn content_that_is_everywhere_is_not_searched_for() {
         let zeros = vec![0; ANCHOR_STEP];
         let text = b"sixteen letters ".repeat(ANCHOR_STEP / 16);
         let of = |raw: &[u8], count| {

@@ -45,7 +45,7 @@
 //! 3. From byte 1,049,810: all 64 pieces are the base's. `cut_at` returns `None`, `find` row 1 from byte 0,
 //!    with no changed piece.
 //!
-//! The new version stores 1,234 bytes. The test `what_was_inserted_or_removed_ends_a_segment` has this
+//! The new version stores 1,234 bytes. The test `inserted_or_removed_bytes_end_a_segment` has this
 //! example, and one of removed bytes.
 
 use std::collections::BTreeSet;
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_found_where_it_was_and_where_it_moved() {
+    fn changed_segments_are_found_in_their_place_and_where_they_moved() {
         let old = [
             noise(1, SEGMENT_BYTES),
             noise(2, 100_000),
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_inserted_or_removed_ends_a_segment() {
+    fn inserted_or_removed_bytes_end_a_segment() {
         let old: Vec<Vec<u8>> = (0..4).map(|seed| noise(seed, SEGMENT_BYTES)).collect();
         let base = base(&old);
         let stream = old.concat();

@@ -260,7 +260,7 @@ mod tests {
     use crate::samples::{key, noise};
 
     #[test]
-    fn what_went_by_is_found_by_any_of_its_pieces() {
+    fn an_earlier_segment_is_found_by_any_of_its_pieces() {
         let mut earlier = EarlierSegments::new(PieceHasher::new(&key()), 2);
         let all = [noise(1, SEGMENT_BYTES), noise(2, 100_000), noise(3, 99)];
         let mut offset = 0;

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_is_not_stored_again() {
+    fn an_earlier_segment_is_not_stored_again() {
         let hasher = PieceHasher::new(&DataKey::new([1; 32]));
         let mut segmenter =
             Segmenter::default().with_earlier(Some(EarlierSegments::new(hasher, 10)));

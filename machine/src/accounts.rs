@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_done_never_becomes_less(
+        fn sums_never_fall(
             looks in prop::collection::vec(
                 prop::collection::vec((10_i32..18, 9_i32..18, 0_u64..99, 0_u64..99), 0..8), 0..12),
         ) {

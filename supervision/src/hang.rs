@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_remains_is_that_of_the_paper_s_example() {
+    fn the_remaining_time_is_that_of_the_paper_s_example() {
         let cpu = 60e9 / 2.4e9;
         assert_eq!((cpu, elapsed_beside_load(cpu, 1.5)), (25.0, 62.5));
         let left = remaining(100.0, 40.0, 160.0, 0.25);

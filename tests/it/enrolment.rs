@@ -658,10 +658,10 @@ fn keys_are_replaced_and_what_the_old_one_saved_is_restored() -> Result<()> {
         &["restore", "--job", "never", "--if-exists", "-o", "-"],
     )?;
     run(&mut missing)?.expect(0)?;
-    what_a_retired_key_saved_is_seen_and_removed(&campus)
+    checkpoints_of_a_retired_key_are_seen_and_removed(&campus)
 }
 
-fn what_a_retired_key_saved_is_seen_and_removed(campus: &Campus) -> Result<()> {
+fn checkpoints_of_a_retired_key_are_seen_and_removed(campus: &Campus) -> Result<()> {
     let json = |args: &[&str]| -> Result<serde_json::Value> {
         let args: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
         campus.as_user("ada", &args)?.expect(0)?.json()

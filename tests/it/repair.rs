@@ -41,7 +41,7 @@ fn shards(good: &[(u64, String)]) -> BTreeSet<u64> {
 }
 
 #[test]
-fn what_dies_is_rebuilt_elsewhere_again_and_again() -> Result<()> {
+fn lost_shards_are_rebuilt_elsewhere_again_and_again() -> Result<()> {
     let grid = grid(9)?;
     let bytes = save(&grid, "42", 1)?;
     // Three hosts die in all, one more than there are parity shards.
@@ -111,7 +111,7 @@ fn a_shard_that_two_hosts_hold_counts_once_when_another_is_rebuilt() -> Result<(
 }
 
 #[test]
-fn nothing_is_rebuilt_that_comes_back_soon_or_that_is_not_lost() -> Result<()> {
+fn no_shard_is_rebuilt_that_comes_back_soon_or_is_not_lost() -> Result<()> {
     let env = [
         ("CKPT_REPAIR_AFTER", "1h"),
         ("CKPT_REPAIR_PERIOD", "200ms"),

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_together_stays_within_the_rate() {
+    fn concurrent_transfers_stay_within_the_rate() {
         let pace = Pace::default();
         let now = Instant::now();
         let waits: Vec<Duration> = (0..5).map(|_| pace.book(now, 500, 1000.0)).collect();

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_registries_say_comes_first_and_three_addresses_are_enough() {
+    fn the_address_that_most_registries_report_comes_first_and_three_are_enough() {
         let says = |port, silent_ms| answered(vec![record(3, "h3", port, silent_ms, true)]);
         let all = [
             says(9001, 0),

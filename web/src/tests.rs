@@ -51,7 +51,7 @@ async fn a_request_is_answered_once_and_the_connection_ends() {
 }
 
 #[tokio::test]
-async fn who_shows_no_token_sees_nothing() {
+async fn a_client_without_a_token_sees_nothing() {
     let server = started(Some("0123456789abcdef")).await;
     let refused = said(&server, &asking("/", "")).await;
     assert!(

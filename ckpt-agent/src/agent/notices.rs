@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_hosts_say_of_a_job_is_kept_once_and_within_its_memory() {
+    fn notices_from_many_hosts_are_kept_once_and_within_the_memory() {
         let each = memory_of(&words(1, 1, 1));
         let mut heard = MergedNotices::new(10 * each);
         for _ in 0..1000 {

@@ -297,11 +297,11 @@ impl Attempt<'_> {
             wanted,
         };
         let cpus = self.agent.resources.cpus;
-        let report = move |decoded| {
+        let on_decoded = move |decoded| {
             // Fails only when the restore has ended.
             let _ = sender.send(decoded);
         };
-        let pool = decode::start(public, &summary, index, sink, cpus, earlier, report);
+        let pool = decode::start(public, &summary, index, sink, cpus, earlier, on_decoded);
         let driver = Driver::new(self.agent, self.known, &reader, rows, shares);
         let mut lanes = Lanes {
             image: Lane::new(pool, driver),

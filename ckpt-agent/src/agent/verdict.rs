@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_away_is_not_lost() {
+    fn shards_on_silent_hosts_are_not_lost() {
         let redundancy = Redundancy::new(3, 2).unwrap();
         let set = |numbers: &[u8]| -> BTreeSet<ShardIndex> {
             let shards = numbers.iter().map(|number| redundancy.shard(*number));

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_chosen_is_proposed_and_what_can_not_have_been_is_not() {
+    fn a_value_is_proposed_only_if_it_may_have_been_chosen() {
         let other = Some((ballot(1, 0), 3));
         let bound = |promises: &[(usize, Option<(Ballot, u8)>)]| {
             let mut later = proposer(1);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_outbid_bids_more_and_who_finds_too_few_knows_it() {
+    fn an_outbid_proposer_bids_more_and_one_with_too_few_answers_gives_up() {
         let mut late = proposer(1);
         let first = late.ballot();
         for witness in 0..2 {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_outranks_what_is_claimed() {
+    fn observations_outrank_claims() {
         use Contact::{Answered, Lied, Silent};
         assert!(trusted(&[Answered; 10], 0.999) > 0.99);
         assert!(trusted(&[Silent; 10], 0.999) < 0.2);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_long_ago_fades() {
+    fn old_observations_fade() {
         let mut known = Knowledge::default();
         for hour in 0..10 {
             known.observe(&Observation::Contact(HOST, Contact::Silent), hour * 3600);

@@ -320,7 +320,7 @@ mod tests {
     const HOST: HostId = HostId(codec::OwnerId([3; 32]));
 
     #[test]
-    fn what_was_learnt_is_there_next_time() {
+    fn observations_are_there_next_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state/grid.json");
         let notebook = Notebook::at(path.clone());

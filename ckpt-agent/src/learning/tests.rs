@@ -119,7 +119,7 @@ fn a_refit_that_does_worse_is_used_no_more() {
 }
 
 #[test]
-fn nothing_is_collected_twice_a_day_and_an_old_refit_is_not_used() {
+fn sums_are_collected_at_most_once_a_day_and_an_old_refit_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let notebook = dir.path().join("grid.json");
     for day in 8..=10 {

@@ -224,7 +224,7 @@ fn earlier(public: &Public, summary: &Summary) -> Earlier {
 }
 
 #[test]
-fn what_an_image_has_twice_is_stored_once_and_comes_back() {
+fn repeated_bytes_of_an_image_are_stored_once_and_come_back() {
     let mut rng = SmallRng::seed_from_u64(8);
     let settings = EncodeSettings {
         remembered: 100,

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_processes_used_is_not_forgotten() {
+    fn the_use_of_ended_processes_still_counts() {
         let own = BTreeSet::from([std::process::id().cast_signed()]);
         let mut usage = Usage::new();
         let first = usage.look(&own);

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_job_wrote_in_place_is_torn_and_what_it_replaced_is_whole() {
+    fn files_that_a_killed_job_wrote_in_place_are_torn_and_replaced_ones_are_whole() {
         let mut state = State::new();
         state.append("one");
         state.watch.accept(state.print());

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_either_of_two_says_is_gone_in_any_order() {
+    fn two_notices_together_delete_the_checkpoints_of_either_in_any_order() {
         for order in [[5, 6], [6, 5]] {
             let mut all = Histories::default();
             for number in order {

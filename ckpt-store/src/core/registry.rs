@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_is_dead_and_then_forgotten() {
+    fn a_silent_host_is_dead_and_later_forgotten() {
         let mut registry = Registry::default();
         registry
             .announce(Millis(0), id(1), presence("h1", 1))
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_said_is_not_heard() {
+    fn reports_that_a_host_may_not_make_are_refused() {
         let mut registry = Registry::default();
         let holds = registry.holds(Millis(0), id(1), page(1, true, true, &[]));
         assert_eq!(holds, Err(NotHeard::Unknown));
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_announces_the_address_of_a_bystander() {
+    fn no_host_announces_the_address_of_a_bystander() {
         let mut registry = Registry::default();
         let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
         let (own, bystander) = (addr("10.0.0.1:7600"), addr("192.0.2.7:7600"));

@@ -403,7 +403,7 @@ impl Caretaker {
     /// hosts, if no registry answers, in the first round, and in every `ASK_ALL_EVERY`th round. Asking
     /// all is needed because a host that deleted a checkpoint does not hold it any more, but has the
     /// notice of the deletion.
-    pub fn whom_to_ask(
+    pub fn hosts_to_ask(
         &mut self,
         own: OwnerId,
         holders: Option<BTreeSet<OwnerId>>,
@@ -749,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn who_claims_everything_is_asked_and_counts_for_one_shard_at_most() {
+    fn a_host_that_claims_everything_is_asked_and_counts_for_one_shard_at_most() {
         let mut caretaker = caretaker();
         let claims = [(0, 9), (1, 9), (2, 9), (3, 9), (4, 9), (1, 2), (2, 3)];
         let now = look(&mut caretaker, 0, &claims);
@@ -799,7 +799,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_relies_on_a_host_that_counts_for_another_shard() {
+    fn no_shard_relies_on_a_host_that_counts_for_another_shard() {
         // Host 2 holds shards 0 and 1. Without host 1 it would be the only holder of both.
         let doubled = situation(1, &[(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5)]);
         let all = (1..=5).map(id).collect();
@@ -809,7 +809,7 @@ mod tests {
     }
 
     #[test]
-    fn who_failed_a_proof_gets_no_shard() {
+    fn a_host_that_failed_a_proof_gets_no_shard() {
         let all: BTreeSet<_> = (1..=6).map(id).collect();
         let mut lost = situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
         lost.failed.insert(shard(0), BTreeSet::from([id(5)]));
@@ -817,7 +817,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_rebuilt_is_left() {
+    fn a_shard_that_can_not_be_rebuilt_is_left() {
         let mut watches = watches();
         let gone = [situation(1, &[(0, 1), (1, 2)])];
         assert_eq!(all(&mut watches, 0, &gone), []);
@@ -825,7 +825,7 @@ mod tests {
     }
 
     #[test]
-    fn where_every_host_holds_a_shard_one_with_a_double_takes_another() {
+    fn if_every_host_holds_a_shard_one_with_a_double_takes_another() {
         let all: BTreeSet<_> = (1..=6).map(id).collect();
         let whole = situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
         let missing = whole.redundancy.shard(4).unwrap();

@@ -556,7 +556,7 @@ impl Sim {
             return;
         }
         let holders = self.registered_holders(host);
-        let only = self.hosts[host].caretaker.whom_to_ask(id(host), holders);
+        let only = self.hosts[host].caretaker.hosts_to_ask(id(host), holders);
         let (situations, answering) = self.find(host, only.as_ref());
         let due = self.due(host, &situations, &answering);
         self.hosts[host].queue.extend(due);

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_and_published_survives() {
+    fn synced_and_published_files_survive() {
         for seed in 0..100 {
             let disk = CrashDisk::new(Fault::None, seed);
             written(&disk).sync().unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_synced_may_be_torn() {
+    fn files_that_were_not_synced_may_be_torn() {
         let mut outcomes = std::collections::BTreeSet::new();
         for seed in 0..200 {
             let disk = CrashDisk::new(Fault::None, seed);

@@ -237,7 +237,7 @@ impl Repairer {
         let gives_back = self.store.excess_bytes() > 0;
         // A host that has to give shards back needs hosts with room, so it asks all of them.
         let whom = caretaker
-            .whom_to_ask(self.own(), holders)
+            .hosts_to_ask(self.own(), holders)
             .filter(|_| !gives_back);
         let superseded = if gives_back {
             self.store.superseded()

@@ -165,7 +165,7 @@ fn until_closed(mut stream: UnixStream) -> String {
 }
 
 #[test]
-fn who_talks_nonsense_or_too_much_is_sent_away_and_nobody_else() {
+fn a_guest_that_sends_junk_or_too_much_is_disconnected_and_no_other_is() {
     let place = ServedMonitor::new();
     let mut well = Link::connect(&place.socket()).unwrap();
     let chatter = b"{\"uses\":{}}\n".repeat(500);

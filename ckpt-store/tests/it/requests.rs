@@ -325,7 +325,7 @@ async fn a_host_proves_what_it_holds_to_its_owner_and_to_donors() {
 /// What happens if a donor kept a deleted checkpoint and brings it back, even when the owner's last
 /// notice lists the ids of other checkpoints only.
 #[tokio::test]
-async fn what_lies_where_all_was_deleted_is_taken_from_its_owner_alone() {
+async fn a_checkpoint_older_than_a_deletion_of_all_is_taken_from_its_owner_alone() {
     let lab = Lab::new();
     let daemon = lab.start().await;
     let (owner, donor) = (lab.member(Role::Submitter), lab.member(Role::Donor));
@@ -474,7 +474,7 @@ async fn only_submitters_store_and_read() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_before_bytes_flow() {
+async fn a_shard_that_does_not_fit_is_refused_before_bytes_flow() {
     let lab = Lab::new();
     let daemon = lab.start().await;
     let owner = lab.member(Role::Submitter);

@@ -244,7 +244,7 @@ fn processes_are_frozen_by_version_2_where_it_is_mounted() {
 }
 
 #[test]
-fn what_does_not_hold_is_said() {
+fn controls_that_do_not_hold_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let wishes = Wishes {
         name: "nothing",

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_changes_nothing() {
+    fn a_level_without_observations_changes_nothing() {
         let model = HazardModel::pretrained();
         assert_eq!(Level::default().factor(), 1.0);
         let mut host = Forecaster::new(1000);

@@ -238,7 +238,7 @@ async fn a_client_learns_why_a_host_turns_it_away() {
 }
 
 /// Connects with other TLS settings than ours, and returns the error.
-async fn contact_with(tls: rustls::ClientConfig, host: &Host) -> ConnectError {
+async fn contact_with(tls: rustls::ClientConfig, host: &StatusServer) -> ConnectError {
     let config = client_config(&submitter(&authority(1)), tls).unwrap();
     let mut endpoint = Endpoint::client(any()).unwrap();
     endpoint.set_default_client_config(config);
@@ -274,7 +274,7 @@ async fn another_version_of_the_protocol_is_named() {
 }
 
 /// Connects with a client that offers these versions, and returns the one that both sides agree on.
-async fn agreed(host: &Host, offered: &[&[u8]]) -> Result<WireVersion, ConnectError> {
+async fn agreed(host: &StatusServer, offered: &[&[u8]]) -> Result<WireVersion, ConnectError> {
     let mut tls = client_tls(&submitter(&authority(1))).unwrap();
     tls.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
     let config = client_config(&submitter(&authority(1)), tls).unwrap();
@@ -301,7 +301,7 @@ async fn the_latest_version_is_spoken_that_both_sides_know() {
 }
 
 #[tokio::test]
-async fn what_an_old_host_does_not_know_is_not_sent_to_it() {
+async fn requests_that_an_old_host_does_not_know_are_not_sent_to_it() {
     let authority = authority(1);
     let mut tls = server_tls(
         server_verifier(&donor(&authority)).unwrap(),

@@ -102,7 +102,7 @@ fn a_launcher_that_breaks_off_is_started_again_for_the_same_incarnation() {
 }
 
 #[test]
-fn what_every_host_refuses_is_not_tried_for_ever() {
+fn a_job_that_every_host_refuses_is_not_tried_for_ever() {
     let mut mover = Mover::new(SETTINGS);
     for status in [127, 126] {
         mover.handle(Millis(0), Event::Ranked(candidates(&["a", "b"])));
@@ -174,7 +174,7 @@ fn a_job_goes_where_it_ends_much_earlier_once_it_has_settled() {
 }
 
 #[test]
-fn who_wants_to_leave_leaves_from_wherever_the_job_is() {
+fn a_user_who_wants_to_leave_leaves_wherever_the_job_is() {
     let left = |status| Action::End(End::Left { status });
     let mut waiting = Mover::new(SETTINGS);
     waiting.handle(Millis(0), Event::Leave);

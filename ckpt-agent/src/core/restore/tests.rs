@@ -171,7 +171,7 @@ fn load_is_spread_over_hosts_that_are_alike() {
 }
 
 #[test]
-fn what_a_failed_request_did_not_bring_is_asked_of_another() {
+fn rows_that_a_failed_request_did_not_bring_are_requested_from_another_host() {
     let mut rig = Rig::new(plan(2, 2, 3));
     let (fetch, ..) = rig.last(0);
     rig.handle(RestoreEvent::Block(fetch, 0));
@@ -401,7 +401,7 @@ fn a_host_that_became_slow_is_asked_less() {
 }
 
 #[test]
-fn what_comes_after_the_end_or_from_unknown_requests_is_ignored() {
+fn events_after_the_end_or_from_unknown_requests_are_ignored() {
     let mut rig = Rig::new(plan(1, 2, 1));
     rig.handle(RestoreEvent::Block(FetchId(77), 0));
     rig.handle(RestoreEvent::Failed(FetchId(77), gone()));

@@ -158,7 +158,7 @@ fn hosts_that_are_missing_at_the_end_of_a_deadline_are_too_few_hosts_and_slow_on
 }
 
 #[test]
-fn who_is_content_with_fewer_shards_does_not_wait_for_the_deadline() {
+fn a_save_that_accepts_fewer_shards_does_not_wait_for_the_deadline() {
     let mut rig = with_silent_hosts(1, 1, Some(Millis(300_000)));
     rig.rows(0..1);
     rig.handle(SaveEvent::InputEnded);

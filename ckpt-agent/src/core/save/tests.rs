@@ -411,7 +411,7 @@ fn is_release(action: &SaveAction) -> bool {
 }
 
 #[test]
-fn what_the_successor_of_a_slow_host_needs_is_kept_until_it_is_known_to_be_slow() {
+fn rows_are_retained_until_it_is_known_whether_their_host_is_slow() {
     let (mut rig, actions) = with_a_host_that_seems_slow(4, 45);
     assert!(!actions.iter().any(is_release), "{actions:?}");
     let known = rig.session.next_deadline().unwrap();
@@ -555,7 +555,7 @@ fn a_host_with_too_many_transfers_is_asked_until_it_has_a_place() {
 }
 
 #[test]
-fn nobody_commits_before_all_have_stored() {
+fn no_host_commits_before_all_have_stored() {
     let mut rig = Rig::new(plan(1, 1, 2));
     rig.accept(0..2);
     rig.rows(0..1);
@@ -588,7 +588,7 @@ fn a_save_that_is_to_follow_another_commits_once_it_is_chosen() {
 }
 
 #[test]
-fn what_may_have_been_chosen_stays_stored_and_what_lost_does_not() {
+fn a_checkpoint_that_may_have_been_chosen_stays_and_one_that_lost_goes() {
     for (why, stays) in [
         (SaveFailure::TooFewWitnesses, true),
         (SaveFailure::AnotherSuccessor, false),
@@ -756,7 +756,7 @@ fn a_user_can_end_it_and_all_memory_is_released() {
 }
 
 #[test]
-fn what_comes_from_an_attempt_that_was_given_up_is_ignored() {
+fn events_of_an_abandoned_attempt_are_ignored() {
     let mut rig = Rig::new(plan(1, 1, 3));
     rig.accept(0..2);
     rig.rows(0..1);

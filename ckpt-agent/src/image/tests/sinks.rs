@@ -378,7 +378,7 @@ fn a_full_disk_is_reported_with_numbers_and_left_clean() {
 }
 
 #[test]
-fn what_is_mounted_in_a_replaced_directory_is_not_emptied() {
+fn a_file_system_mounted_in_a_replaced_directory_is_not_emptied() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("target");
     fs::create_dir_all(path.join("mounted")).unwrap();

@@ -199,7 +199,7 @@ fn a_link_to_a_file_that_was_left_out_is_left_out_and_others_keep_their_file() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn a_missing_path_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("no\nwhere");
     let failed = Source::from_paths(std::slice::from_ref(&path), STRICT).unwrap_err();
@@ -308,7 +308,7 @@ fn a_path_that_is_too_long_is_named_in_short_and_can_be_left_out() {
 }
 
 #[test]
-fn what_is_excluded_is_not_saved() {
+fn excluded_files_are_not_saved() {
     let (_dir, root) = three_files();
     fs::create_dir_all(root.join("cache/deep")).unwrap();
     fs::write(root.join("cache/deep/x"), b"x").unwrap();

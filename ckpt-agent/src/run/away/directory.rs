@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_job_changed_comes_back_and_what_the_user_changed_stays() {
+    fn files_that_the_job_changed_come_back_and_those_that_the_user_changed_stay() {
         let temporary = tempfile::tempdir().unwrap();
         let (dir, result) = (
             temporary.path().join("dir"),

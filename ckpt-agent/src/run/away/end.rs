@@ -93,7 +93,7 @@ fn report(
     host: Option<String>,
     restored: Option<(RestoreReport, Merged)>,
 ) -> AwayReport {
-    let end = ended.end.take();
+    let end = ended.reported_end.take();
     let version = match &restored {
         Some((report, _)) => report.version.map(|version| version.0),
         None => end.as_ref().and_then(|end: &EndReport| end.version),

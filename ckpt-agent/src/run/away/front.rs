@@ -46,7 +46,7 @@ pub(super) struct Ended {
     /// How the mover ended.
     pub end: End,
     /// The last report of an end from a host.
-    pub end: Option<EndReport>,
+    pub reported_end: Option<EndReport>,
     /// The line that the host added to its history.
     pub noted: Option<String>,
     /// When this process began, Unix seconds.
@@ -87,7 +87,7 @@ pub(super) struct Front<'a> {
     asker: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
     rest: Option<RemainingWork>,
-    end: Option<EndReport>,
+    reported_end: Option<EndReport>,
     noted: Option<String>,
     began_at: u64,
     hosts: Vec<String>,
@@ -136,7 +136,7 @@ impl<'a> Front<'a> {
             asker,
             answers,
             rest: None,
-            end: None,
+            reported_end: None,
             noted: None,
             began_at: unix_seconds(),
             hosts: Vec::new(),
@@ -177,7 +177,7 @@ impl<'a> Front<'a> {
         self.closing.join_all().await;
         Ended {
             end,
-            end: self.end,
+            reported_end: self.reported_end,
             noted: self.noted,
             began_at: self.began_at,
             hosts: self.hosts,
@@ -421,7 +421,7 @@ impl<'a> Front<'a> {
 
     fn hear(&mut self, news: News) {
         match news {
-            News::Message(message) => self.hear(message),
+            News::Message(message) => self.hear_message(message),
             News::Out(part) => self.printer.show(self.kept.number_now(), Stream::Out, part),
             News::Err(part) => self.printer.show(self.kept.number_now(), Stream::Err, part),
             News::Noise(line) => {
@@ -436,7 +436,7 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn hear(&mut self, message: FromHost) {
+    fn hear_message(&mut self, message: FromHost) {
         match message {
             // The host begins to start the job.
             FromHost::Hello { form: FORM, .. } => self.happens(Event::Reported(RunState::Starting)),
@@ -484,7 +484,7 @@ impl<'a> Front<'a> {
                     why: end.why.clone(),
                     version: end.version,
                 });
-                self.end = Some(end);
+                self.reported_end = Some(end);
                 self.noted = noted;
                 self.happens(Event::Ended(there));
             }

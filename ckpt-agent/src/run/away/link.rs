@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_launcher_is_refused() {
+    fn a_command_that_is_no_launcher_is_refused() {
         assert_eq!(line_for(" ", "h"), Err(LauncherError::Empty));
         assert_eq!(line_for("ssh host", "h"), Err(LauncherError::NoHost));
         for text in ["ssh '{host}", "ssh \"{host}", "ssh {host} \\"] {

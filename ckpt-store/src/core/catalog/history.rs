@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_where_all_was_deleted_is_here_for_a_week_more() {
+    fn checkpoints_inside_a_deleted_history_stay_for_a_week_more() {
         let mut catalog = Catalog::default();
         for created in [10, 20, 30] {
             commit(&mut catalog, created);

@@ -446,7 +446,7 @@ fn commit_small(
 }
 
 #[test]
-fn whoever_commits_without_end_leaves_half_of_the_books() {
+fn an_owner_that_commits_without_end_leaves_half_of_the_books() {
     let mut catalog = Catalog::default();
     catalog.lend(1 << 50, u64::MAX);
     let (greedy, modest) = (OwnerId([1; 32]), OwnerId([2; 32]));
@@ -519,7 +519,7 @@ fn one_grant_begins_half_of_what_its_owner_may() {
 }
 
 #[test]
-fn what_a_grant_stored_is_its_until_it_is_gone_and_after_a_restart() {
+fn a_grant_keeps_its_checkpoints_until_they_are_gone_and_over_a_restart() {
     let mut catalog = Catalog::default();
     catalog.lend(64 << 20, 32 << 20);
     let owner = OwnerId([1; 32]);
