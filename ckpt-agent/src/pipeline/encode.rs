@@ -171,6 +171,7 @@ where
     let items = Arc::new(Mutex::new(items));
     let output = Arc::new(Mutex::new(Output {
         builder: Some(CheckpointBuilder::new(settings.plan.clone())),
+        refused: None,
         waiting: BTreeMap::new(),
         next: 0,
         report,
@@ -469,6 +470,8 @@ enum EncodedPart {
 /// Puts encoded parts in order, and adds them to the manifest.
 struct Output<E, W, F> {
     builder: Option<CheckpointBuilder>,
+    /// Why the builder refused a row or a segment.
+    refused: Option<BuildError>,
     waiting: BTreeMap<u64, EncodedPart>,
     next: u64,
     report: F,
@@ -490,18 +493,18 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
                 }
                 EncodedPart::Row(row) => {
                     let (encoded, grant) = *row;
-                    // The one reader numbers the rows, and they are put in order here, so the builder accepts
-                    // them.
-                    let pushed = builder.push_row(&encoded);
-                    debug_assert!(pushed.is_ok(), "{pushed:?}");
+                    if let Err(cause) = builder.push_row(&encoded) {
+                        return self.stop(cause);
+                    }
                     let image_bytes = u64::from(encoded.stored.raw_len);
                     (self.report)(Encoded::Row(ready(encoded, grant, image_bytes)));
                 }
                 EncodedPart::Patched(patched, hash, row) => {
                     let (found, len) = (patched.found, patched.len);
                     let encoded = row.as_ref().map(|row| &row.0);
-                    let pushed = builder.push_patched(found, len, hash, encoded);
-                    debug_assert!(pushed.is_ok(), "{pushed:?}");
+                    if let Err(cause) = builder.push_patched(found, len, hash, encoded) {
+                        return self.stop(cause);
+                    }
                     let image_bytes = u64::from(len);
                     (self.report)(match row {
                         Some(row) => {
@@ -515,6 +518,13 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         }
     }
 
+    /// Takes no more parts, since the builder refused one. The one reader numbers the rows, and they are put
+    /// in order here, so this never happens unless the program has a bug.
+    fn stop(&mut self, cause: BuildError) {
+        self.builder = None;
+        self.refused = Some(cause);
+    }
+
     /// Encodes the hashes of pieces and the index, which are the last rows, and drafts the manifest.
     fn finish(
         &mut self,
@@ -523,6 +533,9 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         settings: &EncodeSettings,
         budget: &Arc<Budget>,
     ) -> Result<EncodedImage<W>, EncodeFailure<E>> {
+        if let Some(cause) = self.refused.take() {
+            return Err(cause.into());
+        }
         let mut builder = self.builder.take().ok_or(Closed)?;
         let redundancy = settings.plan.redundancy;
         let sealer = settings.plan.sealer();
