@@ -418,7 +418,7 @@ impl Daemon {
         self.auditing.write();
         self.checking.write();
         self.accounts.write();
-        self.traffic.write(self.clock.unix_seconds(), true);
+        self.traffic.write(self.clock.unix_seconds());
         info!("stopped");
     }
 }
@@ -647,7 +647,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
             auditing.write();
             checking.write();
             accounts.write();
-            traffic.write(now, false);
+            traffic.write_if_due(now);
             let usage = store.usage(None);
             monitor.sample(now, usage.free_bytes, &traffic.days(now));
             let report = monitor.stance_report();

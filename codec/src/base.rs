@@ -49,6 +49,7 @@
 //! example, and one of removed bytes.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::anchors::{ANCHOR_STEP, Anchor, Anchors, BasePiece, anchor_count};
@@ -362,24 +363,26 @@ impl Follower {
             let end = self.unchanged_tail(hashes);
             return (end >= UNCHANGED_RUN_PIECES_MIN).then_some((hashes.len() - end) * PIECE_BYTES);
         }
-        let at = self.search(raw, known * PIECE_BYTES, found.is_some());
+        let at = {
+            // A segment that matches the base as a whole shows that the follower is not lost.
+            let is_lost = found.is_none() && self.lost >= LOST_SEGMENTS_MAX;
+            let bytes = if is_lost {
+                LOST_SEARCH_BYTES
+            } else {
+                raw.len()
+            };
+            let start = known * PIECE_BYTES;
+            self.search(raw, start..raw.len().min(start + bytes))
+        };
         if at.is_none() && found.is_none() {
             self.lost = self.lost.saturating_add(1);
         }
         at
     }
 
-    /// Looks for known content by its anchors, from byte `start` of `raw` on, and cuts where it begins.
-    /// Content that is known from the first byte on is cut where its segment of the base ends. `is_found`:
-    /// `raw` matches the base as a whole, so the follower is not lost.
-    fn search(&mut self, raw: &[u8], start: usize, is_found: bool) -> Option<usize> {
-        let is_lost = !is_found && self.lost >= LOST_SEGMENTS_MAX;
-        let bytes = if is_lost {
-            LOST_SEARCH_BYTES
-        } else {
-            raw.len()
-        };
-        let positions = start..raw.len().min(start + bytes);
+    /// Looks for known content by its anchors, at these positions in `raw`, and cuts where it begins. Content
+    /// that is known from the first byte on is cut where its segment of the base ends.
+    fn search(&mut self, raw: &[u8], positions: Range<usize>) -> Option<usize> {
         let reach = self
             .next
             .saturating_add(REACH_BYTES * (u64::from(self.lost) + 1));

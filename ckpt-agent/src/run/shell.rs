@@ -149,7 +149,7 @@ impl<'a> Shell<'a> {
         let channel = Channel::open().map_err(StartError::Channel)?;
         let paths = orders.paths(place);
         let print = Fingerprint::of(&paths, &orders.save.exclude);
-        let version = begun.version.map(|version| version.0);
+        let version = begun.version.map(|version| version.number());
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
         let (clock, usage) = (Clock::new(), Usage::new());
@@ -461,7 +461,7 @@ impl<'a> Shell<'a> {
             Ok(()) => {
                 self.is_asked = false;
                 let print = self.print();
-                let event = self.watch.said(print, false);
+                let event = self.watch.written(print);
                 self.event(event);
             }
             Err(message) => {
@@ -515,11 +515,11 @@ impl<'a> Shell<'a> {
         let saving = self.saving.take();
         match ended {
             Ok(report) => {
-                self.version = Some(report.version.0);
+                self.version = Some(report.version.number());
                 self.holds_next = false;
                 self.saved = saving.map(|(_, print)| print).unwrap_or_default();
                 self.log.enter(Entry::Saved {
-                    version: report.version.0,
+                    version: report.version.number(),
                     seconds: report.seconds,
                     image_bytes: report.image_bytes,
                     stored_bytes: report.stored_bytes,
@@ -603,7 +603,7 @@ impl<'a> Shell<'a> {
                 JobNotice::Saved => {
                     self.is_asked = false;
                     let print = self.print();
-                    self.watch.said(print, true)
+                    self.watch.reported(print)
                 }
                 JobNotice::Progress(share) => {
                     self.recorder.said(share, self.clock.now());
@@ -691,7 +691,7 @@ fn started(begun: &Begun, pid: i32, outlook: &MachineOutlook) -> Entry {
     let aside = begun.aside.iter();
     Entry::Started {
         pid,
-        version: begun.version.map(|version| version.0),
+        version: begun.version.map(|version| version.number()),
         aside: aside.map(|path| path.display().to_string()).collect(),
         outlook: outlook.source.clone(),
     }

@@ -65,8 +65,16 @@ struct Fetch {
     blocks: u64,
     /// Whether another source was asked because this one is slow.
     hedged: bool,
-    /// Whether this request was begun because another one is slow.
-    is_hedge: bool,
+    why: FetchReason,
+}
+
+/// Why blocks are requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FetchReason {
+    /// A batch lacks them.
+    Missing,
+    /// Another request for the batch is slow.
+    Hedge,
 }
 
 /// One in this many requests may be a hedge (a request because another one is slow), and always one.
@@ -268,7 +276,11 @@ impl RestoreSession {
     /// Whether another hedge is allowed. When everything is slow at once, this machine or the network between
     /// is the cause, and requesting everything twice would make it worse.
     fn may_hedge(&self) -> bool {
-        let hedges = self.fetches.values().filter(|f| f.is_hedge).count();
+        let hedges = self
+            .fetches
+            .values()
+            .filter(|f| f.why == FetchReason::Hedge)
+            .count();
         hedges < (self.fetches.len() / HEDGE_SHARE).max(1)
     }
 
@@ -333,11 +345,14 @@ impl RestoreSession {
                 }
                 return short == 0;
             };
-            let is_hedge = short == 0;
-            if is_hedge {
+            let why = match short {
+                0 => FetchReason::Hedge,
+                _ => FetchReason::Missing,
+            };
+            if why == FetchReason::Hedge {
                 extra -= 1;
             }
-            self.fetch(start, source, is_hedge);
+            self.fetch(start, source, why);
         }
     }
 
@@ -405,7 +420,7 @@ impl RestoreSession {
             .sum()
     }
 
-    fn fetch(&mut self, start: u64, index: SourceIndex, is_hedge: bool) {
+    fn fetch(&mut self, start: u64, index: SourceIndex, why: FetchReason) {
         let (Some(batch), Some(source)) = (self.batches.get_mut(&start), self.sources.get(index.0))
         else {
             return;
@@ -438,7 +453,7 @@ impl RestoreSession {
                 rows: last + 1 - first,
                 blocks: 0,
                 hedged: false,
-                is_hedge,
+                why,
             },
         );
     }

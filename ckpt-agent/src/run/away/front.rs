@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 use supervision::LEAVE_SIGNALS;
-use supervision::away::{Action, End, Event, Mover, Report, Rest, RunState, There};
+use supervision::away::{Action, End, Event, LaunchMode, Mover, Report, Rest, RunState, There};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -204,11 +204,7 @@ impl<'a> Front<'a> {
         while let Some(action) = self.mover.poll_action() {
             match action {
                 Action::Rank => self.rank(),
-                Action::Launch {
-                    host,
-                    number,
-                    attach,
-                } => self.launch(host, number, attach),
+                Action::Launch { host, number, mode } => self.launch(host, number, mode),
                 Action::Close => self.close(),
                 Action::AskToLeave => self.say(ToHost::Signal(TERM)),
                 Action::Report(report) => self.report(report),
@@ -258,7 +254,7 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn launch(&mut self, host: String, number: u32, attach: bool) {
+    fn launch(&mut self, host: String, number: u32, mode: LaunchMode) {
         let is_another = self
             .kept
             .now
@@ -278,7 +274,11 @@ impl<'a> Front<'a> {
         }
         // Before the job runs: otherwise a start after a kill would not find it.
         self.keep();
-        let start = match (!attach).then(|| self.start(&host)).transpose() {
+        let start = match mode {
+            LaunchMode::Start => self.start(&host).map(Some),
+            LaunchMode::Attach => Ok(None),
+        };
+        let start = match start {
             Ok(start) => start,
             Err(failure) => {
                 self.complain(failure.to_string());
@@ -373,7 +373,7 @@ impl<'a> Front<'a> {
             let found = async {
                 let agent = away.agent().await?;
                 let newest = newest(&agent, &orders.job).await?;
-                let newer = newest.filter(|version| version.version.0 > staged);
+                let newer = newest.filter(|version| version.version.number() > staged);
                 match newer.as_ref().and_then(result_of) {
                     Some(status) => Ok(Answer::Finished(status)),
                     None => away.rank(work).await.map(Answer::Ranked),

@@ -154,6 +154,18 @@ impl Tally {
             ..Self::default()
         }
     }
+
+    /// Image bytes and stored bytes of the first `rows` rows.
+    fn up_to(&self, rows: u64) -> (u64, u64) {
+        let last = usize::try_from(rows).unwrap_or(usize::MAX).checked_sub(1);
+        let ends = last.and_then(|row| self.ends.get(row));
+        ends.copied().unwrap_or_default()
+    }
+
+    /// Image bytes and stored bytes of all that was read.
+    const fn whole(&self) -> (u64, u64) {
+        (self.read_bytes, self.stored_bytes)
+    }
 }
 
 impl<'a> Shell<'a> {
@@ -240,7 +252,7 @@ impl<'a> Shell<'a> {
         let mut cancelled = false;
         loop {
             self.carry_out();
-            self.report_progress(false);
+            self.report_progress_if_due();
             if self.session.outcome().is_some() {
                 break;
             }
@@ -276,7 +288,7 @@ impl<'a> Shell<'a> {
         let retracting = std::mem::take(&mut self.retracting);
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, retracting.join_all()).await;
         self.show_to_more_hosts().await;
-        self.report_progress(true);
+        self.report_progress(self.tally.whole());
         let rows = std::mem::take(&mut self.rows);
         let budget = std::mem::replace(&mut self.budget, Budget::new(0));
         free_behind((rows, budget));
@@ -614,12 +626,9 @@ impl<'a> Shell<'a> {
         notes.collect()
     }
 
-    fn report_progress(&mut self, last: bool) {
-        let due = self
-            .tally
-            .reported
-            .is_none_or(|reported| reported.elapsed() >= PROGRESS_PERIOD);
-        if !due && !last {
+    fn report_progress_if_due(&mut self) {
+        let is_early = |reported: Instant| reported.elapsed() < PROGRESS_PERIOD;
+        if self.tally.reported.is_some_and(is_early) {
             return;
         }
         self.tally.reported = Some(Instant::now());
@@ -629,13 +638,11 @@ impl<'a> Shell<'a> {
             .map(|transfer| *transfer.sent.borrow())
             .max()
             .unwrap_or(0);
-        // Stored bytes of the rows that were sent, without those of rows still on their way.
-        let row = usize::try_from(sent).unwrap_or(usize::MAX).checked_sub(1);
-        let (done_bytes, stored_bytes) = match row {
-            _ if last => (self.tally.read_bytes, self.tally.stored_bytes),
-            Some(row) => self.tally.ends.get(row).copied().unwrap_or_default(),
-            None => (0, 0),
-        };
+        self.report_progress(self.tally.up_to(sent));
+    }
+
+    /// Reports that this many image bytes, and the bytes in which they are stored, are done.
+    fn report_progress(&self, (done_bytes, stored_bytes): (u64, u64)) {
         self.observer.event(ProgressEvent::Progress(Progress {
             done_bytes,
             total_bytes: self.tally.total_bytes,
