@@ -526,7 +526,7 @@ mod tests {
     fn missing_shards_are_listed_with_their_number_over_time() {
         let whole = JobHealth {
             job: "whole".parse().unwrap(),
-            version: Version(3),
+            version: Version::new(3).unwrap(),
             versions: 1,
             created: Known::proved(1_000_000),
             age_s: 60,

@@ -297,7 +297,7 @@ fn about(
 ) -> Vec<Request> {
     let claim = Claim {
         job_tag: tag,
-        version: Version(77),
+        version: Version::FIRST,
         checkpoint: id,
     };
     let put = PutShard {

@@ -98,7 +98,7 @@ fn a_program_saves_lists_reads_restores_and_forgets() -> Result<()> {
     let seen = Arc::new(DoneBytes::default());
     let observer: Arc<dyn Observer> = Arc::<DoneBytes>::clone(&seen);
     let save = Save::of_reader(&job, io::Cursor::new(bytes.clone())).observer(observer);
-    ensure!(client.save(save)?.version.0 == 1);
+    ensure!(client.save(save)?.version.number() == 1);
     let done = seen
         .0
         .lock()

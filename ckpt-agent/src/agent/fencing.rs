@@ -76,9 +76,9 @@ impl FromStr for AfterWhich {
             _ => {}
         }
         // A version has at most 20 digits, an id has 32.
-        let version = text.parse().ok().filter(|number| *number > 0);
+        let version = text.parse().ok().and_then(Version::new);
         version
-            .map(|number| Self::Version(Version(number)))
+            .map(Self::Version)
             .or_else(|| CheckpointId::from_hex(text).map(Self::Checkpoint))
             .ok_or(AfterError::Malformed)
     }
@@ -616,7 +616,7 @@ mod tests {
         let id = CheckpointId([0x12; 16]);
         for which in [
             AfterWhich::Nothing,
-            AfterWhich::Version(Version(17)),
+            AfterWhich::Version(Version::new(17).unwrap()),
             AfterWhich::Checkpoint(id),
         ] {
             assert_eq!(which.to_string().parse(), Ok(which));

@@ -128,7 +128,8 @@ impl Agent {
             wanted,
             // Older checkpoints are on hosts that fail together with these, so all work of the job is at
             // stake; it is estimated by the number of the job's checkpoints.
-            work_seconds: interval * newest.map_or(1.0, |newest| newest.version().0 as f64 + 1.0),
+            work_seconds: interval
+                * newest.map_or(1.0, |newest| newest.version().number() as f64 + 1.0),
             interval_seconds: interval,
             compute,
             uplink: self.notebook.read(now).uplink(now),

@@ -209,7 +209,7 @@ mod tests {
     fn report() -> SaveReport {
         SaveReport {
             job: "secret-name".parse().unwrap(),
-            version: Version(3),
+            version: Version::new(3).unwrap(),
             checkpoint: CheckpointId([1; 16]),
             redundancy: Redundancy::DEFAULT,
             can_lose: 2,

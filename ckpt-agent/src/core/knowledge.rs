@@ -313,11 +313,17 @@ mod tests {
         let mut known = Knowledge::default();
         assert_eq!(known.newest(job), None);
         for version in [3, 7, 5] {
-            known.observe(&Observation::Version(job, Version(version)), DAY);
+            known.observe(
+                &Observation::Version(job, Version::new(version).unwrap()),
+                DAY,
+            );
         }
-        assert_eq!(known.newest(job), Some(Version(7)));
-        known.observe(&Observation::Removed(job, Some(Version(5))), DAY);
-        assert_eq!(known.newest(job), Some(Version(5)));
+        assert_eq!(known.newest(job), Some(Version::new(7).unwrap()));
+        known.observe(
+            &Observation::Removed(job, Some(Version::new(5).unwrap())),
+            DAY,
+        );
+        assert_eq!(known.newest(job), Some(Version::new(5).unwrap()));
         known.observe(&Observation::Removed(job, None), DAY);
         assert_eq!(known.newest(job), None);
     }

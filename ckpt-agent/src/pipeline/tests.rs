@@ -124,7 +124,7 @@ fn settings(redundancy: Redundancy) -> EncodeSettings {
             checkpoint: CheckpointId([3; 16]),
             job: job(),
             job_tag: keys().job_tag(&job()).unwrap(),
-            version: Version(1),
+            version: Version::FIRST,
             created: 5,
             previous: None,
             base: None,

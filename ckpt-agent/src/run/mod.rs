@@ -262,7 +262,7 @@ async fn report(
         exit_code,
         ended_by: who,
         why,
-        began_from: began_from.map(|version| version.0),
+        began_from: began_from.map(|version| version.number()),
         version: ended.version,
         work_seconds: seconds(accounts.work_ms),
         suspended_seconds: seconds(accounts.suspended_ms),

@@ -336,7 +336,7 @@ impl Report {
             .or_insert_with(|| Held {
                 owner: owner.hex(),
                 checkpoint: checkpoint.hex(),
-                version: claim.version.0,
+                version: claim.version.number(),
                 ..Held::default()
             });
         match found {

@@ -261,7 +261,7 @@ mod tests {
     fn successor(id: u8) -> Successor {
         Successor {
             checkpoint: CheckpointId([id; 16]),
-            version: Version(2),
+            version: Version::new(2).unwrap(),
             manifest: ManifestHash([id; 32]),
         }
     }

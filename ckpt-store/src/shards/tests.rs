@@ -201,7 +201,7 @@ fn a_version_belongs_to_one_checkpoint() {
         Sample::new(&owner(1), "42", 5, 2),
     );
     let id = owner(1).id();
-    let next = codec::Version(6);
+    let next = codec::Version::new(6).unwrap();
     assert_eq!(store.claim(NOW, id, &first.claim()).unwrap(), Claimed::Yes);
     assert_eq!(store.claim(NOW, id, &first.claim()).unwrap(), Claimed::Yes);
     assert_eq!(

@@ -116,7 +116,7 @@ async fn versions_are_claimed_over_the_wire() {
     let ask = async |claim: Claim| client.ask(&Request::Claim(claim)).await.unwrap().0;
     assert_eq!(ask(claim(1)).await, Response::Claimed);
     assert_eq!(ask(claim(1)).await, Response::Claimed);
-    let next = Version(4);
+    let next = Version::new(4).unwrap();
     assert_eq!(ask(claim(2)).await, Response::Taken { next });
     let other = Sample::new(&owner.secret, "42", 3, 2);
     assert_eq!(code(client.put(&other, 0).await), Code::VersionTaken);

@@ -23,7 +23,7 @@ fn other_owner() -> Keys {
 fn new() -> NewManifest {
     NewManifest {
         checkpoint: CheckpointId([1; 16]),
-        version: Version(3),
+        version: Version::new(3).unwrap(),
         created: 1_700_000_000,
         previous: Some(ManifestHash([4; 32])),
         redundancy: Redundancy::DEFAULT,

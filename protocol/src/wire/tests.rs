@@ -47,7 +47,7 @@ const ROOT: ShardRoot = ShardRoot([0x33; 32]);
 fn claim() -> Claim {
     Claim {
         job_tag: TAG,
-        version: Version(300),
+        version: Version::new(300).unwrap(),
         checkpoint: ID,
     }
 }
@@ -204,7 +204,12 @@ fn responses_about_shards_are_as_they_were() {
         "01 02 6831 03 302e31 01 02 03 04 05 06",
     );
     check(&Response::Claimed, "02");
-    check(&Response::Taken { next: Version(9) }, "03 09");
+    check(
+        &Response::Taken {
+            next: Version::new(9).unwrap(),
+        },
+        "03 09",
+    );
     check(&Response::Accepted, "04");
     let stored = StoredShard {
         rows: 250,

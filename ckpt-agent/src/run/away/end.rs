@@ -57,7 +57,7 @@ pub(super) async fn end(
             ));
         }
         ended.log.enter(Entry::BroughtBack {
-            version: report.version.map(|version| version.0),
+            version: report.version.map(|version| version.number()),
             files: merged.files,
             seconds: report.seconds,
         });
@@ -95,7 +95,7 @@ fn report(
 ) -> AwayReport {
     let end = ended.reported_end.take();
     let version = match &restored {
-        Some((report, _)) => report.version.map(|version| version.0),
+        Some((report, _)) => report.version.map(|version| version.number()),
         None => end.as_ref().and_then(|end: &EndReport| end.version),
     };
     let why = match end {

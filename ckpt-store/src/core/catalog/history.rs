@@ -98,7 +98,7 @@ mod tests {
     fn commit(catalog: &mut Catalog, created: u64) {
         let claim = Claim {
             job_tag: TAG,
-            version: Version(created),
+            version: Version::new(created).unwrap(),
             checkpoint: stamp(created).checkpoint,
         };
         catalog.load_manifest(&claim, OWNER);

@@ -50,7 +50,7 @@ fn who() -> impl Strategy<Value = Who> {
         owner: OwnerId([owner; 32]),
         claim: Claim {
             job_tag: JobTag([job; 32]),
-            version: Version(version),
+            version: Version::new(version).unwrap(),
             checkpoint: CheckpointId([checkpoint; 16]),
         },
     })
@@ -388,7 +388,7 @@ fn one_owner_can_not_fill_the_books() {
         id[..8].copy_from_slice(&number.to_le_bytes());
         Claim {
             job_tag: JobTag([0; 32]),
-            version: Version(number + 1),
+            version: Version::new(number + 1).unwrap(),
             checkpoint: CheckpointId(id),
         }
     };
@@ -425,7 +425,7 @@ fn commit_small(
     id[..8].copy_from_slice(&number.to_le_bytes());
     let claim = Claim {
         job_tag: JobTag([job; 32]),
-        version: Version(number + 1),
+        version: Version::new(number + 1).unwrap(),
         checkpoint: CheckpointId(id),
     };
     let redundancy = Redundancy::new(1, 1).unwrap();
@@ -504,7 +504,7 @@ fn one_grant_begins_half_of_what_its_owner_may() {
     let owner = OwnerId([1; 32]);
     let claim = |number: u64| Claim {
         job_tag: JobTag([0; 32]),
-        version: Version(number + 1),
+        version: Version::new(number + 1).unwrap(),
         checkpoint: CheckpointId(u128::from(number).to_le_bytes()),
     };
     let half = UNCOMMITTED_MAX as u64 / 2;
@@ -539,7 +539,7 @@ fn a_grant_keeps_its_checkpoints_until_they_are_gone_and_over_a_restart() {
     // The manifest names the grant, the file of a shard only the owner.
     let claim = Claim {
         job_tag: JobTag([1; 32]),
-        version: Version(1),
+        version: Version::FIRST,
         checkpoint: CheckpointId([1; 16]),
     };
     catalog.load_manifest(&claim, granted(owner, 7));
@@ -575,7 +575,7 @@ fn a_promise_follows_what_has_come() {
         owner,
         claim: Claim {
             job_tag: JobTag([1; 32]),
-            version: Version(1),
+            version: Version::FIRST,
             checkpoint: CheckpointId([1; 16]),
         },
     };
@@ -630,7 +630,7 @@ fn only_a_committed_checkpoint_makes_room_for_a_notice() {
     );
     let claim = Claim {
         job_tag: about.job_tag,
-        version: Version(1),
+        version: Version::FIRST,
         checkpoint: CheckpointId([7; 16]),
     };
     catalog.claim(Millis(0), owner.id(), &claim).unwrap();

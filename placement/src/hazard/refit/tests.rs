@@ -58,7 +58,7 @@ fn refitted<'a>(sums: impl IntoIterator<Item = &'a Sums>, days_known: f64) -> Ha
         .model
 }
 
-fn forecasts(model: &HazardModel, host: &Host) -> [f64; 4] {
+fn forecasts(model: &HazardModel, host: &FailingHost) -> [f64; 4] {
     let curve = model.curve(&host.covariates, STEP, 120);
     HORIZONS.map(|hours| curve.at(hours * 3600.0).value())
 }
