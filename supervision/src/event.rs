@@ -134,8 +134,10 @@ pub enum JobNews {
     Saved,
     /// This share of its work is done, 0 to 1.
     Progress(f64),
-    /// `true`: it cannot be asked for a checkpoint now. `false`: it can be asked again.
-    Busy(bool),
+    /// It cannot be asked for a checkpoint now.
+    Busy,
+    /// It can be asked for a checkpoint again.
+    Ready,
     /// It has reached this step of its work.
     Step(u64),
 }

@@ -9,7 +9,7 @@ use codec::manifest::Summary;
 use codec::pieces::{BaseRef, EarlierSegments, PIECE_BYTES};
 
 use super::gather::Gathered;
-use super::rows::Stop;
+use super::rows::Unreadable;
 use super::{Agent, SaveRequest};
 use crate::inventory::KnownCheckpoint;
 use crate::transfer::get::BlockReader;
@@ -88,7 +88,7 @@ impl Agent {
         &self,
         known: &KnownCheckpoint,
         summary: &Summary,
-    ) -> Result<ChosenBase, Stop> {
+    ) -> Result<ChosenBase, Unreadable> {
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
         let first = public.rows - summary.other_rows();
@@ -99,7 +99,7 @@ impl Agent {
         let key = summary.data_key.clone();
         // Takes a while for a large image, so it runs on a thread of its own.
         let building = tokio::task::spawn_blocking(move || Base::new(&index, &hashes, &key));
-        let unusable = |cause: String| Stop::unrestorable(cause);
+        let unusable = |cause: String| Unreadable::because(cause);
         let pieces = building
             .await
             .map_err(|cause| unusable(cause.to_string()))?

@@ -97,12 +97,12 @@ impl Agent {
             let last = gathered.said.as_ref();
             let lease = last.and_then(|last| last.lease);
             let hosts = hosts.into_iter().collect();
-            let deaf = self
+            let failed = self
                 .announce_to(hosts, &whose, last, lease, &removal, wait)
                 .await;
-            self.somebody_heard(&gathered, &deaf, &doing)?;
-            unheard = self.unheard(&gathered, &deaf, &chosen);
-            gathered.silent.extend(deaf);
+            self.require_heard(&gathered, &failed, &doing)?;
+            unheard = self.unheard(&gathered, &failed, &chosen);
+            gathered.silent.extend(failed);
         }
         self.notebook.note(Observation::Removed(whose.tag, left));
         Ok(ForgetReport {

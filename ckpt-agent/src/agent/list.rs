@@ -7,7 +7,7 @@ use codec::seal::Cipher;
 use codec::{CheckpointId, JobId};
 
 use super::gather::{Gathered, WaitUntil};
-use super::rows::Stop;
+use super::rows::Unreadable;
 use super::{Agent, Which};
 use crate::core::sought::{NOTE, Sought};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
@@ -126,8 +126,8 @@ impl Agent {
             .read_index(known, summary, &reader)
             .await
             .map_err(|stop| match stop {
-                Stop::Fatal(failure) => failure,
-                Stop::Unrestorable(short) => {
+                Unreadable::Fatal(failure) => failure,
+                Unreadable::Short(short) => {
                     let message = format!("{doing}: {}", short.reason);
                     let mut failure = Failure::new(short.status(&gathered), message);
                     failure.hosts = short.notes;

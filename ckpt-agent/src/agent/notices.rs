@@ -131,7 +131,7 @@ impl Agent {
         removal: &Removal,
         wait: Wait,
     ) -> Vec<(HostIndex, Fault)> {
-        let mut deaf = BTreeMap::new();
+        let mut failed = BTreeMap::new();
         let mut last = last.cloned();
         let job = (self.keys.owner(), whose.tag);
         let mut some = removal.ids.chunks(GONE_MAX);
@@ -139,11 +139,11 @@ impl Agent {
         while let Some(ids) = next {
             let (now, intervals) = (unix_millis(), &removal.intervals);
             let words = Words::following(last.as_ref(), job, now, lease, ids, intervals);
-            deaf.extend(self.announce_one(&hosts, whose, &words, ids, wait).await);
+            failed.extend(self.announce_one(&hosts, whose, &words, ids, wait).await);
             last = Some(words);
             next = some.next();
         }
-        deaf.into_iter().collect()
+        failed.into_iter().collect()
     }
 
     async fn announce_one(
@@ -199,13 +199,13 @@ impl Agent {
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
         let last = gathered.said.clone();
         let nothing = Removal::default();
-        let deaf = self
+        let failed = self
             .announce(hosts, &whose, last.as_ref(), lease, &nothing)
             .await;
-        self.somebody_heard(&gathered, &deaf, &doing)?;
+        self.require_heard(&gathered, &failed, &doing)?;
         let all = gathered.inventory.newest_first();
-        let unheard = self.unheard(&gathered, &deaf, &all);
-        gathered.silent.extend(deaf);
+        let unheard = self.unheard(&gathered, &failed, &all);
+        gathered.silent.extend(failed);
         Ok(TouchReport {
             job: job.clone(),
             kept_until: lease.map(|lease| lease.until),
@@ -259,15 +259,15 @@ impl Agent {
         }
         let mut unheard = Vec::new();
         if !dry_run && !items.is_empty() {
-            let deaf = self
+            let failed = self
                 .announce_gone(&gathered, &notices, &garbage, keep)
                 .await?;
-            self.somebody_heard(&gathered, &deaf, "cannot remove garbage")?;
+            self.require_heard(&gathered, &failed, "cannot remove garbage")?;
             let ids = garbage.values().flat_map(|(gone, _)| gone);
             let about = ids.filter_map(|one| gathered.inventory.get(one.checkpoint));
             let about: Vec<_> = about.collect();
-            unheard = self.unheard(&gathered, &deaf, &about);
-            gathered.silent.extend(deaf);
+            unheard = self.unheard(&gathered, &failed, &about);
+            gathered.silent.extend(failed);
         }
         Ok(GcReport {
             dry_run,

@@ -43,9 +43,9 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 
 /// Why a checkpoint can't be restored.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum Unreadable {
     /// An older checkpoint may still be restorable.
-    Unrestorable(Shortfall),
+    Short(Shortfall),
     /// No other checkpoint could be restored either.
     Fatal(Failure),
 }
@@ -78,9 +78,9 @@ impl Shortfall {
     }
 }
 
-impl Stop {
-    pub(super) fn unrestorable(reason: impl Into<String>) -> Self {
-        Self::Unrestorable(Shortfall {
+impl Unreadable {
+    pub(super) fn because(reason: impl Into<String>) -> Self {
+        Self::Short(Shortfall {
             reason: reason.into(),
             notes: Vec::new(),
             may_come_back: false,
@@ -95,7 +95,7 @@ impl Agent {
         known: &KnownCheckpoint,
         summary: &Summary,
         reader: &BlockReader,
-    ) -> Result<Index, Stop> {
+    ) -> Result<Index, Unreadable> {
         let first = known.manifest.public().rows - summary.index.len() as u64;
         let bytes = self
             .read_rows(known, summary, reader, first, &summary.index)
@@ -104,8 +104,8 @@ impl Agent {
         let index = tokio::task::spawn_blocking(move || Index::decode(&bytes)).await;
         match index {
             Ok(Ok(index)) => Ok(index),
-            Ok(Err(cause)) => Err(Stop::unrestorable(cause.to_string())),
-            Err(cause) => Err(Stop::unrestorable(cause.to_string())),
+            Ok(Err(cause)) => Err(Unreadable::because(cause.to_string())),
+            Err(cause) => Err(Unreadable::because(cause.to_string())),
         }
     }
 
@@ -117,7 +117,7 @@ impl Agent {
         reader: &BlockReader,
         first: u64,
         rows: &[StoredSegment],
-    ) -> Result<Vec<u8>, Stop> {
+    ) -> Result<Vec<u8>, Unreadable> {
         let rows = (first..).zip(rows.iter().map(|stored| (*stored, None)));
         let rows: WantedRows = rows.collect();
         let (read, _) = self.read_these_rows(known, summary, reader, &rows).await;
@@ -131,7 +131,7 @@ impl Agent {
         summary: &Summary,
         reader: &BlockReader,
         rows: &WantedRows,
-    ) -> (Result<BTreeMap<u64, Vec<u8>>, Stop>, SeenOfHosts) {
+    ) -> (Result<BTreeMap<u64, Vec<u8>>, Unreadable>, SeenOfHosts) {
         let public = known.manifest.public();
         let cpus = self.resources.cpus.max(1);
         let mut decoding: JoinSet<(u64, Result<Vec<u8>, DecodeError>)> = JoinSet::new();
@@ -147,8 +147,8 @@ impl Agent {
                         parts.insert(row, raw);
                         driver.handle(RestoreEvent::Consumed(row));
                     }
-                    Ok((_, Err(cause))) => break Err(Stop::unrestorable(cause.to_string())),
-                    Err(cause) => break Err(Stop::unrestorable(cause.to_string())),
+                    Ok((_, Err(cause))) => break Err(Unreadable::because(cause.to_string())),
+                    Err(cause) => break Err(Unreadable::because(cause.to_string())),
                 },
                 step = driver.next(), if decoding.len() < cpus => match step {
                     Step::Decode(blocks) => {
@@ -416,7 +416,7 @@ impl<'a> Driver<'a> {
             .collect()
     }
 
-    pub(super) fn lost(&self, row: u64, good: usize, needed: usize) -> Stop {
+    pub(super) fn lost(&self, row: u64, good: usize, needed: usize) -> Unreadable {
         let mut seen: Vec<&(HostIndex, Fault)> = Vec::new();
         for fault in self.session.faults().iter().rev() {
             if seen.iter().all(|(host, _)| *host != fault.0) {
@@ -424,7 +424,7 @@ impl<'a> Driver<'a> {
             }
         }
         let away = seen.iter().filter(|(_, fault)| may_come_back(fault));
-        Stop::Unrestorable(Shortfall {
+        Unreadable::Short(Shortfall {
             reason: format!("row {row}: {good} good blocks found, {needed} needed"),
             may_come_back: good + away.count() >= needed,
             notes: seen

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_that_often_breaks_off_waits_and_no_other_does() {
+    fn a_network_that_often_breaks_off_waits_and_no_other_does() {
         let mut broken = BrokenOff::default();
         let (bad, good) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         for _ in 0..PER_NETWORK_MAX {

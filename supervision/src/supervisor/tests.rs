@@ -255,10 +255,10 @@ fn a_checkpoint_is_asked_for_when_it_pays_and_not_while_the_job_is_busy() {
     desk.threaten(40_000.0);
     // Young's interval is 400 s.
     assert_eq!(desk.samples(390, 0.1), []);
-    desk.handle(Event::Job(JobNews::Busy(true)));
+    desk.handle(Event::Job(JobNews::Busy));
     assert_eq!(desk.samples(50, 0.1), []);
     let asks = Action::AskForCheckpoint { last: None };
-    assert_eq!(desk.handle(Event::Job(JobNews::Busy(false))), [asks]);
+    assert_eq!(desk.handle(Event::Job(JobNews::Ready)), [asks]);
     assert_eq!(desk.samples(100, 0.1), []);
     assert_eq!(desk.handle(Event::FilesAtRest), [regular(1)]);
     assert_eq!(desk.samples(10, 0.1), []);

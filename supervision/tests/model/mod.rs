@@ -245,13 +245,13 @@ impl World {
                 Blow::Hang => self.job.hung = true,
                 Blow::Busy(ms) => {
                     self.busy = true;
-                    self.handle(Event::Job(JobNews::Busy(true)));
+                    self.handle(Event::Job(JobNews::Busy));
                     self.plan.push((self.now + ms, Blow::Unbusy));
                     self.plan.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
                 }
                 Blow::Unbusy => {
                     self.busy = false;
-                    self.handle(Event::Job(JobNews::Busy(false)));
+                    self.handle(Event::Job(JobNews::Ready));
                 }
             }
         }
