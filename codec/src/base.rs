@@ -184,7 +184,7 @@ impl Base {
         let within = offset - self.segments.get(segment)?.offset;
         let is_piece = within.is_multiple_of(PIECE_BYTES as u64);
         let place = BasePiece {
-            segment: segment as u32,
+            segment: u32::try_from(segment).ok()?,
             piece: u32::try_from(within / PIECE_BYTES as u64).ok()?,
         };
         (is_piece && self.rest(place) > 0).then_some(place)
@@ -451,7 +451,8 @@ impl Follower {
     pub fn advance(&mut self, len: usize, found: Option<Match>) {
         if let Some(Origin::Base { row, from }) = found.map(|found| found.origin) {
             let rows = |segment: &BaseSegment| segment.row < row;
-            self.floor = self.base.segments.partition_point(rows) as u32;
+            let floor = self.base.segments.partition_point(rows);
+            self.floor = u32::try_from(floor).unwrap_or(u32::MAX);
             let segment = self.base.segments.get(self.floor as usize);
             self.next = segment.map_or(0, |segment| segment.offset) + u64::from(from);
             self.lost = 0;

@@ -165,7 +165,7 @@ impl BlockReader {
         };
         let (response, mut exchange) = self.hosts.request(host, &message, REQUEST_TIMEOUT).await?;
         let len = rows as usize * ENTRY_BYTES;
-        if response != (Response::Page { bytes: len as u32 }) {
+        if !matches!(response, Response::Page { bytes } if bytes as usize == len) {
             return Err(Fault::Lied(format!("length of page {number}")));
         }
         let bytes = read_exact(&mut exchange.recv, len).await?;

@@ -386,7 +386,10 @@ impl Attempt<'_> {
         // bytes each was stored in.
         let whole = std::mem::take(&mut progress.stored_bytes);
         let total = u128::from(progress.total_bytes.unwrap_or_default().max(1));
-        let stored_of = |done: u64| (u128::from(whole) * u128::from(done) / total) as u64;
+        let stored_of = |done: u64| {
+            let stored = u128::from(whole) * u128::from(done) / total;
+            u64::try_from(stored).unwrap_or(u64::MAX)
+        };
         loop {
             tokio::select! {
                 biased;

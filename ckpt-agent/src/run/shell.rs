@@ -609,7 +609,8 @@ impl<'a> Shell<'a> {
                     self.recorder.said(share, self.clock.now());
                     Event::Job(JobNews::Progress(share))
                 }
-                JobNotice::Busy(busy) => Event::Job(JobNews::Busy(busy)),
+                JobNotice::Busy(true) => Event::Job(JobNews::Busy),
+                JobNotice::Busy(false) => Event::Job(JobNews::Ready),
                 JobNotice::Step(step) => Event::Job(JobNews::Step(step)),
             };
             self.event(event);

@@ -47,7 +47,7 @@ pub(super) async fn renewed(
     loop {
         let grid = changes.borrow_and_update().clone();
         if let Some(identity) = newer(&grid, identity, data) {
-            let spread = (period * SPREAD_PERIODS).as_millis() as u64;
+            let spread = u64::try_from((period * SPREAD_PERIODS).as_millis()).unwrap_or(u64::MAX);
             let rest = rand::rng().random_range(0..=spread);
             tokio::time::sleep(Duration::from_millis(rest)).await;
             return identity;

@@ -299,7 +299,8 @@ impl Supervisor {
         let worked = self.accounts.work_ms;
         match said {
             JobNews::Saved => self.image_written(now),
-            JobNews::Busy(busy) => self.job.busy = busy,
+            JobNews::Busy => self.job.busy = true,
+            JobNews::Ready => self.job.busy = false,
             JobNews::Progress(share) => {
                 if self.progress.said(share, worked) {
                     self.quiet.alive(worked);

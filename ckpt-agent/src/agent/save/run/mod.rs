@@ -754,11 +754,11 @@ impl<'a> Shell<'a> {
 /// Fewest parity shards with which a save may commit. A version of a code that nobody gave is on at least
 /// [`DATA_USUAL`] hosts, even if it is degraded: fewer silent hosts than that hide no version.
 pub(super) fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
-    let parity = redundancy.parity() as u8;
+    let (data, parity) = <(u8, u8)>::from(redundancy);
     let is_given = request.redundancy.is_some() || request.placement.target.is_some();
     let fewest = match is_given {
         true => 0,
-        false => usize::from(DATA_USUAL).saturating_sub(redundancy.data()) as u8,
+        false => DATA_USUAL.saturating_sub(data),
     };
     request
         .allow_degraded
