@@ -495,7 +495,8 @@ async fn watch_guests(clock: Clock, monitor: Arc<Monitor>) {
     while count.wait_for(|count| *count > 0).await.is_ok() {
         period.tick().await;
         let monitor = Arc::clone(&monitor);
-        let looked = tokio::task::spawn_blocking(move || monitor.look(clock.unix_seconds()));
+        let looked =
+            tokio::task::spawn_blocking(move || monitor.read_for_guests(clock.unix_seconds()));
         if let Err(panicked) = looked.await {
             error!(cause = %panicked, "a thread ended");
         }

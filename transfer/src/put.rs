@@ -95,7 +95,7 @@ impl Meter {
     }
 
     /// Counts a block. `queued` means that the block had waited behind others.
-    fn took(&self, bytes: u64, waited: Duration, queued: bool, in_flight: u64) {
+    fn count(&self, bytes: u64, waited: Duration, queued: bool, in_flight: u64) {
         self.update(|measured| {
             measured.bytes += bytes;
             measured.in_flight = in_flight;
@@ -191,7 +191,7 @@ async fn put_all(
                 hosts.may_send(block.len()).await;
                 let (bytes, begun) = (block.len() as u64, Instant::now());
                 send_block(&mut exchange, block).await?;
-                meter.took(bytes, begun.elapsed(), queued, in_flight);
+                meter.count(bytes, begun.elapsed(), queued, in_flight);
                 in_flight = fit_window(&connection, hosts.window());
                 report(PutProgress::Sent(row));
             }
@@ -306,10 +306,10 @@ mod tests {
         meter.begin();
         let (none, long) = (Duration::ZERO, Duration::from_millis(400));
         // These blocks did not wait.
-        meter.took(3_000_000, none, false, 0);
+        meter.count(3_000_000, none, false, 0);
         assert_eq!(meter.rate(), None, "too short");
-        meter.took(300_000, long, false, 200_000);
-        meter.took(300_000, none, true, 200_000);
+        meter.count(300_000, long, false, 200_000);
+        meter.count(300_000, none, true, 200_000);
         assert_eq!(meter.rate(), Some(MeasuredRate::Exactly(1e6)));
     }
 }

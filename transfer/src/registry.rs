@@ -128,11 +128,9 @@ impl Registries {
 
     /// How each registry of `grid` answers, in the order of the grid file: how many donors it has
     /// recently heard of, or why it gave no answer. The short time limit is not used here.
-    pub async fn look(&self, grid: &Grid) -> Vec<(String, Result<usize, String>)> {
-        let (etcd, asked) = tokio::join!(
-            self.look_at_etcd(),
-            self.asking(grid, &[].into()).join_all()
-        );
+    pub async fn check(&self, grid: &Grid) -> Vec<(String, Result<usize, String>)> {
+        let (etcd, asked) =
+            tokio::join!(self.check_etcd(), self.asking(grid, &[].into()).join_all());
         let mut found: BTreeMap<String, Result<usize, String>> = asked
             .into_iter()
             .map(|(name, answer)| {
@@ -152,7 +150,7 @@ impl Registries {
         all
     }
 
-    async fn look_at_etcd(&self) -> Option<Result<usize, String>> {
+    async fn check_etcd(&self) -> Option<Result<usize, String>> {
         let members = self.etcd.as_ref()?.members();
         let late = |_| Err(NoAnswer::Late.to_string());
         let asked = tokio::time::timeout(ANSWER_TIMEOUT, members).await;

@@ -270,7 +270,7 @@ pub fn health_status(health: &Health) -> ExitStatus {
 /// The state of the registries of `grid`, as a member with this identity sees them.
 pub async fn registries_health(grid: &Grid, identity: &Identity) -> Vec<RegistryHealth> {
     let registries = Registries::new(identity, grid).without_announcements();
-    let found = registries.look(grid).await.into_iter();
+    let found = registries.check(grid).await.into_iter();
     let health = |(name, heard): (String, Result<usize, String>)| RegistryHealth {
         name,
         hosts_heard: heard.as_ref().ok().map(|heard| Known::announced(*heard)),

@@ -74,7 +74,7 @@ pub(super) struct Arrivals {
 ///
 /// # Errors
 /// When `dir` can't be read.
-pub(super) fn look(dir: &Path, exclude: &Exclude) -> io::Result<Vec<FoundDir>> {
+pub(super) fn find_directories(dir: &Path, exclude: &Exclude) -> io::Result<Vec<FoundDir>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -240,7 +240,7 @@ mod tests {
 
         fn look_after(&mut self, ms: u64, is_open: bool) -> Option<String> {
             self.now += ms;
-            let found = look(self.dir.path(), &Exclude::default()).unwrap();
+            let found = find_directories(self.dir.path(), &Exclude::default()).unwrap();
             self.arrivals.take(Millis(self.now), found, |_| is_open);
             let next = self.arrivals.next(2)?;
             Some(next.path.file_name()?.to_string_lossy().into_owned())

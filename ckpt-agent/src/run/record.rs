@@ -239,7 +239,7 @@ impl Recorder {
 
     /// Takes what the job has worked and computed so far on this machine. Returns an entry for the
     /// journal when one is due.
-    pub(super) fn look(&mut self, now: Millis, work_ms: u64, cpu_ms: u64) -> Option<Entry> {
+    pub(super) fn update(&mut self, now: Millis, work_ms: u64, cpu_ms: u64) -> Option<Entry> {
         self.cpu_s = cpu_ms as f64 / 1000.0;
         self.work_ms = work_ms;
         let elapsed_ms = now.since(self.started);
@@ -487,10 +487,10 @@ mod tests {
         let mut job = recorder(None, Some(Duration::from_secs(60)));
         job.said(0.1, Millis(0));
         job.said(0.2, Millis(10_000));
-        let late = job.look(Millis(10_000), 10_000, 0);
+        let late = job.update(Millis(10_000), 10_000, 0);
         assert!(matches!(late, Some(Entry::Late { .. })), "{late:?}");
-        assert_eq!(job.look(Millis(11_000), 11_000, 0), None);
-        let again = job.look(Millis(70_001), 70_000, 0);
+        assert_eq!(job.update(Millis(11_000), 11_000, 0), None);
+        let again = job.update(Millis(70_001), 70_000, 0);
         assert!(matches!(again, Some(Entry::Expected { .. })), "{again:?}");
         assert_eq!(job.summary().is_in_time, Some(true));
     }

@@ -258,7 +258,7 @@ impl<'a> Shell<'a> {
         };
         let accounts = *self.supervisor.accounts();
         let quiet_ms = self.supervisor.longest_quiet_ms();
-        let used = self.usage.look(&self.job.processes());
+        let used = self.usage.read(&self.job.processes());
         self.recorder.end(accounts.work_ms, quiet_ms, used.cpu_ms);
         Ended {
             ending,
@@ -369,15 +369,15 @@ impl<'a> Shell<'a> {
     fn sample(&mut self) {
         let is_running = !self.job.is_stopped();
         let cores = self.owner.as_ref().map_or(0.0, Owner::cores);
-        let says = self.daemon.look(cores);
+        let says = self.daemon.newest_report(cores);
         let owner = self
             .owner
             .as_mut()
-            .map(|owner| owner.look(is_running, says));
+            .map(|owner| owner.sample(is_running, says));
         let processes = self.job.processes();
-        let job: JobUse = self.usage.look(&processes);
+        let job: JobUse = self.usage.read(&processes);
         let worked = self.supervisor.accounts().work_ms;
-        let foreseen = self.recorder.look(self.clock.now(), worked, job.cpu_ms);
+        let foreseen = self.recorder.update(self.clock.now(), worked, job.cpu_ms);
         if let Some(entry) = foreseen {
             self.log.enter(entry);
         }

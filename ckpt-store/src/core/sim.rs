@@ -48,7 +48,7 @@ const COPIES_MAX: usize = 8;
 enum Event {
     /// A host's round of repair. The second number of this and the next event counts the host's starts:
     /// an event of an earlier start is ignored.
-    Look(usize, u32),
+    RepairRound(usize, u32),
     Heartbeat(usize, u32),
     Rebuilt {
         by: (usize, u32),
@@ -204,7 +204,7 @@ impl Sim {
         one.queue.clear();
         let starts = one.starts;
         let wait = self.rng.random_range(0..2 * MINUTE);
-        self.after(wait, Event::Look(host, starts));
+        self.after(wait, Event::RepairRound(host, starts));
         self.after(wait % 10_000, Event::Heartbeat(host, starts));
     }
 
@@ -231,11 +231,13 @@ impl Sim {
             match event {
                 Event::Trouble if is_bad => self.trouble(),
                 Event::Trouble => {}
-                Event::Look(host, starts) if self.is_current(host, starts) => self.look(host),
+                Event::RepairRound(host, starts) if self.is_current(host, starts) => {
+                    self.repair_round(host)
+                }
                 Event::Heartbeat(host, starts) if self.is_current(host, starts) => {
                     self.heartbeat(host);
                 }
-                Event::Look(..) | Event::Heartbeat(..) => {}
+                Event::RepairRound(..) | Event::Heartbeat(..) => {}
                 Event::Rebuilt {
                     by,
                     target,
@@ -551,7 +553,7 @@ impl Sim {
         one.caretaker.situation(now, id(host), of, &mine, claims)
     }
 
-    fn look(&mut self, host: usize) {
+    fn repair_round(&mut self, host: usize) {
         if self.hosts[host].lies {
             return;
         }
@@ -602,7 +604,7 @@ impl Sim {
             let wait = self.rng.random_range(1_000..REPAIR_TIME);
             return self.after(wait, rebuilt);
         }
-        self.after(PERIOD, Event::Look(host, starts));
+        self.after(PERIOD, Event::RepairRound(host, starts));
     }
 
     /// Ends a repair. It succeeds if the repairer, the target and enough sources are still there.

@@ -256,7 +256,7 @@ impl Monitor {
     /// Reads the CPU's counters and sends guests the result. Memory, disk and the owner's orders are
     /// those of the last reading of [`Self::sample`]. Has to be called every [`LOOK_PERIOD`] while there
     /// are guests.
-    pub fn look(&self, unix_seconds: u64) {
+    pub fn read_for_guests(&self, unix_seconds: u64) {
         let (commands, before) = {
             let inner = self.inner();
             let Some(earlier) = inner.earlier else {

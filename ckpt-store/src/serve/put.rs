@@ -281,11 +281,11 @@ fn start(mut upload: Box<Upload>, mut batch: Batch) -> Writing {
 async fn next_chunks(recv: &mut RecvStream, chunks: &mut [Bytes]) -> Result<usize, Answer> {
     match pause(SEND_STALL_TIMEOUT, recv.read_chunks(chunks)).await? {
         Ok(Some(count)) => Ok(count),
-        Ok(None) => Err(lost("the client ended the transfer early")),
-        Err(cause) => Err(lost(&cause.to_string())),
+        Ok(None) => Err(transfer_lost("the client ended the transfer early")),
+        Err(cause) => Err(transfer_lost(&cause.to_string())),
     }
 }
 
-fn lost(what: &str) -> Answer {
+fn transfer_lost(what: &str) -> Answer {
     Answer::Lost(ExchangeError::Lost(what.to_owned()))
 }

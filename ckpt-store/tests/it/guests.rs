@@ -200,11 +200,11 @@ fn guests_hear_each_second_of_load_that_just_began() {
     place.monitor.sample(began + 6, 1 << 40, &Days::default());
     let report = place.report(&mut link);
     assert_eq!(report.at, began + 6);
-    place.monitor.look(began + 7);
+    place.monitor.read_for_guests(began + 7);
     // The owner must not descend from a guest. This process is one, so another process starts the owner.
     let mut owner = Owner::start();
     std::thread::sleep(Duration::from_millis(500));
-    place.monitor.look(began + 8);
+    place.monitor.read_for_guests(began + 8);
     let report = wait_for("the second that was busy", || {
         link.poll().unwrap().filter(|report| report.at == began + 8)
     });
@@ -212,13 +212,13 @@ fn guests_hear_each_second_of_load_that_just_began() {
     // The load is less than one whole CPU, because other programs may share it.
     assert!(report.load > 0.2 / cpus, "{report:?}");
     // The second reading in one second brings nothing new, and nothing that was not measured.
-    place.monitor.look(began + 8);
+    place.monitor.read_for_guests(began + 8);
     let again = place.report(&mut link);
     assert_eq!((again.at, again.load), (began + 8, report.load));
     owner.end();
     // A clock that was set back does not stop the reports.
-    place.monitor.look(began);
-    place.monitor.look(began + 1);
+    place.monitor.read_for_guests(began);
+    place.monitor.read_for_guests(began + 1);
     wait_for("reports after that", || {
         link.poll().unwrap().filter(|report| report.at == began + 1)
     });

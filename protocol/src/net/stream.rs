@@ -60,30 +60,30 @@ pub enum ExchangeError {
 
 impl From<WriteError> for ExchangeError {
     fn from(cause: WriteError) -> Self {
-        lost(&cause)
+        connection_lost(&cause)
     }
 }
 
 impl From<ReadError> for ExchangeError {
     fn from(cause: ReadError) -> Self {
-        lost(&cause)
+        connection_lost(&cause)
     }
 }
 
 impl From<ReadExactError> for ExchangeError {
     fn from(cause: ReadExactError) -> Self {
-        lost(&cause)
+        connection_lost(&cause)
     }
 }
 
 impl From<quinn::ConnectionError> for ExchangeError {
     fn from(cause: quinn::ConnectionError) -> Self {
-        lost(&cause)
+        connection_lost(&cause)
     }
 }
 
 /// A lost connection. The other side may have chosen part of the text, so control characters are escaped.
-fn lost(cause: &dyn std::error::Error) -> ExchangeError {
+fn connection_lost(cause: &dyn std::error::Error) -> ExchangeError {
     ExchangeError::Lost(escaped(&cause.to_string()))
 }
 

@@ -620,7 +620,7 @@ impl Mover {
             // could not have been received.
             stay.due = now.plus(self.settings.report_ms.max(1));
             if stay.silence.missed() {
-                return self.lost(now);
+                return self.give_host_up(now);
             }
         }
         if stay.reconnect_at.is_some_and(|again| again <= now) {
@@ -639,7 +639,7 @@ impl Mover {
     }
 
     /// Too many reports are missing: the job goes on elsewhere, whatever runs on that host.
-    fn lost(&mut self, now: Millis) {
+    fn give_host_up(&mut self, now: Millis) {
         let State::There(stay) = &self.state else {
             return;
         };

@@ -225,7 +225,7 @@ impl RestoreSession {
             source.ended(fetch.blocks, took);
         }
         if fetch.blocks > 0 {
-            self.pace.took(took);
+            self.pace.add(took);
         }
         Some(fetch)
     }

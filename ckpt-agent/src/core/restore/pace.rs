@@ -28,7 +28,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn took(&mut self, ms: u64) {
+    /// A request took this long.
+    pub(super) fn add(&mut self, ms: u64) {
         self.durations.push_back(ms);
         if self.durations.len() > DURATIONS_MAX {
             self.durations.pop_front();

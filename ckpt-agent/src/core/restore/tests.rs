@@ -55,11 +55,11 @@ impl Rig {
             cancelled: Vec::new(),
             decoded: Vec::new(),
         };
-        rig.look();
+        rig.collect();
         rig
     }
 
-    fn look(&mut self) {
+    fn collect(&mut self) {
         while let Some(action) = self.session.poll_action() {
             match action {
                 RestoreAction::Fetch {
@@ -76,7 +76,7 @@ impl Rig {
 
     fn handle(&mut self, event: RestoreEvent) {
         self.session.handle(self.now, event);
-        self.look();
+        self.collect();
     }
 
     fn at(&mut self, now: u64, event: RestoreEvent) {
