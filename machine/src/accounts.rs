@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn children_that_nobody_waits_for_are_not_taken_away_again() {
+    fn children_without_a_waiting_parent_are_not_subtracted_again() {
         let mut accounts = Accounts::default();
         look(&mut accounts, 50, &[(10, 1, 0, 0)]);
         assert_eq!(
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn grandchildren_are_waited_for_by_those_who_waited_for_their_parents() {
+    fn grandchildren_count_with_the_process_that_waited_for_their_parents() {
         let mut accounts = Accounts::default();
         look(&mut accounts, 50, &[(10, 1, 0, 0)]);
         let family = [(10, 1, 0, 0), (61, 10, 20, 0), (62, 61, 30, 0)];

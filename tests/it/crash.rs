@@ -6,10 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ckpt_agent::core::HostIndex;
-use ckpt_agent::transfer::Hosts;
-use ckpt_agent::transfer::find::Shown;
-use ckpt_agent::transfer::get::BlockReader;
-use ckpt_agent::transfer::put::{Meter, PutCommand, PutProgress, put_shard};
 use codec::compress::Level;
 use codec::encode::{CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder};
 use codec::keys::Keys;
@@ -23,6 +19,10 @@ use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tests::Grid;
+use transfer::Hosts;
+use transfer::find::Shown;
+use transfer::get::BlockReader;
+use transfer::put::{Meter, PutCommand, PutProgress, put_shard};
 
 /// Number of shards that are written.
 const SHARDS: u64 = 1000;

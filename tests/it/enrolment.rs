@@ -561,7 +561,7 @@ fn a_revoked_donor_is_not_used() -> Result<()> {
 
 /// A client whose clock is half an hour behind takes its certificate for valid. Hosts refuse it by their
 /// own clocks.
-fn hosts_refuse_who_does_not_see_it(campus: &Campus) -> Result<()> {
+fn hosts_refuse_an_expired_client_whose_clock_is_slow(campus: &Campus) -> Result<()> {
     let Some(library) = faketime() else {
         return not_checked(
             "a certificate that has ended, by the host's clock",
@@ -597,7 +597,7 @@ fn an_expired_certificate_is_refused() -> Result<()> {
     let refused = campus.save("ada", "42")?.expect(6)?;
     let is_own = refused.stderr.contains("your certificate");
     ensure!(is_own && refused.stderr.contains("expired"), "{refused}");
-    hosts_refuse_who_does_not_see_it(&campus)?;
+    hosts_refuse_an_expired_client_whose_clock_is_slow(&campus)?;
     campus
         .sign_submitter("ada", &with(&key, ".pub"), &certificate, "1d")?
         .expect(0)?;

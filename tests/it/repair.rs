@@ -222,8 +222,7 @@ fn a_host_that_leaves_hands_its_shards_over() -> Result<()> {
 }
 
 #[test]
-fn a_host_whose_shards_all_have_a_second_holder_can_leave_when_nobody_else_has_room() -> Result<()>
-{
+fn a_host_whose_shards_all_have_a_second_holder_can_leave_when_no_other_has_room() -> Result<()> {
     let grid = grid(6)?;
     let jobs = ["a", "b", "c", "d", "e", "f"];
     for (seed, job) in (0..).zip(jobs) {

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_limit_nobody_waits() {
+    async fn without_a_limit_no_transfer_waits() {
         let pace = Pace::default();
         for _ in 0..1000 {
             pace.pass(1 << 30, None).await;

@@ -5,10 +5,10 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
+use crate::rivals::semi_markov::kernel::{Jump, Kernel};
 use placement::SurvivalCurve;
 use placement::calibration::Calibration;
 use placement::hazard::{HazardModel, HostSummary};
-use placement::semi_markov::kernel::{Jump, Kernel};
 use placement::state::AvailabilityState::{self, Busy, CpuTaken, Gone, Idle, Thrashing};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

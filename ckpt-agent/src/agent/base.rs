@@ -12,7 +12,7 @@ use super::gather::Gathered;
 use super::rows::Unreadable;
 use super::{Agent, SaveRequest};
 use crate::inventory::KnownCheckpoint;
-use crate::transfer::get::BlockReader;
+use transfer::get::BlockReader;
 
 /// Smaller images are saved whole: comparing them with a base saves no time.
 const IMAGE_BYTES_MIN: u64 = 4 << 20;

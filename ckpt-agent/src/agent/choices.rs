@@ -12,8 +12,8 @@ use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
 use crate::report::{ExitStatus, Failure, HostNote, SkippedVersion};
-use crate::transfer::get::BlockReader;
 use crate::unix_time::unix_seconds;
+use transfer::get::BlockReader;
 
 /// Which checkpoint of a job the user wants.
 pub(super) struct Wish<'a> {

@@ -12,8 +12,8 @@ use super::{Agent, Which};
 use crate::core::sought::{NOTE, Sought};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::report::{ExitStatus, Failure, ListReport, ListedCheckpoint, ShowReport, ShownFile};
-use crate::transfer::get::BlockReader;
 use crate::unix_time::unix_seconds;
+use transfer::get::BlockReader;
 
 impl Agent {
     /// Lists the owner's checkpoints, or those of one job, that meet the conditions of `sought`; with `host`,

@@ -29,6 +29,7 @@ mod rows;
 mod save;
 mod seek;
 mod shortage;
+mod sources;
 mod superseded;
 mod verdict;
 mod verify;
@@ -57,8 +58,8 @@ use crate::image::{Exclude, NamedPath, OnceReader};
 use crate::knowledge::{Notebook, Observation};
 use crate::learning::Learning;
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
-use crate::transfer::Hosts;
 use crate::unix_time::unix_seconds;
+use transfer::Hosts;
 
 pub use absent::unless_hidden;
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};

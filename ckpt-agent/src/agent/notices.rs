@@ -19,8 +19,8 @@ use super::waiting::Wait;
 use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
 use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
-use crate::transfer::Hosts;
 use crate::unix_time::{unix_millis, unix_seconds};
+use transfer::Hosts;
 
 /// One in this many bytes of the memory is for the notices of all jobs.
 const MEMORY_SHARE: u64 = 8;

@@ -27,7 +27,7 @@ use crate::core::sought::Sought;
 use crate::image::path_from_bytes;
 use crate::inventory::KnownCheckpoint;
 use crate::report::{ExitStatus, Failure, SkippedVersion};
-use crate::transfer::get::BlockReader;
+use transfer::get::BlockReader;
 
 /// One in this many bytes of the memory is for segments that may be read again.
 const CACHE_SHARE: u64 = 4;

@@ -17,8 +17,8 @@ use crate::core::place::{
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Knowledge, KnownHost, Observation};
 use crate::report::{ExitStatus, Failure, PlacedHost, PlacementReport, ReserveReason};
-use crate::transfer::put::MeasuredRate;
 use crate::unix_time::unix_seconds;
+use transfer::put::MeasuredRate;
 
 /// Bytes of a probe: enough to recognise a link that is a tenth as fast as the others.
 const PROBE_BYTES: u32 = 128 << 10;

@@ -26,7 +26,7 @@ use crate::pipeline::decode::{self, Decoded, Earlier};
 use crate::report::{
     ExitStatus, Failure, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
 };
-use crate::transfer::get::BlockReader;
+use transfer::get::BlockReader;
 
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 

@@ -17,6 +17,7 @@ use tokio::time::{Duration, Instant};
 use super::Agent;
 use super::gather::Gathered;
 use super::restore::lost_status;
+use super::sources::SourceMeter;
 use super::verdict::may_come_back;
 use crate::core::restore::{
     FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
@@ -26,8 +27,7 @@ use crate::core::{Fault, HostIndex, Millis};
 use crate::inventory::KnownCheckpoint;
 use crate::pipeline::decode::{self, RowBlocks};
 use crate::report::{ExitStatus, Failure, HostNote, SourceBytes};
-use crate::transfer::get::BlockReader;
-use crate::transfer::sources::SourceMeter;
+use transfer::get::BlockReader;
 
 /// Rows of one request: about a megabyte from each host.
 const BATCH_ROWS: u64 = 4;

@@ -108,13 +108,13 @@ impl Owner {
         }
         OwnerSample {
             load: contended_load(load.owner, cpus, self.cores.ceil().min(cpus)),
-            user_active: self.is_somebody_there(),
+            user_active: self.user_is_active(),
             memory_short: self.is_memory_short(&now, &before),
             leaving: None,
         }
     }
 
-    fn is_somebody_there(&mut self) -> bool {
+    fn user_is_active(&mut self) -> bool {
         if self.wish.run_if_user_active {
             // It makes no difference, and some sixty terminals need not be read once a second.
             return false;

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_at_rest_when_nobody_writes_and_they_stay_as_they_are() {
+    fn files_are_at_rest_when_no_process_writes_and_they_stay_as_they_are() {
         let mut state = State::new();
         assert_eq!(state.look_after(5000, false), None);
         state.append("some");

@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_donor_that_claims_everything_pushes_nobody_out() {
+    fn a_donor_that_claims_everything_pushes_no_other_out() {
         let mut registry = Registry::default();
         for number in 1..=5 {
             let name = format!("h{number}");

@@ -762,7 +762,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_somebody_only_claims_is_waited_for_and_then_rebuilt() {
+    fn a_shard_that_a_host_only_claims_is_waited_for_and_then_rebuilt() {
         let mut caretaker = caretaker();
         let answering: BTreeSet<_> = (1..=5).map(id).collect();
         let proved = [(1, 2), (2, 3), (3, 4)];

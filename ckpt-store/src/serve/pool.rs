@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_slow_give_way_to_who_waits_and_to_nobody_else() {
+    async fn slow_transfers_give_way_only_to_waiting_requests() {
         let pool = pool(1, 1, Duration::ZERO);
         let ann = pool.try_enter(ANN).unwrap();
         assert!(

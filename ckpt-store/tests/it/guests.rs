@@ -262,7 +262,7 @@ fn the_daemon_looks_each_second_while_a_guest_is_here() {
 }
 
 #[test]
-fn one_process_has_only_so_many_connections() {
+fn the_connections_of_one_process_are_limited() {
     let place = ServedMonitor::new();
     let links: Vec<Link> = (0..4)
         .map(|_| Link::connect(&place.socket()).unwrap())

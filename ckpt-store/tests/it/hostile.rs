@@ -142,7 +142,7 @@ async fn ten_thousand_half_open_streams_cost_little() {
 }
 
 #[tokio::test]
-async fn a_flood_of_handshakes_shuts_nobody_out() {
+async fn a_flood_of_handshakes_shuts_no_member_out() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
     let good = lab.member(Role::Submitter);

@@ -200,7 +200,7 @@ async fn begin_rebuilt(
 /// A shard that has the right length and the right root at its end, but other blocks; and a shard that is
 /// longer. Nothing of either is kept, and neither keeps the right shard out.
 #[tokio::test]
-async fn a_wrong_rebuilt_shard_leaves_nothing_and_keeps_nobody_out() {
+async fn a_wrong_rebuilt_shard_leaves_nothing_and_blocks_no_other() {
     let lab = Lab::new();
     let daemon = lab.start().await;
     let (owner, bad) = (lab.member(Role::Submitter), lab.member(Role::Donor));

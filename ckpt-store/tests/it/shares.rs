@@ -114,7 +114,7 @@ async fn a_slow_reader_leaves_places_to_others() {
 }
 
 #[tokio::test]
-async fn several_who_read_slowly_give_way() {
+async fn several_slow_readers_give_way() {
     let lab = Lab::new();
     let mut config = lab.config();
     config.gives_way_after = Duration::from_millis(500);

@@ -100,7 +100,7 @@ fn a_key_without_the_right_to_save_proposes_nothing() {
 }
 
 #[test]
-fn ballots_go_by_round_and_then_by_who_proposes() {
+fn ballots_go_by_round_and_then_by_proposer() {
     assert!(Ballot::NONE < ballot(0) && ballot(1) < ballot(2));
     let other = Ballot {
         proposer: CheckpointId([9; 16]),

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_fails_is_a_look_to_who_learns_from_it() {
+    fn a_scheduler_that_learns_takes_a_failed_start_for_a_look() {
         // One of two processors dies at hour 1; three jobs wait for the other.
         let mut pool = nodes(1, &[(0, 10)]);
         pool.extend(nodes(1, &[(0, 1)]));

@@ -72,7 +72,7 @@ fn values_outside_of_all_earlier_runs_are_named_and_odd_runs_are_passed_over() {
 }
 
 #[test]
-fn only_so_many_of_the_newest_runs_count() {
+fn the_number_of_runs_that_count_is_limited_to_the_newest() {
     let mut past = runs(&[(&[1.0], 1e9)]);
     past.extend((0..RUNS_MAX).map(|_| runs(&[(&[1.0], 5.0)]).remove(0)));
     assert_eq!(Model::new(&past).unwrap().runs.len(), RUNS_MAX);

@@ -341,7 +341,7 @@ impl RestoreSession {
             }
             let Some(source) = self.best_source(start, batch) else {
                 if short > 0 && coming == 0 {
-                    self.give_up_if_nobody_comes_back(start);
+                    self.give_up_if_no_source_comes_back(start);
                 }
                 return short == 0;
             };
@@ -459,7 +459,7 @@ impl RestoreSession {
     }
 
     /// Ends the restore if the batch can't be completed, neither now nor later.
-    fn give_up_if_nobody_comes_back(&mut self, start: u64) {
+    fn give_up_if_no_source_comes_back(&mut self, start: u64) {
         let Some(batch) = self.batches.get(&start) else {
             return;
         };

@@ -423,7 +423,7 @@ fn rows_are_retained_until_it_is_known_whether_their_host_is_slow() {
 }
 
 #[test]
-fn a_host_that_stops_is_replaced_soon_though_nobody_waits_for_the_others() {
+fn a_host_that_stops_is_replaced_soon_though_no_row_waits_for_the_others() {
     let mut patient = plan(2, 1, 4);
     patient.limits.stall_ms = 60_000;
     patient.limits.retain_bytes = u64::MAX;
@@ -479,7 +479,7 @@ fn a_slow_host_is_better_than_none() {
 }
 
 #[test]
-fn a_lost_host_is_tried_again_when_nobody_else_is_left() {
+fn a_lost_host_is_tried_again_when_no_other_is_left() {
     let mut rig = Rig::new(plan(2, 1, 3));
     rig.accept(0..3);
     rig.rows(0..1);

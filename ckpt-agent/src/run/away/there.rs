@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_says_who_holds_it() {
+    fn a_lock_names_its_holder() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         assert!(holder(&path).unwrap().is_none());

@@ -30,8 +30,8 @@ use crate::pipeline::encode::{
     self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
 };
 use crate::report::{ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, SaveReport};
-use crate::transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 use transfer::hosts::AGAIN;
+use transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
 
 /// How long hosts are waited for while a failed save is removed.
