@@ -363,17 +363,14 @@ impl Follower {
             let end = self.unchanged_tail(hashes);
             return (end >= UNCHANGED_RUN_PIECES_MIN).then_some((hashes.len() - end) * PIECE_BYTES);
         }
-        let at = {
-            // A segment that matches the base as a whole shows that the follower is not lost.
-            let is_lost = found.is_none() && self.lost >= LOST_SEGMENTS_MAX;
-            let bytes = if is_lost {
-                LOST_SEARCH_BYTES
-            } else {
-                raw.len()
-            };
-            let start = known * PIECE_BYTES;
-            self.search(raw, start..raw.len().min(start + bytes))
+        let start = known * PIECE_BYTES;
+        // A segment that matches the base as a whole shows that the follower is not lost.
+        let is_lost = found.is_none() && self.lost >= LOST_SEGMENTS_MAX;
+        let end = match is_lost {
+            true => raw.len().min(start + LOST_SEARCH_BYTES),
+            false => raw.len(),
         };
+        let at = self.search(raw, start..end);
         if at.is_none() && found.is_none() {
             self.lost = self.lost.saturating_add(1);
         }

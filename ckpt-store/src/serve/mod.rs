@@ -63,7 +63,7 @@ use lines::Lines;
 use pool::{Place, Pool, Size};
 use rules::{Load, Rule, Server};
 use scope::{Permit, Scope};
-use transfer::pace::Pace;
+use transfer::rate_limit::RateLimit;
 
 /// Most requests that one connection may have open at the same time.
 pub const STREAMS_MAX: u32 = 32;
@@ -125,8 +125,8 @@ pub struct ServedHost {
     /// Places for small changes that wait for the disk.
     changes: Arc<Pool<OwnerId>>,
     lines: Arc<Lines>,
-    receiving: Pace,
-    sending: Pace,
+    receiving: RateLimit,
+    sending: RateLimit,
     auditing: Arc<Auditing>,
     checking: Arc<Checking>,
     accounts: Arc<Accounts>,
@@ -167,8 +167,8 @@ impl ServedHost {
             questions: pool(plan.questions, READS_QUEUED_MAX),
             changes: pool(plan.changes, CHANGES_QUEUED_MAX),
             lines,
-            receiving: Pace::default(),
-            sending: Pace::default(),
+            receiving: RateLimit::default(),
+            sending: RateLimit::default(),
             auditing,
             checking,
             accounts,

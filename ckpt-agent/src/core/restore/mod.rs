@@ -5,8 +5,8 @@
 //! another shard is requested for the rows that still lack blocks. Wrong bytes are never used: the shell
 //! checks every block against the signed table before it reports the block.
 
-mod pace;
 mod plan;
+mod request_times;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -17,8 +17,8 @@ use std::ops::Range;
 use codec::ShardIndex;
 
 use super::{Fault, HostIndex, Millis};
-use pace::Pace;
 pub use plan::{FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan};
+use request_times::RequestTimes;
 use source::{Source, SourceIndex};
 
 /// The state of a restore.
@@ -36,7 +36,7 @@ pub struct RestoreSession {
     wanting: BTreeSet<u64>,
     fetches: BTreeMap<FetchId, Fetch>,
     last_fetch: u64,
-    pace: Pace,
+    request_times: RequestTimes,
     faults: Vec<(HostIndex, Fault)>,
     actions: VecDeque<RestoreAction>,
     outcome: Option<RestoreOutcome>,
@@ -94,7 +94,7 @@ impl RestoreSession {
             wanting: BTreeSet::new(),
             fetches: BTreeMap::new(),
             last_fetch: 0,
-            pace: Pace::default(),
+            request_times: RequestTimes::default(),
             faults: Vec::new(),
             actions: VecDeque::new(),
             outcome: None,
@@ -135,9 +135,9 @@ impl RestoreSession {
         }
         let may_hedge = self.may_hedge();
         let fetches = self.fetches.values().map(|fetch| {
-            let stalls = self.pace.stalls_at(fetch, &self.plan.limits);
+            let stalls = self.request_times.stalls_at(fetch, &self.plan.limits);
             if may_hedge && !fetch.hedged {
-                stalls.min(self.pace.hedge_at(fetch, &self.plan.limits))
+                stalls.min(self.request_times.hedge_at(fetch, &self.plan.limits))
             } else {
                 stalls
             }
@@ -164,7 +164,7 @@ impl RestoreSession {
         fetch.progress = now;
         fetch.blocks += 1;
         let (start, source) = (fetch.batch, fetch.source);
-        self.pace.heard_from(fetch.host, now);
+        self.request_times.heard_from(fetch.host, now);
         let Some(shard) = self.sources.get(source.0).map(|source| source.shard) else {
             return;
         };
@@ -225,7 +225,7 @@ impl RestoreSession {
             source.ended(fetch.blocks, took);
         }
         if fetch.blocks > 0 {
-            self.pace.add(took);
+            self.request_times.add(took);
         }
         Some(fetch)
     }
@@ -251,7 +251,7 @@ impl RestoreSession {
         let stalled: Vec<FetchId> = self
             .fetches
             .iter()
-            .filter(|(_, fetch)| self.pace.stalls_at(fetch, &limits) <= now)
+            .filter(|(_, fetch)| self.request_times.stalls_at(fetch, &limits) <= now)
             .map(|(id, _)| *id)
             .collect();
         for id in stalled {
@@ -262,7 +262,7 @@ impl RestoreSession {
             let slow = self
                 .fetches
                 .values_mut()
-                .find(|fetch| !fetch.hedged && self.pace.hedge_at(fetch, &limits) <= now);
+                .find(|fetch| !fetch.hedged && self.request_times.hedge_at(fetch, &limits) <= now);
             let Some(slow) = slow else { return };
             slow.hedged = true;
             let (batch, waited) = (slow.batch, now.since(slow.begun));
