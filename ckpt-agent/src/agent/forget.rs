@@ -53,9 +53,9 @@ impl Agent {
         wait: Wait,
     ) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");
-        let whose = self.whose(job)?;
+        let named = self.named_job(job)?;
         self.needs(Rights::REMOVE, &doing)?;
-        let mut gathered = self.gather(Some(whose.tag), WaitUntil::Answers(wait)).await;
+        let mut gathered = self.gather(Some(named.tag), WaitUntil::Answers(wait)).await;
         self.require_answers(&gathered, &doing)?;
         let mut newest = gathered.inventory.newest_first();
         let is_keeping = matches!(which, ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_));
@@ -98,13 +98,13 @@ impl Agent {
             let lease = last.and_then(|last| last.lease);
             let hosts = hosts.into_iter().collect();
             let failed = self
-                .announce_to(hosts, &whose, last, lease, &removal, wait)
+                .announce_to(hosts, &named, last, lease, &removal, wait)
                 .await;
             self.require_heard(&gathered, &failed, &doing)?;
             unheard = self.unheard(&gathered, &failed, &chosen);
             gathered.silent.extend(failed);
         }
-        self.notebook.note(Observation::Removed(whose.tag, left));
+        self.notebook.note(Observation::Removed(named.tag, left));
         Ok(ForgetReport {
             job: job.clone(),
             removed,

@@ -59,7 +59,7 @@ pub(super) fn renewed(last: Option<&Words>, wish: Option<Tenure>) -> Option<Leas
 
 /// A job as it is named in notices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Whose {
+pub(super) struct NamedJob {
     pub(super) tag: JobTag,
     path: Vec<Blinded>,
 }
@@ -96,10 +96,10 @@ impl Removal {
 
 impl Agent {
     /// The job, as notices name it.
-    pub(super) fn whose(&self, job: &JobId) -> Result<Whose, Failure> {
+    pub(super) fn named_job(&self, job: &JobId) -> Result<NamedJob, Failure> {
         let tag = self.job_tag(job)?;
         let path = self.keys.tag_and_path(job).map(|(_, path)| path.blinded());
-        Ok(Whose {
+        Ok(NamedJob {
             tag,
             path: path.unwrap_or_default(),
         })
@@ -111,13 +111,13 @@ impl Agent {
     pub(super) async fn announce(
         &self,
         hosts: impl IntoIterator<Item = HostIndex>,
-        whose: &Whose,
+        named: &NamedJob,
         last: Option<&Words>,
         lease: Option<Lease>,
         removal: &Removal,
     ) -> Vec<(HostIndex, Fault)> {
         let hosts = hosts.into_iter().collect();
-        self.announce_to(hosts, whose, last, lease, removal, Wait::ForAll)
+        self.announce_to(hosts, named, last, lease, removal, Wait::ForAll)
             .await
     }
 
@@ -125,7 +125,7 @@ impl Agent {
     pub(super) async fn announce_to(
         &self,
         hosts: BTreeSet<HostIndex>,
-        whose: &Whose,
+        named: &NamedJob,
         last: Option<&Words>,
         lease: Option<Lease>,
         removal: &Removal,
@@ -133,13 +133,13 @@ impl Agent {
     ) -> Vec<(HostIndex, Fault)> {
         let mut failed = BTreeMap::new();
         let mut last = last.cloned();
-        let job = (self.keys.owner(), whose.tag);
+        let job = (self.keys.owner(), named.tag);
         let mut some = removal.ids.chunks(GONE_MAX);
         let mut next = Some(some.next().unwrap_or_default());
         while let Some(ids) = next {
             let (now, intervals) = (unix_millis(), &removal.intervals);
             let words = Words::following(last.as_ref(), job, now, lease, ids, intervals);
-            failed.extend(self.announce_one(&hosts, whose, &words, ids, wait).await);
+            failed.extend(self.announce_one(&hosts, named, &words, ids, wait).await);
             last = Some(words);
             next = some.next();
         }
@@ -149,7 +149,7 @@ impl Agent {
     async fn announce_one(
         &self,
         hosts: &BTreeSet<HostIndex>,
-        whose: &Whose,
+        named: &NamedJob,
         words: &Words,
         gone: &[CheckpointId],
         wait: Wait,
@@ -158,7 +158,7 @@ impl Agent {
             return self.forget_each(hosts, gone, wait).await;
         }
         let sign = |format| {
-            let signed = Notice::sign(&self.keys, format, &whose.path, words);
+            let signed = Notice::sign(&self.keys, format, &named.path, words);
             signed.map_err(|cause| Fault::Lied(cause.to_string()))
         };
         let (one, two) = (sign(Format::One), sign(Format::Two));
@@ -184,9 +184,9 @@ impl Agent {
     /// When no host answers, or the job has no checkpoint.
     pub async fn touch(&self, job: &JobId, wish: Option<Tenure>) -> Result<TouchReport, Failure> {
         let doing = format!("cannot touch job {job}");
-        let whose = self.whose(job)?;
+        let named = self.named_job(job)?;
         self.needs_owner(&doing)?;
-        let mut gathered = self.gather(Some(whose.tag), WaitUntil::ALL).await;
+        let mut gathered = self.gather(Some(named.tag), WaitUntil::ALL).await;
         self.require_answers(&gathered, &doing)?;
         if gathered.inventory.newest_first().is_empty() {
             let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: no checkpoint"));
@@ -200,7 +200,7 @@ impl Agent {
         let last = gathered.said.clone();
         let nothing = Removal::default();
         let failed = self
-            .announce(hosts, &whose, last.as_ref(), lease, &nothing)
+            .announce(hosts, &named, last.as_ref(), lease, &nothing)
             .await;
         self.require_heard(&gathered, &failed, &doing)?;
         let all = gathered.inventory.newest_first();
@@ -292,11 +292,11 @@ impl Agent {
                 Some(_) => Removal::all_but(kept, gone),
                 None => Removal::of(gone),
             };
-            let whose = self.whose(job)?;
-            let last = notices.get(&whose.tag);
+            let named = self.named_job(job)?;
+            let last = notices.get(&named.tag);
             let lease = last.and_then(|last| last.lease);
             let hosts = gathered.hosts();
-            all.extend(self.announce(hosts, &whose, last, lease, &removal).await);
+            all.extend(self.announce(hosts, &named, last, lease, &removal).await);
         }
         Ok(all.into_iter().collect())
     }

@@ -25,7 +25,7 @@ impl Agent {
         base: Option<CheckpointId>,
         new: Stamp,
     ) {
-        let Ok(whose) = self.whose(&request.job) else {
+        let Ok(named) = self.named_job(&request.job) else {
             return;
         };
         let mut older = gathered.inventory.newest_first();
@@ -60,7 +60,7 @@ impl Agent {
         let asked = hosts.len();
         // The job does not wait for silent hosts: other hosts inform them.
         let hurried = Wait::NotForSilent;
-        let announcing = self.announce_to(hosts, &whose, last, lease, &removal, hurried);
+        let announcing = self.announce_to(hosts, &named, last, lease, &removal, hurried);
         let failed = announcing.await;
         let about: Vec<&KnownCheckpoint> = gone
             .iter()
