@@ -606,7 +606,7 @@ impl<'a> Shell<'a> {
                     self.watch.reported(print)
                 }
                 JobNotice::Progress(share) => {
-                    self.recorder.said(share, self.clock.now());
+                    self.recorder.reported(share, self.clock.now());
                     Event::Job(JobNews::Progress(share))
                 }
                 JobNotice::Busy(true) => Event::Job(JobNews::Busy),

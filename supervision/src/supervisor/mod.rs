@@ -302,7 +302,7 @@ impl Supervisor {
             JobNews::Busy => self.job.busy = true,
             JobNews::Ready => self.job.busy = false,
             JobNews::Progress(share) => {
-                if self.progress.said(share, worked) {
+                if self.progress.report(share, worked) {
                     self.quiet.alive(worked);
                 }
             }
@@ -329,7 +329,7 @@ impl Supervisor {
             self.overdue = true;
             self.act(Action::Report(Report::Overdue { elapsed_ms: worked }));
         }
-        if let Some(quiet_ms) = self.quiet.looked(worked, used) {
+        if let Some(quiet_ms) = self.quiet.update(worked, used) {
             self.act(Action::Report(Report::Quiet { quiet_ms }));
             if self.settings.on_hang == OnHang::Leave {
                 self.give_up(now);
