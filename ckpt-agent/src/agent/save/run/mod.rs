@@ -21,7 +21,7 @@ use crate::agent::{Agent, DATA_USUAL, Resources, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
-    SaveSession, Setback,
+    SaveSession,
 };
 use crate::core::{HostIndex, Millis};
 use crate::image::{Source, SourceError, Warning};
@@ -29,7 +29,7 @@ use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
     self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
 };
-use crate::report::{ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, SaveReport};
+use crate::report::{ExitStatus, Failure, HostNote, Observer, ProgressEvent, SaveReport};
 use transfer::hosts::AGAIN;
 use transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
@@ -39,12 +39,6 @@ pub(super) const RETRACT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long rows wait for a host before it may be called slow, when no limit on the rate explains the wait.
 const EVIDENCE: Duration = Duration::from_millis(500);
-
-/// If a host is asked again after a longer time than this, the user is informed.
-const REPORTED_WAIT_MIN: Duration = Duration::from_secs(2);
-
-/// How often progress is reported.
-const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
 /// Rows that fit into the least memory with which rows can be encoded while others are sent.
 const ROWS_MIN: u64 = 4;
@@ -92,8 +86,10 @@ struct Ended {
 mod choosing;
 mod knowers;
 mod notes;
+mod progress;
 
 use choosing::Choosing;
+use progress::{PROGRESS_PERIOD, Tally};
 
 /// The state of the shell.
 pub(super) struct Shell<'a> {
@@ -127,45 +123,6 @@ pub(super) struct Shell<'a> {
     knowers: usize,
     observer: Arc<dyn Observer>,
     tally: Tally,
-}
-
-/// Numbers for the progress reports.
-#[derive(Debug, Default)]
-struct Tally {
-    total_bytes: Option<u64>,
-    /// For each row: image bytes up to its end, with the zeros before it, and stored bytes up to its end.
-    ends: Vec<(u64, u64)>,
-    /// When the image was read to its end.
-    read_at: Option<Instant>,
-    read_bytes: u64,
-    same_bytes: u64,
-    stored_bytes: u64,
-    network_bytes: u64,
-    reported_setbacks: usize,
-    /// When progress was reported last.
-    reported: Option<Instant>,
-}
-
-impl Tally {
-    /// Before anything of `total_bytes` was read.
-    fn of(total_bytes: Option<u64>) -> Self {
-        Self {
-            total_bytes,
-            ..Self::default()
-        }
-    }
-
-    /// Image bytes and stored bytes of the first `rows` rows.
-    fn up_to(&self, rows: u64) -> (u64, u64) {
-        let last = usize::try_from(rows).unwrap_or(usize::MAX).checked_sub(1);
-        let ends = last.and_then(|row| self.ends.get(row));
-        ends.copied().unwrap_or_default()
-    }
-
-    /// Image bytes and stored bytes of all that was read.
-    const fn whole(&self) -> (u64, u64) {
-        (self.read_bytes, self.stored_bytes)
-    }
 }
 
 impl<'a> Shell<'a> {
@@ -575,80 +532,11 @@ impl<'a> Shell<'a> {
         Ok(signed.bytes().to_vec())
     }
 
-    fn report_setbacks(&mut self) {
-        let now = self.now();
-        for setback in self
-            .session
-            .setbacks()
-            .iter()
-            .skip(self.tally.reported_setbacks)
-        {
-            self.agent.saw_fault(setback.host, &setback.fault);
-            let note = self.agent.note(setback.host, &setback.fault);
-            match setback.again {
-                None => self.observer.event(ProgressEvent::HostReplaced {
-                    lost: note,
-                    spare: None,
-                }),
-                Some(at) if at.since(now) > millis(REPORTED_WAIT_MIN) => {
-                    let seconds = at.since(now) as f64 / 1000.0;
-                    let host = note;
-                    self.observer
-                        .event(ProgressEvent::Waiting { host, seconds });
-                }
-                Some(_) => {}
-            }
-        }
-        self.tally.reported_setbacks = self.session.setbacks().len();
-    }
-
-    /// Reports which hosts were replaced; only a committed save knows which were not used in the end.
-    fn report_replaced(&self) {
-        if !matches!(self.session.outcome(), Some(SaveOutcome::Committed { .. })) {
-            return;
-        }
-        let setbacks = self.session.setbacks();
-        for (host, fault) in self.session.troubles() {
-            let given_up = |setback: &Setback| setback.host == host && setback.again.is_none();
-            if !setbacks.iter().any(given_up) {
-                self.observer.event(ProgressEvent::HostReplaced {
-                    lost: self.agent.note(host, fault),
-                    spare: None,
-                });
-            }
-        }
-    }
-
     /// Hosts that failed and hold no shard of the checkpoint, each once, in the order of the grid.
     fn troubles(&self) -> Vec<HostNote> {
         let troubles = self.session.troubles();
         let notes = troubles.map(|(host, fault)| self.agent.note(host, fault));
         notes.collect()
-    }
-
-    fn report_progress_if_due(&mut self) {
-        let is_early = |reported: Instant| reported.elapsed() < PROGRESS_PERIOD;
-        if self.tally.reported.is_some_and(is_early) {
-            return;
-        }
-        self.tally.reported = Some(Instant::now());
-        let sent = self
-            .transfers
-            .values()
-            .map(|transfer| *transfer.sent.borrow())
-            .max()
-            .unwrap_or(0);
-        self.report_progress(self.tally.up_to(sent));
-    }
-
-    /// Reports that this many image bytes, and the bytes in which they are stored, are done.
-    fn report_progress(&self, (done_bytes, stored_bytes): (u64, u64)) {
-        self.observer.event(ProgressEvent::Progress(Progress {
-            done_bytes,
-            total_bytes: self.tally.total_bytes,
-            stored_bytes,
-            network_bytes: self.tally.network_bytes,
-        }));
     }
 
     fn conclude(mut self) -> Result<SaveReport, Failure> {
