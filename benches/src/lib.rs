@@ -7,6 +7,7 @@ pub mod placement_sim;
 pub mod pool_sim;
 pub mod predict_eval;
 pub mod quic;
+pub mod rivals;
 pub mod scheduling_sim;
 pub mod supervision_sim;
 pub mod traces;

@@ -319,7 +319,7 @@ mod tests {
         let redundancy = Redundancy::new(3, 2).unwrap();
         let new = NewManifest {
             checkpoint: CheckpointId([version; 16]),
-            version: Version(version.into()),
+            version: Version::new(version.into()).unwrap(),
             created: 1,
             previous: None,
             redundancy,
@@ -373,7 +373,7 @@ mod tests {
             let all = inventory.newest_first();
             let (kept, others) = inventory.split_kept(&owner(), all, keep);
             let numbers = |some: Vec<&KnownCheckpoint>| -> Vec<u64> {
-                some.iter().map(|known| known.version().0).collect()
+                some.iter().map(|known| known.version().number()).collect()
             };
             (numbers(kept), numbers(others))
         };
@@ -384,14 +384,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_liar_showed_goes_with_it() {
+    fn checkpoints_that_only_a_liar_showed_are_dropped_with_it() {
         let mut inventory = Inventory::default();
         enter(&mut inventory, 1, 5);
         enter(&mut inventory, 2, 1);
         inventory.drop_host(HostIndex(0));
         let left = inventory.newest_first();
         assert_eq!(left.len(), 1);
-        assert_eq!((left[0].version(), left[0].shards_found()), (Version(1), 4));
+        assert_eq!(
+            (left[0].version(), left[0].shards_found()),
+            (Version::FIRST, 4)
+        );
     }
 
     #[test]

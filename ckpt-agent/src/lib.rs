@@ -8,8 +8,8 @@
 //!
 //! Stable within 0.x are [`client`], the items of [`agent`] and [`report`] that it names, and the exit
 //! statuses. What is there stays; structs of reports may get more fields (match them with `..`).
-//! Everything else (`core`, `pipeline`, `image`, `inventory`, `knowledge`, `transfer`, `cli`, `condor`)
-//! is implementation. It is public for tests and for the program, and changes without notice.
+//! Everything else (`core`, `pipeline`, `image`, `inventory`, `knowledge`, `cli`, `condor`) is
+//! implementation. It is public for tests and for the program, and changes without notice.
 
 // Only the commands print, with `writeln!`.
 #![cfg_attr(
@@ -40,5 +40,4 @@ pub mod pipeline;
 pub mod report;
 #[cfg(feature = "cli")]
 pub mod run;
-pub mod transfer;
 mod unix_time;

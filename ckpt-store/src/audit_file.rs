@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_comes_back() {
+    fn findings_are_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(load(dir.path()).unwrap(), Audits::default());
         let mut audits = Audits::default();

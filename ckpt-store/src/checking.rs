@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_comes_back() {
+    fn counts_are_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let checking = Checking::open(dir.path().to_owned(), || 7);
         checking.asked(true, 3000);

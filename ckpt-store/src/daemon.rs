@@ -40,9 +40,9 @@ use crate::scrub;
 use crate::serve::auditing::Auditing;
 use crate::serve::lines::Lines;
 use crate::serve::reception::{Reception, Rooms, Visitor};
-use crate::serve::{self, Host, HostParts, STREAMS_MAX};
+use crate::serve::{self, HostParts, STREAMS_MAX, ServedHost};
 use crate::shards::{Lent, Store, StoreError, Usage};
-use crate::standing::Standing;
+use crate::status_file::StatusFile;
 use crate::tasks::Tasks;
 use crate::traffic::Traffic;
 
@@ -232,7 +232,7 @@ fn members_of(config: &DaemonConfig) -> Members {
 }
 
 /// Accepts connections and serves them, until the endpoint is closed.
-async fn accept(reception: Reception, host: Arc<Host>) {
+async fn accept(reception: Reception, host: Arc<ServedHost>) {
     let serve = move |visitor: Visitor| {
         let host = Arc::clone(&host);
         async move {
@@ -294,7 +294,7 @@ fn start_tasks(
     let lines = Arc::new(Lines::new(clock));
     let plan = MemoryPlan::new(config.memory_bytes);
     let parts = opened.parts(config, Arc::clone(&lines), stopping, members.clone());
-    let host = Arc::new(Host::new(parts, &plan, config.gives_way_after));
+    let host = Arc::new(ServedHost::new(parts, &plan, config.gives_way_after));
     let reception = Reception::new(endpoint, door, plan.connections, clock, lines);
     let rooms = reception.rooms();
     tasks.spawn(opened.repairer(config, &members, config.repair).run());
@@ -418,7 +418,7 @@ impl Daemon {
         self.auditing.write();
         self.checking.write();
         self.accounts.write();
-        self.traffic.write(self.clock.unix_seconds(), true);
+        self.traffic.write(self.clock.unix_seconds());
         info!("stopped");
     }
 }
@@ -495,7 +495,8 @@ async fn watch_guests(clock: Clock, monitor: Arc<Monitor>) {
     while count.wait_for(|count| *count > 0).await.is_ok() {
         period.tick().await;
         let monitor = Arc::clone(&monitor);
-        let looked = tokio::task::spawn_blocking(move || monitor.look(clock.unix_seconds()));
+        let looked =
+            tokio::task::spawn_blocking(move || monitor.read_for_guests(clock.unix_seconds()));
         if let Err(panicked) = looked.await {
             error!(cause = %panicked, "a thread ended");
         }
@@ -625,7 +626,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
         metrics,
     } = opened;
     let mut forecasts = Forecasts::default();
-    let standing = Arc::new(Mutex::new(None));
+    let last = Arc::new(Mutex::new(None));
     let mut disk_use = monitor.disk_use();
     let mut period = tokio::time::interval(SAMPLE_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -639,7 +640,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
         let (monitor, store) = (Arc::clone(&monitor), Arc::clone(&store));
         let (auditing, checking) = (Arc::clone(&auditing), Arc::clone(&checking));
         let (accounts, traffic) = (Arc::clone(&accounts), Arc::clone(&traffic));
-        let (standing, data) = (Arc::clone(&standing), data.clone());
+        let (last, data) = (Arc::clone(&last), data.clone());
         let (metrics, connections) = (metrics.clone(), rooms.taken());
         let forecasts_now = forecasts.is_due();
         let sampled = tokio::task::spawn_blocking(move || {
@@ -647,12 +648,12 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
             auditing.write();
             checking.write();
             accounts.write();
-            traffic.write(now, false);
+            traffic.write_if_due(now);
             let usage = store.usage(None);
             monitor.sample(now, usage.free_bytes, &traffic.days(now));
-            let posture = monitor.posture();
+            let report = monitor.stance_report();
             metrics.hold(&usage);
-            metrics.stand(posture.stance);
+            metrics.stand(report.stance);
             metrics.moved(connections, traffic.since_start());
             let (counted_at, census) = checking.counted();
             metrics.count(counted_at, &census);
@@ -660,7 +661,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
                 let presence = monitor.announced(now).presence;
                 metrics.expect(|seconds| presence.at(seconds).value());
             }
-            note_standing(&data, &standing, Standing::of(posture, &usage, now));
+            save_status(&data, &last, StatusFile::of(report, &usage, now));
         });
         if let Err(panicked) = sampled.await {
             error!(cause = %panicked, "a thread ended");
@@ -685,15 +686,15 @@ impl Forecasts {
 }
 
 /// Writes the state of the daemon to its file, if it has changed.
-fn note_standing(data: &Path, before: &Mutex<Option<Standing>>, standing: Standing) {
+fn save_status(data: &Path, before: &Mutex<Option<StatusFile>>, status: StatusFile) {
     let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
-    if !standing.is_news(before.as_ref()) {
+    if !status.is_news(before.as_ref()) {
         return;
     }
-    if let Err(cause) = standing.save(data) {
+    if let Err(cause) = status.save(data) {
         warn!(%cause, "can't write the daemon's state");
     }
-    *before = Some(standing);
+    *before = Some(status);
 }
 
 async fn sweep(store: Arc<Store>, clock: Clock) {

@@ -15,7 +15,7 @@
 //! | [`clock`] | the clocks of a daemon or a registry |
 //! | [`metrics`] | counts for monitoring, and serves the counts over HTTP |
 //! | [`gossip`] | asks other hosts for a newer list of the grid |
-//! | [`accounts`], [`audit_file`], [`checking`], [`standing`], [`traffic`] | small files for the owner |
+//! | [`accounts`], [`audit_file`], [`checking`], [`status_file`], [`traffic`] | small files for the owner |
 //! | [`daemon`] | runs everything |
 
 pub mod accounts;
@@ -39,7 +39,7 @@ pub mod repair;
 pub mod scrub;
 pub mod serve;
 pub mod shards;
-pub mod standing;
+pub mod status_file;
 mod tasks;
 pub mod traffic;
 

@@ -106,14 +106,21 @@ impl Traffic {
         self.lock().since_start
     }
 
-    /// Writes the file if something was moved since, at most once a minute unless it is the `last` time.
-    /// Blocks on the disk.
-    pub fn write(&self, now: u64, last: bool) {
+    /// Like [`Self::write`], but at most once a minute.
+    pub fn write_if_due(&self, now: u64) {
+        let written = self.lock().written;
+        if written.is_none_or(|at| at.elapsed() >= WRITE_PERIOD) {
+            self.write(now);
+        }
+    }
+
+    /// Writes the file if something was moved since it was written. Blocks on the disk. `now` is in Unix
+    /// seconds.
+    pub fn write(&self, now: u64) {
         let days = {
             let mut state = self.lock();
             state.count(now);
-            let is_early = state.written.is_some_and(|at| at.elapsed() < WRITE_PERIOD);
-            if !state.is_changed || (is_early && !last) {
+            if !state.is_changed {
                 return;
             }
             state.is_changed = false;
@@ -208,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_moved_comes_back() {
+    fn counted_traffic_is_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let traffic = Traffic::open(dir.path().to_owned());
         let moved = Moved {
@@ -216,13 +223,13 @@ mod tests {
             sent: 7,
         };
         traffic.lock().enter(86_400 * 3, moved);
-        traffic.write(86_400 * 3, false);
+        traffic.write_if_due(86_400 * 3);
         assert_eq!(load(dir.path()).unwrap().within(86_400 * 3, 1), moved);
         // Less than a minute later, only the last write happens.
         traffic.lock().enter(86_400 * 3, moved);
-        traffic.write(86_400 * 3, false);
+        traffic.write_if_due(86_400 * 3);
         assert_eq!(load(dir.path()).unwrap().since(0), moved);
-        traffic.write(86_400 * 3, true);
+        traffic.write(86_400 * 3);
         assert_eq!(load(dir.path()).unwrap().since(0), moved.and(moved));
         assert_eq!(traffic.since_start(), moved.and(moved));
         let again = Traffic::open(dir.path().to_owned());

@@ -105,9 +105,9 @@ impl Anchors {
     pub fn new(mut sorted: Vec<(Anchor, BasePiece)>) -> Self {
         sorted.sort_unstable();
         let alike = sorted.chunk_by(|one, other| one.0 == other.0);
-        let telling =
+        let rare =
             alike.filter(|alike| alike.len() <= PLACES_PER_ANCHOR_MAX && !is_constant(alike[0].0));
-        let sorted: Vec<_> = telling.flatten().copied().collect();
+        let sorted: Vec<_> = rare.flatten().copied().collect();
         let bits = (sorted.len() * FILTER_BITS_PER_ANCHOR)
             .next_power_of_two()
             .max(64);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_everywhere_is_not_looked_for() {
+    fn content_that_is_everywhere_is_not_searched_for() {
         let zeros = vec![0; ANCHOR_STEP];
         let text = b"sixteen letters ".repeat(ANCHOR_STEP / 16);
         let of = |raw: &[u8], count| {

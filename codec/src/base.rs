@@ -45,10 +45,11 @@
 //! 3. From byte 1,049,810: all 64 pieces are the base's. `cut_at` returns `None`, `find` row 1 from byte 0,
 //!    with no changed piece.
 //!
-//! The new version stores 1,234 bytes. The test `what_was_inserted_or_removed_ends_a_segment` has this
+//! The new version stores 1,234 bytes. The test `inserted_or_removed_bytes_end_a_segment` has this
 //! example, and one of removed bytes.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::anchors::{ANCHOR_STEP, Anchor, Anchors, BasePiece, anchor_count};
@@ -183,7 +184,7 @@ impl Base {
         let within = offset - self.segments.get(segment)?.offset;
         let is_piece = within.is_multiple_of(PIECE_BYTES as u64);
         let place = BasePiece {
-            segment: segment as u32,
+            segment: u32::try_from(segment).ok()?,
             piece: u32::try_from(within / PIECE_BYTES as u64).ok()?,
         };
         (is_piece && self.rest(place) > 0).then_some(place)
@@ -362,24 +363,23 @@ impl Follower {
             let end = self.unchanged_tail(hashes);
             return (end >= UNCHANGED_RUN_PIECES_MIN).then_some((hashes.len() - end) * PIECE_BYTES);
         }
-        let at = self.search(raw, known * PIECE_BYTES, found.is_some());
+        let start = known * PIECE_BYTES;
+        // A segment that matches the base as a whole shows that the follower is not lost.
+        let is_lost = found.is_none() && self.lost >= LOST_SEGMENTS_MAX;
+        let end = match is_lost {
+            true => raw.len().min(start + LOST_SEARCH_BYTES),
+            false => raw.len(),
+        };
+        let at = self.search(raw, start..end);
         if at.is_none() && found.is_none() {
             self.lost = self.lost.saturating_add(1);
         }
         at
     }
 
-    /// Looks for known content by its anchors, from byte `start` of `raw` on, and cuts where it begins.
-    /// Content that is known from the first byte on is cut where its segment of the base ends. `is_found`:
-    /// `raw` matches the base as a whole, so the follower is not lost.
-    fn search(&mut self, raw: &[u8], start: usize, is_found: bool) -> Option<usize> {
-        let is_lost = !is_found && self.lost >= LOST_SEGMENTS_MAX;
-        let bytes = if is_lost {
-            LOST_SEARCH_BYTES
-        } else {
-            raw.len()
-        };
-        let positions = start..raw.len().min(start + bytes);
+    /// Looks for known content by its anchors, at these positions in `raw`, and cuts where it begins. Content
+    /// that is known from the first byte on is cut where its segment of the base ends.
+    fn search(&mut self, raw: &[u8], positions: Range<usize>) -> Option<usize> {
         let reach = self
             .next
             .saturating_add(REACH_BYTES * (u64::from(self.lost) + 1));
@@ -448,7 +448,8 @@ impl Follower {
     pub fn advance(&mut self, len: usize, found: Option<Match>) {
         if let Some(Origin::Base { row, from }) = found.map(|found| found.origin) {
             let rows = |segment: &BaseSegment| segment.row < row;
-            self.floor = self.base.segments.partition_point(rows) as u32;
+            let floor = self.base.segments.partition_point(rows);
+            self.floor = u32::try_from(floor).unwrap_or(u32::MAX);
             let segment = self.base.segments.get(self.floor as usize);
             self.next = segment.map_or(0, |segment| segment.offset) + u64::from(from);
             self.lost = 0;
@@ -524,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_found_where_it_was_and_where_it_moved() {
+    fn changed_segments_are_found_in_their_place_and_where_they_moved() {
         let old = [
             noise(1, SEGMENT_BYTES),
             noise(2, 100_000),
@@ -547,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_inserted_or_removed_ends_a_segment() {
+    fn inserted_or_removed_bytes_end_a_segment() {
         let old: Vec<Vec<u8>> = (0..4).map(|seed| noise(seed, SEGMENT_BYTES)).collect();
         let base = base(&old);
         let stream = old.concat();

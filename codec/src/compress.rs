@@ -125,7 +125,7 @@ impl Compressor {
     /// A compressor for segments at `level`.
     ///
     /// # Panics
-    /// When there is no memory for the context.
+    /// When there is no memory for the context, or libzstd does not know a parameter that its header declares.
     pub fn new(level: Level) -> Self {
         let mut context = CCtx::create();
         // Frames carry no checksum and no length: every block is hashed, and the index has the length.
@@ -135,7 +135,7 @@ impl Compressor {
             CParameter::DictIdFlag(false),
         ] {
             let set = context.set_parameter(parameter);
-            debug_assert!(set.is_ok(), "{parameter:?} is valid");
+            assert!(set.is_ok(), "libzstd knows {parameter:?}");
         }
         let mut compressor = Self {
             context,
@@ -154,8 +154,10 @@ impl Compressor {
         }
         if let Some(zstd) = level.0 {
             let parameter = CParameter::CompressionLevel(zstd);
-            let set = self.context.set_parameter(parameter);
-            debug_assert!(set.is_ok(), "{level:?} is valid");
+            if self.context.set_parameter(parameter).is_err() {
+                // Stays at the level before: what it writes is read in the same way.
+                return;
+            }
         }
         self.level = level;
     }

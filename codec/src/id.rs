@@ -1,18 +1,35 @@
 //! Ids of checkpoints, owners and versions. Names of jobs are in [`crate::job`].
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
 /// Number of a checkpoint within its job. It begins with 1 and only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Version(pub u64);
+pub struct Version(NonZeroU64);
 
 impl Version {
     /// The first version of a job.
-    pub const FIRST: Self = Self(1);
+    pub const FIRST: Self = Self(NonZeroU64::MIN);
 
-    /// The version after this one.
+    /// The version after which there is none.
+    pub const LAST: Self = Self(NonZeroU64::MAX);
+
+    /// The version with this number; `None` for 0.
+    pub const fn new(number: u64) -> Option<Self> {
+        match NonZeroU64::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// The number, at least 1.
+    pub const fn number(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The version after this one; after [`Self::LAST`] it stays.
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }

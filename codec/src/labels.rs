@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_label_is_refused() {
+    fn text_that_is_no_label_is_refused() {
         let long = "k".repeat(65);
         assert_eq!(labels(&[("", "1")]), Err(LabelError::Length(String::new())));
         assert_eq!(

@@ -5,7 +5,7 @@
 //! pieces that changed, one after the other. A restore reads the base's row and the patch. Which pieces
 //! changed is a map of 64 bits, one for each piece of a segment of 1 MiB; bit 0 is the first piece.
 //!
-//! [`crate::base`] compares with an earlier version, [`Seen`] with earlier segments of the same image.
+//! [`crate::base`] compares with an earlier version, [`EarlierSegments`] with earlier segments of the same image.
 
 use std::collections::BTreeMap;
 
@@ -125,7 +125,7 @@ pub(crate) fn changed_pieces(new: &[PieceHash], old: &[PieceHash]) -> u64 {
 /// A segment may repeat an earlier segment of the same image if at most one piece in this many differs.
 /// That is fewer than for the base, because a base keeps no hashes of what it stored as a patch, and so the
 /// next version stores that part of the image again.
-const SEEN_PIECES_PER_CHANGE_MIN: usize = 8;
+const EARLIER_PIECES_PER_CHANGE_MIN: usize = 8;
 
 /// Most earlier segments that a new one is compared with. Each has one of its pieces.
 const CANDIDATES_MAX: usize = 4;
@@ -133,9 +133,9 @@ const CANDIDATES_MAX: usize = 4;
 /// Earlier segments of an image, to find what its files have in common: the images of the processes of one
 /// parallel job share much of their memory (Islam et al., “mcrEngine”, SC 2012).
 #[derive(Debug)]
-pub struct Seen {
+pub struct EarlierSegments {
     hasher: PieceHasher,
-    segments: Vec<SeenSegment>,
+    segments: Vec<EarlierSegment>,
     hashes: Vec<PieceHash>,
     /// For each piece, the number of the last segment that had it.
     pieces: BTreeMap<PieceHash, u32>,
@@ -143,15 +143,15 @@ pub struct Seen {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct SeenSegment {
+struct EarlierSegment {
     /// Where the segment begins in the stream of the image.
     offset: u64,
     len: u32,
-    /// Index of its first piece in [`Seen::hashes`].
+    /// Index of its first piece in [`EarlierSegments::hashes`].
     first: usize,
 }
 
-impl Seen {
+impl EarlierSegments {
     /// Bytes of memory for each segment: its hashes, and twice as much to find them.
     pub const SEGMENT_MEMORY: u64 = 64 + PIECES_MAX as u64 * 3 * 16;
 
@@ -190,7 +190,7 @@ impl Seen {
                 .get(segment.first..segment.first + hashes.len())?;
             let origin = Origin::Image(segment.offset);
             let is_long = segment.len as usize == len;
-            is_long.then(|| Match::of(origin, hashes, old, SEEN_PIECES_PER_CHANGE_MIN))?
+            is_long.then(|| Match::of(origin, hashes, old, EARLIER_PIECES_PER_CHANGE_MIN))?
         });
         compared.min_by_key(|found| found.changed.count_ones())
     }
@@ -201,7 +201,7 @@ impl Seen {
             return;
         }
         let number = self.segments.len() as u32;
-        self.segments.push(SeenSegment {
+        self.segments.push(EarlierSegment {
             offset,
             len: len as u32,
             first: self.hashes.len(),
@@ -260,23 +260,23 @@ mod tests {
     use crate::samples::{key, noise};
 
     #[test]
-    fn what_went_by_is_found_by_any_of_its_pieces() {
-        let mut seen = Seen::new(PieceHasher::new(&key()), 2);
+    fn an_earlier_segment_is_found_by_any_of_its_pieces() {
+        let mut earlier = EarlierSegments::new(PieceHasher::new(&key()), 2);
         let all = [noise(1, SEGMENT_BYTES), noise(2, 100_000), noise(3, 99)];
         let mut offset = 0;
         for raw in &all {
-            let hashes = seen.hasher().hash(raw);
-            assert_eq!(seen.find(raw.len(), &hashes), None);
-            seen.enter(offset, raw.len(), &hashes);
+            let hashes = earlier.hasher().hash(raw);
+            assert_eq!(earlier.find(raw.len(), &hashes), None);
+            earlier.enter(offset, raw.len(), &hashes);
             offset += raw.len() as u64;
         }
-        let find = |raw: &[u8]| seen.find(raw.len(), &seen.hasher().hash(raw));
+        let find = |raw: &[u8]| earlier.find(raw.len(), &earlier.hasher().hash(raw));
         let mut new = all[0].clone();
         new[..PIECE_BYTES].fill(7);
         let origin = Origin::Image(0);
         let changed = 1;
         assert_eq!(find(&new), Some(Match { origin, changed }));
-        new[..PIECES_MAX / SEEN_PIECES_PER_CHANGE_MIN * PIECE_BYTES + 1].fill(7);
+        new[..PIECES_MAX / EARLIER_PIECES_PER_CHANGE_MIN * PIECE_BYTES + 1].fill(7);
         assert_eq!(find(&new), None, "too little");
         assert!(find(&all[1]).is_some());
         assert_eq!(find(&all[1][1..]), None, "another length");

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_another_block_proves_nothing() {
+    fn a_host_with_another_block_proves_nothing() {
         let (right, mut wrong) = (held(&[5000, 5000]), held(&[5000, 5000]));
         wrong.blocks[1][2500] ^= 1;
         let spot = Spot { row: 1, draw: 2 };

@@ -177,7 +177,7 @@ impl SegmentSealer {
             b"ckpt v1 ",
             &self.context.checkpoint.0,
             &self.context.job_tag.0,
-            &self.context.version.0.to_le_bytes(),
+            &self.context.version.number().to_le_bytes(),
             &row.to_le_bytes(),
         ];
         let mut rest = aad.as_mut_slice();
@@ -332,7 +332,7 @@ mod tests {
         SealContext {
             checkpoint: CheckpointId([1; 16]),
             job_tag: JobTag([2; 32]),
-            version: Version(3),
+            version: Version::new(3).unwrap(),
         }
     }
 
@@ -352,7 +352,7 @@ mod tests {
         );
         assert_eq!(sealer.open(6, &mut sealed.clone()), Err(OpenError));
         let elsewhere = SealContext {
-            version: Version(4),
+            version: Version::new(4).unwrap(),
             ..context()
         };
         let other = SegmentSealer::new(Cipher::Aes256Gcm, &key, elsewhere);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::{Base, Follower};
 use crate::geometry::SEGMENT_BYTES;
-use crate::pieces::{Match, PieceHash, PieceHasher, Seen, cut_patch, patch_bytes};
+use crate::pieces::{EarlierSegments, Match, PieceHash, PieceHasher, cut_patch, patch_bytes};
 
 /// What becomes of the next bytes of the image stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum Cut {
 #[derive(Debug, Default)]
 pub struct Segmenter {
     base: Option<Follower>,
-    seen: Option<Seen>,
+    earlier: Option<EarlierSegments>,
     rows: u64,
     stream_bytes: u64,
     zero_bytes: u64,
@@ -58,16 +58,16 @@ impl Segmenter {
         }
     }
 
-    /// Compares with earlier segments of the image, too. If there is a base, `seen` has to hash pieces with
+    /// Compares with earlier segments of the image, too. If there is a base, `earlier` has to hash pieces with
     /// the base's key.
-    pub fn with_seen(self, seen: Option<Seen>) -> Self {
-        Self { seen, ..self }
+    pub fn with_earlier(self, earlier: Option<EarlierSegments>) -> Self {
+        Self { earlier, ..self }
     }
 
     /// The hasher for pieces of segments that are compared; `None` if there is nothing to compare with.
     fn hasher(&self) -> Option<&PieceHasher> {
         let base = self.base.as_ref().map(Follower::hasher);
-        base.or(self.seen.as_ref().map(Seen::hasher))
+        base.or(self.earlier.as_ref().map(EarlierSegments::hasher))
     }
 
     /// Where the next segment should end before the end of `raw`, because content of the base begins or
@@ -76,11 +76,11 @@ impl Segmenter {
     pub fn cut_at(&mut self, raw: &[u8], hashes: &[PieceHash]) -> Option<usize> {
         let base = self.base.as_mut().filter(|_| !hashes.is_empty())?;
         // A segment that repeats an earlier one of this image is in step with it, and stays so.
-        let seen = self
-            .seen
+        let earlier = self
+            .earlier
             .as_ref()
-            .and_then(|seen| seen.find(raw.len(), hashes));
-        if seen.is_some() {
+            .and_then(|earlier| earlier.find(raw.len(), hashes));
+        if earlier.is_some() {
             return None;
         }
         let at = base.cut_at(raw, hashes);
@@ -124,8 +124,8 @@ impl Segmenter {
         }
         let found = self.find(raw.len(), &hashes);
         self.follow(raw.len(), found);
-        if let Some(seen) = &mut self.seen {
-            seen.enter(offset, raw.len(), &hashes);
+        if let Some(earlier) = &mut self.earlier {
+            earlier.enter(offset, raw.len(), &hashes);
         }
         if let Some(found) = found {
             let patched = self.patch(found, &raw, hashes);
@@ -138,10 +138,13 @@ impl Segmenter {
     /// The earlier bytes that the segment repeats but for the fewest pieces. If the image and the base have
     /// equally good ones, those of the image: a restore has them at hand.
     fn find(&self, len: usize, hashes: &[PieceHash]) -> Option<Match> {
-        let seen = self.seen.as_ref().and_then(|seen| seen.find(len, hashes));
+        let earlier = self
+            .earlier
+            .as_ref()
+            .and_then(|earlier| earlier.find(len, hashes));
         let base = self.base.as_ref();
         let base = base.and_then(|base| base.find(len, hashes));
-        let found = seen.into_iter().chain(base);
+        let found = earlier.into_iter().chain(base);
         found.min_by_key(|found| found.changed.count_ones())
     }
 
@@ -218,9 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_is_not_stored_again() {
+    fn an_earlier_segment_is_not_stored_again() {
         let hasher = PieceHasher::new(&DataKey::new([1; 32]));
-        let mut segmenter = Segmenter::default().with_seen(Some(Seen::new(hasher, 10)));
+        let mut segmenter =
+            Segmenter::default().with_earlier(Some(EarlierSegments::new(hasher, 10)));
         // No two pieces are alike.
         let mut first = vec![0; SEGMENT_BYTES];
         blake3::Hasher::new().finalize_xof().fill(&mut first);

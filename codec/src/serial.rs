@@ -116,6 +116,7 @@ mod tests {
         assert!(decode::<Vec<u64>>(&bytes, 100).is_err());
         assert!(decode::<serde_bytes::ByteBuf>(&bytes, 100).is_err());
     }
+
     #[test]
     fn honest_values_of_every_size_claim_enough() {
         for len in [1, SMALL - 3, SMALL, MEDIUM - 5, MEDIUM, MEDIUM + (1 << 20)] {

@@ -133,7 +133,7 @@ impl Header {
         bytes[16..32].copy_from_slice(&self.identity.checkpoint.0);
         bytes[32..64].copy_from_slice(&self.owner.0);
         bytes[64..96].copy_from_slice(&self.job_tag.0);
-        bytes[96..104].copy_from_slice(&self.version.0.to_le_bytes());
+        bytes[96..104].copy_from_slice(&self.version.number().to_le_bytes());
         bytes[104..112].copy_from_slice(&self.created.to_le_bytes());
         let check = blake3::hash(&bytes[..112]);
         bytes[112..].copy_from_slice(&check.as_bytes()[..16]);
@@ -169,7 +169,8 @@ impl Header {
             },
             owner: OwnerId(fields.take()?),
             job_tag: JobTag(fields.take()?),
-            version: Version(u64::from_le_bytes(fields.take()?)),
+            version: Version::new(u64::from_le_bytes(fields.take()?))
+                .ok_or(FormatError::Number("version"))?,
             created: u64::from_le_bytes(fields.take()?),
         })
     }
@@ -536,7 +537,7 @@ mod tests {
             identity: identity(),
             owner: OwnerId([2; 32]),
             job_tag: JobTag([3; 32]),
-            version: Version(4),
+            version: Version::new(4).unwrap(),
             created: 1_700_000_000,
         }
     }

@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shuffled_comes_back(raw in prop::collection::vec(any::<u8>(), 0..700)) {
+        fn shuffled_bytes_come_back(raw in prop::collection::vec(any::<u8>(), 0..700)) {
             let mut planes = vec![0; raw.len()];
             shuffle(&raw, &mut planes);
             let mut back = vec![0; raw.len()];

@@ -262,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_cut_is_read_and_nothing_else(
+        fn a_slice_is_read_and_no_other_bytes_are(
             len in 1_usize..40_000,
             from in 0_usize..40_000,
             count in 1_usize..3000,

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn where_days_may_be_meant_a_number_needs_its_unit() {
+    fn a_number_that_may_mean_days_needs_its_unit() {
         assert_eq!(parse_with_unit("1w"), Ok(Duration::from_secs(604_800)));
         assert!(parse_with_unit("7").unwrap_err().contains("7d are days"));
         assert!(parse_with_unit("").is_err());

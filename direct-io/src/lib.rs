@@ -198,7 +198,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn what_was_written_is_there(parts in prop::collection::vec(
+        fn written_bytes_are_there(parts in prop::collection::vec(
             (
                 prop_oneof![Just(0), 0..9000_u64, Just(4096), Just(WRITE_BYTES as u64)],
                 prop_oneof![
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_can_not_be_done_directly_it_is_done_through_the_cache() {
+    fn files_without_direct_access_use_the_cache() {
         let shm = std::path::Path::new("/dev/shm");
         if !shm.is_dir() {
             return;

@@ -173,7 +173,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn what_is_in_the_file_is_read(
+        fn the_bytes_of_the_file_are_read(
             len in prop_oneof![0..10_usize, 4000..4200_usize, 0..1_000_000_usize],
             reads in prop::collection::vec((0..1_000_000_usize, 0..600_000_usize), 1..8),
         ) {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_can_not_be_done_directly_it_is_done_through_the_cache() {
+    fn files_without_direct_access_use_the_cache() {
         let shm = Path::new("/dev/shm");
         if !shm.is_dir() {
             return;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_just_now_is_better_read_from_the_cache() {
+    fn a_file_that_is_in_the_cache_is_read_from_there() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&bytes(1 << 20)).unwrap();
         let reader = DirectReader::new(file);

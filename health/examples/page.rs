@@ -44,7 +44,7 @@ fn job(number: u64, lose: Option<usize>) -> JobHealth {
     let name = format!("simulation.{number}");
     JobHealth {
         job: name.parse().unwrap_or_else(|cause| panic!("{cause}")),
-        version: Version(number * 7),
+        version: Version::new(number * 7).unwrap_or(Version::FIRST),
         versions: 2,
         created: Known::proved(NOW - 600 * number),
         age_s: 600 * number,

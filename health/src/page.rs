@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_chose_is_text_and_nothing_else() {
+    fn names_that_others_chose_are_text_and_nothing_else() {
         let trick = "</td><script>alert(1)</script>\u{202e}\u{1b}[2J\" onload=\"x";
         let mut down = host(trick, HostState::Down);
         down.why = Some(trick.to_owned());
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_first() {
+    fn hosts_that_are_down_or_full_come_first() {
         let each = vec![
             host("aaa", HostState::Up),
             host("bbb", HostState::StandsBack),
@@ -526,7 +526,7 @@ mod tests {
     fn missing_shards_are_listed_with_their_number_over_time() {
         let whole = JobHealth {
             job: "whole".parse().unwrap(),
-            version: Version(3),
+            version: Version::new(3).unwrap(),
             versions: 1,
             created: Known::proved(1_000_000),
             age_s: 60,

@@ -23,7 +23,7 @@ fn host(name: &str) -> HostHealth {
 fn job(can_lose: Option<usize>) -> JobHealth {
     JobHealth {
         job: "42".parse().unwrap(),
-        version: Version(7),
+        version: Version::new(7).unwrap(),
         versions: 2,
         created: Known::proved(NOW - 7200),
         age_s: 7200,

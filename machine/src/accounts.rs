@@ -16,7 +16,7 @@ use crate::processes::{Process, ProcessId, Processes};
 #[derive(Debug, Default)]
 pub struct Accounts {
     /// The guests' processes at the last reading.
-    seen: BTreeMap<ProcessId, Seen>,
+    seen: BTreeMap<ProcessId, ProcessReading>,
     /// CPU time so far, clock ticks.
     ticks: u64,
     /// Bytes moved to and from disks so far.
@@ -25,7 +25,7 @@ pub struct Accounts {
 
 /// A process at the last reading.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct ProcessReading {
     parent: i32,
     own_ticks: u64,
     waited_ticks: u64,
@@ -68,10 +68,10 @@ impl Accounts {
     ) -> Vec<&'a Process> {
         let guests = processes
             .with_descendants(|process| self.seen.contains_key(&process.id) || is_one(process));
-        let now: BTreeMap<ProcessId, Seen> = guests
+        let now: BTreeMap<ProcessId, ProcessReading> = guests
             .iter()
             .map(|process| {
-                let seen = Seen {
+                let seen = ProcessReading {
                     parent: process.parent,
                     own_ticks: process.own_ticks,
                     waited_ticks: process.waited_ticks,
@@ -84,7 +84,7 @@ impl Accounts {
         for (id, seen) in &now {
             let before = self.seen.get(id).copied().or_else(|| {
                 let is_new = id.started >= earlier;
-                is_new.then_some(Seen {
+                is_new.then_some(ProcessReading {
                     parent: 0,
                     own_ticks: 0,
                     waited_ticks: 0,
@@ -112,7 +112,7 @@ impl Accounts {
 
     /// What was already counted of processes that have ended, by the nearest ancestor of each that still
     /// exists: the ancestor's counts contain it once more if the process was waited for.
-    fn ended(&self, now: &BTreeMap<ProcessId, Seen>) -> BTreeMap<ProcessId, Counted> {
+    fn ended(&self, now: &BTreeMap<ProcessId, ProcessReading>) -> BTreeMap<ProcessId, Counted> {
         let ids: BTreeMap<i32, ProcessId> = self.seen.keys().map(|id| (id.pid, *id)).collect();
         let mut counted: BTreeMap<ProcessId, Counted> = BTreeMap::new();
         for (id, seen) in &self.seen {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn children_that_nobody_waits_for_are_not_taken_away_again() {
+    fn children_without_a_waiting_parent_are_not_subtracted_again() {
         let mut accounts = Accounts::default();
         look(&mut accounts, 50, &[(10, 1, 0, 0)]);
         assert_eq!(
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn grandchildren_are_waited_for_by_those_who_waited_for_their_parents() {
+    fn grandchildren_count_with_the_process_that_waited_for_their_parents() {
         let mut accounts = Accounts::default();
         look(&mut accounts, 50, &[(10, 1, 0, 0)]);
         let family = [(10, 1, 0, 0), (61, 10, 20, 0), (62, 61, 30, 0)];
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_done_never_becomes_less(
+        fn sums_never_fall(
             looks in prop::collection::vec(
                 prop::collection::vec((10_i32..18, 9_i32..18, 0_u64..99, 0_u64..99), 0..8), 0..12),
         ) {

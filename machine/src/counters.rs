@@ -151,7 +151,7 @@ mod tests {
     };
 
     #[test]
-    fn what_we_and_guests_use_is_not_the_owners_load() {
+    fn the_use_of_the_daemon_and_of_guests_is_not_the_owners_load() {
         let now = Counters {
             busy_ticks: 1900,
             all_ticks: 11_200,

@@ -32,8 +32,8 @@ impl Guests {
     /// statement counts only while the system hides what a process of the guest has moved, and never beyond
     /// what the disk has moved.
     pub fn add(&mut self, process: ProcessId, disk_bytes: u64) {
-        let said = self.processes.entry(process).or_default();
-        *said = (*said).max(disk_bytes);
+        let stated = self.processes.entry(process).or_default();
+        *stated = (*stated).max(disk_bytes);
     }
 
     /// The same guests and all processes that run one of these commands. Names are compared as the kernel
@@ -63,7 +63,7 @@ impl Guests {
     }
 
     /// Bytes that a guest states to have moved to and from disks.
-    pub(crate) fn said_disk_bytes(&self, process: ProcessId) -> u64 {
+    pub(crate) fn stated_disk_bytes(&self, process: ProcessId) -> u64 {
         self.processes.get(&process).copied().unwrap_or(0)
     }
 

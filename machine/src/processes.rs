@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Machine;
 
-/// Names a process for as long as the machine is up. The start time tells it from a later process with the
-/// same process id.
+/// Names a process for as long as the machine is up. The start time distinguishes it from a later process
+/// with the same process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     /// Process id.

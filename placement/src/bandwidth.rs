@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_host_that_nobody_measured_the_median_of_the_others_is_assumed() {
+    fn an_unmeasured_host_is_assumed_to_have_the_median_rate() {
         let guess = RateForecast::of_unknown([1e6, 1e8, 1e7]).unwrap();
         assert!((guess.median() / 1e7 - 1.0).abs() < 1e-9);
         assert_eq!(guess.spread(), UNKNOWN_SPREAD);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_believed_without_bounds() {
+    fn no_claim_is_believed_without_bounds() {
         let level = level(vec![host(1e6, 1.0), host(0.0, 0.0)], 0, Width::FALCON);
         assert!((level[0].readable.value() - MOST_READABLE).abs() < 1e-12);
         assert!(level[1].readable.value() > 0.0);

@@ -38,10 +38,8 @@ pub mod objective;
 pub mod probability;
 pub mod rank;
 pub mod redundancy;
-pub mod reference;
 pub mod schemes;
 pub mod select;
-pub mod semi_markov;
 pub mod state;
 pub mod survival;
 

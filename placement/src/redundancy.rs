@@ -103,7 +103,7 @@ fn reliable_enough(
 }
 
 /// The code nearest to `usual` for which there are enough hosts: as many data shards as possible, and the
-/// same parity, so that as many hosts can be lost as with `usual`. `hosts` tells how many hosts take a shard
+/// same parity, so that as many hosts can be lost as with `usual`. `hosts` returns how many hosts take a shard
 /// of a code; it depends on the code, because fewer data shards make larger shards. `None` when even one data
 /// shard has too few hosts.
 #[must_use]

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn text_that_is_neither_name_nor_address_is_refused() {
         let long = format!("{}:1", "a".repeat(64));
         for text in [
             "",

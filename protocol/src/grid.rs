@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn a_wrong_entry_is_named() {
         let text = grid().to_text(Path::new("/grid")).unwrap();
         let base = Path::new("/grid");
         for (from, to, expected) in [

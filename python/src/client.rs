@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ckpt_agent::client::{ForgetWhich, Restore, SaveInput, Settings, Version, Which, canceller};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::failure::report;
@@ -19,8 +20,14 @@ pub(crate) struct Client {
     session: OfProcess<Arc<Session>>,
 }
 
-fn which(version: Option<u64>) -> Which {
-    version.map_or(Which::Newest, |version| Which::Version(Version(version)))
+fn which(version: Option<u64>) -> PyResult<Which> {
+    let version = version.map(numbered).transpose()?;
+    Ok(version.map_or(Which::Newest, Which::Version))
+}
+
+fn numbered(version: u64) -> PyResult<Version> {
+    let wrong = "not a version: versions are whole numbers from 1 on";
+    Version::new(version).ok_or_else(|| PyValueError::new_err(wrong))
 }
 
 #[pymethods]
@@ -95,7 +102,7 @@ impl Client {
     ) -> PyResult<String> {
         let session = self.session.get()?;
         let (canceller, cancel) = canceller();
-        let mut restore = Restore::new(&job(py, name)?, which(version), to).cancel(cancel);
+        let mut restore = Restore::new(&job(py, name)?, which(version)?, to).cancel(cancel);
         for (key, value) in labels {
             restore = restore.label(&key, value);
         }
@@ -110,7 +117,7 @@ impl Client {
     fn open(&self, py: Python<'_>, name: &str, version: Option<u64>) -> PyResult<Image> {
         let session = self.session.get()?;
         let job = job(py, name)?;
-        let open = session.client.open(&job, which(version));
+        let open = session.client.open(&job, which(version)?);
         let image = session.wait(py, open, None)?;
         Ok(Image::new(session, image))
     }
@@ -133,7 +140,7 @@ impl Client {
     ) -> PyResult<String> {
         let session = self.session.get()?;
         let which = match (version, keep) {
-            (Some(version), _) => ForgetWhich::Version(Version(version)),
+            (Some(version), _) => ForgetWhich::Version(numbered(version)?),
             (None, Some(keep)) => ForgetWhich::Keep(keep),
             (None, None) => ForgetWhich::All,
         };

@@ -29,7 +29,7 @@ impl Image {
 impl Image {
     /// The version that is open.
     fn version(&self) -> PyResult<u64> {
-        Ok(self.opened.get()?.0.version().0)
+        Ok(self.opened.get()?.0.version().number())
     }
 
     /// Newer versions that can't be read, with the reasons: a list of SkippedVersion.

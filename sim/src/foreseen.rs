@@ -15,7 +15,7 @@ const TRANSFER_SECONDS: u64 = 900;
 
 /// A host, and what it is worth at each time at which the checkpoint may be read: 2 if it is readable and stays
 /// while it is read, 1 if it is readable, 0 otherwise.
-struct Host<'a> {
+struct HostWorth<'a> {
     index: usize,
     candidate: &'a Candidate,
     worth: Vec<u8>,
@@ -23,7 +23,7 @@ struct Host<'a> {
 
 /// Hosts that take a shard now.
 pub(crate) struct Foreseen<'a> {
-    hosts: Vec<Host<'a>>,
+    hosts: Vec<HostWorth<'a>>,
     stake: Stake,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Foreseen<'a> {
                 false => 0,
             }
         };
-        let host = |(index, candidate): (&usize, &'a Candidate)| Host {
+        let host = |(index, candidate): (&usize, &'a Candidate)| HostWorth {
             index: *index,
             candidate,
             worth: question
@@ -74,7 +74,7 @@ impl<'a> Foreseen<'a> {
     /// host with a copy of its own.
     pub(crate) fn choose(&self, many: bool) -> Option<Chosen> {
         let best = self.hosts.iter().map(|host| &host.worth).max()?;
-        let kept: Vec<&Host<'_>> = self
+        let kept: Vec<&HostWorth<'_>> = self
             .hosts
             .iter()
             .filter(|host| host.worth == *best)
@@ -87,9 +87,9 @@ impl<'a> Foreseen<'a> {
         }
         let mut copies = self.fastest(&kept, 1)?.1.hosts;
         for time in 0..best.len() {
-            let worth = |host: &&Host<'_>| host.worth.get(time).copied();
+            let worth = |host: &&HostWorth<'_>| host.worth.get(time).copied();
             let most = self.hosts.iter().map(|host| worth(&host)).max()?;
-            let all: Vec<&Host<'_>> = self
+            let all: Vec<&HostWorth<'_>> = self
                 .hosts
                 .iter()
                 .filter(|host| worth(host) == most)
@@ -109,7 +109,7 @@ impl<'a> Foreseen<'a> {
     }
 
     /// The `data` fastest of `hosts`, for a code without parity, and the seconds to store on them.
-    fn fastest(&self, hosts: &[&Host<'_>], data: usize) -> Option<(f64, Chosen)> {
+    fn fastest(&self, hosts: &[&HostWorth<'_>], data: usize) -> Option<(f64, Chosen)> {
         let width = Width::new(data, 0)?;
         let stake = Stake {
             width,
@@ -141,7 +141,7 @@ mod tests {
             domains: [None; LEVELS],
             draw: 0,
         };
-        let host = |(index, worth): (usize, &&[u8])| Host {
+        let host = |(index, worth): (usize, &&[u8])| HostWorth {
             index,
             candidate: &candidate,
             worth: worth.to_vec(),

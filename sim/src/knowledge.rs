@@ -15,7 +15,7 @@ use placement::{AvailabilityBitmap, Probability, SurvivalCurve};
 use supervision::patience::{Needs, Past};
 
 use crate::draw::{Purpose, draws, lognormal};
-use crate::network::{Network, Place};
+use crate::network::{Location, Network};
 use crate::world::{Grid, Host, World};
 
 /// Length of the history that hosts keep.
@@ -87,10 +87,10 @@ impl<'a> Knowledge<'a> {
         &self.world.hosts[self.grid.hosts[host]]
     }
 
-    /// Place of a host in the network. The index after the last host is that of the dedicated server.
-    pub(crate) fn place(&self, host: usize) -> Place {
+    /// Location of a host in the network. The index after the last host is that of the dedicated server.
+    pub(crate) fn place(&self, host: usize) -> Location {
         let Some(index) = self.grid.hosts.get(host) else {
-            return Place {
+            return Location {
                 host: u64::MAX,
                 site: u64::MAX,
             };
@@ -98,7 +98,7 @@ impl<'a> Knowledge<'a> {
         let host = *index as u64;
         let site = self.world.hosts[*index].domains[0];
         let site = site.map_or((1 << 40) + host, |site| u64::from(site.0));
-        Place { host, site }
+        Location { host, site }
     }
 
     /// Learns what the storage hosts have observed of themselves until `now`, Unix seconds.

@@ -63,7 +63,7 @@ impl Default for Network {
 
 /// Where a host is in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// The host.
     pub(crate) host: u64,
     /// Its site; a host without a site has one of its own.
@@ -72,7 +72,7 @@ pub(crate) struct Place {
 
 impl Network {
     /// Rate of a host's link to the outside, bytes per second.
-    pub(crate) fn access(&self, seed: u64, at: Place) -> f64 {
+    pub(crate) fn access(&self, seed: u64, at: Location) -> f64 {
         let mut rng = draws(seed, Purpose::Access, [at.host, 0, 0]);
         let slow = rng.random::<f64>() < self.slow_share;
         let median = if slow {
@@ -84,7 +84,7 @@ impl Network {
     }
 
     /// Usual rate of one transfer between two hosts that have their links for themselves, bytes per second.
-    pub(crate) fn path(&self, seed: u64, a: Place, b: Place) -> f64 {
+    pub(crate) fn path(&self, seed: u64, a: Location, b: Location) -> f64 {
         if a.site == b.site {
             let keys = [a.host.min(b.host), a.host.max(b.host), 0];
             lognormal(
@@ -103,7 +103,7 @@ impl Network {
     }
 
     /// Round-trip time between two hosts, seconds.
-    pub(crate) fn round_trip(&self, seed: u64, a: Place, b: Place) -> f64 {
+    pub(crate) fn round_trip(&self, seed: u64, a: Location, b: Location) -> f64 {
         if a.site == b.site {
             return 0.001;
         }

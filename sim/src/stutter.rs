@@ -142,7 +142,7 @@ pub fn run_stuttering(
 fn one_job(jobs: &ShortJobs, machine: &mut Machine, strategy: Strategy, from: f64) -> (f64, bool) {
     let (mut now, mut done) = (from, 0.0);
     let mut share = CpuShare::default();
-    share.looked(0.0, 0.0);
+    share.update(0.0, 0.0);
     let mut next_check = from + CHECK_SECONDS;
     let elsewhere = Elsewhere {
         cpu_seconds: jobs.cpu_seconds_elsewhere,
@@ -163,7 +163,7 @@ fn one_job(jobs: &ShortJobs, machine: &mut Machine, strategy: Strategy, from: f6
         }
         next_check += CHECK_SECONDS;
         let elapsed = now - from;
-        share.looked(done, elapsed);
+        share.update(done, elapsed);
         let Some(share) = share.share().filter(|_| strategy == Strategy::Rescheduled) else {
             continue;
         };

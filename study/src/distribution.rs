@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_t_be_fitted_is_no_fit() {
+    fn values_that_can_not_be_fitted_give_no_fit() {
         for values in [vec![], vec![5.0], vec![5.0, 5.0], vec![0.0, 5.0]] {
             let sample = Sample::new(values);
             for family in Family::ALL {

@@ -1,7 +1,7 @@
 //! Time as the supervisor counts it.
 
-/// Milliseconds since some fixed moment, on a clock that never goes back and counts the time that the
-/// machine sleeps.
+/// Milliseconds since a fixed moment, which the caller chooses, on a clock that never goes back. The clock of
+/// a supervisor also counts the time that the machine sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 

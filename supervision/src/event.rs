@@ -17,7 +17,7 @@ pub enum Event {
     Sample(Sample),
     /// New forecasts for the machine. Before the first one the machine counts as safe.
     Outlook(Outlook),
-    /// New knowledge of how owners needed their machines. Only [`crate::Patience::Auto`] uses it.
+    /// New knowledge of how owners needed their machines. Only [`crate::LeaveAfter::Auto`] uses it.
     OwnersPast(Past),
     /// What the next save will have to do, as far as this can be known before it.
     SaveAhead(SaveAhead),
@@ -134,8 +134,10 @@ pub enum JobNews {
     Saved,
     /// This share of its work is done, 0 to 1.
     Progress(f64),
-    /// `true`: it cannot be asked for a checkpoint now. `false`: it can be asked again.
-    Busy(bool),
+    /// It cannot be asked for a checkpoint now.
+    Busy,
+    /// It can be asked for a checkpoint again.
+    Ready,
     /// It has reached this step of its work.
     Step(u64),
 }

@@ -62,7 +62,7 @@ pub struct Progress {
 impl Progress {
     /// The job reports that `share` of its work is done after `worked_ms` milliseconds in which it was
     /// allowed to run. Returns whether that is more than it reported before.
-    pub fn said(&mut self, share: f64, worked_ms: u64) -> bool {
+    pub fn report(&mut self, share: f64, worked_ms: u64) -> bool {
         if !(0.0..=1.0).contains(&share) {
             return false;
         }
@@ -140,7 +140,7 @@ impl QuietWatch {
 
     /// The job has used `used` after `worked_ms` milliseconds. If it has been quiet for too long, returns
     /// for how long; once for each quiet time.
-    pub fn looked(&mut self, worked_ms: u64, used: JobUse) -> Option<u64> {
+    pub fn update(&mut self, worked_ms: u64, used: JobUse) -> Option<u64> {
         let passed = worked_ms.saturating_sub(self.looked_at);
         let cpu = used.cpu_ms.saturating_sub(self.used.cpu_ms);
         if used.io_bytes != self.used.io_bytes || seconds(cpu) > IDLE_SHARE * seconds(passed) {
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_remains_is_that_of_the_paper_s_example() {
+    fn the_remaining_time_is_that_of_the_paper_s_example() {
         let cpu = 60e9 / 2.4e9;
         assert_eq!((cpu, elapsed_beside_load(cpu, 1.5)), (25.0, 62.5));
         let left = remaining(100.0, 40.0, 160.0, 0.25);
@@ -197,41 +197,41 @@ mod tests {
             cpu_ms,
             io_bytes: 5,
         };
-        assert_eq!(watch.looked(1000, used(900)), None);
-        assert_eq!(watch.looked(1000 + QUIET_MS, used(900)), None);
-        assert_eq!(watch.looked(1001 + QUIET_MS, used(900)), Some(QUIET_MS + 1));
-        assert_eq!(watch.looked(2000 + QUIET_MS, used(900)), None);
-        assert_eq!(watch.looked(3000 + QUIET_MS, used(1800)), None);
+        assert_eq!(watch.update(1000, used(900)), None);
+        assert_eq!(watch.update(1000 + QUIET_MS, used(900)), None);
+        assert_eq!(watch.update(1001 + QUIET_MS, used(900)), Some(QUIET_MS + 1));
+        assert_eq!(watch.update(2000 + QUIET_MS, used(900)), None);
+        assert_eq!(watch.update(3000 + QUIET_MS, used(1800)), None);
         assert_eq!(watch.longest_quiet_ms(), QUIET_MS + 2000);
         let later = 3000 + QUIET_MS + QUIET_MS + 1;
-        assert_eq!(watch.looked(later, used(1800)), Some(QUIET_MS + 1));
+        assert_eq!(watch.update(later, used(1800)), Some(QUIET_MS + 1));
     }
 
     #[test]
     fn a_job_known_to_be_quiet_for_long_is_given_twenty_times_that() {
         let mut watch = QuietWatch::new(60_000);
-        assert_eq!(watch.looked(1_200_000, JobUse::default()), None);
-        assert_eq!(watch.looked(1_200_001, JobUse::default()), Some(1_200_001));
+        assert_eq!(watch.update(1_200_000, JobUse::default()), None);
+        assert_eq!(watch.update(1_200_001, JobUse::default()), Some(1_200_001));
     }
 
     #[test]
     fn the_time_left_follows_the_rate_of_progress() {
         let mut progress = Progress::default();
         for step in 0..50_u32 {
-            assert!(progress.said(f64::from(step) * 0.01, u64::from(step) * 10_000));
+            assert!(progress.report(f64::from(step) * 0.01, u64::from(step) * 10_000));
         }
         let left = progress.remaining_seconds().unwrap();
         assert!((left - 510.0).abs() < 1e-6, "{left}");
         // Half as fast from now on: the estimate has followed after some ten minutes.
         for step in 0..50_u32 {
-            progress.said(
+            progress.report(
                 0.49 + f64::from(step) * 0.005,
                 490_000 + u64::from(step) * 10_000,
             );
         }
         let left = progress.remaining_seconds().unwrap();
         assert!(left > 330.0 && left < 530.0, "{left}");
-        assert!(!progress.said(2.0, 1) && !progress.said(0.1, 1_000_000));
+        assert!(!progress.report(2.0, 1) && !progress.report(0.1, 1_000_000));
         assert_eq!(progress.remaining_seconds(), None);
     }
 }

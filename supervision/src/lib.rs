@@ -67,6 +67,6 @@ pub use event::{
     Event, FilesAtEnd, JobNews, JobUse, Outlook, OwnerSample, Sample, SaveAhead, SaveNumber,
     SaveOutcome,
 };
-pub use settings::{Asking, Costs, OnHang, OwnerRule, Parity, Patience, Settings, WhileRead};
+pub use settings::{Asking, Costs, LeaveAfter, OnHang, OwnerRule, Parity, Settings, WhileRead};
 pub use status::{EndedBy, Ending, JobStatus, StartFailure, Why};
 pub use supervisor::{Doing, LEAVE_SIGNALS, Supervisor};

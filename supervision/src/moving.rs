@@ -91,7 +91,7 @@ impl CpuShare {
 
     /// The job has used `cpu_seconds` of processor time in `elapsed_seconds`; time in which it was
     /// stopped counts as elapsed.
-    pub fn looked(&mut self, cpu_seconds: f64, elapsed_seconds: f64) {
+    pub fn update(&mut self, cpu_seconds: f64, elapsed_seconds: f64) {
         let Some((cpu, elapsed)) = self.last.replace((cpu_seconds, elapsed_seconds)) else {
             return;
         };
@@ -167,16 +167,16 @@ mod tests {
     #[test]
     fn the_share_follows_what_the_job_gets() {
         let mut share = CpuShare::default();
-        share.looked(0.0, 0.0);
+        share.update(0.0, 0.0);
         assert_eq!(share.share(), None);
         for second in 1..=100_u32 {
-            share.looked(f64::from(second) * 0.5, f64::from(second));
+            share.update(f64::from(second) * 0.5, f64::from(second));
         }
         let seen = |share: &CpuShare| share.share().unwrap();
         assert!((seen(&share) - 0.5).abs() < 1e-9);
         // The job is stopped from now on.
         for second in 101..=1300_u32 {
-            share.looked(50.0, f64::from(second));
+            share.update(50.0, f64::from(second));
         }
         assert!(seen(&share) < 0.1, "{}", seen(&share));
     }

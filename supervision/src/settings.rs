@@ -10,7 +10,7 @@ pub struct Settings {
     /// Who deals with the owner of the machine.
     pub owner: OwnerRule,
     /// How long the job stays stopped for the owner before it leaves.
-    pub patience: Patience,
+    pub leave_after: LeaveAfter,
     /// Time from the need to leave to the end, unless the notice gives another, milliseconds.
     pub grace_ms: u64,
     /// Time that the job has to end after `SIGTERM`, and again after `SIGKILL`, milliseconds.
@@ -44,7 +44,7 @@ impl Default for Settings {
                 thresholds: Thresholds::LINUX,
                 run_if_user_active: true,
             },
-            patience: Patience::MINUTE,
+            leave_after: LeaveAfter::MINUTE,
             grace_ms: 60_000,
             kill_ms: 5_000,
             asking: Asking::Never,
@@ -77,20 +77,20 @@ pub enum OwnerRule {
 
 /// How long a job stays stopped for the owner before it leaves.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Patience {
+pub enum LeaveAfter {
     /// For as long as waiting is expected to pay, by how long owners needed their machines before
     /// ([`crate::patience`]). These needs are lengths of state S3, which begins after a minute of high
     /// load. So the job waits for that minute in any case.
     Auto(crate::patience::Past),
     /// This many milliseconds.
-    After(u64),
+    Milliseconds(u64),
     /// For ever: load never makes the job leave.
     Never,
 }
 
-impl Patience {
+impl LeaveAfter {
     /// One minute, as in the papers on these availability states.
-    pub const MINUTE: Self = Self::After(60_000);
+    pub const MINUTE: Self = Self::Milliseconds(60_000);
 }
 
 /// How the job is brought to write a checkpoint.

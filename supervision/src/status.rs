@@ -54,7 +54,7 @@ impl StartFailure {
 /// Why a job has to leave its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// The owner has needed the processor for longer than the supervisor's patience.
+    /// The owner has needed the processor for longer than [`crate::LeaveAfter`] allows.
     Load,
     /// The memory does not suffice for both the owner and the job.
     Memory,

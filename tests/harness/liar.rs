@@ -311,7 +311,7 @@ impl Serving {
 
     async fn claim(&mut self, claim: &Claim) -> Result<()> {
         let next = match self.lie {
-            Lie::TakesAllVersions => Version(u64::MAX),
+            Lie::TakesAllVersions => Version::LAST,
             _ => self.next_version(claim.job_tag),
         };
         let is_free = claim.version >= next && self.lie != Lie::TakesAllVersions;
@@ -374,9 +374,9 @@ impl Serving {
             let of_job = held
                 .values()
                 .filter(|one| one.owner == owner && one.job == job);
-            of_job.map(|one| one.version.0).max()
+            of_job.map(|one| one.version).max()
         });
-        Version(newest.unwrap_or(0) + 1)
+        newest.map_or(Version::FIRST, Version::next)
     }
 
     /// Removes the checkpoints that the owner's notice declares gone.

@@ -1,6 +1,7 @@
 //! Parts of end-to-end tests: the real programs, grids of real daemons, images to save, and faults.
 
 pub mod chaos;
+pub mod claimant;
 pub mod cluster;
 pub mod damage;
 pub mod grid;
@@ -19,7 +20,6 @@ pub mod replay;
 pub mod skip;
 pub mod solo;
 pub mod supervised;
-pub mod teller;
 mod witness;
 
 pub use grid::Grid;

@@ -15,11 +15,11 @@ use protocol::identity::{HostId, Identity, Role};
 use protocol::wire::message::MemberRecord;
 use tokio::runtime::Runtime;
 
+use crate::claimant::Claimant;
 use crate::liar::{Liar, Lie};
 use crate::members::{self, Members};
 use crate::program::{Outcome, command, run};
 use crate::relay::Relay;
-use crate::teller::Teller;
 
 /// A running grid. Dropping it stops all its hosts and registries.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct MixedGrid {
     dir: tempfile::TempDir,
     members: Members,
     liars: Vec<Liar>,
-    tellers: Vec<Teller>,
+    claimants: Vec<Claimant>,
     daemons: Vec<(String, Daemon)>,
     relays: Vec<Relay>,
     runtime: Option<Runtime>,
@@ -39,7 +39,7 @@ impl Drop for MixedGrid {
         if let Some(runtime) = self.runtime.take() {
             runtime.block_on(async {
                 self.liars.clear();
-                self.tellers.clear();
+                self.claimants.clear();
                 for (_, daemon) in daemons {
                     daemon.stop().await;
                 }
@@ -134,7 +134,7 @@ impl MixedGrid {
             dir,
             members,
             liars,
-            tellers: Vec::new(),
+            claimants: Vec::new(),
             daemons,
             relays,
             runtime: Some(runtime),
@@ -193,20 +193,20 @@ impl MixedGrid {
     ///
     /// # Errors
     /// When the registry does not start.
-    pub fn tell(&mut self, name: &str, say: impl Fn(&mut MemberRecord)) -> Result<()> {
+    pub fn claim(&mut self, name: &str, say: impl Fn(&mut MemberRecord)) -> Result<()> {
         let identity = self.members.enrol(name, Role::Registry)?;
         let id = HostId(identity.secret.id());
         let grid = Grid::load(&self.path("grid.toml"))?;
-        let told = grid.hosts.iter().filter_map(|host| {
+        let records = grid.hosts.iter().filter_map(|host| {
             let mut record = members::record(host, host.addr.ip()?);
             say(&mut record);
             Some(record)
         });
         let runtime = self.runtime.as_ref().context("it runs")?;
         let _inside = runtime.enter();
-        let teller = Teller::start(identity, grid.authority.clone(), told.collect())?;
-        let (name, addr) = (name.to_owned(), teller.addr());
-        self.tellers.push(teller);
+        let claimant = Claimant::start(identity, grid.authority.clone(), records.collect())?;
+        let (name, addr) = (name.to_owned(), claimant.addr());
+        self.claimants.push(claimant);
         self.edit(|grid| {
             grid.registries.push(GridRegistry {
                 name,

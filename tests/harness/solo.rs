@@ -54,7 +54,7 @@ impl Solo {
         let checkpoint = CheckpointId(plan.id);
         let claim = Claim {
             job_tag: keys.job_tag(&plan.job).context("no tag")?,
-            version: Version(plan.version),
+            version: Version::new(plan.version).context("version 0")?,
             checkpoint,
         };
         let entry = BlockEntry::of(&plan.block);

@@ -431,17 +431,17 @@ fn signals_reach_the_job_and_a_job_that_cannot_start_has_a_status_of_its_own() -
     let grid = Grid::up(3)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
     let two = ["--data", "2", "--parity", "1"];
-    let front = lab.start("told", &two, &["term", "every=5"])?;
-    let host = lab.wait_for_host("told", 1)?;
-    lab.wait_for_step(&host, "told", 10)?;
+    let front = lab.start("signalled", &two, &["term", "every=5"])?;
+    let host = lab.wait_for_host("signalled", 1)?;
+    lab.wait_for_step(&host, "signalled", 10)?;
     kill_process(front.pid, Signal::TERM)?;
     let (_, report) = front.end(75)?;
     ensure!(report["ended_by"] == "supervisor", "{report}");
     ensure!(!lab.dir.join("state").exists());
     // The next start continues the job. SIGINT is passed on to the job and ends it.
-    let front = lab.start("told", &two, &["term", "every=5"])?;
-    let host = lab.wait_for_host("told", 2)?;
-    lab.wait_for_step(&host, "told", 20)?;
+    let front = lab.start("signalled", &two, &["term", "every=5"])?;
+    let host = lab.wait_for_host("signalled", 2)?;
+    lab.wait_for_step(&host, "signalled", 20)?;
     kill_process(front.pid, Signal::INT)?;
     let (ended, report) = front.end(130)?;
     ensure!(

@@ -6,10 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ckpt_agent::core::HostIndex;
-use ckpt_agent::transfer::Hosts;
-use ckpt_agent::transfer::find::Shown;
-use ckpt_agent::transfer::get::BlockReader;
-use ckpt_agent::transfer::put::{Meter, PutCommand, PutProgress, put_shard};
 use codec::compress::Level;
 use codec::encode::{CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder};
 use codec::keys::Keys;
@@ -23,6 +19,10 @@ use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tests::Grid;
+use transfer::Hosts;
+use transfer::find::Shown;
+use transfer::get::BlockReader;
+use transfer::put::{Meter, PutCommand, PutProgress, put_shard};
 
 /// Number of shards that are written.
 const SHARDS: u64 = 1000;
@@ -106,7 +106,7 @@ async fn write(hosts: &Hosts, manifest: &Manifest, rows: &[EncodedRow]) -> bool 
     };
     let _ = commands.send(PutCommand::Finish(end));
     let mut stored = false;
-    let tell = |progress| stored |= matches!(progress, PutProgress::Stored);
+    let on_progress = |progress| stored |= matches!(progress, PutProgress::Stored);
     let meter = Meter::default();
     let put = put_shard(
         hosts.clone(),
@@ -114,7 +114,7 @@ async fn write(hosts: &Hosts, manifest: &Manifest, rows: &[EncodedRow]) -> bool 
         Request::PutShard(put),
         queue,
         &meter,
-        tell,
+        on_progress,
     );
     let done = tokio::time::timeout(Duration::from_secs(60), put).await;
     matches!(done, Ok(Ok(()))) && stored

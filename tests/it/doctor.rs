@@ -42,7 +42,7 @@ fn doctor(grid: &Grid, options: &[&str], code: i32) -> Result<Vec<(String, Strin
 }
 
 #[test]
-fn nothing_is_found_where_all_is_well() -> Result<()> {
+fn the_doctor_finds_nothing_in_a_healthy_grid() -> Result<()> {
     let grid = Grid::up(3)?;
     let found = doctor(&grid, &[], 0)?;
     ensure!(found.is_empty(), "{found:?}");
@@ -61,7 +61,7 @@ fn nothing_is_found_where_all_is_well() -> Result<()> {
 }
 
 #[test]
-fn a_closed_port_and_a_silent_one_are_told_apart() -> Result<()> {
+fn a_closed_port_and_a_silent_one_are_reported_differently() -> Result<()> {
     let grid = Grid::up(3)?;
     grid.kill("h02")?;
     // At the address of h03, a socket listens and never answers.
@@ -94,7 +94,7 @@ fn a_closed_port_and_a_silent_one_are_told_apart() -> Result<()> {
 }
 
 #[test]
-fn what_is_wrong_with_the_identity_ends_with_its_own_status() -> Result<()> {
+fn a_wrong_identity_ends_with_a_status_of_its_own() -> Result<()> {
     let grid = Grid::up(1)?;
     let missing = doctor(&grid, &["--key-file", "nowhere.key"], 6)?;
     ensure!(

@@ -337,12 +337,8 @@ fn names_are_not_shown_without_a_token(campus: &Campus, token: &str) -> Result<(
     Ok(())
 }
 
-#[test]
-fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()> {
-    let mut campus = Campus::empty()?;
-    let addr = free_address()?.to_string();
-    campus.registry(&addr)?;
-    campus.enrol_submitter("ada")?;
+/// Five machines join, each with a token of its own, and start.
+fn five_machines_join(campus: &mut Campus) -> Result<()> {
     for number in 1..=5 {
         let name = format!("j{number}");
         let token = campus.invite()?;
@@ -356,13 +352,11 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         ensure!(again.stderr.contains("used already"), "{again}");
         campus.start_joined(&name)?;
     }
-    wait_until("all are announced", LIMIT, || {
-        Ok(campus.hosts_up("ada")?.len() == 5)
-    })?;
-    campus.save("ada", "42")?.expect(0)?;
-    ensure!(campus.restore("ada", "42")?.expect(0)?.stdout == b"42\n");
+    Ok(())
+}
 
-    // Joins are refused with a wrong, forged or expired token, or in a data directory that belongs to a grid.
+/// Joins are refused with a wrong, forged or expired token, and in a data directory that belongs to a grid.
+fn wrong_joins_are_refused(campus: &Campus) -> Result<()> {
     let token = campus.invite()?;
     let forged = token.replace("/127.0.0.1", "/127.0.0.2");
     for (wrong, why) in [
@@ -372,7 +366,7 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         let refused = campus.join("y", wrong)?.expect(1)?;
         ensure!(refused.stderr.contains(why), "{refused}");
     }
-    names_are_not_shown_without_a_token(&campus, &token)?;
+    names_are_not_shown_without_a_token(campus, &token)?;
     let taken = campus.join("j1", &token)?.expect(1)?;
     ensure!(taken.stderr.contains("belongs to a grid"), "{taken}");
     let late = campus.authority(&["invite", "--registry", "r1", "--ttl", "1s", "--json"])?;
@@ -387,8 +381,12 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         late.code == Some(1) && late.stderr.contains("expired"),
         "{late}"
     );
+    Ok(())
+}
 
-    // A restarted registry knows no host until the hosts announce themselves again.
+/// While the registry is down, the known hosts serve. A restarted registry knows no host until the hosts
+/// announce themselves again.
+fn a_restarted_registry_learns_of_all_hosts(campus: &mut Campus, addr: &str) -> Result<()> {
     campus.stop("r1")?;
     let without = campus.hosts_up("ada")?;
     ensure!(
@@ -396,11 +394,27 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         "with no registry, those that are known: {without:?}"
     );
     ensure!(campus.restore("ada", "42")?.expect(0)?.stdout == b"42\n");
-    campus.start_registry(&addr)?;
+    campus.start_registry(addr)?;
     campus.enrol_submitter("bob")?;
     wait_until("all are known again", LIMIT, || {
         Ok(campus.hosts_up("bob")?.len() == 5)
+    })
+}
+
+#[test]
+fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()> {
+    let mut campus = Campus::empty()?;
+    let addr = free_address()?.to_string();
+    campus.registry(&addr)?;
+    campus.enrol_submitter("ada")?;
+    five_machines_join(&mut campus)?;
+    wait_until("all are announced", LIMIT, || {
+        Ok(campus.hosts_up("ada")?.len() == 5)
     })?;
+    campus.save("ada", "42")?.expect(0)?;
+    ensure!(campus.restore("ada", "42")?.expect(0)?.stdout == b"42\n");
+    wrong_joins_are_refused(&campus)?;
+    a_restarted_registry_learns_of_all_hosts(&mut campus, &addr)?;
 
     // Certificates that the registry's key signed are not accepted any more once that key is revoked.
     campus.authority(&["revoke", "r1"])?.expect(0)?;
@@ -547,7 +561,7 @@ fn a_revoked_donor_is_not_used() -> Result<()> {
 
 /// A client whose clock is half an hour behind takes its certificate for valid. Hosts refuse it by their
 /// own clocks.
-fn hosts_refuse_who_does_not_see_it(campus: &Campus) -> Result<()> {
+fn hosts_refuse_an_expired_client_whose_clock_is_slow(campus: &Campus) -> Result<()> {
     let Some(library) = faketime() else {
         return not_checked(
             "a certificate that has ended, by the host's clock",
@@ -583,7 +597,7 @@ fn an_expired_certificate_is_refused() -> Result<()> {
     let refused = campus.save("ada", "42")?.expect(6)?;
     let is_own = refused.stderr.contains("your certificate");
     ensure!(is_own && refused.stderr.contains("expired"), "{refused}");
-    hosts_refuse_who_does_not_see_it(&campus)?;
+    hosts_refuse_an_expired_client_whose_clock_is_slow(&campus)?;
     campus
         .sign_submitter("ada", &with(&key, ".pub"), &certificate, "1d")?
         .expect(0)?;
@@ -644,10 +658,10 @@ fn keys_are_replaced_and_what_the_old_one_saved_is_restored() -> Result<()> {
         &["restore", "--job", "never", "--if-exists", "-o", "-"],
     )?;
     run(&mut missing)?.expect(0)?;
-    what_a_retired_key_saved_is_seen_and_removed(&campus)
+    checkpoints_of_a_retired_key_are_seen_and_removed(&campus)
 }
 
-fn what_a_retired_key_saved_is_seen_and_removed(campus: &Campus) -> Result<()> {
+fn checkpoints_of_a_retired_key_are_seen_and_removed(campus: &Campus) -> Result<()> {
     let json = |args: &[&str]| -> Result<serde_json::Value> {
         let args: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
         campus.as_user("ada", &args)?.expect(0)?.json()

@@ -121,14 +121,14 @@ impl World {
 
     fn saver_acts(&self, bounds: Bounds, at: usize, next: &mut Vec<Self>) {
         let saver = &self.savers[at];
-        let standing = saver.proposer.standing();
-        if saver.attempts > 0 && standing != AttemptState::Promised {
+        let state = saver.proposer.state();
+        if saver.attempts > 0 && state != AttemptState::Promised {
             // An attempt may begin at any time: a saver does not wait for messages that may be lost.
             let mut world = self.clone();
             world.begins(at);
             next.push(world);
         }
-        if standing == AttemptState::Promised {
+        if state == AttemptState::Promised {
             let mut world = self.clone();
             world.proposes(at);
             next.push(world);
@@ -271,7 +271,7 @@ impl World {
                 Answer::Agreed(to) => saver.proposer.agreed(witness, to),
                 Answer::Outbid(to, higher) => saver.proposer.outbid(witness, to, higher),
             }
-            if let AttemptState::Chosen(value) = saver.proposer.standing() {
+            if let AttemptState::Chosen(value) = saver.proposer.state() {
                 saver.chosen = Some(value);
             }
         }
@@ -310,7 +310,7 @@ impl World {
                     proposer.agreed(Witness(at), ballot);
                 }
             }
-            if let AttemptState::Chosen(value) = proposer.standing() {
+            if let AttemptState::Chosen(value) = proposer.state() {
                 return Some(value);
             }
         }
@@ -369,7 +369,7 @@ fn hash(what: &impl Hash) -> u64 {
 
 /// What a search visited.
 #[derive(Debug, Default)]
-struct Seen {
+struct Visited {
     states: usize,
     /// Number of those states in which a value was chosen.
     chosen: usize,
@@ -377,11 +377,11 @@ struct Seen {
 
 /// Visits every world that can follow from the first one. Fails if two values are chosen in one of them,
 /// or if a later save can't go on with the chosen one.
-fn visit_all(bounds: Bounds) -> Result<Seen> {
+fn visit_all(bounds: Bounds) -> Result<Visited> {
     let first = World::new(bounds);
     let mut known: HashSet<u64> = HashSet::from([first.fingerprint(bounds)]);
     let mut open = VecDeque::from([first]);
-    let mut seen = Seen::default();
+    let mut seen = Visited::default();
     while let Some(world) = open.pop_back() {
         seen.states += 1;
         let chosen = world.decided(bounds);
@@ -526,7 +526,7 @@ fn act(world: &mut World, random: &mut StdRng, bounds: Bounds, at: usize) {
     if saver.chosen.is_some() {
         return;
     }
-    if saver.proposer.standing() == AttemptState::Promised {
+    if saver.proposer.state() == AttemptState::Promised {
         world.proposes(at);
     } else if saver.attempts > 0
         && (saver.proposer.ballot() == Ballot::NONE || random.random_range(0..6) == 0)

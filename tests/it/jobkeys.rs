@@ -297,7 +297,7 @@ fn about(
 ) -> Vec<Request> {
     let claim = Claim {
         job_tag: tag,
-        version: Version(77),
+        version: Version::FIRST,
         checkpoint: id,
     };
     let put = PutShard {
@@ -398,7 +398,7 @@ fn newest(grid: &Grid, job: &str) -> Result<CheckpointId> {
 }
 
 #[test]
-fn root_with_the_key_of_one_job_can_not_tell_whether_another_is_there() -> Result<()> {
+fn root_with_the_key_of_one_job_does_not_learn_whether_another_is_there() -> Result<()> {
     let grid = Grid::up(5)?;
     save(&grid, "42", 1)?;
     save(&grid, "43", 2)?;

@@ -1,4 +1,4 @@
-//! Hosts that tell each [`Lie`] among honest ones. With at most as many liars as parity shards, every
+//! Hosts with each [`Lie`] among honest ones. With at most as many liars as parity shards, every
 //! restore is right. With more, a restore is right, or fails with an error and leaves no file.
 
 use anyhow::{Context, Result, ensure};
@@ -254,9 +254,9 @@ fn a_lying_registry_hides_no_host_that_an_honest_one_lists() -> Result<()> {
     // Nothing answers at the address of this socket.
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0")?;
     let nowhere = nobody.local_addr()?;
-    grid.tell("honest", |_| ())?;
+    grid.claim("honest", |_| ())?;
     // The liar claims to have just heard of all hosts, at an address where none is, and that two are gone.
-    grid.tell("liar", |record| {
+    grid.claim("liar", |record| {
         record.silent_ms = 0;
         record.presence.addr = nowhere;
         record.alive = !["h03", "h05"].contains(&record.presence.name.as_str());
@@ -278,7 +278,7 @@ fn a_lying_registry_hides_no_host_that_an_honest_one_lists() -> Result<()> {
 fn labels_that_a_terminal_would_obey_are_not_printed() -> Result<()> {
     let mut grid = MixedGrid::up(1, 0)?;
     let trick = "\u{1b}]0;owned\u{7}\u{1b}[2J\nh09  10.0.0.9:7600  lab  up";
-    grid.tell("liar", |record| {
+    grid.claim("liar", |record| {
         record.presence.site = Some(trick.to_owned());
         record.presence.owner = Some(trick.to_owned());
     })?;

@@ -47,9 +47,9 @@ impl Write for Kept {
 
 /// Keeps the number of bytes done from each event of progress.
 #[derive(Default)]
-struct Seen(Mutex<Vec<u64>>);
+struct DoneBytes(Mutex<Vec<u64>>);
 
-impl Observer for Seen {
+impl Observer for DoneBytes {
     fn event(&self, event: ProgressEvent) {
         if let ProgressEvent::Progress(progress) = event {
             let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,10 +95,10 @@ fn a_program_saves_lists_reads_restores_and_forgets() -> Result<()> {
     let client = connect(&grid)?;
     let job: JobId = "42".parse()?;
     let bytes = image::memory(9 << 20, 1);
-    let seen = Arc::new(Seen::default());
-    let observer: Arc<dyn Observer> = Arc::<Seen>::clone(&seen);
+    let seen = Arc::new(DoneBytes::default());
+    let observer: Arc<dyn Observer> = Arc::<DoneBytes>::clone(&seen);
     let save = Save::of_reader(&job, io::Cursor::new(bytes.clone())).observer(observer);
-    ensure!(client.save(save)?.version.0 == 1);
+    ensure!(client.save(save)?.version.number() == 1);
     let done = seen
         .0
         .lock()

@@ -63,7 +63,7 @@ fn leases_end_unless_they_are_renewed() -> Result<()> {
 }
 
 #[test]
-fn what_was_deleted_while_a_host_was_away_is_not_brought_back() -> Result<()> {
+fn a_checkpoint_deleted_while_a_host_was_away_is_not_brought_back() -> Result<()> {
     let grid = grid(7)?;
     save(&grid, "42", 1, &[])?;
     save(&grid, "kept", 2, &[])?;
@@ -110,7 +110,7 @@ fn a_silent_host_without_shards_of_the_job_does_not_change_the_status_of_forget(
 /// Holders that were stopped, not killed, may find the other hosts without their shards before they hear
 /// of the deletion. They must not take these shards for lost and rebuild them.
 #[test]
-fn what_was_deleted_while_most_holders_slept_is_not_rebuilt_by_them() -> Result<()> {
+fn a_checkpoint_deleted_while_most_holders_slept_is_not_rebuilt_by_them() -> Result<()> {
     let grid = grid(7)?;
     save(&grid, "42", 1, &[])?;
     let asleep = grid.holders("42")?;

@@ -33,7 +33,7 @@ fn take_port_of_h03(grid: &Grid) -> Result<(SocketAddr, UdpSocket)> {
 }
 
 #[test]
-fn a_host_whose_port_somebody_else_has_gets_another_one() -> Result<()> {
+fn a_host_whose_port_is_taken_gets_another_one() -> Result<()> {
     let grid = Grid::up(5)?;
     let bytes = image::memory(1 << 20, 1);
     save_file(&grid, "42", &bytes)?;

@@ -71,7 +71,7 @@ fn a_shard_is_rebuilt_although_liars_claim_to_hold_it() -> Result<()> {
 }
 
 #[test]
-fn nothing_is_given_back_on_the_word_of_a_host() -> Result<()> {
+fn no_shard_is_given_back_on_the_word_of_a_host() -> Result<()> {
     let grid = MixedGrid::up_with(6, 2, |_| quick_repair())?;
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
@@ -162,7 +162,7 @@ fn clocks_that_are_years_ahead_end_no_lease() -> Result<()> {
 
 /// One notice can't name the ids of all versions, and a donor kept a shard of each.
 #[test]
-fn what_was_deleted_is_not_brought_back_by_a_donor_that_kept_it() -> Result<()> {
+fn a_deleted_checkpoint_is_not_brought_back_by_a_donor_that_kept_it() -> Result<()> {
     const VERSIONS: usize = 136;
     let grid = MixedGrid::up_with(3, 1, |_| quick_repair())?;
     grid.lie(Lie::ReplaysDeleted);

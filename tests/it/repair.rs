@@ -41,7 +41,7 @@ fn shards(good: &[(u64, String)]) -> BTreeSet<u64> {
 }
 
 #[test]
-fn what_dies_is_rebuilt_elsewhere_again_and_again() -> Result<()> {
+fn lost_shards_are_rebuilt_elsewhere_again_and_again() -> Result<()> {
     let grid = grid(9)?;
     let bytes = save(&grid, "42", 1)?;
     // Three hosts die in all, one more than there are parity shards.
@@ -111,7 +111,7 @@ fn a_shard_that_two_hosts_hold_counts_once_when_another_is_rebuilt() -> Result<(
 }
 
 #[test]
-fn nothing_is_rebuilt_that_comes_back_soon_or_that_is_not_lost() -> Result<()> {
+fn no_shard_is_rebuilt_that_comes_back_soon_or_is_not_lost() -> Result<()> {
     let env = [
         ("CKPT_REPAIR_AFTER", "1h"),
         ("CKPT_REPAIR_PERIOD", "200ms"),
@@ -222,8 +222,7 @@ fn a_host_that_leaves_hands_its_shards_over() -> Result<()> {
 }
 
 #[test]
-fn a_host_whose_shards_all_have_a_second_holder_can_leave_when_nobody_else_has_room() -> Result<()>
-{
+fn a_host_whose_shards_all_have_a_second_holder_can_leave_when_no_other_has_room() -> Result<()> {
     let grid = grid(6)?;
     let jobs = ["a", "b", "c", "d", "e", "f"];
     for (seed, job) in (0..).zip(jobs) {

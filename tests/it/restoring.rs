@@ -502,7 +502,7 @@ fn a_daemon_that_was_stopped_deletes_within_30_s_what_was_deleted_meanwhile() ->
 
 /// Two hosts miss the removal of a superseded version; no command shows that version afterwards.
 #[test]
-fn what_was_superseded_while_hosts_were_away_is_not_shown() -> Result<()> {
+fn versions_superseded_while_hosts_were_away_are_not_shown() -> Result<()> {
     use rustix::process::Signal;
     let grid = Grid::up(7)?;
     let save = |number: u64| -> Result<()> {

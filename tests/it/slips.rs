@@ -17,7 +17,7 @@ fn text(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn what_a_silent_host_may_have_is_not_called_missing() -> Result<()> {
+fn a_checkpoint_that_a_silent_host_may_have_is_not_called_missing() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", b"image")?;
     let commands: [&[&str]; 5] = [
@@ -131,7 +131,7 @@ fn the_key_that_is_exported_is_the_one_that_the_grid_file_names() -> Result<()> 
 }
 
 #[test]
-fn where_no_host_answers_nothing_is_called_well() -> Result<()> {
+fn if_no_host_answers_nothing_is_called_well() -> Result<()> {
     let grid = Grid::up(1)?;
     grid.kill("h01")?;
     let said = text(&grid.run(["health"])?.expect(5)?);

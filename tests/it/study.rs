@@ -115,7 +115,7 @@ fn a_trace_is_shown_to_people_and_plotted() -> Result<()> {
 }
 
 #[test]
-fn what_is_no_trace_is_named() -> Result<()> {
+fn a_file_that_is_no_trace_is_named() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let describe = |path: &Path, status: i32| -> Result<String> {
         let words = ["trace".as_ref(), "describe".as_ref(), path.as_os_str()];

@@ -1,5 +1,4 @@
-//! Rules for the source text. Code that breaks a rule today is in a list of exceptions, with the reason.
-//! Such a list only gets shorter: an exception that is not needed any more fails, too.
+//! Rules for the source text. They have no exceptions.
 //!
 //! To add a crate, add it to the code map of `ARCHITECTURE.md`; to forbid a word, add it to the glossary.
 
@@ -14,39 +13,6 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// Most lines of a file, its tests aside.
 const FILE_LINES_MAX: usize = 800;
-
-/// A function or file that may be too long: its place, the most lines that it may have, and the reason.
-type Exception = (&'static str, usize, &'static str);
-
-const LONG_FUNCTIONS: &[Exception] = &[
-    (
-        "ckpt-agent/src/cli/demo.rs run",
-        85,
-        "the demonstration, told from beginning to end",
-    ),
-    (
-        "ckpt-store/tests/it/requests.rs a_checkpoint_goes_there_and_back",
-        74,
-        "one story, whose parts need each other",
-    ),
-    (
-        "protocol/src/wire/tests.rs requests_are_as_they_were",
-        120,
-        "one line for each request",
-    ),
-    (
-        "protocol/src/wire/tests.rs responses_are_as_they_were",
-        110,
-        "one line for each response",
-    ),
-    (
-        "tests/it/enrolment.rs machines_join_with_a_token_and_are_found_through_the_registry",
-        90,
-        "one story, whose parts need each other",
-    ),
-];
-
-const LONG_FILES: &[Exception] = &[];
 
 /// Names that pure code may not use, as any part of a path.
 const IMPURE_NAMES: [&str; 9] = [
@@ -91,46 +57,20 @@ const IMPURE_PATHS: [&str; 20] = [
 /// All that pure code may use of `std::net`: addresses are data.
 const ADDRESSES: [&str; 4] = ["IpAddr", "Ipv4Addr", "Ipv6Addr", "SocketAddr"];
 
-/// Fails with the rule's name if code without an exception breaks the rule, or an exception is not needed.
-fn judge<'a>(
-    rule: &str,
-    broken: &BTreeMap<String, String>,
-    excepted: impl Iterator<Item = (&'a str, &'a str)>,
-) {
-    let mut wrong = Vec::new();
-    let mut excused = BTreeSet::new();
-    for (place, reason) in excepted {
-        if !broken.contains_key(place) {
-            wrong.push(format!("{place}: the exception is not needed any more"));
-        }
-        if reason.is_empty() {
-            wrong.push(format!("{place}: the exception has no reason"));
-        }
-        excused.insert(place);
-    }
-    let new = broken
+/// Fails with the rule's name and all places that break the rule, if there are any.
+fn judge(rule: &str, broken: &BTreeMap<String, String>) {
+    let broken: Vec<String> = broken
         .iter()
-        .filter(|(place, _)| !excused.contains(place.as_str()));
-    wrong.extend(new.map(|(place, how)| format!("{place}: {how}")));
-    assert!(wrong.is_empty(), "{rule}\n  {}", wrong.join("\n  "));
+        .map(|(place, how)| format!("{place}: {how}"))
+        .collect();
+    assert!(broken.is_empty(), "{rule}\n  {}", broken.join("\n  "));
 }
 
-/// Like [`judge`] for lengths: code with an exception may not grow beyond the lines of that exception.
-fn judge_lengths(rule: &str, max: usize, lengths: &[(String, usize)], excepted: &[Exception]) {
-    let mut broken = BTreeMap::new();
-    for (place, lines) in lengths.iter().filter(|(_, lines)| *lines > max) {
-        broken.insert(place.clone(), format!("{lines} lines, at most {max}"));
-    }
-    let outgrown = |(long, most, _): &&Exception| {
-        let mut found = lengths.iter().filter(|(place, _)| place == long);
-        found.any(|(_, lines)| lines > most)
-    };
-    let kept = excepted.iter().filter(|one| !outgrown(one));
-    judge(
-        rule,
-        &broken,
-        kept.map(|(place, _, reason)| (*place, *reason)),
-    );
+/// Like [`judge`], for places that have more than `max` lines.
+fn judge_lengths(rule: &str, max: usize, lengths: Vec<(String, usize)>) {
+    let long = lengths.into_iter().filter(|(_, lines)| *lines > max);
+    let broken = long.map(|(place, lines)| (place, format!("{lines} lines, at most {max}")));
+    judge(rule, &broken.collect());
 }
 
 /// All Rust files of the tree.
@@ -215,7 +155,7 @@ fn pure_code_has_no_clock_file_socket_environment_thread_async_or_random_order()
             broken.insert(format!("{path} {what}"), format!("on line {line}"));
         }
     }
-    judge("pure code reaches out", &broken, std::iter::empty());
+    judge("pure code reaches out", &broken);
     Ok(())
 }
 
@@ -237,7 +177,7 @@ fn a_core_uses_nothing_of_its_crate_but_itself() -> Result<()> {
             }
         }
     }
-    judge("a core looks up", &broken, std::iter::empty());
+    judge("a core looks up", &broken);
     Ok(())
 }
 
@@ -249,12 +189,7 @@ fn functions_are_short() -> Result<()> {
         lengths.extend(functions.map(|one| (format!("{path} {}", one.name), one.lines)));
     }
     assert!(lengths.len() > 2_000);
-    judge_lengths(
-        "a long function",
-        FUNCTION_LINES_MAX,
-        &lengths,
-        LONG_FUNCTIONS,
-    );
+    judge_lengths("a long function", FUNCTION_LINES_MAX, lengths);
     Ok(())
 }
 
@@ -265,7 +200,7 @@ fn files_are_short() -> Result<()> {
         .map(|(source, code)| (source.path, code.lines))
         .collect();
     assert!(lengths.len() > 200);
-    judge_lengths("a long file", FILE_LINES_MAX, &lengths, LONG_FILES);
+    judge_lengths("a long file", FILE_LINES_MAX, lengths);
     Ok(())
 }
 
@@ -279,7 +214,7 @@ fn a_module_with_a_folder_is_the_mod_rs_in_it() -> Result<()> {
             broken.insert(path, how);
         }
     }
-    judge("a module beside its folder", &broken, std::iter::empty());
+    judge("a module beside its folder", &broken);
     Ok(())
 }
 
@@ -319,11 +254,7 @@ fn no_word_that_the_glossary_forbids_is_used() -> Result<()> {
         }
     }
     broken.retain(|place, _| !place.starts_with("ARCHITECTURE.md "));
-    judge(
-        "a word that the glossary forbids",
-        &broken,
-        std::iter::empty(),
-    );
+    judge("a word that the glossary forbids", &broken);
     Ok(())
 }
 

@@ -207,7 +207,7 @@ fn a_gap_in_the_chain_of_versions_is_reported() -> Result<()> {
 }
 
 #[test]
-fn what_was_deleted_on_purpose_is_no_gap() -> Result<()> {
+fn a_deleted_version_is_no_gap() -> Result<()> {
     let grid = Grid::up(5)?;
     let mut bytes = vec![0; 6 << 20];
     SmallRng::seed_from_u64(1).fill(bytes.as_mut_slice());
@@ -237,9 +237,9 @@ fn what_was_deleted_on_purpose_is_no_gap() -> Result<()> {
     Ok(())
 }
 
-/// Exit statuses distinguish an outage (5) from a loss (7), so that a cron job can tell them apart.
+/// Exit statuses distinguish an outage (5) from a loss (7), so that a cron job can distinguish them.
 #[test]
-fn what_is_away_is_not_called_lost() -> Result<()> {
+fn shards_on_silent_hosts_are_not_called_lost() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("image"), image::memory(100_000, 1))?;
     grid.run(["save", "--job", "42", "image"])?.expect(0)?;

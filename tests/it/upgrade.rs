@@ -355,9 +355,11 @@ fn in_a_grid_that_is_half_upgraded_both_versions_serve_both() -> Result<()> {
         );
     }
     grid.restart()?;
-    wait_until("it has removed what it was not told to", LIMIT, || {
-        Ok(grid.shard_files(&away)?.is_empty())
-    })?;
+    wait_until(
+        "it has removed what it was not asked to remove",
+        LIMIT,
+        || Ok(grid.shard_files(&away)?.is_empty()),
+    )?;
     ensure!(versions(&grid, &old, "by-old")?.is_empty());
     Ok(())
 }

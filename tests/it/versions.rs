@@ -44,7 +44,7 @@ fn restore(grid: &Grid, version: u64) -> Result<Vec<u8>> {
 }
 
 #[test]
-fn what_did_not_change_is_not_sent_again() -> Result<()> {
+fn unchanged_segments_are_not_sent_again() -> Result<()> {
     let grid = Grid::up(7)?;
     let first = image::memory(20 * MIB + 12_345, 1);
     let mut second = first.clone();
@@ -147,7 +147,7 @@ fn a_version_on_which_others_build_is_kept_as_long_as_they_are() -> Result<()> {
 
 /// Dumps of the processes of one job: content that they share is stored once, and restored to each.
 #[test]
-fn what_ranks_share_is_stored_once() -> Result<()> {
+fn bytes_that_ranks_share_are_stored_once() -> Result<()> {
     let grid = Grid::up(5)?;
     let mut ranks = Vec::new();
     for rank in 0..4_u8 {
@@ -227,7 +227,7 @@ fn files_that_moved_in_a_tree_are_found_again() -> Result<()> {
 /// A command writes an archive in which some files became longer or shorter, which moves all bytes after
 /// them.
 #[test]
-fn what_moved_in_a_stream_is_found_again() -> Result<()> {
+fn bytes_that_moved_in_a_stream_are_found_again() -> Result<()> {
     let grid = Grid::up(5)?;
     let mut archive = image::memory(24 * MIB, 1);
     let save = |bytes: &[u8]| -> Result<Value> {

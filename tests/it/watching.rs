@@ -78,7 +78,7 @@ fn restored(grid: &Grid, name: &str) -> Result<Vec<u8>> {
 }
 
 #[test]
-fn what_is_renamed_into_place_is_saved_and_restored_under_its_name() -> Result<()> {
+fn a_directory_renamed_into_place_is_saved_and_restored_under_its_name() -> Result<()> {
     let grid = Grid::up(5)?;
     put_in_place(&grid, "step-1", b"one")?;
     let mut watching = Watching::start(&grid, &[])?;

@@ -23,13 +23,13 @@ const HOUR: u64 = 3_600;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The one host of a grid, whose daemon heeds its owner and has a clock in UTC that can be set.
-struct Host {
+struct LentMachine {
     grid: Grid,
     library: &'static str,
     daemon: Child,
 }
 
-impl Drop for Host {
+impl Drop for LentMachine {
     fn drop(&mut self) {
         // The daemon may have ended already.
         let _ = self.daemon.kill();
@@ -41,7 +41,7 @@ fn now() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())
 }
 
-impl Host {
+impl LentMachine {
     /// Starts the daemon with its clock `ahead_s` seconds ahead. `None` if clocks can't be set, which
     /// [`not_checked`] reports.
     fn start(preferences: &str, ahead_s: u64) -> Result<Option<Self>> {
@@ -120,7 +120,7 @@ fn a_host_outside_its_owners_hours_says_until_when() -> Result<()> {
     // The clock is set to the next noon, at which a certificate made today is still good.
     let (real, noon) = (now()?, 12 * HOUR);
     let ahead = (DAY + noon - real % DAY) % DAY;
-    let Some(host) = Host::start("start_hour = 18\nend_hour = 8\n", ahead)? else {
+    let Some(host) = LentMachine::start("start_hour = 18\nend_hour = 8\n", ahead)? else {
         return Ok(());
     };
     let evening = real + ahead + 6 * HOUR;
@@ -180,7 +180,7 @@ impl Drop for Load {
 #[test]
 fn advice_names_a_machine_whose_processors_are_taken_and_does_not_count_that() -> Result<()> {
     let thresholds = "[monitor]\ncpu_thresholds = [0.0001, 0.0002]\n";
-    let Some(host) = Host::start(thresholds, 0)? else {
+    let Some(host) = LentMachine::start(thresholds, 0)? else {
         return Ok(());
     };
     let _load = Load::begin();

@@ -28,12 +28,12 @@ pub struct Trace {
     /// Resolution of the times at which states change, seconds.
     pub resolution_seconds: u32,
     /// The hosts in order of their names.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<TracedHost>,
 }
 
 /// One host of a trace.
 #[derive(Debug)]
-pub struct Host {
+pub struct TracedHost {
     /// Unique name.
     pub name: String,
     /// Failure domain by place; may be empty.
@@ -65,9 +65,9 @@ pub struct RawTrace {
 /// One host as it stands in the files.
 #[derive(Debug, Default)]
 pub struct RawHost {
-    /// See [`Host::site`].
+    /// See [`TracedHost::site`].
     pub site: String,
-    /// See [`Host::owner`].
+    /// See [`TracedHost::owner`].
     pub owner: String,
     /// Load samples in any order.
     pub samples: Vec<Sample>,
@@ -137,7 +137,7 @@ impl Trace {
         let hosts = raw
             .hosts
             .into_iter()
-            .map(|(name, host)| Host::new(name, host, seconds));
+            .map(|(name, host)| TracedHost::new(name, host, seconds));
         Self {
             name: raw.name,
             description: raw.description,
@@ -151,7 +151,7 @@ impl Trace {
     }
 }
 
-impl Host {
+impl TracedHost {
     fn new(name: String, mut raw: RawHost, sample_seconds: u32) -> Self {
         raw.samples.sort_by_key(|sample| sample.unix_seconds);
         raw.samples.dedup_by_key(|sample| sample.unix_seconds);
@@ -232,8 +232,8 @@ mod tests {
     use super::*;
     use AvailabilityState::{Busy, CpuTaken, Gone, Idle, Thrashing};
 
-    fn host(raw: RawHost) -> Host {
-        Host::new("h".into(), raw, 300)
+    fn host(raw: RawHost) -> TracedHost {
+        TracedHost::new("h".into(), raw, 300)
     }
 
     #[test]

@@ -54,32 +54,32 @@ pub enum EtcdError {
 pub struct Etcd {
     endpoints: Vec<String>,
     prefix: String,
-    seen: Mutex<Option<Seen>>,
-    told: Mutex<Option<Told>>,
+    known: Mutex<Option<KnownMembers>>,
+    written: Mutex<Option<Written>>,
 }
 
 /// The known hosts, and the stream of their changes.
-struct Seen {
+struct KnownMembers {
     changes: WatchStream,
     members: BTreeMap<Vec<u8>, MemberRecord>,
 }
 
-impl std::fmt::Debug for Told {
+impl std::fmt::Debug for Written {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Told")
+        f.debug_struct("Written")
             .field("lease", &self.lease)
             .finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for Seen {
+impl std::fmt::Debug for KnownMembers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seen").finish_non_exhaustive()
+        f.debug_struct("KnownMembers").finish_non_exhaustive()
     }
 }
 
 /// What was written to etcd for this host, and the lease under which it was written.
-struct Told {
+struct Written {
     client: Client,
     lease: i64,
     keeper: LeaseKeeper,
@@ -94,8 +94,8 @@ impl Etcd {
         (!grid.etcd.is_empty()).then(|| Self {
             endpoints: grid.etcd.clone(),
             prefix: format!("ckpt/{}/", OwnerId(grid.id().0).hex()),
-            seen: Mutex::default(),
-            told: Mutex::default(),
+            known: Mutex::default(),
+            written: Mutex::default(),
         })
     }
 
@@ -112,7 +112,7 @@ impl Etcd {
     /// # Errors
     /// When etcd does not answer as it should.
     pub async fn members(&self) -> Result<Vec<MemberRecord>, EtcdError> {
-        let mut slot = self.seen.lock().await;
+        let mut slot = self.known.lock().await;
         let mut seen = match slot.take() {
             Some(seen) => seen,
             None => self.read_members().await?,
@@ -125,7 +125,7 @@ impl Etcd {
         Ok(members)
     }
 
-    async fn read_members(&self) -> Result<Seen, EtcdError> {
+    async fn read_members(&self) -> Result<KnownMembers, EtcdError> {
         let mut client = self.connect().await?;
         let hosts = format!("{}hosts/", self.prefix);
         let options = GetOptions::new()
@@ -143,7 +143,7 @@ impl Etcd {
         };
         let options = WatchOptions::new().with_prefix().with_start_revision(from);
         let changes = in_time(client.watch(hosts, Some(options))).await?;
-        Ok(Seen {
+        Ok(KnownMembers {
             changes,
             members: kvs.into_iter().filter_map(entry).collect(),
         })
@@ -188,13 +188,13 @@ impl Etcd {
         held: &[ShardName],
         period: Duration,
     ) -> Result<(), EtcdError> {
-        let mut slot = self.told.lock().await;
-        let mut told = match slot.take() {
-            Some(told) => told,
+        let mut slot = self.written.lock().await;
+        let mut written = match slot.take() {
+            Some(written) => written,
             None => self.begin(period).await?,
         };
-        told.renew().await?;
-        if told.epoch != Some(epoch) {
+        written.renew().await?;
+        if written.epoch != Some(epoch) {
             let record = MemberRecord {
                 id,
                 silent_ms: 0,
@@ -202,8 +202,8 @@ impl Etcd {
                 presence: presence(),
             };
             let key = format!("{}hosts/{}", self.prefix, id.hex());
-            told.put(key, record.to_frame()?).await?;
-            told.epoch = Some(epoch);
+            written.put(key, record.to_frame()?).await?;
+            written.epoch = Some(epoch);
         }
         let mut now: BTreeMap<CheckpointId, Vec<u8>> = BTreeMap::new();
         for shard in held {
@@ -211,25 +211,25 @@ impl Etcd {
         }
         let key = |of: &CheckpointId| format!("{}holds/{}/{}", self.prefix, of.hex(), id.hex());
         for (checkpoint, shards) in &now {
-            if told.held.get(checkpoint) != Some(shards) {
-                told.put(key(checkpoint), shards.clone()).await?;
+            if written.held.get(checkpoint) != Some(shards) {
+                written.put(key(checkpoint), shards.clone()).await?;
             }
         }
-        for checkpoint in told.held.keys().filter(|of| !now.contains_key(of)) {
-            in_time(told.client.delete(key(checkpoint), None)).await?;
+        for checkpoint in written.held.keys().filter(|of| !now.contains_key(of)) {
+            in_time(written.client.delete(key(checkpoint), None)).await?;
         }
-        told.held = now;
-        *slot = Some(told);
+        written.held = now;
+        *slot = Some(written);
         Ok(())
     }
 
-    async fn begin(&self, period: Duration) -> Result<Told, EtcdError> {
+    async fn begin(&self, period: Duration) -> Result<Written, EtcdError> {
         let mut client = self.connect().await?;
         let ttl = (period * MISSED_BEATS).as_secs().max(1);
         let granted = in_time(client.lease_grant(ttl.cast_signed(), None)).await?;
         let lease = granted.id();
         let (keeper, kept) = in_time(client.lease_keep_alive(lease)).await?;
-        Ok(Told {
+        Ok(Written {
             client,
             lease,
             keeper,
@@ -240,7 +240,7 @@ impl Etcd {
     }
 }
 
-impl Told {
+impl Written {
     async fn renew(&mut self) -> Result<(), EtcdError> {
         in_time(self.keeper.keep_alive()).await?;
         match in_time(self.kept.message()).await? {
@@ -256,7 +256,7 @@ impl Told {
     }
 }
 
-impl Seen {
+impl KnownMembers {
     /// Applies all changes that have arrived. Returns whether the stream goes on.
     fn follow(&mut self) -> bool {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

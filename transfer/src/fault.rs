@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_to_be_asked_again_soon_is_crowded() {
+    fn a_host_that_asks_for_a_retry_soon_is_crowded() {
         assert!(busy(1_000).is_crowded());
         assert!(!busy(3_600_000).is_crowded() && !busy(0).is_crowded());
     }

@@ -46,7 +46,7 @@ impl BlockReader {
         }
     }
 
-    /// Reads the blocks of `rows` and passes each verified block to `tell`.
+    /// Reads the blocks of `rows` and passes each verified block to `on_block`.
     ///
     /// # Errors
     /// When the host fails, or a byte is wrong.
@@ -55,7 +55,7 @@ impl BlockReader {
         shard: ShardIndex,
         host: HostIndex,
         rows: Range<u64>,
-        mut tell: impl FnMut(u64, Bytes),
+        mut on_block: impl FnMut(u64, Bytes),
     ) -> Result<(), Fault> {
         let mut lens = Vec::new();
         for row in rows.clone() {
@@ -82,7 +82,7 @@ impl BlockReader {
             if !entry.matches(&block) {
                 return Err(Fault::Lied(format!("block of row {row}")));
             }
-            tell(row, block);
+            on_block(row, block);
         }
         Ok(())
     }
@@ -165,7 +165,7 @@ impl BlockReader {
         };
         let (response, mut exchange) = self.hosts.request(host, &message, REQUEST_TIMEOUT).await?;
         let len = rows as usize * ENTRY_BYTES;
-        if response != (Response::Page { bytes: len as u32 }) {
+        if !matches!(response, Response::Page { bytes } if bytes as usize == len) {
             return Err(Fault::Lied(format!("length of page {number}")));
         }
         let bytes = read_exact(&mut exchange.recv, len).await?;

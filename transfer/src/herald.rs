@@ -14,7 +14,7 @@ use rand::seq::IteratorRandom;
 use tokio::task::JoinSet;
 
 /// Most hosts to which a list is brought directly. They pass it on to the others.
-const HOSTS_TOLD_MAX: usize = 64;
+const HOSTS_INFORMED_MAX: usize = 64;
 
 /// Time limit for a member to answer. A slower member gets the list from others.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -163,7 +163,7 @@ fn targets(grid: &Grid) -> Vec<Target> {
         role: Role::Registry,
     });
     let hosts = grid.hosts.iter().filter(|host| host.addr.port() != 0);
-    let hosts = hosts.choose_multiple(&mut rand::rng(), HOSTS_TOLD_MAX);
+    let hosts = hosts.choose_multiple(&mut rand::rng(), HOSTS_INFORMED_MAX);
     let hosts = hosts.into_iter().map(|one| Target {
         name: one.name.clone(),
         addr: one.addr.clone(),

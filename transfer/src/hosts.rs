@@ -24,7 +24,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::leaving::Leaving;
-use crate::pace::Pace;
+use crate::rate_limit::RateLimit;
 use crate::roster::Elsewhere;
 use crate::watch::{self, SILENCE, Watches};
 use crate::{Fault, HostIndex};
@@ -69,8 +69,8 @@ struct Inner {
     window: u32,
     /// Most bytes per second in each direction, over all connections together.
     rate: OnceLock<f64>,
-    sending: Pace,
-    receiving: Pace,
+    sending: RateLimit,
+    receiving: RateLimit,
     connections: Vec<Mutex<Slot>>,
     /// Where the jobs of a job key for a prefix lie. Each new connection begins with these.
     paths: std::sync::Mutex<BTreeSet<Vec<Blinded>>>,
@@ -186,8 +186,8 @@ impl Hosts {
             v6: v6?,
             window,
             rate: OnceLock::new(),
-            sending: Pace::default(),
-            receiving: Pace::default(),
+            sending: RateLimit::default(),
+            receiving: RateLimit::default(),
             paths: std::sync::Mutex::default(),
             lists: std::sync::Mutex::default(),
             watches: Watches::new(is_attentive),

@@ -17,7 +17,7 @@ use crate::hosts::unexpected;
 use crate::{Fault, HostIndex, Hosts};
 
 /// A job of an owner.
-type Job = (OwnerId, JobTag);
+type OwnedJob = (OwnerId, JobTag);
 
 /// A request for a host's notices about some jobs, and its answers. Of the notices only their numbers are
 /// kept, so a host can't fill the memory, however much it sends.
@@ -25,7 +25,7 @@ type Job = (OwnerId, JobTag);
 pub struct Hearing {
     hosts: Hosts,
     host: HostIndex,
-    jobs: Arc<Vec<Job>>,
+    jobs: Arc<Vec<OwnedJob>>,
     /// About how many of the jobs the host was asked.
     asked: usize,
     clock: Option<u64>,
@@ -37,7 +37,7 @@ pub struct Hearing {
 struct Answer {
     exchange: Exchange,
     left: u32,
-    seen: Seen,
+    numbers: NoticeNumbers,
     bytes: u64,
     /// How long this client has waited for the host.
     waited: Duration,
@@ -45,10 +45,10 @@ struct Answer {
 
 /// The numbers of the notices that have arrived so far of each job.
 #[derive(Debug, Default)]
-struct Seen(BTreeMap<Job, BTreeSet<u64>>);
+struct NoticeNumbers(BTreeMap<OwnedJob, BTreeSet<u64>>);
 
-impl Seen {
-    fn of(jobs: &[Job]) -> Self {
+impl NoticeNumbers {
+    fn of(jobs: &[OwnedJob]) -> Self {
         Self(jobs.iter().map(|job| (*job, BTreeSet::new())).collect())
     }
 
@@ -71,7 +71,7 @@ impl Seen {
 
 impl Hosts {
     /// Asks a host for its notices about some jobs.
-    pub fn fetch_notices(&self, host: HostIndex, jobs: Arc<Vec<Job>>) -> Hearing {
+    pub fn fetch_notices(&self, host: HostIndex, jobs: Arc<Vec<OwnedJob>>) -> Hearing {
         Hearing {
             hosts: self.clone(),
             host,
@@ -111,8 +111,8 @@ impl Hearing {
         }
     }
 
-    async fn ask(&mut self, some: Vec<Job>) -> Result<(), Fault> {
-        let seen = Seen::of(&some);
+    async fn ask(&mut self, some: Vec<OwnedJob>) -> Result<(), Fault> {
+        let numbers = NoticeNumbers::of(&some);
         self.asked += some.len();
         let asked = Request::Notices { jobs: some };
         let asking = self.hosts.request(self.host, &asked, REQUEST_TIMEOUT);
@@ -120,14 +120,14 @@ impl Hearing {
         let Response::Notices { clock, count } = response else {
             return Err(unexpected("notices"));
         };
-        if count as usize > seen.most() {
+        if count as usize > numbers.most() {
             return Err(unexpected("notices"));
         }
         self.clock = Some(clock);
         self.answer = Some(Answer {
             exchange,
             left: count,
-            seen,
+            numbers,
             bytes: 0,
             waited: Duration::ZERO,
         });
@@ -146,7 +146,7 @@ impl Answer {
         self.bytes += record.notice.len() as u64;
         let parsed = Notice::parse(record.notice);
         let notice = parsed.map_err(|cause| Fault::Lied(cause.to_string()))?;
-        if !self.seen.is_wanted(&notice) {
+        if !self.numbers.is_wanted(&notice) {
             return Err(unexpected("notices"));
         }
         Ok(notice)
@@ -172,15 +172,15 @@ mod tests {
     #[test]
     fn a_job_may_have_several_notices_and_none_twice() {
         let owner = Keys::from(OwnerSecret::new([1; 32])).owner();
-        let mut seen = Seen::of(&[(owner, JobTag([7; 32])), (owner, JobTag([8; 32]))]);
-        assert_eq!(seen.most(), 2 * NOTICES_PER_JOB_MAX);
-        assert!(seen.is_wanted(&notice(7, 1)));
-        assert!(!seen.is_wanted(&notice(7, 1)), "the same again");
+        let mut numbers = NoticeNumbers::of(&[(owner, JobTag([7; 32])), (owner, JobTag([8; 32]))]);
+        assert_eq!(numbers.most(), 2 * NOTICES_PER_JOB_MAX);
+        assert!(numbers.is_wanted(&notice(7, 1)));
+        assert!(!numbers.is_wanted(&notice(7, 1)), "the same again");
         for number in 2..=NOTICES_PER_JOB_MAX as u64 {
-            assert!(seen.is_wanted(&notice(7, number)), "{number}");
+            assert!(numbers.is_wanted(&notice(7, number)), "{number}");
         }
-        assert!(!seen.is_wanted(&notice(7, 100)), "more than there are");
-        assert!(seen.is_wanted(&notice(8, 100)));
-        assert!(!seen.is_wanted(&notice(9, 1)), "nobody asked for it");
+        assert!(!numbers.is_wanted(&notice(7, 100)), "more than there are");
+        assert!(numbers.is_wanted(&notice(8, 100)));
+        assert!(!numbers.is_wanted(&notice(9, 1)), "nobody asked for it");
     }
 }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_a_checkpoint_can_not_say_that_it_holds_it() {
+    fn a_host_that_does_not_know_a_checkpoint_can_not_claim_it() {
         let read = |held: &[HeldTag]| read_held(&asking(), &KEYS, held);
         assert_eq!(read(&[held(1, 1, 5)]), Ok(vec![(1, ShardSet(5))]));
         assert!(read(&[held(1, 0, 5)]).is_err());

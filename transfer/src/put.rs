@@ -95,7 +95,7 @@ impl Meter {
     }
 
     /// Counts a block. `queued` means that the block had waited behind others.
-    fn took(&self, bytes: u64, waited: Duration, queued: bool, in_flight: u64) {
+    fn count(&self, bytes: u64, waited: Duration, queued: bool, in_flight: u64) {
         self.update(|measured| {
             measured.bytes += bytes;
             measured.in_flight = in_flight;
@@ -150,9 +150,9 @@ pub async fn put_shard(
     put: Request,
     commands: mpsc::UnboundedReceiver<PutCommand>,
     meter: &Meter,
-    tell: impl FnMut(PutProgress),
+    report: impl FnMut(PutProgress),
 ) -> Result<(), Fault> {
-    let put = put_all(&hosts, host, put, commands, meter, tell).await;
+    let put = put_all(&hosts, host, put, commands, meter, report).await;
     put.map_err(|fault| hosts.blamed(host, fault))
 }
 
@@ -162,7 +162,7 @@ async fn put_all(
     put: Request,
     mut commands: mpsc::UnboundedReceiver<PutCommand>,
     meter: &Meter,
-    mut tell: impl FnMut(PutProgress),
+    mut report: impl FnMut(PutProgress),
 ) -> Result<(), Fault> {
     let (response, mut exchange) = hosts.request(host, &put, REQUEST_TIMEOUT).await?;
     if response != Response::Accepted {
@@ -171,7 +171,7 @@ async fn put_all(
     let connection = hosts.connection(host).await?;
     let mut in_flight = fit_window(&connection, hosts.window());
     meter.begin();
-    tell(PutProgress::Accepted);
+    report(PutProgress::Accepted);
     loop {
         let queued = !commands.is_empty();
         let command = tokio::select! {
@@ -191,15 +191,15 @@ async fn put_all(
                 hosts.may_send(block.len()).await;
                 let (bytes, begun) = (block.len() as u64, Instant::now());
                 send_block(&mut exchange, block).await?;
-                meter.took(bytes, begun.elapsed(), queued, in_flight);
+                meter.count(bytes, begun.elapsed(), queued, in_flight);
                 in_flight = fit_window(&connection, hosts.window());
-                tell(PutProgress::Sent(row));
+                report(PutProgress::Sent(row));
             }
             PutCommand::Finish(end) => {
                 let begun = Instant::now();
                 finish(&mut exchange, &end).await?;
                 meter.end(begun.elapsed());
-                tell(PutProgress::Stored);
+                report(PutProgress::Stored);
                 return Ok(());
             }
         }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn short_transfers_tell_nothing() {
+    fn short_transfers_measure_nothing() {
         assert_eq!(rate(1000, 30, 30), None);
         assert!(rate(1 << 20, 3000, 2900).is_some());
         assert_eq!(rate(0, 3000, 2900), None);
@@ -301,15 +301,15 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_was_given_up_tells_what_its_host_took_while_it_was_waited_for() {
+    fn a_transfer_that_was_given_up_measures_what_its_host_took_meanwhile() {
         let meter = Meter::default();
         meter.begin();
         let (none, long) = (Duration::ZERO, Duration::from_millis(400));
         // These blocks did not wait.
-        meter.took(3_000_000, none, false, 0);
+        meter.count(3_000_000, none, false, 0);
         assert_eq!(meter.rate(), None, "too short");
-        meter.took(300_000, long, false, 200_000);
-        meter.took(300_000, none, true, 200_000);
+        meter.count(300_000, long, false, 200_000);
+        meter.count(300_000, none, true, 200_000);
         assert_eq!(meter.rate(), Some(MeasuredRate::Exactly(1e6)));
     }
 }

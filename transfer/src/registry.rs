@@ -128,17 +128,17 @@ impl Registries {
 
     /// How each registry of `grid` answers, in the order of the grid file: how many donors it has
     /// recently heard of, or why it gave no answer. The short time limit is not used here.
-    pub async fn look(&self, grid: &Grid) -> Vec<(String, Result<usize, String>)> {
-        let (etcd, asked) = tokio::join!(
-            self.look_at_etcd(),
-            self.asking(grid, &[].into()).join_all()
-        );
+    pub async fn check(&self, grid: &Grid) -> Vec<(String, Result<usize, String>)> {
+        let (etcd, asked) =
+            tokio::join!(self.check_etcd(), self.asking(grid, &[].into()).join_all());
         let mut found: BTreeMap<String, Result<usize, String>> = asked
             .into_iter()
-            .map(|(name, told)| {
+            .map(|(name, answer)| {
                 (
                     name,
-                    told.map(|told| alive(&told)).map_err(|why| why.to_string()),
+                    answer
+                        .map(|answer| alive(&answer))
+                        .map_err(|why| why.to_string()),
                 )
             })
             .collect();
@@ -150,7 +150,7 @@ impl Registries {
         all
     }
 
-    async fn look_at_etcd(&self) -> Option<Result<usize, String>> {
+    async fn check_etcd(&self) -> Option<Result<usize, String>> {
         let members = self.etcd.as_ref()?.members();
         let late = |_| Err(NoAnswer::Late.to_string());
         let asked = tokio::time::timeout(ANSWER_TIMEOUT, members).await;
@@ -183,7 +183,7 @@ impl Registries {
                 let asked = async {
                     let (addr, id) = (&registry.addr, registry.id);
                     let connection = sockets.connect(addr, id, Role::Registry).await?;
-                    let told = RegistryAnswer {
+                    let answer = RegistryAnswer {
                         members: members(&connection, keeps_announcements).await?,
                         holders: holders(&connection, &checkpoints).await?,
                         list: match &known {
@@ -192,7 +192,7 @@ impl Registries {
                         },
                     };
                     connection.close(0_u32.into(), b"");
-                    Ok::<_, NoAnswer>(told)
+                    Ok::<_, NoAnswer>(answer)
                 };
                 let asked = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
                 (registry.name, asked.unwrap_or(Err(NoAnswer::Late)))
@@ -218,8 +218,8 @@ impl Registries {
 }
 
 /// How many of the donors that a registry knows it has recently heard of.
-fn alive(told: &RegistryAnswer) -> usize {
-    let members = told.members.iter();
+fn alive(answer: &RegistryAnswer) -> usize {
+    let members = answer.members.iter();
     members.filter(|record| record.alive).count()
 }
 
@@ -232,7 +232,7 @@ async fn collect(
     loop {
         match tokio::time::timeout_at(until, asking.join_next()).await {
             Ok(None) => return all,
-            Ok(Some(Ok((_, Ok(told))))) => all.push(told),
+            Ok(Some(Ok((_, Ok(answer))))) => all.push(answer),
             Ok(Some(Ok((registry, Err(cause))))) => {
                 tracing::warn!(registry, %cause, "registry left out");
             }

@@ -50,19 +50,19 @@ pub struct HeardOf {
 /// A host of the grid file stays, with its address, whatever a registry reports: the addresses that
 /// registries report are tried besides. Another host counts while at least one registry has recently
 /// heard of it. No registry outranks another, because the time of a report is only the registry's claim.
-/// `told` has the answers of the registries. If none answered, the hosts in `remembered`, which were
+/// `answers` has the answers of the registries. If none answered, the hosts in `remembered`, which were
 /// there before, are used.
 pub fn merge(
     listed: &[GridHost],
-    told: &[RegistryAnswer],
+    answers: &[RegistryAnswer],
     remembered: &[GridHost],
     revoked: &Revocations,
 ) -> Roster {
-    let reports = reports(told);
+    let reports = reports(answers);
     let mut roster = Roster {
         hosts: listed.to_vec(),
         elsewhere: Elsewhere::new(),
-        heard: heard(told),
+        heard: heard(answers),
     };
     for host in listed {
         let mut addresses = reports
@@ -76,7 +76,11 @@ pub fn merge(
     let mut ids: BTreeSet<OwnerId> = listed.iter().map(|host| host.id.0).collect();
     let mut names: BTreeSet<String> = listed.iter().map(|host| host.name.clone()).collect();
     let found = reports.values().filter_map(|reports| of_records(reports));
-    let kept = told.is_empty().then_some(remembered).into_iter().flatten();
+    let kept = answers
+        .is_empty()
+        .then_some(remembered)
+        .into_iter()
+        .flatten();
     let others = found.chain(kept.map(|host| (host.clone(), Vec::new())));
     for (mut host, elsewhere) in others {
         let is_full = roster.hosts.len() >= HOSTS_MAX;
@@ -106,9 +110,9 @@ pub fn merge(
 }
 
 /// The latest report of each host in any registry, even if the host has been silent since.
-fn heard(told: &[RegistryAnswer]) -> BTreeMap<HostId, HeardOf> {
+fn heard(answers: &[RegistryAnswer]) -> BTreeMap<HostId, HeardOf> {
     let mut heard: BTreeMap<HostId, HeardOf> = BTreeMap::new();
-    for record in told.iter().flat_map(|told| &told.members) {
+    for record in answers.iter().flat_map(|answer| &answer.members) {
         let one = HeardOf {
             capacity_bytes: record.presence.capacity_bytes,
             free_bytes: record.presence.free_bytes,
@@ -123,9 +127,9 @@ fn heard(told: &[RegistryAnswer]) -> BTreeMap<HostId, HeardOf> {
 }
 
 /// The reports about each host that at least one registry has recently heard of.
-fn reports(told: &[RegistryAnswer]) -> BTreeMap<OwnerId, Vec<&MemberRecord>> {
+fn reports(answers: &[RegistryAnswer]) -> BTreeMap<OwnerId, Vec<&MemberRecord>> {
     let mut reports: BTreeMap<OwnerId, Vec<&MemberRecord>> = BTreeMap::new();
-    let all = told.iter().flat_map(|told| &told.members);
+    let all = answers.iter().flat_map(|answer| &answer.members);
     for record in all.filter(|record| record.alive) {
         reports.entry(record.id).or_default().push(record);
     }
@@ -206,7 +210,7 @@ mod tests {
         }
     }
 
-    fn told(members: Vec<MemberRecord>) -> RegistryAnswer {
+    fn answered(members: Vec<MemberRecord>) -> RegistryAnswer {
         RegistryAnswer {
             members,
             holders: BTreeSet::new(),
@@ -230,14 +234,14 @@ mod tests {
     #[test]
     fn registries_add_hosts_and_addresses_and_take_none_away() {
         let listed = [host(1, "h1", 7001), host(2, "h2", 7002)];
-        let honest = told(vec![
+        let honest = answered(vec![
             record(1, "h1", 7011, 5_000, true),
             record(2, "h2", 7002, 5_000, true),
             record(3, "h3", 7003, 9_000, true),
         ]);
         // This registry claims that it has just heard of all hosts at other addresses, and that one is
         // gone.
-        let liar = told(vec![
+        let liar = answered(vec![
             record(1, "h1", 9999, 0, true),
             record(2, "h2", 9999, 0, true),
             record(3, "h3", 9999, 0, false),
@@ -258,8 +262,8 @@ mod tests {
     }
 
     #[test]
-    fn what_most_registries_say_comes_first_and_three_addresses_are_enough() {
-        let says = |port, silent_ms| told(vec![record(3, "h3", port, silent_ms, true)]);
+    fn the_address_that_most_registries_report_comes_first_and_three_are_enough() {
+        let says = |port, silent_ms| answered(vec![record(3, "h3", port, silent_ms, true)]);
         let all = [
             says(9001, 0),
             says(9002, 1),
@@ -288,8 +292,13 @@ mod tests {
             "[::]:7600",
         ];
         for addr in bad {
-            let told = [told(vec![at(1, addr), at(3, addr)])];
-            let merged = merge(&[host(1, "h1", 7001)], &told, &[], &Revocations::default());
+            let answers = [answered(vec![at(1, addr), at(3, addr)])];
+            let merged = merge(
+                &[host(1, "h1", 7001)],
+                &answers,
+                &[],
+                &Revocations::default(),
+            );
             assert_eq!(seen(&merged), [("h1", 7001)], "{addr}");
             assert!(merged.elsewhere.is_empty(), "{addr}");
         }
@@ -305,12 +314,12 @@ mod tests {
 
     #[test]
     fn names_that_are_none_or_taken_are_made_up() {
-        let told = [told(vec![
+        let answers = [answered(vec![
             record(2, "h1", 7002, 0, true),
             record(3, "../x", 7003, 0, true),
         ])];
         let listed = [host(1, "h1", 7001)];
-        let merged = merge(&listed, &told, &[], &Revocations::default());
+        let merged = merge(&listed, &answers, &[], &Revocations::default());
         let names = merged.hosts.iter().map(|host| host.name.as_str());
         let names: Vec<_> = names.collect();
         assert_eq!(names, ["h1", "h1-02020202", "host-03030303"]);
@@ -322,7 +331,7 @@ mod tests {
         let mut record = record(2, "h2", 7002, 0, true);
         record.presence.site = Some(trick.into());
         record.presence.owner = Some("Zoë".into());
-        let merged = merge(&[], &[told(vec![record])], &[], &Revocations::default());
+        let merged = merge(&[], &[answered(vec![record])], &[], &Revocations::default());
         assert_eq!(merged.hosts[0].site, None);
         assert_eq!(merged.hosts[0].owner.as_deref(), Some("Zoë"));
         // Labels that an earlier version of the program wrote down are checked, too.

@@ -48,7 +48,7 @@ impl Silence {
 
     /// Notes that `heard` datagrams have arrived by `now`. Returns for how long none has. A check that
     /// comes late counts as little time, because this program may not have run meanwhile.
-    fn look(&mut self, heard: u64, now: Instant) -> Duration {
+    fn measure(&mut self, heard: u64, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.looked);
         self.looked = now;
         if heard == self.heard {
@@ -118,7 +118,7 @@ async fn falls_silent(connection: &Connection) -> bool {
         if connection.close_reason().is_some() {
             return false;
         }
-        let lasted = silence.look(heard(), Instant::now());
+        let lasted = silence.measure(heard(), Instant::now());
         if lasted >= SILENCE.max(connection.rtt() * SILENCE_RTTS) {
             return true;
         }
@@ -134,10 +134,10 @@ mod tests {
         let begun = Instant::now();
         let at = |steps: u32| begun + steps * CHECK_PERIOD;
         let mut silence = Silence::since(7, begun);
-        assert_eq!(silence.look(7, at(1)), CHECK_PERIOD);
-        assert_eq!(silence.look(7, at(2)), 2 * CHECK_PERIOD);
-        assert_eq!(silence.look(8, at(3)), Duration::ZERO);
-        assert_eq!(silence.look(8, at(4)), CHECK_PERIOD);
+        assert_eq!(silence.measure(7, at(1)), CHECK_PERIOD);
+        assert_eq!(silence.measure(7, at(2)), 2 * CHECK_PERIOD);
+        assert_eq!(silence.measure(8, at(3)), Duration::ZERO);
+        assert_eq!(silence.measure(8, at(4)), CHECK_PERIOD);
     }
 
     #[test]
@@ -145,6 +145,6 @@ mod tests {
         let begun = Instant::now();
         let mut silence = Silence::since(7, begun);
         let hour = Duration::from_secs(3600);
-        assert!(silence.look(7, begun + hour) < SILENCE / 2);
+        assert!(silence.measure(7, begun + hour) < SILENCE / 2);
     }
 }

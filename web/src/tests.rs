@@ -51,7 +51,7 @@ async fn a_request_is_answered_once_and_the_connection_ends() {
 }
 
 #[tokio::test]
-async fn who_shows_no_token_sees_nothing() {
+async fn a_client_without_a_token_sees_nothing() {
     let server = started(Some("0123456789abcdef")).await;
     let refused = said(&server, &asking("/", "")).await;
     assert!(
@@ -97,7 +97,7 @@ async fn a_head_that_is_too_long_or_has_too_many_headers_is_refused() {
 }
 
 #[tokio::test]
-async fn clients_that_say_nothing_keep_nobody_out_for_long() {
+async fn silent_clients_keep_no_other_out_for_long() {
     let server = started(None).await;
     let mut silent = Vec::new();
     for _ in 0..2 * CONNECTIONS_MAX {

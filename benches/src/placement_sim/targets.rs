@@ -147,7 +147,7 @@ pub(super) fn targets(studies: &[Study]) -> String {
             let auto = Policy::Auto(target);
             let (s, seen) = (sums(study, auto), incidents_of(study, &[auto, RANDOM]));
             let (ours, least) = (reached(s), target.share());
-            // An interval that can't be told, as all grids began on one day, reaches nothing.
+            // If all grids began on one day there is no interval, and no target counts as reached.
             let of_fixed = study.redundancy.iter().chain(&study.codes);
             let enough = of_fixed.filter(|(_, sums)| reached(sums).low >= least);
             let cheapest = enough.min_by(|a, b| overhead(&a.1).total_cmp(&overhead(&b.1)));

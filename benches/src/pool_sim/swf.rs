@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_job_is_named_by_its_line() {
+    fn a_line_that_is_no_job_is_reported_with_its_number() {
         for (text, wrong) in [
             ("1 2 3\n", ":1"),
             ("1 2 3 4 5\n1 x 3 4 5\n", ":2"),

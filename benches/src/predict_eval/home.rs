@@ -18,7 +18,7 @@ use super::score::{Record, Scores, log_loss_of};
 use super::split::{Split, Thinning};
 use super::walk::walk;
 use super::{HORIZON_HOURS, HORIZONS, HOUR, LONGEST_SECONDS, Limits, for_each_record};
-use crate::traces::{Host, Trace};
+use crate::traces::{Trace, TracedHost};
 
 /// Days after which the model is judged.
 pub const AGES: [usize; 2] = [3, 28];
@@ -103,7 +103,7 @@ pub fn evaluate(trace: &Trace, foreign: &HazardModel, age: usize, limits: Limits
 
 /// The sums of all hosts at `until`.
 fn sums(trace: &Trace, foreign: &HazardModel, until: u64) -> Vec<Sums> {
-    let of = |host: &Host| {
+    let of = |host: &TracedHost| {
         let mut sums = Sums::default();
         walk(trace, host, Some(foreign), |walk| {
             if walk.now() <= until
@@ -128,19 +128,19 @@ fn tried(trace: &Trace, foreign: &HazardModel, refit: &Refit, from: u64) -> Tria
     trial
 }
 
-fn bitmap(host: &Host, until: u64) -> AvailabilityBitmap {
+fn bitmap(host: &TracedHost, until: u64) -> AvailabilityBitmap {
     host.timeline.bitmap(until, |state| !state.is_failure())
 }
 
 /// The trace up to a time: walking on from there would cost much and change nothing.
 fn until(trace: &Trace, end: u64) -> Trace {
-    let cut = |host: &Host| {
+    let cut = |host: &TracedHost| {
         let mut timeline = Timeline::new(host.timeline.start().min(end));
         for run in host.timeline.runs(0..end) {
             timeline.push(run.span.start..run.span.end.min(end), run.state);
         }
         let loads = host.loads.partition_point(|(at, _)| *at < end);
-        Host {
+        TracedHost {
             name: host.name.clone(),
             site: host.site.clone(),
             owner: host.owner.clone(),

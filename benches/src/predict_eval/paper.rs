@@ -7,7 +7,6 @@ use std::num::NonZeroU32;
 
 use placement::hazard::HazardModel;
 use placement::history::{DAY_SECONDS, DayKind, WindowOutcome};
-use placement::semi_markov::counting::{self, CutStays};
 use placement::state::AvailabilityState;
 
 use super::predictors::{self, BEST, Raw, is_baseline};
@@ -15,7 +14,8 @@ use super::score::{Cell, Record, cell_errors, clock_window, outcome};
 use super::split::{self, Split};
 use super::walk::walk;
 use super::{HORIZON_HOURS, HORIZONS, HOUR, Limits};
-use crate::traces::{Host, Trace};
+use crate::rivals::semi_markov::counting::{self, CutStays};
+use crate::traces::{Trace, TracedHost};
 
 /// The hour at which the windows of figure 7 begin.
 const EIGHT: u64 = 8;
@@ -151,7 +151,7 @@ fn errors_by_share(trace: &Trace, tenths: usize, limits: Limits) -> [ByHorizon; 
     errors.map(|by_horizon| by_horizon.map(|errors| Errors::of(&errors)))
 }
 
-fn cells(trace: &Trace, host: &Host, begin: u64, model: &HazardModel) -> Cells {
+fn cells(trace: &Trace, host: &TracedHost, begin: u64, model: &HazardModel) -> Cells {
     let mut cells = Cells::new();
     let mut counted = BTreeMap::new();
     walk(trace, host, None, |walk| {
@@ -186,7 +186,7 @@ fn cells(trace: &Trace, host: &Host, begin: u64, model: &HazardModel) -> Cells {
 /// TR by the paper's equation, counted over the same clock window of all days of the same kind that end
 /// before `begin`, once without stays that the window cut off and once with them.
 fn counted_survival(
-    host: &Host,
+    host: &TracedHost,
     step: NonZeroU32,
     now: u64,
     hours: u64,

@@ -2,13 +2,13 @@
 
 use std::num::NonZeroU32;
 
+use crate::rivals::reference::{LoadModel, window_frequency};
+use crate::rivals::semi_markov::counting::CutStays;
+use crate::rivals::semi_markov::visits::{visits, whole_steps};
+use crate::rivals::semi_markov::{CompetingRisks, Kernel, counting};
 use placement::calibration::Calibration;
 use placement::hazard::{Example, HazardModel};
 use placement::history::DAY_SECONDS;
-use placement::reference::{LoadModel, window_frequency};
-use placement::semi_markov::counting::CutStays;
-use placement::semi_markov::visits::{visits, whole_steps};
-use placement::semi_markov::{CompetingRisks, Kernel, counting};
 use placement::state::{AvailabilityState, ModelState, Thresholds};
 use placement::{Probability, SurvivalCurve};
 
@@ -253,7 +253,11 @@ pub fn examples(trace: &Trace, model: &HazardModel, end: u64, stride: u64) -> Ve
     examples
 }
 
-fn follow_up(host: &crate::traces::Host, time: u64, end: u64) -> placement::history::FollowUp {
+fn follow_up(
+    host: &crate::traces::TracedHost,
+    time: u64,
+    end: u64,
+) -> placement::history::FollowUp {
     let before = host.timeline.state_at(time.saturating_sub(1));
     let usable = before.is_some_and(|state| !state.is_failure());
     let limit = if usable {

@@ -5,9 +5,9 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use crate::rivals::semi_markov::counting::{self, CutStays};
 use placement::SurvivalCurve;
 use placement::history::{DAY_SECONDS, DayKind};
-use placement::semi_markov::counting::{self, CutStays};
 use placement::state::AvailabilityState;
 use rand::rngs::StdRng;
 use rand::seq::index::sample;
@@ -17,7 +17,7 @@ use super::HOUR;
 use super::predictors::Fitted;
 use super::split::Split;
 use super::walk::walk;
-use crate::traces::{Host, Trace, overlay};
+use crate::traces::{Trace, TracedHost, overlay};
 
 /// Lengths of the predicted window in hours.
 pub const WINDOW_HOURS: [u64; 5] = [1, 2, 3, 5, 10];
@@ -82,7 +82,7 @@ pub fn run(trace: &Trace, split: &Split, fitted: &Fitted) -> Option<Robustness> 
 
 /// The weekdays on which the host was known at 8:00, if it was usable at the start and they are
 /// enough.
-fn known_days(host: &Host, start: u64, weekdays: &[u64]) -> Option<Vec<u64>> {
+fn known_days(host: &TracedHost, start: u64, weekdays: &[u64]) -> Option<Vec<u64>> {
     let at = |time: u64| host.timeline.state_at(time);
     let usable = matches!(
         at(start - 1),
@@ -93,7 +93,12 @@ fn known_days(host: &Host, start: u64, weekdays: &[u64]) -> Option<Vec<u64>> {
     (usable && days.len() >= INJECTIONS[INJECTIONS.len() - 1]).then_some(days)
 }
 
-fn with_failures(host: &Host, weekdays: &[u64], count: usize, random: &mut StdRng) -> Host {
+fn with_failures(
+    host: &TracedHost,
+    weekdays: &[u64],
+    count: usize,
+    random: &mut StdRng,
+) -> TracedHost {
     let days = sample(random, weekdays.len(), count.min(weekdays.len()));
     let failure = |index: usize| {
         let eight = weekdays[index] * DAY_SECONDS + START_HOUR * HOUR;
@@ -103,7 +108,7 @@ fn with_failures(host: &Host, weekdays: &[u64], count: usize, random: &mut StdRn
     let failures = days.into_iter().map(failure).collect();
     let runs = host.timeline.runs(0..u64::MAX);
     let known = runs.filter_map(|run| run.state.map(|state| (run.span, state)));
-    Host {
+    TracedHost {
         name: host.name.clone(),
         site: host.site.clone(),
         owner: host.owner.clone(),
@@ -115,7 +120,12 @@ fn with_failures(host: &Host, weekdays: &[u64], count: usize, random: &mut StdRn
 /// TR for each window length by the paper's model and by the hazard regression.
 type Predictions = [[f64; WINDOW_HOURS.len()]; 2];
 
-fn predictions(trace: &Trace, host: &Host, start: u64, fitted: &Fitted) -> Option<Predictions> {
+fn predictions(
+    trace: &Trace,
+    host: &TracedHost,
+    start: u64,
+    fitted: &Fitted,
+) -> Option<Predictions> {
     let init = host.timeline.state_at(start - 1)?;
     let paper = WINDOW_HOURS.map(|hours| {
         let window = start..start + hours * HOUR;

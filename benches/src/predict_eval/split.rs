@@ -84,7 +84,7 @@ fn landmarks(trace: &Trace, days: &[u64]) -> u64 {
         return 0;
     };
     let (from, to) = (first * DAY_SECONDS, (last + 1) * DAY_SECONDS);
-    let known = |host: &crate::traces::Host| -> u64 {
+    let known = |host: &crate::traces::TracedHost| -> u64 {
         let runs = host
             .timeline
             .runs(from..to)

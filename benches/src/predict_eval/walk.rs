@@ -3,16 +3,16 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
+use crate::rivals::reference::HistoryCounters;
+use crate::rivals::reference::history_counters::Pattern;
+use crate::rivals::semi_markov::visits::visits;
+use crate::rivals::semi_markov::{CompetingRisks, Kernel};
 use placement::hazard::{Forecaster, HazardModel, HostSummary};
 use placement::history::{DAY_SECONDS, WindowOutcome};
-use placement::reference::HistoryCounters;
-use placement::reference::history_counters::Pattern;
-use placement::semi_markov::visits::visits;
-use placement::semi_markov::{CompetingRisks, Kernel};
 use placement::state::{AvailabilityState, ModelState};
 
 use super::{HORIZON_HOURS, HORIZONS, HOUR};
-use crate::traces::{Host, Trace};
+use crate::traces::{Trace, TracedHost};
 
 /// Bits of History-k, one per hour.
 const HISTORY_BITS: u32 = 8;
@@ -23,7 +23,7 @@ const TAKEN: f32 = 1.0;
 #[derive(Debug)]
 pub struct Walk<'a> {
     /// The host.
-    pub host: &'a Host,
+    pub host: &'a TracedHost,
     /// Length of a sampling interval, the step of the semi-Markov models.
     pub step: NonZeroU32,
     /// What the hazard regression knows.
@@ -52,7 +52,7 @@ pub struct Walk<'a> {
 /// what became of the host.
 pub fn walk(
     trace: &Trace,
-    host: &Host,
+    host: &TracedHost,
     model: Option<&HazardModel>,
     mut visit: impl FnMut(&mut Walk<'_>),
 ) {
@@ -68,7 +68,7 @@ pub fn walk(
 }
 
 impl<'a> Walk<'a> {
-    fn new(host: &'a Host, step: NonZeroU32, model: Option<&'a HazardModel>) -> Self {
+    fn new(host: &'a TracedHost, step: NonZeroU32, model: Option<&'a HazardModel>) -> Self {
         let start = host.timeline.start();
         Self {
             host,
@@ -202,7 +202,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Load by sampling interval over the whole timeline.
-fn series(host: &Host, step: NonZeroU32) -> Vec<f32> {
+fn series(host: &TracedHost, step: NonZeroU32) -> Vec<f32> {
     let seconds = u64::from(step.get());
     let start = host.timeline.start();
     let mut loads = host.loads.iter().peekable();

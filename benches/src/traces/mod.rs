@@ -10,7 +10,7 @@ mod tor;
 
 use std::path::Path;
 
-pub use ::traces::{Host, RawHost, RawTrace, Sample, Trace, format, overlay};
+pub use ::traces::{RawHost, RawTrace, Sample, Trace, TracedHost, format, overlay};
 use anyhow::Result;
 
 /// The sets that can be imported.

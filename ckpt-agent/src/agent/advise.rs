@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_more_than_a_year_has_no_number() {
+    fn a_duration_beyond_a_year_has_no_number() {
         let advice = report(&request(), Cost::of(Some(30.0), None), exponential(60.0));
         assert_eq!(advice.makespan_without_seconds, None);
         let advice = report(&request(), Cost::of(Some(30.0), None), exponential(1e12));

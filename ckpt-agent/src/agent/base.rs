@@ -6,13 +6,13 @@ use codec::CheckpointId;
 use codec::Version;
 use codec::base::Base;
 use codec::manifest::Summary;
-use codec::pieces::{BaseRef, PIECE_BYTES, Seen};
+use codec::pieces::{BaseRef, EarlierSegments, PIECE_BYTES};
 
 use super::gather::Gathered;
-use super::rows::Stop;
+use super::rows::Unreadable;
 use super::{Agent, SaveRequest};
 use crate::inventory::KnownCheckpoint;
-use crate::transfer::get::BlockReader;
+use transfer::get::BlockReader;
 
 /// Smaller images are saved whole: comparing them with a base saves no time.
 const IMAGE_BYTES_MIN: u64 = 4 << 20;
@@ -26,7 +26,7 @@ const MEMORY_SHARE: u64 = 8;
 
 /// How many segments of the new version are remembered, to find what its files have in common.
 pub(super) fn remembered(memory_bytes: u64) -> usize {
-    let segments = memory_bytes / MEMORY_SHARE / Seen::SEGMENT_MEMORY;
+    let segments = memory_bytes / MEMORY_SHARE / EarlierSegments::SEGMENT_MEMORY;
     usize::try_from(segments).unwrap_or(usize::MAX)
 }
 
@@ -88,7 +88,7 @@ impl Agent {
         &self,
         known: &KnownCheckpoint,
         summary: &Summary,
-    ) -> Result<ChosenBase, Stop> {
+    ) -> Result<ChosenBase, Unreadable> {
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
         let first = public.rows - summary.other_rows();
@@ -99,7 +99,7 @@ impl Agent {
         let key = summary.data_key.clone();
         // Takes a while for a large image, so it runs on a thread of its own.
         let building = tokio::task::spawn_blocking(move || Base::new(&index, &hashes, &key));
-        let unusable = |cause: String| Stop::unrestorable(cause);
+        let unusable = |cause: String| Unreadable::because(cause);
         let pieces = building
             .await
             .map_err(|cause| unusable(cause.to_string()))?

@@ -194,13 +194,13 @@ struct Writer {
 impl Writer {
     fn start(mut out: impl Write + Send + 'static) -> Self {
         let (full, to_write) = sync_channel::<Vec<u8>>(BUFFERS);
-        let (tell, empty) = mpsc::unbounded_channel();
+        let (done, empty) = mpsc::unbounded_channel();
         thread::spawn(move || {
             while let Ok(buffer) = to_write.recv() {
                 let written = out.write_all(&buffer).and_then(|()| out.flush());
                 let failed = written.is_err();
                 // Fails only when the other side has ended.
-                if tell.send(written.map(|()| buffer)).is_err() || failed {
+                if done.send(written.map(|()| buffer)).is_err() || failed {
                     return;
                 }
             }

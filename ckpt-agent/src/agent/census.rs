@@ -9,8 +9,8 @@ use transfer::roster::Roster;
 use super::chain;
 use super::health::registries_health;
 use crate::report::{ExitStatus, Failure};
-use crate::transfer::Hosts;
 use crate::unix_time::unix_seconds;
+use transfer::Hosts;
 
 /// Bytes in flight to or from each host; an admin transfers little.
 const WINDOW: u32 = 256 << 10;

@@ -6,14 +6,14 @@ use codec::manifest::Summary;
 
 use super::gather::{Gathered, WaitUntil};
 use super::restore::passed_over;
-use super::rows::{Shortfall, Stop};
+use super::rows::{Shortfall, Unreadable};
 use super::{Agent, Which};
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
 use crate::report::{ExitStatus, Failure, HostNote, SkippedVersion};
-use crate::transfer::get::BlockReader;
 use crate::unix_time::unix_seconds;
+use transfer::get::BlockReader;
 
 /// Which checkpoint of a job the user wants.
 pub(super) struct Wish<'a> {
@@ -93,7 +93,7 @@ impl Agent {
         short: Shortfall,
     ) -> Result<Option<SkippedVersion>, Failure> {
         if choices.gathered.is_cut_short {
-            choices.gathered = self.gather(Some(wish.job_tag), WaitUntil::All).await;
+            choices.gathered = self.gather(Some(wish.job_tag), WaitUntil::ALL).await;
             self.require_answers(&choices.gathered, wish.doing)?;
             choices.known = self.choose(&choices.gathered, wish);
             choices.next = 0;
@@ -187,17 +187,17 @@ impl Agent {
         &self,
         known: &KnownCheckpoint,
         gathered: &Gathered,
-    ) -> Result<FoundImage, Stop> {
+    ) -> Result<FoundImage, Unreadable> {
         let public = known.manifest.public();
         let (found, needed) = (known.shards_found(), public.redundancy.data());
         if found < needed {
-            return Err(Stop::unrestorable(format!(
+            return Err(Unreadable::because(format!(
                 "{found} of {} shards found, {needed} needed",
                 public.redundancy.total()
             )));
         }
         let summary = known.manifest.open(&self.keys);
-        let summary = summary.map_err(|cause| Stop::unrestorable(cause.to_string()))?;
+        let summary = summary.map_err(|cause| Unreadable::because(cause.to_string()))?;
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
         let index = self.read_index(known, &summary, &reader).await?;
         let base = self.find_base(&summary, gathered).await?;
@@ -214,17 +214,17 @@ impl Agent {
         &self,
         summary: &Summary,
         gathered: &Gathered,
-    ) -> Result<Option<FoundBase>, Stop> {
+    ) -> Result<Option<FoundBase>, Unreadable> {
         let Some(wanted) = summary.tail.base else {
             return Ok(None);
         };
         let Some(known) = gathered.inventory.get(wanted.checkpoint) else {
             let why = "the version that it builds on is not found";
-            return Err(Stop::unrestorable(why));
+            return Err(Unreadable::because(why));
         };
         let version = known.version();
         let failed = |why: String| {
-            Stop::unrestorable(format!("version {version}, on which it builds: {why}"))
+            Unreadable::because(format!("version {version}, on which it builds: {why}"))
         };
         if known.manifest.hash() != wanted.manifest {
             return Err(failed("another manifest".into()));

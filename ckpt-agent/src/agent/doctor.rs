@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_at_which_nobody_listens_is_told_from_one_that_is_silent() {
+    fn a_closed_port_and_a_silent_one_are_distinguished() {
         let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let addr = silent.local_addr().unwrap();
         assert!(!is_refused(addr));

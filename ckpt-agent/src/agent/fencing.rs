@@ -76,9 +76,9 @@ impl FromStr for AfterWhich {
             _ => {}
         }
         // A version has at most 20 digits, an id has 32.
-        let version = text.parse().ok().filter(|number| *number > 0);
+        let version = text.parse().ok().and_then(Version::new);
         version
-            .map(|number| Self::Version(Version(number)))
+            .map(Self::Version)
             .or_else(|| CheckpointId::from_hex(text).map(Self::Checkpoint))
             .ok_or(AfterError::Malformed)
     }
@@ -194,17 +194,17 @@ impl Drop for FencingTask {
 
 impl FencingTask {
     /// Asks for promises at once, and proposes the save as soon as its manifest is known. The outcome is sent
-    /// to `tell`.
+    /// to `sender`.
     pub(super) fn start<E: Send + 'static>(
         fencing: Fencing,
-        tell: mpsc::UnboundedSender<E>,
+        sender: mpsc::UnboundedSender<E>,
         event: impl FnOnce(Fenced) -> E + Send + 'static,
     ) -> Self {
         let (manifest, ready) = oneshot::channel();
         let task = tokio::spawn(async move {
             if let Some(fenced) = fencing.run(ready).await {
                 // Fails only when the save is over.
-                let _ = tell.send(event(fenced));
+                let _ = sender.send(event(fenced));
             }
         });
         Self {
@@ -288,7 +288,7 @@ impl Fencing {
         let (mut rest, mut short) = (FIRST_BID_WAIT, 0);
         for _ in 0..ATTEMPTS_MAX {
             self.ask_to_promise().await;
-            match self.proposer.standing() {
+            match self.proposer.state() {
                 AttemptState::Promised => {
                     return match self.proposer.choice() {
                         Some(Choice::Bound(other)) if other.checkpoint != self.me => {
@@ -340,7 +340,7 @@ impl Fencing {
         }
         let (begun, mut grace) = (Instant::now(), None);
         loop {
-            match self.proposer.standing() {
+            match self.proposer.state() {
                 AttemptState::Waiting => {}
                 // If some have accepted another save, it depends on the other witnesses whether it was
                 // chosen.
@@ -358,7 +358,7 @@ impl Fencing {
         }
         // Requests still under way go on in the background.
         asking.detach_all();
-        if self.proposer.standing() == AttemptState::Waiting {
+        if self.proposer.state() == AttemptState::Waiting {
             let waited = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
             let silent = self.hosts().into_iter().map(|(witness, _)| witness);
             let silent = silent.filter(|witness| self.proposer.heard(*witness).is_none());
@@ -415,7 +415,7 @@ impl Fencing {
                 let proposal = signed.map_err(|cause| Lost::Unsigned(cause.to_string()))?;
                 self.ask_to_accept(&proposal).await;
             }
-            match self.proposer.standing() {
+            match self.proposer.state() {
                 AttemptState::Chosen(_) => return Ok(self.report()),
                 AttemptState::TooFew { answer } => self.again_if_short(&mut short, answer).await?,
                 AttemptState::Outbid | AttemptState::Waiting | AttemptState::Promised => {
@@ -440,7 +440,7 @@ impl Fencing {
             let (hosts, proposal) = (self.agent.hosts.clone(), proposal.clone());
             asking.spawn(async move { (witness, hosts.propose(host, &proposal).await) });
         }
-        while self.proposer.standing() == AttemptState::Waiting {
+        while self.proposer.state() == AttemptState::Waiting {
             match asking.join_next().await {
                 Some(Ok((witness, answer))) => self.hear(witness, answer),
                 Some(Err(_)) => {}
@@ -500,7 +500,7 @@ impl Fencing {
             return false;
         };
         self.ask_to_accept(&proposal).await;
-        if self.proposer.standing() != AttemptState::Chosen(successor) {
+        if self.proposer.state() != AttemptState::Chosen(successor) {
             return false;
         }
         self.commit(&manifest, &holders).await
@@ -616,7 +616,7 @@ mod tests {
         let id = CheckpointId([0x12; 16]);
         for which in [
             AfterWhich::Nothing,
-            AfterWhich::Version(Version(17)),
+            AfterWhich::Version(Version::new(17).unwrap()),
             AfterWhich::Checkpoint(id),
         ] {
             assert_eq!(which.to_string().parse(), Ok(which));

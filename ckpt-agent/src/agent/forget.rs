@@ -6,6 +6,7 @@ use codec::grant::Rights;
 use codec::notice::Stamp;
 use codec::{CheckpointId, JobId, Version};
 
+use super::gather::WaitUntil;
 use super::notices::Removal;
 use super::waiting::Wait;
 use super::{Agent, ForgetWhich};
@@ -52,9 +53,9 @@ impl Agent {
         wait: Wait,
     ) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");
-        let whose = self.whose(job)?;
+        let named = self.named_job(job)?;
         self.needs(Rights::REMOVE, &doing)?;
-        let mut gathered = self.gather(Some(whose.tag), wait.into()).await;
+        let mut gathered = self.gather(Some(named.tag), WaitUntil::Answers(wait)).await;
         self.require_answers(&gathered, &doing)?;
         let mut newest = gathered.inventory.newest_first();
         let is_keeping = matches!(which, ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_));
@@ -96,14 +97,14 @@ impl Agent {
             let last = gathered.said.as_ref();
             let lease = last.and_then(|last| last.lease);
             let hosts = hosts.into_iter().collect();
-            let deaf = self
-                .announce_to(hosts, &whose, last, lease, &removal, wait)
+            let failed = self
+                .announce_to(hosts, &named, last, lease, &removal, wait)
                 .await;
-            self.somebody_heard(&gathered, &deaf, &doing)?;
-            unheard = self.unheard(&gathered, &deaf, &chosen);
-            gathered.silent.extend(deaf);
+            self.require_heard(&gathered, &failed, &doing)?;
+            unheard = self.unheard(&gathered, &failed, &chosen);
+            gathered.silent.extend(failed);
         }
-        self.notebook.note(Observation::Removed(whose.tag, left));
+        self.notebook.note(Observation::Removed(named.tag, left));
         Ok(ForgetReport {
             job: job.clone(),
             removed,

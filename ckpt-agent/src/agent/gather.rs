@@ -1,4 +1,4 @@
-//! Asks all hosts what they hold, and waits no longer than needed for hosts that are gone.
+//! Asks all hosts what they hold, and waits for hosts that are gone no longer than needed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,38 +32,31 @@ const NO_ANSWER_WAIT_MAX: Duration = Duration::from_secs(8);
 /// One in this many bytes of the memory is for what hosts show: as much again may be in flight from them.
 const MEMORY_SHARE: u64 = 2;
 
-/// Which hosts to wait for. All waits are bounded by the time limits of connections and requests.
+/// How much has to be known before an operation goes on. All waits are bounded by the time limits of
+/// connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitUntil {
-    /// For all hosts.
-    All,
-    /// Until enough hosts have answered to place a checkpoint of `shards` shards, and so few are missing that
+    /// The answers of these hosts.
+    Answers(Wait),
+    /// Enough hosts have answered to place a checkpoint of `shards` shards, and so few are missing that
     /// at least one holder of every checkpoint with as many shards has answered.
     ToSave {
         /// Shards of the new checkpoint.
         shards: usize,
     },
-    /// Until the wanted checkpoint can be restored. For the newest, also until the silent hosts are too few
-    /// to be all the holders of a newer one.
+    /// The wanted checkpoint can be restored. If it is the newest, the silent hosts are also too few to be
+    /// all the holders of a newer one.
     ToRestore(Which),
-    /// For no silent host, once others have answered.
-    NotForSilent,
-}
-
-impl From<Wait> for WaitUntil {
-    fn from(wait: Wait) -> Self {
-        match wait {
-            Wait::ForAll => Self::All,
-            Wait::NotForSilent => Self::NotForSilent,
-        }
-    }
 }
 
 impl WaitUntil {
+    /// The answers of all hosts.
+    pub(super) const ALL: Self = Self::Answers(Wait::ForAll);
+
     /// Whether enough is known when `answered` hosts have answered, and `silent` ones have not, or not yet.
     fn is_enough(self, inventory: &Inventory, answered: usize, silent: usize) -> bool {
         match self {
-            Self::All | Self::NotForSilent => false,
+            Self::Answers(_) => false,
             Self::ToSave { shards } => answered >= shards && silent < shards,
             Self::ToRestore(Which::Version(version)) => {
                 let all = inventory.newest_first();
@@ -79,16 +72,14 @@ impl WaitUntil {
             }
         }
     }
-}
 
-impl WaitUntil {
     /// Whether an early answer matters more than what silent hosts may know: a save asks them again itself,
     /// and at least one holder of every checkpoint with as many shards as the new one has answered.
     const fn is_hurried(self, answered: usize, silent: usize) -> bool {
         match self {
             Self::ToSave { shards } => answered > 0 && silent < shards,
-            Self::NotForSilent => answered > 0,
-            Self::All | Self::ToRestore(_) => false,
+            Self::Answers(Wait::NotForSilent) => answered > 0,
+            Self::Answers(Wait::ForAll) | Self::ToRestore(_) => false,
         }
     }
 }
@@ -158,7 +149,7 @@ impl Gathered {
     pub(super) fn older(&self) -> impl Iterator<Item = HostIndex> {
         let older = self.answered.iter();
         older
-            .filter(|(_, told)| told.spoken < WireVersion::Two)
+            .filter(|(_, answer)| answer.spoken < WireVersion::Two)
             .map(|(host, _)| *host)
     }
 
@@ -251,11 +242,11 @@ impl Agent {
             let next = tokio::time::timeout_at(until, asking.join_next()).await;
             match next {
                 Ok(None) => break,
-                Ok(Some(Ok((host, Ok((told, notices)))))) => {
+                Ok(Some(Ok((host, Ok((answer, notices)))))) => {
                     waiting.retain(|waited| *waited != host);
                     self.saw(host, Contact::Answered);
                     last_answer = Instant::now();
-                    gathered.answered.push((host, told));
+                    gathered.answered.push((host, answer));
                     gathered.hear(&notices);
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
@@ -348,7 +339,7 @@ impl Agent {
             tracing::warn!(host = self.hosts.name(host), %cause, "ignored an announcement");
             None
         });
-        let told = HostAnswer {
+        let answer = HostAnswer {
             status,
             rtt,
             announced,
@@ -356,7 +347,7 @@ impl Agent {
             // An older program does not know this request.
             void: void.ok().flatten(),
         };
-        Ok((told, notices))
+        Ok((answer, notices))
     }
 
     /// Records how a contact with a host went.
@@ -451,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_refuses_for_good_is_no_spare_and_who_was_slow_is() {
+    fn a_slow_host_is_a_spare_and_one_that_refuses_for_good_is_not() {
         let refused = |retry_after_ms| Fault::Refused {
             code: Code::Forbidden,
             detail: String::new(),

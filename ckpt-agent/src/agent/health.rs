@@ -53,7 +53,7 @@ impl Agent {
         registries: impl Future<Output = Vec<RegistryHealth>>,
     ) -> Result<Health, Failure> {
         let (mut gathered, words, registries) = tokio::join!(
-            self.gather(None, WaitUntil::All),
+            self.gather(None, WaitUntil::ALL),
             self.words_of_hosts(),
             registries
         );
@@ -124,14 +124,14 @@ impl Agent {
         let now = unix_seconds();
         let known = self.notebook.read(now);
         let mut curves = Vec::new();
-        for (host, told) in &gathered.answered {
+        for (host, answer) in &gathered.answered {
             let seen = self
                 .hosts
                 .entry(*host)
                 .and_then(|entry| known.host(entry.id));
             let word = words.get(host);
             let announced = word.and_then(|word| word.announced.as_ref());
-            let status = &told.status;
+            let status = &answer.status;
             let refuses = announced.map_or(0, |said| said.refuses_for_s);
             let withheld = announced.and_then(|said| said.withheld);
             let off = word
@@ -149,7 +149,7 @@ impl Agent {
                     free_bytes: Some(status.free_bytes),
                     clock_ahead_s: off,
                     software: Some(escaped(&status.software)),
-                    protocol: Some(told.spoken.to_string()),
+                    protocol: Some(answer.spoken.to_string()),
                     certificate_ends: word.and_then(|word| word.certificate_ends),
                     bytes_per_second: seen
                         .and_then(|seen| seen.forecast(now))
@@ -270,7 +270,7 @@ pub fn health_status(health: &Health) -> ExitStatus {
 /// The state of the registries of `grid`, as a member with this identity sees them.
 pub async fn registries_health(grid: &Grid, identity: &Identity) -> Vec<RegistryHealth> {
     let registries = Registries::new(identity, grid).without_announcements();
-    let found = registries.look(grid).await.into_iter();
+    let found = registries.check(grid).await.into_iter();
     let health = |(name, heard): (String, Result<usize, String>)| RegistryHealth {
         name,
         hosts_heard: heard.as_ref().ok().map(|heard| Known::announced(*heard)),

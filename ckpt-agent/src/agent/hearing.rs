@@ -7,13 +7,13 @@ use crate::inventory::KnownCheckpoint;
 use crate::report::{ExitStatus, Failure, HostNote};
 
 impl Agent {
-    /// Hosts that did not hear a notice `about` these checkpoints and have something of them: the `deaf`
+    /// Hosts that did not hear a notice `about` these checkpoints and have something of them: the `failed`
     /// hosts that hold shards or know the manifest, and all silent hosts unless every shard was found
     /// elsewhere.
     pub(super) fn unheard(
         &self,
         gathered: &Gathered,
-        deaf: &[(HostIndex, Fault)],
+        failed: &[(HostIndex, Fault)],
         about: &[&KnownCheckpoint],
     ) -> Vec<HostNote> {
         let has_some = |host: HostIndex| {
@@ -24,10 +24,10 @@ impl Agent {
             let shards = known.manifest.public().redundancy.total();
             known.shards_found() < shards
         });
-        let deaf = deaf.iter().filter(|(host, _)| has_some(*host));
+        let failed = failed.iter().filter(|(host, _)| has_some(*host));
         let silent = gathered.silent.iter().filter(|_| is_missing);
         let mut unheard: Vec<HostNote> = Vec::new();
-        for (host, fault) in deaf.chain(silent) {
+        for (host, fault) in failed.chain(silent) {
             let note = self.note(*host, fault);
             if unheard.iter().all(|one| one.host != note.host) {
                 unheard.push(note);
@@ -37,19 +37,19 @@ impl Agent {
     }
 
     /// Fails when none of the hosts that answered heard the notice.
-    pub(super) fn somebody_heard(
+    pub(super) fn require_heard(
         &self,
         gathered: &Gathered,
-        deaf: &[(HostIndex, Fault)],
+        failed: &[(HostIndex, Fault)],
         doing: &str,
     ) -> Result<(), Failure> {
         let hosts = gathered.answered.len();
-        if deaf.len() < hosts {
+        if failed.len() < hosts {
             return Ok(());
         }
         let what = format!("{doing}: none of the {hosts} hosts that answer accepted the change");
         let mut failure = Failure::new(ExitStatus::Failed, what).next("again later; ckpt hosts");
-        failure.hosts = self.notes(deaf);
+        failure.hosts = self.notes(failed);
         failure.state = Some("nothing changed".into());
         Err(failure)
     }

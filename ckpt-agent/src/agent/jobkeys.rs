@@ -112,12 +112,12 @@ impl Agent {
         let lists = gathered
             .answered
             .iter()
-            .filter_map(|(_, told)| told.void.clone());
+            .filter_map(|(_, answer)| answer.void.clone());
         let Some(list) = lists.max_by_key(VoidList::serials_below) else {
             return;
         };
-        for (host, told) in &gathered.answered {
-            let known = told.void.as_ref().map_or(0, VoidList::serials_below);
+        for (host, answer) in &gathered.answered {
+            let known = answer.void.as_ref().map_or(0, VoidList::serials_below);
             if known < list.serials_below() && self.keys.grant().is_none() {
                 let (hosts, host, list) = (self.hosts.clone(), *host, list.clone());
                 // A host that does not hear of it now hears of it from another host or the next client.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::rows::{Driver, Step, Stop};
+use super::rows::{Driver, Step, Unreadable};
 use crate::core::restore::{RestoreEvent, RestoreOutcome};
 use crate::pipeline::decode::DecodePool;
 use crate::report::SourceBytes;
@@ -28,20 +28,20 @@ impl<'a> Lane<'a> {
     /// This row was used; its memory is free.
     fn used(&mut self, row: u64) {
         self.pending.remove(&row);
-        self.driver.tell(RestoreEvent::Consumed(row));
+        self.driver.handle(RestoreEvent::Consumed(row));
     }
 
     /// All rows up to this one were used; their memory is free.
     fn used_up_to(&mut self, row: u64) {
         let left = self.pending.split_off(&(row + 1));
         for row in std::mem::replace(&mut self.pending, left) {
-            self.driver.tell(RestoreEvent::Consumed(row));
+            self.driver.handle(RestoreEvent::Consumed(row));
         }
     }
 
     /// Fetches rows for as long as it is polled, also when it is cancelled and called again. Returns only if
     /// rows can't be had.
-    async fn pump(&mut self) -> Stop {
+    async fn pump(&mut self) -> Unreadable {
         loop {
             match self.driver.next().await {
                 Step::Decode(blocks) => {
@@ -73,7 +73,7 @@ pub(super) struct Lanes<'a> {
 
 impl Lanes<'_> {
     /// Fetches rows of image and base for as long as it is polled. Returns only if rows can't be had.
-    pub(super) async fn pump(&mut self) -> Stop {
+    pub(super) async fn pump(&mut self) -> Unreadable {
         match &mut self.base {
             None => self.image.pump().await,
             Some(base) => tokio::select! {

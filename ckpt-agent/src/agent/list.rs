@@ -7,13 +7,13 @@ use codec::seal::Cipher;
 use codec::{CheckpointId, JobId};
 
 use super::gather::{Gathered, WaitUntil};
-use super::rows::Stop;
+use super::rows::Unreadable;
 use super::{Agent, Which};
 use crate::core::sought::{NOTE, Sought};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::report::{ExitStatus, Failure, ListReport, ListedCheckpoint, ShowReport, ShownFile};
-use crate::transfer::get::BlockReader;
 use crate::unix_time::unix_seconds;
+use transfer::get::BlockReader;
 
 impl Agent {
     /// Lists the owner's checkpoints, or those of one job, that meet the conditions of `sought`; with `host`,
@@ -78,7 +78,7 @@ impl Agent {
         job: Option<&JobId>,
     ) -> Result<(Gathered, Vec<OpenedCheckpoint>), Failure> {
         let job_tag = job.map(|job| self.job_tag(job)).transpose()?;
-        let gathered = self.gather(job_tag, WaitUntil::All).await;
+        let gathered = self.gather(job_tag, WaitUntil::ALL).await;
         self.require_answers(&gathered, doing)?;
         let (opened, failed) = gathered.inventory.opened(&self.keys);
         for cause in failed {
@@ -126,8 +126,8 @@ impl Agent {
             .read_index(known, summary, &reader)
             .await
             .map_err(|stop| match stop {
-                Stop::Fatal(failure) => failure,
-                Stop::Unrestorable(short) => {
+                Unreadable::Fatal(failure) => failure,
+                Unreadable::Short(short) => {
                     let message = format!("{doing}: {}", short.reason);
                     let mut failure = Failure::new(short.status(&gathered), message);
                     failure.hosts = short.notes;

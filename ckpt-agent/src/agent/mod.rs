@@ -29,6 +29,7 @@ mod rows;
 mod save;
 mod seek;
 mod shortage;
+mod sources;
 mod superseded;
 mod verdict;
 mod verify;
@@ -57,8 +58,8 @@ use crate::image::{Exclude, NamedPath, OnceReader};
 use crate::knowledge::{Notebook, Observation};
 use crate::learning::Learning;
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
-use crate::transfer::Hosts;
 use crate::unix_time::unix_seconds;
+use transfer::Hosts;
 
 pub use absent::unless_hidden;
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
@@ -248,14 +249,14 @@ pub async fn discover(
     if !grid.hosts.is_empty() || !known.roster().is_empty() {
         registries = registries.in_a_hurry();
     }
-    let mut told = registries.ask(grid, Vec::new()).await;
-    let newer = told.iter_mut().filter_map(|told| told.list.take());
+    let mut answers = registries.ask(grid, Vec::new()).await;
+    let newer = answers.iter_mut().filter_map(|answer| answer.list.take());
     if let Some((list, contents)) = newer.max_by_key(|(list, _)| list.number()) {
         lists::keep(files, grid, &list);
         grid.follow(list, contents);
     }
-    let roster = roster::merge(&grid.hosts, &told, known.roster(), &grid.revoked);
-    if !told.is_empty() {
+    let roster = roster::merge(&grid.hosts, &answers, known.roster(), &grid.revoked);
+    if !answers.is_empty() {
         // The hosts of the grid file come first; the others were found through registries.
         let found = roster.hosts.iter().skip(grid.hosts.len()).cloned();
         notebook.note(Observation::Roster(found.collect()));

@@ -19,8 +19,8 @@ use super::waiting::Wait;
 use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
 use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
-use crate::transfer::Hosts;
 use crate::unix_time::{unix_millis, unix_seconds};
+use transfer::Hosts;
 
 /// One in this many bytes of the memory is for the notices of all jobs.
 const MEMORY_SHARE: u64 = 8;
@@ -59,7 +59,7 @@ pub(super) fn renewed(last: Option<&Words>, wish: Option<Tenure>) -> Option<Leas
 
 /// A job as it is named in notices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Whose {
+pub(super) struct NamedJob {
     pub(super) tag: JobTag,
     path: Vec<Blinded>,
 }
@@ -96,10 +96,10 @@ impl Removal {
 
 impl Agent {
     /// The job, as notices name it.
-    pub(super) fn whose(&self, job: &JobId) -> Result<Whose, Failure> {
+    pub(super) fn named_job(&self, job: &JobId) -> Result<NamedJob, Failure> {
         let tag = self.job_tag(job)?;
         let path = self.keys.tag_and_path(job).map(|(_, path)| path.blinded());
-        Ok(Whose {
+        Ok(NamedJob {
             tag,
             path: path.unwrap_or_default(),
         })
@@ -111,13 +111,13 @@ impl Agent {
     pub(super) async fn announce(
         &self,
         hosts: impl IntoIterator<Item = HostIndex>,
-        whose: &Whose,
+        named: &NamedJob,
         last: Option<&Words>,
         lease: Option<Lease>,
         removal: &Removal,
     ) -> Vec<(HostIndex, Fault)> {
         let hosts = hosts.into_iter().collect();
-        self.announce_to(hosts, whose, last, lease, removal, Wait::ForAll)
+        self.announce_to(hosts, named, last, lease, removal, Wait::ForAll)
             .await
     }
 
@@ -125,31 +125,31 @@ impl Agent {
     pub(super) async fn announce_to(
         &self,
         hosts: BTreeSet<HostIndex>,
-        whose: &Whose,
+        named: &NamedJob,
         last: Option<&Words>,
         lease: Option<Lease>,
         removal: &Removal,
         wait: Wait,
     ) -> Vec<(HostIndex, Fault)> {
-        let mut deaf = BTreeMap::new();
+        let mut failed = BTreeMap::new();
         let mut last = last.cloned();
-        let job = (self.keys.owner(), whose.tag);
+        let job = (self.keys.owner(), named.tag);
         let mut some = removal.ids.chunks(GONE_MAX);
         let mut next = Some(some.next().unwrap_or_default());
         while let Some(ids) = next {
             let (now, intervals) = (unix_millis(), &removal.intervals);
             let words = Words::following(last.as_ref(), job, now, lease, ids, intervals);
-            deaf.extend(self.announce_one(&hosts, whose, &words, ids, wait).await);
+            failed.extend(self.announce_one(&hosts, named, &words, ids, wait).await);
             last = Some(words);
             next = some.next();
         }
-        deaf.into_iter().collect()
+        failed.into_iter().collect()
     }
 
     async fn announce_one(
         &self,
         hosts: &BTreeSet<HostIndex>,
-        whose: &Whose,
+        named: &NamedJob,
         words: &Words,
         gone: &[CheckpointId],
         wait: Wait,
@@ -158,7 +158,7 @@ impl Agent {
             return self.forget_each(hosts, gone, wait).await;
         }
         let sign = |format| {
-            let signed = Notice::sign(&self.keys, format, &whose.path, words);
+            let signed = Notice::sign(&self.keys, format, &named.path, words);
             signed.map_err(|cause| Fault::Lied(cause.to_string()))
         };
         let (one, two) = (sign(Format::One), sign(Format::Two));
@@ -184,9 +184,9 @@ impl Agent {
     /// When no host answers, or the job has no checkpoint.
     pub async fn touch(&self, job: &JobId, wish: Option<Tenure>) -> Result<TouchReport, Failure> {
         let doing = format!("cannot touch job {job}");
-        let whose = self.whose(job)?;
+        let named = self.named_job(job)?;
         self.needs_owner(&doing)?;
-        let mut gathered = self.gather(Some(whose.tag), WaitUntil::All).await;
+        let mut gathered = self.gather(Some(named.tag), WaitUntil::ALL).await;
         self.require_answers(&gathered, &doing)?;
         if gathered.inventory.newest_first().is_empty() {
             let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: no checkpoint"));
@@ -199,13 +199,13 @@ impl Agent {
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
         let last = gathered.said.clone();
         let nothing = Removal::default();
-        let deaf = self
-            .announce(hosts, &whose, last.as_ref(), lease, &nothing)
+        let failed = self
+            .announce(hosts, &named, last.as_ref(), lease, &nothing)
             .await;
-        self.somebody_heard(&gathered, &deaf, &doing)?;
+        self.require_heard(&gathered, &failed, &doing)?;
         let all = gathered.inventory.newest_first();
-        let unheard = self.unheard(&gathered, &deaf, &all);
-        gathered.silent.extend(deaf);
+        let unheard = self.unheard(&gathered, &failed, &all);
+        gathered.silent.extend(failed);
         Ok(TouchReport {
             job: job.clone(),
             kept_until: lease.map(|lease| lease.until),
@@ -259,15 +259,15 @@ impl Agent {
         }
         let mut unheard = Vec::new();
         if !dry_run && !items.is_empty() {
-            let deaf = self
+            let failed = self
                 .announce_gone(&gathered, &notices, &garbage, keep)
                 .await?;
-            self.somebody_heard(&gathered, &deaf, "cannot remove garbage")?;
+            self.require_heard(&gathered, &failed, "cannot remove garbage")?;
             let ids = garbage.values().flat_map(|(gone, _)| gone);
             let about = ids.filter_map(|one| gathered.inventory.get(one.checkpoint));
             let about: Vec<_> = about.collect();
-            unheard = self.unheard(&gathered, &deaf, &about);
-            gathered.silent.extend(deaf);
+            unheard = self.unheard(&gathered, &failed, &about);
+            gathered.silent.extend(failed);
         }
         Ok(GcReport {
             dry_run,
@@ -292,11 +292,11 @@ impl Agent {
                 Some(_) => Removal::all_but(kept, gone),
                 None => Removal::of(gone),
             };
-            let whose = self.whose(job)?;
-            let last = notices.get(&whose.tag);
+            let named = self.named_job(job)?;
+            let last = notices.get(&named.tag);
             let lease = last.and_then(|last| last.lease);
             let hosts = gathered.hosts();
-            all.extend(self.announce(hosts, &whose, last, lease, &removal).await);
+            all.extend(self.announce(hosts, &named, last, lease, &removal).await);
         }
         Ok(all.into_iter().collect())
     }
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_hosts_say_of_a_job_is_kept_once_and_within_its_memory() {
+    fn notices_from_many_hosts_are_kept_once_and_within_the_memory() {
         let each = memory_of(&words(1, 1, 1));
         let mut heard = MergedNotices::new(10 * each);
         for _ in 0..1000 {

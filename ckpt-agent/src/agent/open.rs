@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::choices::{Choices, FoundImage, Wish};
 use super::gather::{Gathered, WaitUntil};
 use super::restore::lost_status;
-use super::rows::{SeenOfHosts, Stop, WantedRows};
+use super::rows::{SeenOfHosts, Unreadable, WantedRows};
 use super::{Agent, Which};
 use crate::core::Millis;
 use crate::core::read::{
@@ -27,7 +27,7 @@ use crate::core::sought::Sought;
 use crate::image::path_from_bytes;
 use crate::inventory::KnownCheckpoint;
 use crate::report::{ExitStatus, Failure, SkippedVersion};
-use crate::transfer::get::BlockReader;
+use transfer::get::BlockReader;
 
 /// One in this many bytes of the memory is for segments that may be read again.
 const CACHE_SHARE: u64 = 4;
@@ -142,8 +142,8 @@ impl Agent {
                     let warnings = self.after_choice(&choices, &wish);
                     return Ok(self.image(job, choices, found, warnings));
                 }
-                Err(Stop::Fatal(failure)) => return Err(failure),
-                Err(Stop::Unrestorable(short)) => {
+                Err(Unreadable::Fatal(failure)) => return Err(failure),
+                Err(Unreadable::Short(short)) => {
                     self.pass_over(&mut choices, &wish, short).await?;
                 }
             }
@@ -455,7 +455,7 @@ impl Image {
             asked.push(all);
         }
         let mut status = ExitStatus::TooFewHosts;
-        let mut stop = Stop::unrestorable("no host was asked");
+        let mut stop = Unreadable::because("no host was asked");
         for attempt in 0..=asked.len() {
             let holders = match asked.get(attempt) {
                 Some(holders) => holders.clone(),
@@ -481,8 +481,8 @@ impl Image {
             }
         }
         Err(match stop {
-            Stop::Fatal(failure) => failure,
-            Stop::Unrestorable(short) => {
+            Unreadable::Fatal(failure) => failure,
+            Unreadable::Short(short) => {
                 let mut failure = self.failed(short.status_or(status), &short.reason);
                 failure.hosts = short.notes;
                 failure
@@ -495,7 +495,7 @@ impl Image {
     async fn look_again(&self, origin: &mut Origin) -> Result<Gathered, Failure> {
         let public = origin.known.manifest.public();
         let (job_tag, checkpoint) = (public.job_tag, public.checkpoint);
-        let gathered = self.agent.gather(Some(job_tag), WaitUntil::All).await;
+        let gathered = self.agent.gather(Some(job_tag), WaitUntil::ALL).await;
         let doing = format!("cannot read job {}", self.job);
         self.agent.require_answers(&gathered, &doing)?;
         let found = {

@@ -17,8 +17,8 @@ use crate::core::place::{
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Knowledge, KnownHost, Observation};
 use crate::report::{ExitStatus, Failure, PlacedHost, PlacementReport, ReserveReason};
-use crate::transfer::put::MeasuredRate;
 use crate::unix_time::unix_seconds;
+use transfer::put::MeasuredRate;
 
 /// Bytes of a probe: enough to recognise a link that is a tenth as fast as the others.
 const PROBE_BYTES: u32 = 128 << 10;
@@ -128,7 +128,8 @@ impl Agent {
             wanted,
             // Older checkpoints are on hosts that fail together with these, so all work of the job is at
             // stake; it is estimated by the number of the job's checkpoints.
-            work_seconds: interval * newest.map_or(1.0, |newest| newest.version().0 as f64 + 1.0),
+            work_seconds: interval
+                * newest.map_or(1.0, |newest| newest.version().number() as f64 + 1.0),
             interval_seconds: interval,
             compute,
             uplink: self.notebook.read(now).uplink(now),
@@ -221,23 +222,23 @@ impl Agent {
         // Only hosts that read the second format can check under which grant something was signed.
         let may_sign = |spoken| self.keys.grant().is_none() || spoken >= WireVersion::Two;
         let answered = gathered.answered.iter();
-        let able = answered.filter(|(_, told)| may_sign(told.spoken));
-        let views = able.filter_map(|(host, told)| {
+        let able = answered.filter(|(_, answer)| may_sign(answer.spoken));
+        let views = able.filter_map(|(host, answer)| {
             let entry = self.hosts.entry(*host)?;
             let seen = knowledge.host(entry.id);
             Some(HostView {
                 host: *host,
-                rtt_seconds: told.rtt.as_secs_f64(),
+                rtt_seconds: answer.rtt.as_secs_f64(),
                 measured: seen.and_then(|seen| seen.forecast(now)),
                 passed_probe: seen.is_some_and(KnownHost::was_probed),
-                claims: told.announced.clone(),
+                claims: answer.announced.clone(),
                 seen: seen.cloned(),
                 domains: names.of(
                     entry.site.as_deref(),
                     entry.owner.as_deref(),
                     self.hosts.address(*host)?.ip(),
                 ),
-                free_bytes: told.status.free_bytes,
+                free_bytes: answer.status.free_bytes,
             })
         });
         views.collect()

@@ -8,7 +8,7 @@ use placement::bandwidth::RateForecast;
 
 use super::Agent;
 use super::restore::{Attempt, Image};
-use super::rows::Stop;
+use super::rows::Unreadable;
 use crate::core::HostIndex;
 use crate::core::place::FIRST_RATE;
 use crate::image::{Sink, Target};
@@ -18,11 +18,15 @@ use crate::unix_time::unix_seconds;
 
 impl Attempt<'_> {
     /// Reports what a restore would do; fails where the restore would fail because of its target.
-    pub(super) async fn plan(&self, image: &Image, target: &Target) -> Result<RestoreReport, Stop> {
+    pub(super) async fn plan(
+        &self,
+        image: &Image,
+        target: &Target,
+    ) -> Result<RestoreReport, Unreadable> {
         let (own, to, options) = (image.own().clone(), target.clone(), self.sink_options());
         tokio::task::spawn_blocking(move || Sink::check(&own, &to, options))
             .await
-            .map_err(|cause| Stop::unrestorable(cause.to_string()))?
+            .map_err(|cause| Unreadable::because(cause.to_string()))?
             .map_err(|cause| self.sink_failure(&cause))?;
         let wanted = image.wanted();
         let rates = self.agent.rates();

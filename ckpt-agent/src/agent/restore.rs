@@ -16,7 +16,7 @@ use tokio::time::{Duration, Instant, MissedTickBehavior};
 use super::choices::{FoundBase, FoundImage, Wish};
 use super::gather::Gathered;
 use super::lane::{Lane, Lanes};
-use super::rows::{Driver, Stop, runs};
+use super::rows::{Driver, Unreadable, runs};
 use super::{Agent, RestoreRequest, RestoreTarget, chain};
 use crate::cancel::Cancel;
 use crate::core::pick::{Pick, Wanted};
@@ -26,7 +26,7 @@ use crate::pipeline::decode::{self, Decoded, Earlier};
 use crate::report::{
     ExitStatus, Failure, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
 };
-use crate::transfer::get::BlockReader;
+use transfer::get::BlockReader;
 
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
@@ -83,8 +83,8 @@ impl Agent {
                     report.skipped = choices.skipped;
                     return Ok(report);
                 }
-                Err(Stop::Fatal(failure)) => return Err(failure),
-                Err(Stop::Unrestorable(short)) => {
+                Err(Unreadable::Fatal(failure)) => return Err(failure),
+                Err(Unreadable::Short(short)) => {
                     if let Some(skip) = self.pass_over(&mut choices, &wish, short).await? {
                         observer.event(ProgressEvent::VersionSkipped(skip));
                     }
@@ -142,7 +142,7 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    async fn run(&self, mut cancel: Cancel) -> Result<RestoreReport, Stop> {
+    async fn run(&self, mut cancel: Cancel) -> Result<RestoreReport, Unreadable> {
         let found = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(self.interrupted()),
@@ -172,7 +172,7 @@ impl Attempt<'_> {
     }
 
     /// The part of the image that the request selects; `None` for all of it.
-    fn pick(&self, index: &Index) -> Result<Option<Pick>, Stop> {
+    fn pick(&self, index: &Index) -> Result<Option<Pick>, Unreadable> {
         if self.request.globs.is_empty() {
             return Ok(None);
         }
@@ -184,18 +184,20 @@ impl Attempt<'_> {
                 let message =
                     format!("cannot restore job {job}: version {version} has no file {path:?}");
                 let failure = Failure::new(ExitStatus::NotFound, message);
-                Stop::Fatal(failure.next(format!("ckpt show --job {job} --version {version}")))
+                Unreadable::Fatal(
+                    failure.next(format!("ckpt show --job {job} --version {version}")),
+                )
             })
     }
 
-    fn interrupted(&self) -> Stop {
-        Stop::Fatal(Failure::new(
+    fn interrupted(&self) -> Unreadable {
+        Unreadable::Fatal(Failure::new(
             ExitStatus::Interrupted,
             format!("cannot restore job {}: interrupted", self.request.job),
         ))
     }
 
-    fn target(&self, image: &Image) -> Result<Target, Stop> {
+    fn target(&self, image: &Image) -> Result<Target, Unreadable> {
         let is_stream = image.summary.kind == ImageKind::Stream;
         let (own, name) = (image.own(), self.usual_name(image));
         match &self.request.target {
@@ -204,7 +206,7 @@ impl Attempt<'_> {
                 Ok(Target::Path(placed.map_err(|e| self.sink_failure(&e))?))
             }
             RestoreTarget::Stdout => Ok(Target::Stdout),
-            RestoreTarget::Default if is_stream && is_terminal() => Err(Stop::Fatal(
+            RestoreTarget::Default if is_stream && is_terminal() => Err(Unreadable::Fatal(
                 Failure::new(
                     ExitStatus::Usage,
                     "the image is a stream; standard output is a terminal",
@@ -234,7 +236,7 @@ impl Attempt<'_> {
         }
     }
 
-    async fn sink(&self, image: &Image, target: &Target) -> Result<Sink, Stop> {
+    async fn sink(&self, image: &Image, target: &Target) -> Result<Sink, Unreadable> {
         let options = self.sink_options();
         let (index, pick) = (image.own().clone(), image.pick.clone());
         let target = target.clone();
@@ -243,11 +245,11 @@ impl Attempt<'_> {
             Some(pick) => Sink::of_picked(&pick, &target, options),
         })
         .await
-        .map_err(|cause| Stop::unrestorable(cause.to_string()))?
+        .map_err(|cause| Unreadable::because(cause.to_string()))?
         .map_err(|cause| self.sink_failure(&cause))
     }
 
-    pub(super) fn sink_failure(&self, cause: &SinkError) -> Stop {
+    pub(super) fn sink_failure(&self, cause: &SinkError) -> Unreadable {
         let message = format!("cannot restore job {}: {}", self.request.job, chain(cause));
         let status = match cause {
             SinkError::TreeToStdout | SinkError::Name(_) | SinkError::NoDirectory(_) => {
@@ -255,7 +257,7 @@ impl Attempt<'_> {
             }
             _ => ExitStatus::LocalIo,
         };
-        Stop::Fatal(Failure::new(status, message))
+        Unreadable::Fatal(Failure::new(status, message))
     }
 
     async fn transfer(
@@ -264,13 +266,13 @@ impl Attempt<'_> {
         sink: Sink,
         target: Target,
         cancel: Cancel,
-    ) -> Result<RestoreReport, Stop> {
+    ) -> Result<RestoreReport, Unreadable> {
         let public = self.known.manifest.public();
         let (wanted, rows) = (image.wanted(), image.rows());
         let base_rows = wanted.base_rows(&image.index);
         if !base_rows.is_empty() && image.base.is_none() {
             let why = "it refers to another version without naming it";
-            return Err(Stop::unrestorable(why));
+            return Err(Unreadable::because(why));
         }
         let mut progress = image.progress();
         let mut report = self.report(&image, &target);
@@ -290,28 +292,28 @@ impl Attempt<'_> {
             .as_ref()
             .map(|base| self.base_lane(base, &base_rows, shares))
             .unzip();
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (sender, mut decoded_rows) = mpsc::unbounded_channel();
         let earlier = Earlier {
             composer,
             base: decoded,
             wanted,
         };
         let cpus = self.agent.resources.cpus;
-        let tell = move |decoded| {
+        let on_decoded = move |decoded| {
             // Fails only when the restore has ended.
-            let _ = tell.send(decoded);
+            let _ = sender.send(decoded);
         };
-        let pool = decode::start(public, &summary, index, sink, cpus, earlier, tell);
+        let pool = decode::start(public, &summary, index, sink, cpus, earlier, on_decoded);
         let driver = Driver::new(self.agent, self.known, &reader, rows, shares);
         let mut lanes = Lanes {
             image: Lane::new(pool, driver),
             base,
         };
-        let followed = self.follow(&mut lanes, &mut told, &mut progress, cancel);
+        let followed = self.follow(&mut lanes, &mut decoded_rows, &mut progress, cancel);
         let followed = followed.await;
         lanes.close();
         if let Err(stop) = followed
-            && !completed_anyway(&mut told).await
+            && !completed_anyway(&mut decoded_rows).await
         {
             return Err(self.after_output(stop, &target, &progress));
         }
@@ -347,13 +349,13 @@ impl Attempt<'_> {
 
     /// Makes a failure final if part of the image went to standard output: the reader has that part of this
     /// version, and an older version must not follow it.
-    fn after_output(&self, stop: Stop, target: &Target, progress: &Progress) -> Stop {
+    fn after_output(&self, stop: Unreadable, target: &Target, progress: &Progress) -> Unreadable {
         if *target != Target::Stdout {
             return stop;
         }
         let mut failure = match stop {
-            Stop::Unrestorable(_) if progress.done_bytes == 0 => return stop,
-            Stop::Unrestorable(short) => {
+            Unreadable::Short(_) if progress.done_bytes == 0 => return stop,
+            Unreadable::Short(short) => {
                 let reason = &short.reason;
                 let (job, version) = (&self.request.job, self.known.version());
                 let message = format!(
@@ -364,27 +366,30 @@ impl Attempt<'_> {
                 failure.hosts = short.notes;
                 failure
             }
-            Stop::Fatal(failure) => failure,
+            Unreadable::Fatal(failure) => failure,
         };
         failure.image_on_stdout = true;
-        Stop::Fatal(failure)
+        Unreadable::Fatal(failure)
     }
 
     /// Feeds blocks to the decoding threads until the image is complete.
     async fn follow(
         &self,
         lanes: &mut Lanes<'_>,
-        told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
+        decoded_rows: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
         progress: &mut Progress,
         mut cancel: Cancel,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Unreadable> {
         let mut show = tokio::time::interval(PROGRESS_PERIOD);
         show.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Stored bytes are estimated in proportion to the bytes done, since written rows do not show how many
         // bytes each was stored in.
         let whole = std::mem::take(&mut progress.stored_bytes);
         let total = u128::from(progress.total_bytes.unwrap_or_default().max(1));
-        let stored_of = |done: u64| (u128::from(whole) * u128::from(done) / total) as u64;
+        let stored_of = |done: u64| {
+            let stored = u128::from(whole) * u128::from(done) / total;
+            u64::try_from(stored).unwrap_or(u64::MAX)
+        };
         loop {
             tokio::select! {
                 biased;
@@ -393,7 +398,7 @@ impl Attempt<'_> {
                     progress.network_bytes = lanes.fetched_bytes();
                     self.observer.event(ProgressEvent::Progress(*progress));
                 }
-                decoded = told.recv() => match decoded {
+                decoded = decoded_rows.recv() => match decoded {
                     Some(Decoded::Written { row, image_bytes }) => {
                         progress.done_bytes = image_bytes;
                         progress.stored_bytes = stored_of(image_bytes);
@@ -405,10 +410,10 @@ impl Attempt<'_> {
                         return Ok(());
                     }
                     Some(Decoded::Undecodable(cause)) => {
-                        return Err(Stop::unrestorable(cause.to_string()));
+                        return Err(Unreadable::because(cause.to_string()));
                     }
                     Some(Decoded::Failed(cause)) => return Err(self.sink_failure(&cause)),
-                    None => return Err(Stop::unrestorable("decoding ended early")),
+                    None => return Err(Unreadable::because("decoding ended early")),
                 },
                 lost = lanes.pump() => return Err(lost),
             }
@@ -442,10 +447,12 @@ impl Attempt<'_> {
 
 /// Waits a bounded time until the threads of a restore that was ended early have removed their files. Returns
 /// whether they had completed the image instead, which then counts.
-async fn completed_anyway(told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>) -> bool {
+async fn completed_anyway(
+    decoded_rows: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
+) -> bool {
     let ended = tokio::time::timeout(CLEANUP_TIMEOUT, async {
         let mut completed = false;
-        while let Some(decoded) = told.recv().await {
+        while let Some(decoded) = decoded_rows.recv().await {
             completed |= matches!(decoded, Decoded::Finished(()));
         }
         completed

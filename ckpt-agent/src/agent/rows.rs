@@ -17,6 +17,7 @@ use tokio::time::{Duration, Instant};
 use super::Agent;
 use super::gather::Gathered;
 use super::restore::lost_status;
+use super::sources::SourceMeter;
 use super::verdict::may_come_back;
 use crate::core::restore::{
     FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
@@ -26,8 +27,7 @@ use crate::core::{Fault, HostIndex, Millis};
 use crate::inventory::KnownCheckpoint;
 use crate::pipeline::decode::{self, RowBlocks};
 use crate::report::{ExitStatus, Failure, HostNote, SourceBytes};
-use crate::transfer::get::BlockReader;
-use crate::transfer::sources::SourceMeter;
+use transfer::get::BlockReader;
 
 /// Rows of one request: about a megabyte from each host.
 const BATCH_ROWS: u64 = 4;
@@ -43,9 +43,9 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 
 /// Why a checkpoint can't be restored.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum Unreadable {
     /// An older checkpoint may still be restorable.
-    Unrestorable(Shortfall),
+    Short(Shortfall),
     /// No other checkpoint could be restored either.
     Fatal(Failure),
 }
@@ -78,9 +78,9 @@ impl Shortfall {
     }
 }
 
-impl Stop {
-    pub(super) fn unrestorable(reason: impl Into<String>) -> Self {
-        Self::Unrestorable(Shortfall {
+impl Unreadable {
+    pub(super) fn because(reason: impl Into<String>) -> Self {
+        Self::Short(Shortfall {
             reason: reason.into(),
             notes: Vec::new(),
             may_come_back: false,
@@ -95,7 +95,7 @@ impl Agent {
         known: &KnownCheckpoint,
         summary: &Summary,
         reader: &BlockReader,
-    ) -> Result<Index, Stop> {
+    ) -> Result<Index, Unreadable> {
         let first = known.manifest.public().rows - summary.index.len() as u64;
         let bytes = self
             .read_rows(known, summary, reader, first, &summary.index)
@@ -104,8 +104,8 @@ impl Agent {
         let index = tokio::task::spawn_blocking(move || Index::decode(&bytes)).await;
         match index {
             Ok(Ok(index)) => Ok(index),
-            Ok(Err(cause)) => Err(Stop::unrestorable(cause.to_string())),
-            Err(cause) => Err(Stop::unrestorable(cause.to_string())),
+            Ok(Err(cause)) => Err(Unreadable::because(cause.to_string())),
+            Err(cause) => Err(Unreadable::because(cause.to_string())),
         }
     }
 
@@ -117,7 +117,7 @@ impl Agent {
         reader: &BlockReader,
         first: u64,
         rows: &[StoredSegment],
-    ) -> Result<Vec<u8>, Stop> {
+    ) -> Result<Vec<u8>, Unreadable> {
         let rows = (first..).zip(rows.iter().map(|stored| (*stored, None)));
         let rows: WantedRows = rows.collect();
         let (read, _) = self.read_these_rows(known, summary, reader, &rows).await;
@@ -131,7 +131,7 @@ impl Agent {
         summary: &Summary,
         reader: &BlockReader,
         rows: &WantedRows,
-    ) -> (Result<BTreeMap<u64, Vec<u8>>, Stop>, SeenOfHosts) {
+    ) -> (Result<BTreeMap<u64, Vec<u8>>, Unreadable>, SeenOfHosts) {
         let public = known.manifest.public();
         let cpus = self.resources.cpus.max(1);
         let mut decoding: JoinSet<(u64, Result<Vec<u8>, DecodeError>)> = JoinSet::new();
@@ -145,10 +145,10 @@ impl Agent {
                 Some(decoded) = decoding.join_next() => match decoded {
                     Ok((row, Ok(raw))) => {
                         parts.insert(row, raw);
-                        driver.tell(RestoreEvent::Consumed(row));
+                        driver.handle(RestoreEvent::Consumed(row));
                     }
-                    Ok((_, Err(cause))) => break Err(Stop::unrestorable(cause.to_string())),
-                    Err(cause) => break Err(Stop::unrestorable(cause.to_string())),
+                    Ok((_, Err(cause))) => break Err(Unreadable::because(cause.to_string())),
+                    Err(cause) => break Err(Unreadable::because(cause.to_string())),
                 },
                 step = driver.next(), if decoding.len() < cpus => match step {
                     Step::Decode(blocks) => {
@@ -294,7 +294,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    pub(super) fn tell(&mut self, event: RestoreEvent) {
+    pub(super) fn handle(&mut self, event: RestoreEvent) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.session.handle(Millis(now), event);
     }
@@ -342,7 +342,7 @@ impl<'a> Driver<'a> {
                     self.handle_event(event);
                 }
             }
-            () = tokio::time::sleep_until(wake) => self.tell(RestoreEvent::Tick),
+            () = tokio::time::sleep_until(wake) => self.handle(RestoreEvent::Tick),
         }
         Step::Wait
     }
@@ -359,13 +359,13 @@ impl<'a> Driver<'a> {
                 if let Some(blocks) = self.blocks.get_mut(&row) {
                     blocks.insert(shard, block);
                 }
-                self.tell(RestoreEvent::Block(fetch, row));
+                self.handle(RestoreEvent::Block(fetch, row));
             }
             Event::Session(event) => {
                 if let RestoreEvent::Done(fetch) | RestoreEvent::Failed(fetch, _) = &event {
                     self.end(*fetch);
                 }
-                self.tell(event);
+                self.handle(event);
             }
         }
     }
@@ -385,11 +385,11 @@ impl<'a> Driver<'a> {
         let (reader, sender) = (self.reader.clone(), self.sender.clone());
         let task = tokio::spawn(async move {
             let blocks = sender.clone();
-            let tell = move |row, block| {
+            let on_block = move |row, block| {
                 // Fails only when the restore has ended.
                 let _ = blocks.send(Event::Block(fetch, row, shard, block));
             };
-            let event = match reader.blocks(shard, host, rows, tell).await {
+            let event = match reader.blocks(shard, host, rows, on_block).await {
                 Ok(()) => RestoreEvent::Done(fetch),
                 Err(fault) => RestoreEvent::Failed(fetch, fault),
             };
@@ -416,7 +416,7 @@ impl<'a> Driver<'a> {
             .collect()
     }
 
-    pub(super) fn lost(&self, row: u64, good: usize, needed: usize) -> Stop {
+    pub(super) fn lost(&self, row: u64, good: usize, needed: usize) -> Unreadable {
         let mut seen: Vec<&(HostIndex, Fault)> = Vec::new();
         for fault in self.session.faults().iter().rev() {
             if seen.iter().all(|(host, _)| *host != fault.0) {
@@ -424,7 +424,7 @@ impl<'a> Driver<'a> {
             }
         }
         let away = seen.iter().filter(|(_, fault)| may_come_back(fault));
-        Stop::Unrestorable(Shortfall {
+        Unreadable::Short(Shortfall {
             reason: format!("row {row}: {good} good blocks found, {needed} needed"),
             may_come_back: good + away.count() >= needed,
             notes: seen

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_grid_is_told_what_fits() {
+    fn a_small_grid_learns_which_code_fits() {
         let usual = Redundancy::new(3, 2).unwrap();
         assert!(too_small(5, 5, usual, "cannot save").is_none());
         assert!(too_small(4, 4, usual, "cannot save").is_none(), "degraded");

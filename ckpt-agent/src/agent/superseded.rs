@@ -25,7 +25,7 @@ impl Agent {
         base: Option<CheckpointId>,
         new: Stamp,
     ) {
-        let Ok(whose) = self.whose(&request.job) else {
+        let Ok(named) = self.named_job(&request.job) else {
             return;
         };
         let mut older = gathered.inventory.newest_first();
@@ -60,22 +60,24 @@ impl Agent {
         let asked = hosts.len();
         // The job does not wait for silent hosts: other hosts inform them.
         let hurried = Wait::NotForSilent;
-        let announcing = self.announce_to(hosts, &whose, last, lease, &removal, hurried);
-        let deaf = announcing.await;
+        let announcing = self.announce_to(hosts, &named, last, lease, &removal, hurried);
+        let failed = announcing.await;
         let about: Vec<&KnownCheckpoint> = gone
             .iter()
             .filter_map(|one| inventory.get(one.checkpoint))
             .collect();
-        if deaf.len() == asked {
-            report.notes.push(self.not_removed(&removed, deaf.first()));
+        if failed.len() == asked {
+            report
+                .notes
+                .push(self.not_removed(&removed, failed.first()));
             return;
         }
-        for note in self.unheard(gathered, &deaf, &about) {
+        for note in self.unheard(gathered, &failed, &about) {
             let (host, what) = (note.host, note.what);
             let note = format!("{host} was not informed that older versions are removed: {what}");
             report.notes.push(note);
         }
-        for (host, fault) in deaf.iter().filter(|(host, _)| holders.contains(host)) {
+        for (host, fault) in failed.iter().filter(|(host, _)| holders.contains(host)) {
             if lease.is_some() || had_lease {
                 let name = self.hosts.name(*host);
                 let note = format!("{name} does not know of the lease yet: {fault}");
@@ -87,8 +89,8 @@ impl Agent {
     }
 
     /// The note when no host heard that versions are removed, or that the lease is renewed.
-    fn not_removed(&self, removed: &[Version], deaf: Option<&(HostIndex, Fault)>) -> String {
-        let why = deaf.map(|(host, fault)| self.note(*host, fault));
+    fn not_removed(&self, removed: &[Version], failed: Option<&(HostIndex, Fault)>) -> String {
+        let why = failed.map(|(host, fault)| self.note(*host, fault));
         let why = why.map_or_else(String::new, |why| format!(" ({}: {})", why.host, why.what));
         let numbers: Vec<String> = removed.iter().map(ToString::to_string).collect();
         let what = match numbers.as_slice() {

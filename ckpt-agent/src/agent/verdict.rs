@@ -86,7 +86,7 @@ pub(super) fn gaps(opened: &[OpenedCheckpoint], words: &BTreeMap<JobTag, Words>)
         let words = words.get(&public.job_tag);
         is_torn && !words.is_some_and(|words| was_deleted(&words.intervals, older, newer))
     });
-    let told = gap.map(|(older, newer)| {
+    let notes = gap.map(|(older, newer)| {
         format!(
             "job {}: between version {} and {} there was another, which no host shows",
             newer.summary.job,
@@ -94,7 +94,7 @@ pub(super) fn gaps(opened: &[OpenedCheckpoint], words: &BTreeMap<JobTag, Words>)
             newer.known.version()
         )
     });
-    told.collect()
+    notes.collect()
 }
 
 /// Whether the owner deleted any checkpoint between these two.
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_away_is_not_lost() {
+    fn shards_on_silent_hosts_are_not_lost() {
         let redundancy = Redundancy::new(3, 2).unwrap();
         let set = |numbers: &[u8]| -> BTreeSet<ShardIndex> {
             let shards = numbers.iter().map(|number| redundancy.shard(*number));

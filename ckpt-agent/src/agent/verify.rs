@@ -20,7 +20,7 @@ use crate::report::{
     BadShard, ExitStatus, Failure, Holder, Observer, Progress, ProgressEvent, VerifiedCheckpoint,
     VerifyReport,
 };
-use crate::transfer::get::BlockReader;
+use transfer::get::BlockReader;
 
 /// Rows that are read at once when all blocks are verified.
 const VERIFY_ROWS: u64 = 16;

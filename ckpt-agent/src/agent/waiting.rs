@@ -1,4 +1,4 @@
-//! How long silent hosts are waited for when others have answered.
+//! How long to wait for silent hosts when others have answered.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,12 +21,12 @@ pub(super) fn silent_at(begun: Instant, now: Instant) -> Instant {
     begun + SILENCE.max(took * SILENCE_FACTOR)
 }
 
-/// Which hosts are waited for.
+/// For which hosts to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     /// All hosts, up to the time limits of connections and requests.
     ForAll,
-    /// No silent host, once others have answered.
+    /// Hosts that are silent once others have answered are left out.
     NotForSilent,
 }
 
@@ -39,7 +39,7 @@ impl Wait {
     ) -> Vec<(HostIndex, Fault)> {
         let begun = Instant::now();
         let mut waiting = hosts.clone();
-        let mut deaf = Vec::new();
+        let mut failed = Vec::new();
         let mut until = None;
         loop {
             let next = match until {
@@ -53,13 +53,13 @@ impl Wait {
             if self == Self::NotForSilent {
                 until = Some(silent_at(begun, Instant::now()));
             }
-            deaf.extend(answer.err().map(|fault| (host, fault)));
+            failed.extend(answer.err().map(|fault| (host, fault)));
         }
         let waited = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let silent = waiting.into_iter();
-        deaf.extend(silent.map(|host| (host, Fault::Stalled(waited))));
-        deaf.sort_by_key(|(host, _)| *host);
-        deaf
+        failed.extend(silent.map(|host| (host, Fault::Stalled(waited))));
+        failed.sort_by_key(|(host, _)| *host);
+        failed
     }
 }
 
@@ -67,7 +67,7 @@ impl Wait {
 mod tests {
     use super::*;
 
-    async fn deaf_of(wait: Wait, slow: Duration) -> (Vec<HostIndex>, Duration) {
+    async fn failed_of(wait: Wait, slow: Duration) -> (Vec<HostIndex>, Duration) {
         let mut asking = JoinSet::new();
         for host in 0..5 {
             let slow = if host == 3 { slow } else { Duration::ZERO };
@@ -82,22 +82,22 @@ mod tests {
         }
         let hosts = (0..5).map(HostIndex).collect();
         let begun = Instant::now();
-        let deaf = wait.answers(&hosts, asking).await;
+        let failed = wait.answers(&hosts, asking).await;
         (
-            deaf.into_iter().map(|(host, _)| host).collect(),
+            failed.into_iter().map(|(host, _)| host).collect(),
             begun.elapsed(),
         )
     }
 
     #[tokio::test]
-    async fn who_is_silent_holds_nobody_up() {
+    async fn a_silent_host_delays_no_answer() {
         let minute = Duration::from_secs(60);
-        let (deaf, took) = deaf_of(Wait::NotForSilent, minute).await;
-        assert_eq!(deaf, [HostIndex(1), HostIndex(3)]);
+        let (failed, took) = failed_of(Wait::NotForSilent, minute).await;
+        assert_eq!(failed, [HostIndex(1), HostIndex(3)]);
         assert!(took < minute / 4, "{took:?}");
         let late = SILENCE + Duration::from_millis(200);
-        let (deaf, took) = deaf_of(Wait::ForAll, late).await;
-        assert_eq!(deaf, [HostIndex(1)]);
+        let (failed, took) = failed_of(Wait::ForAll, late).await;
+        assert_eq!(failed, [HostIndex(1)]);
         assert!(took >= late);
     }
 

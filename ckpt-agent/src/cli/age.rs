@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_program_or_an_earlier_one_wrote_is_read() {
+    fn files_of_other_and_earlier_programs_are_read() {
         assert_eq!(*open("correct horse", OF_AGE).unwrap(), counted(70_000));
         let archive = open("battery staple", OF_EARLIER).unwrap();
         let names: Vec<_> = tar::Archive::new(archive.as_slice())
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_is_opened_with_its_passphrase_alone() {
+    fn a_sealed_file_is_opened_with_its_passphrase_alone() {
         for len in [0, 5, CHUNK_BYTES, CHUNK_BYTES + 1] {
             let sealed = seal("battery staple", &counted(len)).unwrap();
             assert!(sealed.starts_with(b"age-encryption.org/v1\n-> scrypt "));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_or_cut_is_refused() {
+    fn a_changed_or_cut_file_is_refused() {
         let head_len = OF_AGE.windows(4).position(|some| some == b"\n---").unwrap() + 49;
         for at in [head_len - 3, head_len + 3, head_len + 40, OF_AGE.len() - 1] {
             let mut changed = OF_AGE.to_vec();

@@ -722,10 +722,8 @@ pub(super) fn parse_exclude(text: &str) -> Result<globset::Glob, String> {
 }
 
 fn parse_version(text: &str) -> Result<Version, String> {
-    match text.parse() {
-        Ok(number) if number > 0 => Ok(Version(number)),
-        _ => Err("not a version: versions are whole numbers from 1 on".into()),
-    }
+    let version = text.parse().ok().and_then(Version::new);
+    version.ok_or_else(|| "not a version: versions are whole numbers from 1 on".into())
 }
 
 pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {

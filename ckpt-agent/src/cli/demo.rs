@@ -108,6 +108,14 @@ impl Drop for Running<'_> {
     }
 }
 
+/// Writes a step of the demonstration to standard error, unless the report is wanted as JSON.
+fn say(global: &Global, text: &str) {
+    if !global.json {
+        // Fails only if standard error is closed.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+}
+
 pub(super) async fn run(
     path: Option<&Path>,
     global: &Global,
@@ -119,23 +127,12 @@ pub(super) async fn run(
         .prefix("ckpt-demo-")
         .tempdir()
         .map_err(|cause| io_failure("temporary directory", &cause))?;
-    let say = |text: &str| {
-        if !global.json {
-            // Fails only if standard error is closed.
-            let _ = writeln!(io::stderr(), "{text}");
-        }
-    };
     let image = match path {
         Some(path) => path.to_owned(),
-        None => {
-            say("making a memory image of 256 MiB");
-            let path = dir.path().join("image");
-            make_image(&path).map_err(|cause| io_failure("image", &cause))?;
-            path
-        }
+        None => made_up_image(dir.path(), global)?,
     };
     let grid_dir = dir.path().join("demo");
-    say("starting 6 hosts");
+    say(global, "starting 6 hosts");
     let running = Running(&grid_dir);
     local_grid::up(&grid_dir, Some(HOSTS), None, daemon)?;
     let global = Global {
@@ -144,31 +141,10 @@ pub(super) async fn run(
         cert_file: None,
         ..global.clone()
     };
-    let agent = connect(&global).await?.agent;
-    say("saving, 3 data + 2 parity shards");
-    let request = save_request(&image)?;
-    let observer = progress::observer(global.progress, "saving");
-    let save = agent.save(request, observer, cancel.clone()).await?;
-
-    // The first and the last data shard, so that the restore has to compute both.
-    let killed: Vec<String> = [0, 2]
-        .iter()
-        .filter_map(|shard| save.holders.get(*shard)?.host.clone())
-        .collect();
-    say(&format!("killing {}", killed.join(" and ")));
-    for host in &killed {
-        local_grid::kill(&grid_dir, host)?;
-    }
-    agent.close().await;
-
-    say("restoring from the others");
-    let agent = connect(&global).await?.agent;
+    let (save, killed) = save_and_kill(&image, &grid_dir, &global, cancel.clone()).await?;
     let target = dir.path().join("restored");
-    let request = restore_request(&save.job, &target);
-    let observer = progress::observer(global.progress, "restoring");
-    let restore = agent.restore(request, observer, cancel).await?;
-    agent.close().await;
-    say("comparing");
+    let restore = restore(&save.job, &target, &global, cancel).await?;
+    say(&global, "comparing");
     let difference = compare(&image, &target).map_err(|cause| io_failure("comparing", &cause))?;
     drop(running);
     if let Some(path) = difference {
@@ -182,6 +158,53 @@ pub(super) async fn run(
         identical: true,
         seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+fn made_up_image(dir: &Path, global: &Global) -> Result<PathBuf, Failure> {
+    say(global, "making a memory image of 256 MiB");
+    let path = dir.join("image");
+    make_image(&path).map_err(|cause| io_failure("image", &cause))?;
+    Ok(path)
+}
+
+/// Saves the image, and kills two of the hosts that hold it. Returns the names of these hosts.
+async fn save_and_kill(
+    image: &Path,
+    grid_dir: &Path,
+    global: &Global,
+    cancel: Cancel,
+) -> Result<(SaveReport, Vec<String>), Failure> {
+    let agent = connect(global).await?.agent;
+    say(global, "saving, 3 data + 2 parity shards");
+    let observer = progress::observer(global.progress, "saving");
+    let save = agent.save(save_request(image)?, observer, cancel).await?;
+
+    // The first and the last data shard, so that the restore has to compute both.
+    let killed: Vec<String> = [0, 2]
+        .iter()
+        .filter_map(|shard| save.holders.get(*shard)?.host.clone())
+        .collect();
+    say(global, &format!("killing {}", killed.join(" and ")));
+    for host in &killed {
+        local_grid::kill(grid_dir, host)?;
+    }
+    agent.close().await;
+    Ok((save, killed))
+}
+
+async fn restore(
+    job: &JobId,
+    target: &Path,
+    global: &Global,
+    cancel: Cancel,
+) -> Result<RestoreReport, Failure> {
+    say(global, "restoring from the others");
+    let agent = connect(global).await?.agent;
+    let observer = progress::observer(global.progress, "restoring");
+    let request = restore_request(job, target);
+    let restored = agent.restore(request, observer, cancel).await?;
+    agent.close().await;
+    Ok(restored)
 }
 
 fn restore_request(job: &JobId, target: &Path) -> RestoreRequest {

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_told_what_would_do() {
+    fn a_refusal_names_what_would_be_accepted() {
         for (refused, limit) in [
             (parse_memory("1").err(), "16MiB"),
             (parse_bandwidth("0").err(), "64KiB"),

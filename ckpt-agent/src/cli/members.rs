@@ -165,8 +165,8 @@ pub(super) fn joined(dir: &Path, audience: Audience) -> Result<Joined, Failure> 
     }
     let identity = herald_identity(&authority)?;
     let registries = Registries::new(&identity, grid).without_announcements();
-    let told = runtime()?.block_on(registries.ask(grid, Vec::new()));
-    let silent = match told.is_empty() {
+    let answers = runtime()?.block_on(registries.ask(grid, Vec::new()));
+    let silent = match answers.is_empty() {
         true => {
             let why = "no answer".to_owned();
             let names = grid.registries.iter().map(|one| one.name.clone());
@@ -175,7 +175,7 @@ pub(super) fn joined(dir: &Path, audience: Audience) -> Result<Joined, Failure> 
         false => Vec::new(),
     };
     // Includes revoked donors, which the user wants to see.
-    let roster = roster::merge(&[], &told, &[], &Revocations::default());
+    let roster = roster::merge(&[], &answers, &[], &Revocations::default());
     let listed = |host: &GridHost| grid.hosts.iter().any(|one| one.id == host.id);
     let hosts = roster.hosts.into_iter().filter(|host| !listed(host));
     Ok(Joined {

@@ -133,7 +133,7 @@ impl Numbers {
         self.set("ckpt_save_missing_shards", missing.count() as f64);
     }
 
-    /// The file; `label` is its name, by which files of several jobs are told apart.
+    /// The file; `label` is its name, which distinguishes the files of several jobs.
     fn text(&self, label: &str) -> String {
         let label: String = label
             .chars()
@@ -209,7 +209,7 @@ mod tests {
     fn report() -> SaveReport {
         SaveReport {
             job: "secret-name".parse().unwrap(),
-            version: Version(3),
+            version: Version::new(3).unwrap(),
             checkpoint: CheckpointId([1; 16]),
             redundancy: Redundancy::DEFAULT,
             can_lose: 2,

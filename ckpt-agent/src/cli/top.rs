@@ -364,7 +364,7 @@ mod tests {
                 job: "a-job-with-a-name-that-is-longer-than-its-column"
                     .parse()
                     .unwrap(),
-                version: Version(7),
+                version: Version::new(7).unwrap(),
                 versions: 2,
                 created: Known::proved(0),
                 age_s: 4000,

@@ -52,11 +52,11 @@ pub(super) async fn run(
     let observer = progress::observer(global.progress, "saving");
     let connected = connect(&global).await?;
     let reach = Arc::new(Connection::new(global, connected));
-    let tell = |event| {
+    let report = |event| {
         // Fails when the reader has closed its end. The saves matter more.
         let _ = write_event(&event, is_json);
     };
-    let watched = watch(&orders, reach.as_ref(), &observer, cancel, tell).await;
+    let watched = watch(&orders, reach.as_ref(), &observer, cancel, report).await;
     reach.close().await;
     done(watched?)
 }

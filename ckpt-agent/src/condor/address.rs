@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn text_that_is_no_address_is_refused() {
         for wrong in [
             "osdf://lab/a/m_1.0_1/0001/f",
             "ckpt:///a/m_1.0_1/0001/f",

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ad_is_refused() {
+    fn text_that_is_no_ad_is_refused() {
         for wrong in [
             "[",
             "]",
@@ -500,7 +500,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(text in proptest::collection::vec(1_u8.., 0..40), number: i64) {
+        fn written_ads_are_read_again(text in proptest::collection::vec(1_u8.., 0..40), number: i64) {
             let written = ad(&[
                 ("A", Written::Text(text.clone())),
                 ("B", Written::Integer(number)),

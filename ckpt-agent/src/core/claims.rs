@@ -39,7 +39,8 @@ impl ClaimDoubts {
         let believed = denied.into_iter().filter(|(host, next)| {
             let minority_denials = self.minority_denials.entry(*host).or_default();
             *minority_denials += u32::from(are_few);
-            *minority_denials <= MINORITY_DENIALS_MAX && next.0 <= asked.0.saturating_add(JUMP_MAX)
+            *minority_denials <= MINORITY_DENIALS_MAX
+                && next.number() <= asked.number().saturating_add(JUMP_MAX)
         });
         believed.map(|(_, next)| next).max()
     }
@@ -50,28 +51,31 @@ mod tests {
     use super::*;
 
     fn says(host: usize, next: u64) -> (HostIndex, Version) {
-        (HostIndex(host), Version(next))
+        (HostIndex(host), Version::new(next).unwrap())
     }
 
     #[test]
     fn a_version_that_is_taken_is_given_up() {
         let mut doubts = ClaimDoubts::default();
-        let next = doubts.believed(Version(3), 0, vec![says(0, 4), says(1, 6)]);
-        assert_eq!(next, Some(Version(6)));
-        assert_eq!(doubts.believed(Version(6), 2, Vec::new()), None);
+        let next = doubts.believed(Version::new(3).unwrap(), 0, vec![says(0, 4), says(1, 6)]);
+        assert_eq!(next, Some(Version::new(6).unwrap()));
+        assert_eq!(
+            doubts.believed(Version::new(6).unwrap(), 2, Vec::new()),
+            None
+        );
         // Two saves may race for many rounds.
         for _ in 0..20 {
-            let next = doubts.believed(Version(6), 1, vec![says(0, 7), says(1, 7)]);
-            assert_eq!(next, Some(Version(7)));
+            let next = doubts.believed(Version::new(6).unwrap(), 1, vec![says(0, 7), says(1, 7)]);
+            assert_eq!(next, Some(Version::new(7).unwrap()));
         }
     }
 
     #[test]
     fn a_few_that_always_say_no_are_not_believed_for_ever() {
         let mut doubts = ClaimDoubts::default();
-        let mut version = Version(1);
+        let mut version = Version::FIRST;
         let mut rounds = 0;
-        while let Some(next) = doubts.believed(version, 3, vec![says(3, version.0 + 1)]) {
+        while let Some(next) = doubts.believed(version, 3, vec![says(3, version.number() + 1)]) {
             version = next;
             rounds += 1;
         }
@@ -82,10 +86,10 @@ mod tests {
     fn the_last_version_there_is_is_not_believed() {
         let mut doubts = ClaimDoubts::default();
         let lie = says(3, u64::MAX);
-        assert_eq!(doubts.believed(Version(1), 3, vec![lie]), None);
+        assert_eq!(doubts.believed(Version::FIRST, 3, vec![lie]), None);
         assert_eq!(
-            doubts.believed(Version(1), 0, vec![lie, says(1, 2)]),
-            Some(Version(2))
+            doubts.believed(Version::FIRST, 0, vec![lie, says(1, 2)]),
+            Some(Version::new(2).unwrap())
         );
     }
 }

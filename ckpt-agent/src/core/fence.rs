@@ -235,7 +235,7 @@ impl<V: Copy + Ord> Proposer<V> {
     }
 
     /// The state of the attempt.
-    pub fn standing(&self) -> AttemptState<V> {
+    pub fn state(&self) -> AttemptState<V> {
         let needed = self.quorum.needed;
         let failed = self.count(|heard| *heard == WitnessAnswer::Failed);
         let outbid = self.count(|heard| *heard == WitnessAnswer::Outbid);
@@ -261,7 +261,7 @@ impl<V: Copy + Ord> Proposer<V> {
     /// the value. If several values have this many, only the one with the highest ballot can be the chosen
     /// one.
     pub fn choice(&self) -> Option<Choice<V>> {
-        if self.standing() != AttemptState::Promised {
+        if self.state() != AttemptState::Promised {
             return None;
         }
         let promises: Vec<Option<(Ballot, V)>> = self
@@ -350,7 +350,7 @@ mod tests {
         let mut alone = proposer(1);
         assert_eq!(alone.propose(7), None, "nobody has promised");
         promise(&mut alone, &[(0, None), (1, None)]);
-        assert_eq!(alone.standing(), AttemptState::Waiting);
+        assert_eq!(alone.state(), AttemptState::Waiting);
         promise(&mut alone, &[(4, None)]);
         assert_eq!(alone.choice(), Some(Choice::Free));
         assert_eq!(alone.propose(7), Some(7));
@@ -358,14 +358,14 @@ mod tests {
         let ballot = alone.ballot();
         for witness in [0, 1, 1, 9] {
             alone.agreed(Witness(witness), ballot);
-            assert_eq!(alone.standing(), AttemptState::Waiting);
+            assert_eq!(alone.state(), AttemptState::Waiting);
         }
         alone.agreed(Witness(2), ballot);
-        assert_eq!(alone.standing(), AttemptState::Chosen(7));
+        assert_eq!(alone.state(), AttemptState::Chosen(7));
     }
 
     #[test]
-    fn what_may_have_been_chosen_is_proposed_and_what_can_not_have_been_is_not() {
+    fn a_value_is_proposed_only_if_it_may_have_been_chosen() {
         let other = Some((ballot(1, 0), 3));
         let bound = |promises: &[(usize, Option<(Ballot, u8)>)]| {
             let mut later = proposer(1);
@@ -391,14 +391,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_outbid_bids_more_and_who_finds_too_few_knows_it() {
+    fn an_outbid_proposer_bids_more_and_one_with_too_few_answers_gives_up() {
         let mut late = proposer(1);
         let first = late.ballot();
         for witness in 0..2 {
             late.failed(Witness(witness), first);
         }
         late.outbid(Witness(2), first, ballot(7, 9));
-        assert_eq!(late.standing(), AttemptState::Outbid);
+        assert_eq!(late.state(), AttemptState::Outbid);
         let second = late.begin();
         assert!(second > ballot(7, 9));
         late.promised(Witness(3), first, None);
@@ -406,7 +406,7 @@ mod tests {
         for witness in 0..3 {
             late.failed(Witness(witness), second);
         }
-        assert_eq!(late.standing(), AttemptState::TooFew { answer: 2 });
+        assert_eq!(late.state(), AttemptState::TooFew { answer: 2 });
         assert!(!late.has_heard_all());
     }
 

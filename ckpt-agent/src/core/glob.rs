@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn text_that_is_no_pattern_is_refused() {
         for wrong in ["[", "{a", "a{b,c}d}"] {
             assert!(Glob::new(wrong.as_bytes()).is_err(), "{wrong}");
         }

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_outranks_what_is_claimed() {
+    fn observations_outrank_claims() {
         use Contact::{Answered, Lied, Silent};
         assert!(trusted(&[Answered; 10], 0.999) > 0.99);
         assert!(trusted(&[Silent; 10], 0.999) < 0.2);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_long_ago_fades() {
+    fn old_observations_fade() {
         let mut known = Knowledge::default();
         for hour in 0..10 {
             known.observe(&Observation::Contact(HOST, Contact::Silent), hour * 3600);
@@ -313,11 +313,17 @@ mod tests {
         let mut known = Knowledge::default();
         assert_eq!(known.newest(job), None);
         for version in [3, 7, 5] {
-            known.observe(&Observation::Version(job, Version(version)), DAY);
+            known.observe(
+                &Observation::Version(job, Version::new(version).unwrap()),
+                DAY,
+            );
         }
-        assert_eq!(known.newest(job), Some(Version(7)));
-        known.observe(&Observation::Removed(job, Some(Version(5))), DAY);
-        assert_eq!(known.newest(job), Some(Version(5)));
+        assert_eq!(known.newest(job), Some(Version::new(7).unwrap()));
+        known.observe(
+            &Observation::Removed(job, Some(Version::new(5).unwrap())),
+            DAY,
+        );
+        assert_eq!(known.newest(job), Some(Version::new(5).unwrap()));
         known.observe(&Observation::Removed(job, None), DAY);
         assert_eq!(known.newest(job), None);
     }

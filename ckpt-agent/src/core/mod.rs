@@ -17,7 +17,7 @@ pub mod knowledge;
 pub mod pick;
 #[allow(
     clippy::indexing_slicing,
-    reason = "indices of the views that it is given; they have no type of their own yet"
+    reason = "positions in the views that it is given, as `placement` returns them"
 )]
 pub mod place;
 pub mod read;
@@ -27,20 +27,5 @@ pub mod save;
 mod sim;
 pub mod sought;
 
+pub use supervision::Millis;
 pub use transfer::{Fault, HostIndex};
-
-/// Milliseconds since a fixed moment, which the caller chooses; never decreases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Millis(pub u64);
-
-impl Millis {
-    /// The moment `ms` milliseconds after this one.
-    pub const fn plus(self, ms: u64) -> Self {
-        Self(self.0.saturating_add(ms))
-    }
-
-    /// Milliseconds from `earlier` to this moment; zero when `earlier` is the later of the two.
-    pub const fn since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
-    }
-}

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sought_is_said() {
+    fn the_version_that_was_sought_is_described() {
         let sought = Sought {
             labels: vec![SoughtLabel::parse("kind=test"), SoughtLabel::parse("step")],
             older_than: Some(Duration::from_secs(60)),

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_freezer_of_version_1_holds_is_ended_and_its_group_goes() {
+    fn processes_in_a_version_1_freezer_are_ended_and_their_group_is_removed() {
         let name = format!("ckpt-guest-keeper-{}", std::process::id());
         let group = Path::new("/sys/fs/cgroup/freezer").join(name);
         if let Err(cause) = fs::create_dir(&group) {

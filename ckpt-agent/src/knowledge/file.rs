@@ -199,10 +199,11 @@ impl Knowledge {
         for newest in file.newest {
             let tag = JobTag::from_hex(&newest.job_tag)
                 .ok_or_else(|| format!("job tag {:?}", newest.job_tag))?;
-            // So large a number is no version: there must be room for the versions after it.
-            if newest.version < u64::MAX / 2 {
-                let seen = (newest.at, Version(newest.version));
-                known.newest.insert(tag, seen);
+            // A number as large as this is no version: there must be room for the versions after it.
+            if let Some(version) = Version::new(newest.version)
+                && newest.version < u64::MAX / 2
+            {
+                known.newest.insert(tag, (newest.at, version));
             }
         }
         Ok(known)
@@ -238,7 +239,7 @@ impl Knowledge {
                 .map(|(tag, (at, version))| NewestText {
                     job_tag: tag.hex(),
                     at: *at,
-                    version: version.0,
+                    version: version.number(),
                 })
                 .collect(),
             uplink: rates_text(&self.uplink),
@@ -320,7 +321,7 @@ mod tests {
     const HOST: HostId = HostId(codec::OwnerId([3; 32]));
 
     #[test]
-    fn what_was_learnt_is_there_next_time() {
+    fn observations_are_there_next_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state/grid.json");
         let notebook = Notebook::at(path.clone());
@@ -331,7 +332,10 @@ mod tests {
             held_seconds: Some(0.5),
         };
         notebook.note(Observation::Save(JobTag([4; 32]), times));
-        notebook.note(Observation::Version(JobTag([4; 32]), Version(7)));
+        notebook.note(Observation::Version(
+            JobTag([4; 32]),
+            Version::new(7).unwrap(),
+        ));
         let now = notebook.read(1000);
         notebook.write(1000);
         let later = Notebook::at(path.clone()).read(1000);

@@ -119,7 +119,7 @@ fn a_refit_that_does_worse_is_used_no_more() {
 }
 
 #[test]
-fn nothing_is_collected_twice_a_day_and_an_old_refit_is_not_used() {
+fn sums_are_collected_at_most_once_a_day_and_an_old_refit_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let notebook = dir.path().join("grid.json");
     for day in 8..=10 {
@@ -129,7 +129,7 @@ fn nothing_is_collected_twice_a_day_and_an_old_refit_is_not_used() {
         learning.learn(all(day, 30), now).unwrap();
         let learning = Learning::beside(&notebook, now + 3600);
         assert!(!learning.is_due(now + 3600));
-        // Another process that was told to collect earlier changes nothing.
+        // Another process that decided earlier to collect changes nothing.
         learning.learn(all(day, 3), now + 3600).unwrap();
         assert_eq!(Learning::beside(&notebook, now).models().collected, now);
     }

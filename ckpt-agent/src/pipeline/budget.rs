@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_takes_little_memory() {
+    fn a_small_segment_takes_little_memory() {
         const ROW: usize = 1 << 20;
         let budget = Budget::new(ROW as u64);
         let mut grant = budget.take(ROW as u64).unwrap();

@@ -102,7 +102,7 @@ pub struct Earlier {
     pub wanted: Wanted,
 }
 
-/// Starts `cpus` threads that decode and one that writes. They report to `tell`, which must not block.
+/// Starts `cpus` threads that decode and one that writes. They report to `report`, which must not block.
 pub fn start<S, F>(
     public: &Public,
     summary: &Summary,
@@ -110,7 +110,7 @@ pub fn start<S, F>(
     sink: S,
     cpus: usize,
     earlier: Earlier,
-    tell: F,
+    report: F,
 ) -> DecodePool
 where
     S: StreamSink,
@@ -121,7 +121,7 @@ where
         let mut writer = Writer {
             rows,
             earlier,
-            tell,
+            report,
             image_bytes: 0,
         };
         writer.run(&index, sink);
@@ -248,7 +248,7 @@ fn is_next_base_row<'a>(mut segments: impl Iterator<Item = &'a SegmentEntry>, ro
 struct Writer<F> {
     rows: DecodedRows,
     earlier: Earlier,
-    tell: F,
+    report: F,
     image_bytes: u64,
 }
 
@@ -270,9 +270,9 @@ impl<F> Writer<F> {
             .write_all(index, &mut sink)
             .and_then(|()| sink.finish().map_err(Stop::Failed));
         match written {
-            Ok(written) => (self.tell)(Decoded::Finished(written)),
-            Err(Stop::Undecodable(cause)) => (self.tell)(Decoded::Undecodable(cause)),
-            Err(Stop::Failed(cause)) => (self.tell)(Decoded::Failed(cause)),
+            Ok(written) => (self.report)(Decoded::Finished(written)),
+            Err(Stop::Undecodable(cause)) => (self.report)(Decoded::Undecodable(cause)),
+            Err(Stop::Failed(cause)) => (self.report)(Decoded::Failed(cause)),
             Err(Stop::Abandoned) => {}
         }
     }
@@ -295,7 +295,7 @@ impl<F> Writer<F> {
                     let raw = self.rows.wait_for(row)?.raw;
                     sink.write(&raw).map_err(Stop::Failed)?;
                     self.rows.give_back(raw);
-                    self.tell_written(row);
+                    self.report_written(row);
                     row += 1;
                 }
                 SegmentEntry::Patched { .. } | SegmentEntry::Part { .. } => {
@@ -322,12 +322,12 @@ impl<F> Writer<F> {
         Ok(())
     }
 
-    fn tell_written<E, W>(&mut self, row: u64)
+    fn report_written<E, W>(&mut self, row: u64)
     where
         F: FnMut(Decoded<E, W>),
     {
         let image_bytes = self.image_bytes;
-        (self.tell)(Decoded::Written { row, image_bytes });
+        (self.report)(Decoded::Written { row, image_bytes });
     }
 
     /// Writes a segment that is made of a part of a row of the base. `is_last` says that no later segment is
@@ -349,7 +349,7 @@ impl<F> Writer<F> {
         sink.write(&part.raw).map_err(Stop::Failed)?;
         self.give_base_back(part.raw);
         if is_last {
-            (self.tell)(Decoded::BaseUsed(base_row));
+            (self.report)(Decoded::BaseUsed(base_row));
         }
         Ok(self.end_patch(patch, row))
     }
@@ -425,7 +425,7 @@ impl<F> Writer<F> {
         if patch.row.is_none() {
             return 0;
         }
-        self.tell_written(row);
+        self.report_written(row);
         1
     }
 

@@ -1,7 +1,7 @@
 //! Reads an image, encodes it on all cores, and hands rows out in order.
 //!
 //! ```text
-//! source -> reader: cuts, takes memory -> workers: compress, seal, code -> output: puts in order -> tell
+//! source -> reader: cuts, takes memory -> workers: compress, seal, code -> output: puts in order -> report
 //! ```
 //!
 //! One thread reads the image and cuts it into segments. It takes the memory of each row from the budget
@@ -24,7 +24,7 @@ use codec::geometry::SEGMENT_BYTES;
 use codec::hash::SegmentHash;
 use codec::index::FileEntry;
 use codec::manifest::{Draft, ImageKind};
-use codec::pieces::{Match, PIECE_BYTES, PieceHash, PieceHasher, Seen};
+use codec::pieces::{EarlierSegments, Match, PIECE_BYTES, PieceHash, PieceHasher};
 use codec::segment::{Cut, Segmenter};
 use codec::{Redundancy, ShardIndex};
 
@@ -158,9 +158,9 @@ pub const fn raw_bytes(cpus: usize) -> u64 {
     (((2 + WAITING_EACH) * cpus + 4) * SEGMENT_BYTES) as u64
 }
 
-/// Starts the threads. They call `tell` in the order of the image, from any of them; `tell` must not block.
+/// Starts the threads. They call `report` in the order of the image, from any of them; `report` must not block.
 /// Closing the budget ends them.
-pub fn start<S, F>(source: S, settings: EncodeSettings, budget: Arc<Budget>, tell: F)
+pub fn start<S, F>(source: S, settings: EncodeSettings, budget: Arc<Budget>, report: F)
 where
     S: SegmentSource,
     F: FnMut(Encoded<S::Error, S::Warning>) + Send + 'static,
@@ -171,9 +171,10 @@ where
     let items = Arc::new(Mutex::new(items));
     let output = Arc::new(Mutex::new(Output {
         builder: Some(CheckpointBuilder::new(settings.plan.clone())),
+        refused: None,
         waiting: BTreeMap::new(),
         next: 0,
-        tell,
+        report,
         source: std::marker::PhantomData,
     }));
     let workers: Vec<_> = (0..queue)
@@ -190,11 +191,11 @@ where
             comparing: settings.comparing(),
             cpus: queue,
             governor: Governor::new(settings.effort),
-            segmenter: Segmenter::with_base(settings.base.clone()).with_seen(
+            segmenter: Segmenter::with_base(settings.base.clone()).with_earlier(
                 settings
                     .comparing()
                     .filter(|_| settings.remembered > 0)
-                    .map(|hasher| Seen::new(hasher, settings.remembered)),
+                    .map(|hasher| EarlierSegments::new(hasher, settings.remembered)),
             ),
             sequence: 0,
             work,
@@ -209,7 +210,7 @@ where
         }
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         let end = read.and_then(|read| output.finish(read, zero_bytes, &settings, &budget));
-        (output.tell)(match end {
+        (output.report)(match end {
             Ok(image) => Encoded::End(Box::new(image)),
             Err(failure) => Encoded::Failed(failure),
         });
@@ -469,9 +470,11 @@ enum EncodedPart {
 /// Puts encoded parts in order, and adds them to the manifest.
 struct Output<E, W, F> {
     builder: Option<CheckpointBuilder>,
+    /// Why the builder refused a row or a segment.
+    refused: Option<BuildError>,
     waiting: BTreeMap<u64, EncodedPart>,
     next: u64,
-    tell: F,
+    report: F,
     source: std::marker::PhantomData<fn() -> (E, W)>,
 }
 
@@ -486,24 +489,24 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             match part {
                 EncodedPart::Zero(bytes) => {
                     builder.push_zero(bytes);
-                    (self.tell)(Encoded::Zero(bytes));
+                    (self.report)(Encoded::Zero(bytes));
                 }
                 EncodedPart::Row(row) => {
                     let (encoded, grant) = *row;
-                    // The one reader numbers the rows, and they are put in order here, so the builder accepts
-                    // them.
-                    let pushed = builder.push_row(&encoded);
-                    debug_assert!(pushed.is_ok(), "{pushed:?}");
+                    if let Err(cause) = builder.push_row(&encoded) {
+                        return self.stop(cause);
+                    }
                     let image_bytes = u64::from(encoded.stored.raw_len);
-                    (self.tell)(Encoded::Row(ready(encoded, grant, image_bytes)));
+                    (self.report)(Encoded::Row(ready(encoded, grant, image_bytes)));
                 }
                 EncodedPart::Patched(patched, hash, row) => {
                     let (found, len) = (patched.found, patched.len);
                     let encoded = row.as_ref().map(|row| &row.0);
-                    let pushed = builder.push_patched(found, len, hash, encoded);
-                    debug_assert!(pushed.is_ok(), "{pushed:?}");
+                    if let Err(cause) = builder.push_patched(found, len, hash, encoded) {
+                        return self.stop(cause);
+                    }
                     let image_bytes = u64::from(len);
-                    (self.tell)(match row {
+                    (self.report)(match row {
                         Some(row) => {
                             let (encoded, grant) = *row;
                             Encoded::Row(ready(encoded, grant, image_bytes))
@@ -515,6 +518,13 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         }
     }
 
+    /// Takes no more parts, since the builder refused one. The one reader numbers the rows, and they are put
+    /// in order here, so this never happens unless the program has a bug.
+    fn stop(&mut self, cause: BuildError) {
+        self.builder = None;
+        self.refused = Some(cause);
+    }
+
     /// Encodes the hashes of pieces and the index, which are the last rows, and drafts the manifest.
     fn finish(
         &mut self,
@@ -523,6 +533,9 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         settings: &EncodeSettings,
         budget: &Arc<Budget>,
     ) -> Result<EncodedImage<W>, EncodeFailure<E>> {
+        if let Some(cause) = self.refused.take() {
+            return Err(cause.into());
+        }
         let mut builder = self.builder.take().ok_or(Closed)?;
         let redundancy = settings.plan.redundancy;
         let sealer = settings.plan.sealer();
@@ -535,12 +548,12 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         for raw in builder.take_pieces().chunks(SEGMENT_BYTES) {
             let (encoded, grant) = encode(builder.rows(), raw)?;
             builder.push_piece_row(&encoded)?;
-            (self.tell)(Encoded::Row(ready(encoded, grant, 0)));
+            (self.report)(Encoded::Row(ready(encoded, grant, 0)));
         }
         for raw in builder.finish_image(files)?.chunks(SEGMENT_BYTES) {
             let (encoded, grant) = encode(builder.rows(), raw)?;
             builder.push_index_row(&encoded)?;
-            (self.tell)(Encoded::Row(ready(encoded, grant, 0)));
+            (self.report)(Encoded::Row(ready(encoded, grant, 0)));
         }
         Ok(EncodedImage {
             draft: builder.finish(kind),

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_wants_stays() {
+    fn an_effort_that_the_user_set_stays() {
         let level = Level::of::<6>();
         let mut governor = Governor::new(Effort::Fixed(level));
         assert_eq!(governor.level(&Budget::new(1)), level);

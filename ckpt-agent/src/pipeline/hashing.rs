@@ -34,11 +34,11 @@ impl Hashing {
         cpus: usize,
     ) -> Self {
         let (jobs, queue) = sync_channel(WAITING_EACH * cpus);
-        let (tell, done) = channel();
+        let (hashed, done) = channel();
         let queue = std::sync::Arc::new(Mutex::new(queue));
         for _ in 0..cpus {
-            let (queue, tell, hasher) = (queue.clone(), tell.clone(), hasher.clone());
-            scope.spawn(move || hash_all(&hasher, &queue, &tell));
+            let (queue, hashed, hasher) = (queue.clone(), hashed.clone(), hasher.clone());
+            scope.spawn(move || hash_all(&hasher, &queue, &hashed));
         }
         Self {
             jobs,

@@ -124,7 +124,7 @@ fn settings(redundancy: Redundancy) -> EncodeSettings {
             checkpoint: CheckpointId([3; 16]),
             job: job(),
             job_tag: keys().job_tag(&job()).unwrap(),
-            version: Version(1),
+            version: Version::FIRST,
             created: 5,
             previous: None,
             base: None,
@@ -157,13 +157,13 @@ fn encode_all(
     settings: &EncodeSettings,
 ) -> Result<(Vec<ReadyRow>, Manifest), EncodeFailure<&'static str>> {
     let budget = Budget::new(8 << 20);
-    let (tell, told) = mpsc::channel();
+    let (report, reports) = mpsc::channel();
     encode::start(source, settings.clone(), budget, move |encoded| {
-        tell.send(encoded).unwrap();
+        report.send(encoded).unwrap();
     });
     let mut rows = Vec::new();
     loop {
-        match told.recv_timeout(Duration::from_secs(60)).unwrap() {
+        match reports.recv_timeout(Duration::from_secs(60)).unwrap() {
             Encoded::Row(mut row) => {
                 assert_eq!(row.row, rows.len() as u64);
                 row.blocks = bytes::Bytes::copy_from_slice(&row.blocks);
@@ -224,7 +224,7 @@ fn earlier(public: &Public, summary: &Summary) -> Earlier {
 }
 
 #[test]
-fn what_an_image_has_twice_is_stored_once_and_comes_back() {
+fn repeated_bytes_of_an_image_are_stored_once_and_come_back() {
     let mut rng = SmallRng::seed_from_u64(8);
     let settings = EncodeSettings {
         remembered: 100,
@@ -254,9 +254,9 @@ fn images_of_every_size_come_back() {
     }
 }
 
-type Told = mpsc::Receiver<Decoded<Infallible, Vec<u8>>>;
+type Reports = mpsc::Receiver<Decoded<Infallible, Vec<u8>>>;
 
-fn decoding(manifest: &Manifest, summary: &Summary, index: Index) -> (DecodePool, Told) {
+fn decoding(manifest: &Manifest, summary: &Summary, index: Index) -> (DecodePool, Reports) {
     let earlier = earlier(manifest.public(), summary);
     decoding_with(manifest, summary, index, earlier)
 }
@@ -266,12 +266,12 @@ fn decoding_with(
     summary: &Summary,
     index: Index,
     earlier: Earlier,
-) -> (DecodePool, Told) {
-    let (tell, told) = mpsc::channel();
+) -> (DecodePool, Reports) {
+    let (report, reports) = mpsc::channel();
     let (public, sink) = (manifest.public(), Collect(Vec::new()));
-    let tell = move |decoded| tell.send(decoded).unwrap();
-    let pool = decode::start(public, summary, index, sink, 2, earlier, tell);
-    (pool, told)
+    let report = move |decoded| report.send(decoded).unwrap();
+    let pool = decode::start(public, summary, index, sink, 2, earlier, report);
+    (pool, reports)
 }
 
 /// A stored version, in memory.
@@ -335,12 +335,12 @@ impl Version1 {
             base: Some(base),
             wanted: Wanted::All,
         };
-        let (pool, told) = decoding_with(&manifest, &summary, index, earlier);
+        let (pool, reports) = decoding_with(&manifest, &summary, index, earlier);
         for row in &rows[..rows.len() - summary.other_rows() as usize] {
             pool.push(whole_row(row));
         }
         let restored = loop {
-            match told.recv_timeout(Duration::from_secs(60)).unwrap() {
+            match reports.recv_timeout(Duration::from_secs(60)).unwrap() {
                 Decoded::Written { .. } | Decoded::BaseUsed(_) => {}
                 Decoded::Finished(restored) => break restored,
                 other => panic!("{other:?}"),
@@ -552,7 +552,7 @@ fn round_trip(image: &[u8], settings: &EncodeSettings, rng: &mut SmallRng) -> us
     let (summary, index) = index_of(&rows, &manifest);
     assert_eq!(summary.stream_bytes, image.len() as u64);
 
-    let (pool, told) = decoding(&manifest, &summary, index);
+    let (pool, reports) = decoding(&manifest, &summary, index);
     for row in &rows[..rows.len() - summary.other_rows() as usize] {
         let mut shards: Vec<_> = redundancy.shards().collect();
         shards.shuffle(rng);
@@ -563,7 +563,7 @@ fn round_trip(image: &[u8], settings: &EncodeSettings, rng: &mut SmallRng) -> us
         });
     }
     let restored = loop {
-        match told.recv_timeout(Duration::from_secs(60)).unwrap() {
+        match reports.recv_timeout(Duration::from_secs(60)).unwrap() {
             Decoded::Written { .. } => {}
             Decoded::Finished(restored) => break restored,
             other => panic!("{other:?}"),
@@ -574,7 +574,7 @@ fn round_trip(image: &[u8], settings: &EncodeSettings, rng: &mut SmallRng) -> us
 }
 
 #[test]
-fn a_broken_source_is_told() {
+fn a_broken_source_is_reported() {
     let source = Bytes {
         image: vec![1; 5 * SEGMENT_BYTES],
         at: 0,
@@ -587,7 +587,7 @@ fn a_broken_source_is_told() {
 #[test]
 fn closing_the_budget_ends_a_stuck_pipeline() {
     let budget = Budget::new(4 << 20);
-    let (tell, told) = mpsc::channel();
+    let (report, reports) = mpsc::channel();
     let source = Bytes {
         image: vec![1; 20 * SEGMENT_BYTES],
         at: 0,
@@ -595,12 +595,12 @@ fn closing_the_budget_ends_a_stuck_pipeline() {
     };
     let pipeline = Arc::clone(&budget);
     encode::start(source, settings(Redundancy::DEFAULT), pipeline, move |e| {
-        tell.send(e).unwrap();
+        report.send(e).unwrap();
     });
     // The rows are retained and never released, so the pipeline has to wait.
-    let kept = told.recv_timeout(Duration::from_secs(60)).unwrap();
+    let kept = reports.recv_timeout(Duration::from_secs(60)).unwrap();
     budget.close();
-    let failed = told.iter().find_map(|encoded| match encoded {
+    let failed = reports.iter().find_map(|encoded| match encoded {
         Encoded::Failed(failure) => Some(failure),
         _ => None,
     });
@@ -618,7 +618,7 @@ fn a_wrong_block_never_becomes_image_bytes() {
     };
     let (rows, manifest) = encode_all(source, &settings).unwrap();
     let (summary, index) = index_of(&rows, &manifest);
-    let (pool, told) = decoding(&manifest, &summary, index);
+    let (pool, reports) = decoding(&manifest, &summary, index);
     let mut blocks: Vec<_> = Redundancy::DEFAULT
         .shards()
         .take(3)
@@ -628,6 +628,6 @@ fn a_wrong_block_never_becomes_image_bytes() {
     wrong[0] ^= 1;
     blocks[1].1 = wrong.into();
     pool.push(RowBlocks { row: 0, blocks });
-    let told = told.recv_timeout(Duration::from_secs(60)).unwrap();
-    assert!(matches!(told, Decoded::Undecodable(_)), "{told:?}");
+    let decoded = reports.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(matches!(decoded, Decoded::Undecodable(_)), "{decoded:?}");
 }

@@ -74,7 +74,7 @@ pub(super) struct Arrivals {
 ///
 /// # Errors
 /// When `dir` can't be read.
-pub(super) fn look(dir: &Path, exclude: &Exclude) -> io::Result<Vec<FoundDir>> {
+pub(super) fn find_directories(dir: &Path, exclude: &Exclude) -> io::Result<Vec<FoundDir>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -240,7 +240,7 @@ mod tests {
 
         fn look_after(&mut self, ms: u64, is_open: bool) -> Option<String> {
             self.now += ms;
-            let found = look(self.dir.path(), &Exclude::default()).unwrap();
+            let found = find_directories(self.dir.path(), &Exclude::default()).unwrap();
             self.arrivals.take(Millis(self.now), found, |_| is_open);
             let next = self.arrivals.next(2)?;
             Some(next.path.file_name()?.to_string_lossy().into_owned())
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_renamed_into_place_is_whole_once_nobody_writes_to_it() {
+    fn a_renamed_directory_is_whole_once_no_process_writes_to_it() {
         let mut trainer = Trainer::new(false, &[]);
         trainer.write("tmp-step-1", "one");
         assert_eq!(trainer.look_after(5000, false), None);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hosts_have_is_not_saved_again_and_what_changed_since_is() {
+    fn a_saved_directory_is_saved_again_only_after_a_change() {
         let mut first = Trainer::new(false, &[]);
         first.write("tmp", "one");
         first.rename("tmp", "step-1");
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_a_saved_directory_is_not_saved_after_a_new_start() {
+    fn directories_older_than_a_saved_one_are_not_saved_after_a_new_start() {
         let mut trainer = Trainer::new(false, &[]);
         for name in ["step-1", "step-2", "step-3"] {
             trainer.write("tmp", name);

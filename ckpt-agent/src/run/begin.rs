@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_there_and_differs_is_kept_until_the_next_time_and_never_lost() {
+    fn a_differing_file_at_the_target_is_set_aside_until_the_next_time() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
         let stage = dir.path().join("stage");

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_sent_is_received_and_junk_is_refused_with_a_reason() {
+    async fn messages_arrive_and_junk_is_refused_with_a_reason() {
         let channel = Channel::open().unwrap();
         let mode = std::fs::metadata(channel.path().parent().unwrap()).unwrap();
         assert_eq!(mode.permissions().mode() & 0o777, 0o700);

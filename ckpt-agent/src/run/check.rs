@@ -69,7 +69,7 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
     }
     Ok(RunCheckReport {
         job: orders.job.clone(),
-        version: version.map(|version| version.0),
+        version: version.map(|version| version.number()),
         owner: match orders.batch {
             Some(batch) => format!("managed by {}: only its signals count", batch.name()),
             None => "watched by this program".to_owned(),

@@ -36,7 +36,7 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// The newest report, if it is still valid. `cores` is how many cores the job keeps busy.
-    pub(super) fn look(&mut self, cores: f64) -> Option<DaemonSays> {
+    pub(super) fn newest_report(&mut self, cores: f64) -> Option<DaemonSays> {
         if self.link.is_none() {
             self.connect();
         }

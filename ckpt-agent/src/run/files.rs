@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_replaced_is_told_from_one_that_was_written_to() {
+    fn a_replaced_file_is_distinguished_from_one_that_was_written_to() {
         let dir = tempfile::tempdir().unwrap();
         let (path, next) = (dir.path().join("state"), dir.path().join("next"));
         assert!(print(&path).is_empty());

@@ -368,7 +368,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_somebody_died_over_costs_one_line_and_no_more() {
+    fn a_line_whose_writer_died_costs_that_line_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(HISTORY);
         assert!(History::read(&path).unwrap().runs.is_empty());

@@ -56,7 +56,7 @@ pub use report::{FinalReport, RunCheckReport, RunReport};
 pub use run_log::Says;
 pub use saver::SavePlan;
 
-use away::words::EndSaid;
+use away::words::EndReport;
 use begin::Begun;
 use job::StartError;
 use job_dir::{JobDir, JobDirError};
@@ -95,7 +95,7 @@ pub async fn run(
         not_started(Failure::new(ExitStatus::LocalIo, message))
     })?;
     let done = supervise(&orders, &place, reach, observer, Some(beat)).await;
-    staged::end(&place, &end_said(&done)).map_err(|cause| {
+    staged::end(&place, &end_report(&done)).map_err(|cause| {
         Failure::new(ExitStatus::LocalIo, format!("the end of the job: {cause}"))
     })?;
     done
@@ -141,15 +141,15 @@ async fn supervise(
 }
 
 /// The record of the end, for a mover on another machine.
-fn end_said(done: &Result<RunReport, Failure>) -> EndSaid {
+fn end_report(done: &Result<RunReport, Failure>) -> EndReport {
     match done {
-        Ok(report) => EndSaid {
+        Ok(report) => EndReport {
             exit_code: report.exit_code,
             by_job: report.ended_by == "job",
             why: report.why.clone(),
             version: report.version,
         },
-        Err(failure) => EndSaid {
+        Err(failure) => EndReport {
             exit_code: failure.exit_code(),
             by_job: false,
             why: failure.message.clone(),
@@ -262,7 +262,7 @@ async fn report(
         exit_code,
         ended_by: who,
         why,
-        began_from: began_from.map(|version| version.0),
+        began_from: began_from.map(|version| version.number()),
         version: ended.version,
         work_seconds: seconds(accounts.work_ms),
         suspended_seconds: seconds(accounts.suspended_ms),

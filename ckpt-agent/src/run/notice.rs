@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_can_not_have_is_refused_with_what_it_can() {
+    fn a_value_that_a_key_can_not_have_is_refused_with_those_that_it_can() {
         for (line, allowed) in [
             ("PROGRESS=1.5", "from 0 to 1"),
             ("PROGRESS=NaN", "from 0 to 1"),

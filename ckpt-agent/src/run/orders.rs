@@ -12,7 +12,7 @@ use machine::control::{Control, Wishes, choose, own_name};
 use protocol::wire::announcement::Announced;
 use supervision::patience::{Needs, Past};
 use supervision::{
-    Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Settings, WhileRead,
+    Asking, Costs, LeaveAfter, Millis, OnHang, OwnerRule, Parity, Settings, WhileRead,
 };
 
 use super::ask::Ask;
@@ -262,11 +262,11 @@ impl Orders {
                     run_if_user_active: self.owner.run_if_user_active,
                 },
             },
-            patience: match self.suspend {
+            leave_after: match self.suspend {
                 // The past arrives soon as an event; the start of the job does not wait for it.
-                Suspend::Auto => Patience::Auto(Past::default()),
-                Suspend::After(time) => Patience::After(milliseconds(time)),
-                Suspend::Never => Patience::Never,
+                Suspend::Auto => LeaveAfter::Auto(Past::default()),
+                Suspend::After(time) => LeaveAfter::Milliseconds(milliseconds(time)),
+                Suspend::Never => LeaveAfter::Never,
             },
             grace_ms: milliseconds(grace),
             kill_ms: milliseconds(kill),

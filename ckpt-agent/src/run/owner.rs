@@ -79,8 +79,8 @@ impl Owner {
     }
 
     /// Takes a sample: what the owner used since the last one, and what the machine's daemon reports.
-    pub(super) fn look(&mut self, is_running: bool, says: Option<DaemonSays>) -> OwnerSample {
-        let mut sample = self.look_here(is_running);
+    pub(super) fn sample(&mut self, is_running: bool, says: Option<DaemonSays>) -> OwnerSample {
+        let mut sample = self.sample_here(is_running);
         if let Some(says) = says {
             if says.is_withheld {
                 // If the owner lends the machine to no guest now, all of it counts as used.
@@ -92,7 +92,7 @@ impl Owner {
         sample
     }
 
-    fn look_here(&mut self, is_running: bool) -> OwnerSample {
+    fn sample_here(&mut self, is_running: bool) -> OwnerSample {
         let Ok(now) = self.sampler.read(&self.guests) else {
             // If the machine can't be read, it counts neither as free nor as in use.
             return OwnerSample::default();
@@ -108,13 +108,13 @@ impl Owner {
         }
         OwnerSample {
             load: contended_load(load.owner, cpus, self.cores.ceil().min(cpus)),
-            user_active: self.is_somebody_there(),
+            user_active: self.user_is_active(),
             memory_short: self.is_memory_short(&now, &before),
             leaving: None,
         }
     }
 
-    fn is_somebody_there(&mut self) -> bool {
+    fn user_is_active(&mut self) -> bool {
         if self.wish.run_if_user_active {
             // It makes no difference, and some sixty terminals need not be read once a second.
             return false;
@@ -171,15 +171,15 @@ mod tests {
             suspend_cpu_usage: None,
         };
         let mut owner = Owner::new(wish, std::process::id().cast_signed());
-        assert_eq!(owner.look(true, None), OwnerSample::default());
+        assert_eq!(owner.sample(true, None), OwnerSample::default());
         let says = DaemonSays {
             is_withheld: true,
             memory_short: false,
             leaving_ms: Some(600_000),
         };
-        let sample = owner.look(true, Some(says));
+        let sample = owner.sample(true, Some(says));
         assert_eq!((sample.load, sample.leaving), (1.0, Some(600_000)));
-        let sample = owner.look(true, None);
+        let sample = owner.sample(true, None);
         assert!((0.0..=1.0).contains(&sample.load) && !sample.memory_short);
         assert!(owner.total_memory > 0.0);
     }

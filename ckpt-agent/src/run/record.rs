@@ -15,7 +15,7 @@ use supervision::hang::{Progress, remaining};
 use supervision::moving::CpuShare;
 use supervision::{Millis, Settings};
 
-use super::away::words::RestSaid;
+use super::away::words::RemainingWork;
 use super::history::{CpuForecast, History, HistoryError, Outlook, PastLine};
 use super::journal::Entry;
 use super::kind::{Kind, Parameter};
@@ -239,11 +239,11 @@ impl Recorder {
 
     /// Takes what the job has worked and computed so far on this machine. Returns an entry for the
     /// journal when one is due.
-    pub(super) fn look(&mut self, now: Millis, work_ms: u64, cpu_ms: u64) -> Option<Entry> {
+    pub(super) fn update(&mut self, now: Millis, work_ms: u64, cpu_ms: u64) -> Option<Entry> {
         self.cpu_s = cpu_ms as f64 / 1000.0;
         self.work_ms = work_ms;
         let elapsed_ms = now.since(self.started);
-        self.share.looked(self.cpu_s, elapsed_ms as f64 / 1000.0);
+        self.share.update(self.cpu_s, elapsed_ms as f64 / 1000.0);
         if elapsed_ms < WATCHED_MS || self.expected_at.is_some_and(|at| now < at) {
             return None;
         }
@@ -267,9 +267,9 @@ impl Recorder {
     }
 
     /// The job reports that this share of its work is done.
-    pub(super) fn said(&mut self, share: f64, now: Millis) {
+    pub(super) fn reported(&mut self, share: f64, now: Millis) {
         // By elapsed time, so that the rate includes the time that the job stands still for the owner.
-        self.progress.said(share, now.since(self.started));
+        self.progress.report(share, now.since(self.started));
     }
 
     /// Estimates the end of the job, by the progress that it reports or else by its processor time.
@@ -298,13 +298,13 @@ impl Recorder {
     }
 
     /// What is left of the job, if its end can be estimated.
-    pub(super) fn rest(&self, now: Millis) -> Option<RestSaid> {
+    pub(super) fn rest(&self, now: Millis) -> Option<RemainingWork> {
         if now.since(self.started) < WATCHED_MS {
             return None;
         }
         let seconds = self.expected(now)?.remaining_s;
         let share = self.share.share()?;
-        Some(RestSaid {
+        Some(RemainingWork {
             seconds,
             work_seconds: seconds * share * self.speed,
             left_seconds: self.left_s(),
@@ -468,15 +468,15 @@ mod tests {
         let mut job = recorder(None, None);
         // A quarter of a processor of speed 2: 10 of 50 s are done after 20 s.
         job.cpu_s = 5.0;
-        job.share.looked(0.0, 0.0);
-        job.share.looked(5.0, 20.0);
+        job.share.update(0.0, 0.0);
+        job.share.update(5.0, 20.0);
         let expected = job.expected(Millis(20_000)).unwrap();
         assert_eq!(expected.by, "cpu");
         assert!((expected.remaining_s - 80.0).abs() < 1e-6, "{expected:?}");
         job.cpu_s = 26.0;
         assert_eq!(job.expected(Millis(20_000)), None);
-        job.said(0.1, Millis(10_000));
-        job.said(0.2, Millis(20_000));
+        job.reported(0.1, Millis(10_000));
+        job.reported(0.2, Millis(20_000));
         let expected = job.expected(Millis(20_000)).unwrap();
         assert_eq!(expected.by, "progress");
         assert!((expected.remaining_s - 80.0).abs() < 1e-6);
@@ -485,12 +485,12 @@ mod tests {
     #[test]
     fn a_job_that_will_be_late_is_reported_once() {
         let mut job = recorder(None, Some(Duration::from_secs(60)));
-        job.said(0.1, Millis(0));
-        job.said(0.2, Millis(10_000));
-        let late = job.look(Millis(10_000), 10_000, 0);
+        job.reported(0.1, Millis(0));
+        job.reported(0.2, Millis(10_000));
+        let late = job.update(Millis(10_000), 10_000, 0);
         assert!(matches!(late, Some(Entry::Late { .. })), "{late:?}");
-        assert_eq!(job.look(Millis(11_000), 11_000, 0), None);
-        let again = job.look(Millis(70_001), 70_000, 0);
+        assert_eq!(job.update(Millis(11_000), 11_000, 0), None);
+        let again = job.update(Millis(70_001), 70_000, 0);
         assert!(matches!(again, Some(Entry::Expected { .. })), "{again:?}");
         assert_eq!(job.summary().is_in_time, Some(true));
     }

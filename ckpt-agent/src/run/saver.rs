@@ -317,7 +317,7 @@ impl Follows {
                 self.last = Some(AfterWhich::Checkpoint(report.checkpoint));
                 self.half_done.clear();
                 return SaveOutcome::Committed {
-                    version: report.version.0,
+                    version: report.version.number(),
                     stored_bytes: report.stored_bytes,
                     image_bytes: report.image_bytes,
                 };
@@ -350,7 +350,7 @@ mod tests {
     fn failed(status: ExitStatus, checkpoint: Option<u8>) -> Result<SaveReport, Failure> {
         let mut failure = Failure::new(status, "no");
         let successor = checkpoint.map(|byte| SuccessorNote {
-            version: Version(8),
+            version: Version::new(8).unwrap(),
             checkpoint: CheckpointId([byte; 16]),
             committed: true,
         });
@@ -360,9 +360,12 @@ mod tests {
 
     #[test]
     fn the_save_of_another_ends_the_job_and_a_late_one_of_its_own_does_not() {
-        let mut follows = Follows::restored(Some(Version(7)));
+        let mut follows = Follows::restored(Some(Version::new(7).unwrap()));
         let which = |follows: &Follows| follows.after().map(|after| after.which);
-        assert_eq!(which(&follows), Some(AfterWhich::Version(Version(7))));
+        assert_eq!(
+            which(&follows),
+            Some(AfterWhich::Version(Version::new(7).unwrap()))
+        );
         let half_done = failed(ExitStatus::TooFewHosts, Some(1));
         assert_eq!(follows.outcome(&half_done), SaveOutcome::Failed);
         let own = failed(ExitStatus::AnotherSuccessor, Some(1));

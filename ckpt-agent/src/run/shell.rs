@@ -149,7 +149,7 @@ impl<'a> Shell<'a> {
         let channel = Channel::open().map_err(StartError::Channel)?;
         let paths = orders.paths(place);
         let print = Fingerprint::of(&paths, &orders.save.exclude);
-        let version = begun.version.map(|version| version.0);
+        let version = begun.version.map(|version| version.number());
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
         let (clock, usage) = (Clock::new(), Usage::new());
@@ -211,7 +211,7 @@ impl<'a> Shell<'a> {
     /// Reports from now on that the job runs.
     pub(super) fn beat_with(&mut self, beat: Option<Beat>) {
         if let Some(beat) = &beat {
-            beat.says(true, None);
+            beat.set(true, None);
         }
         self.beat = beat;
     }
@@ -258,7 +258,7 @@ impl<'a> Shell<'a> {
         };
         let accounts = *self.supervisor.accounts();
         let quiet_ms = self.supervisor.longest_quiet_ms();
-        let used = self.usage.look(&self.job.processes());
+        let used = self.usage.read(&self.job.processes());
         self.recorder.end(accounts.work_ms, quiet_ms, used.cpu_ms);
         Ended {
             ending,
@@ -309,7 +309,7 @@ impl<'a> Shell<'a> {
                         self.prioritise(Job::raise);
                     }
                     if let (Report::Leaving { .. }, Some(beat)) = (&report, &self.beat) {
-                        beat.says(false, None);
+                        beat.set(false, None);
                     }
                     let now = self.clock.now();
                     self.log.report(&report, now);
@@ -369,22 +369,22 @@ impl<'a> Shell<'a> {
     fn sample(&mut self) {
         let is_running = !self.job.is_stopped();
         let cores = self.owner.as_ref().map_or(0.0, Owner::cores);
-        let says = self.daemon.look(cores);
+        let says = self.daemon.newest_report(cores);
         let owner = self
             .owner
             .as_mut()
-            .map(|owner| owner.look(is_running, says));
+            .map(|owner| owner.sample(is_running, says));
         let processes = self.job.processes();
-        let job: JobUse = self.usage.look(&processes);
+        let job: JobUse = self.usage.read(&processes);
         let worked = self.supervisor.accounts().work_ms;
-        let foreseen = self.recorder.look(self.clock.now(), worked, job.cpu_ms);
+        let foreseen = self.recorder.update(self.clock.now(), worked, job.cpu_ms);
         if let Some(entry) = foreseen {
             self.log.enter(entry);
         }
         if let Some(beat) = &self.beat {
             let doing = self.supervisor.doing();
             let stays = !matches!(doing, Doing::Leaving | Doing::Stopping | Doing::Ended);
-            beat.says(stays, self.recorder.rest(self.clock.now()));
+            beat.set(stays, self.recorder.rest(self.clock.now()));
         }
         let owner = owner.unwrap_or_default();
         self.event(Event::Sample(Sample { owner, job }));
@@ -461,7 +461,7 @@ impl<'a> Shell<'a> {
             Ok(()) => {
                 self.is_asked = false;
                 let print = self.print();
-                let event = self.watch.said(print, false);
+                let event = self.watch.written(print);
                 self.event(event);
             }
             Err(message) => {
@@ -515,11 +515,11 @@ impl<'a> Shell<'a> {
         let saving = self.saving.take();
         match ended {
             Ok(report) => {
-                self.version = Some(report.version.0);
+                self.version = Some(report.version.number());
                 self.holds_next = false;
                 self.saved = saving.map(|(_, print)| print).unwrap_or_default();
                 self.log.enter(Entry::Saved {
-                    version: report.version.0,
+                    version: report.version.number(),
                     seconds: report.seconds,
                     image_bytes: report.image_bytes,
                     stored_bytes: report.stored_bytes,
@@ -603,13 +603,14 @@ impl<'a> Shell<'a> {
                 JobNotice::Saved => {
                     self.is_asked = false;
                     let print = self.print();
-                    self.watch.said(print, true)
+                    self.watch.reported(print)
                 }
                 JobNotice::Progress(share) => {
-                    self.recorder.said(share, self.clock.now());
+                    self.recorder.reported(share, self.clock.now());
                     Event::Job(JobNews::Progress(share))
                 }
-                JobNotice::Busy(busy) => Event::Job(JobNews::Busy(busy)),
+                JobNotice::Busy(true) => Event::Job(JobNews::Busy),
+                JobNotice::Busy(false) => Event::Job(JobNews::Ready),
                 JobNotice::Step(step) => Event::Job(JobNews::Step(step)),
             };
             self.event(event);
@@ -691,7 +692,7 @@ fn started(begun: &Begun, pid: i32, outlook: &MachineOutlook) -> Entry {
     let aside = begun.aside.iter();
     Entry::Started {
         pid,
-        version: begun.version.map(|version| version.0),
+        version: begun.version.map(|version| version.number()),
         aside: aside.map(|path| path.display().to_string()).collect(),
         outlook: outlook.source.clone(),
     }

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_there_are_no_reflinks_nothing_is_left_behind() {
+    fn without_reflinks_nothing_is_left_behind() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("state");
         fs::create_dir(&root).unwrap();

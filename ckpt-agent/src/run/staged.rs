@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use supervision::{EndedBy, LEAVE_SIGNALS, SaveNumber, SaveOutcome, Why};
 
-use super::away::words::{EndSaid, RestSaid};
+use super::away::words::{EndReport, RemainingWork};
 use super::files::remove;
 use super::job_dir::JobDir;
 use super::orders::{Orders, Reach};
@@ -47,19 +47,19 @@ const LAST_SAVE: SaveNumber = SaveNumber(u32::MAX);
 
 /// The contents of the beat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct BeatSaid {
+pub(super) struct BeatContents {
     /// Grows with each write, by which a reader sees that the supervisor lives.
     pub number: u64,
     /// Whether the job runs and is not leaving.
     pub runs: bool,
     /// What is left of the job, if that is known.
-    pub rest: Option<RestSaid>,
+    pub rest: Option<RemainingWork>,
 }
 
 /// Writes the beat, in a task of its own. The number in the beat stops growing when this process stops.
 #[derive(Debug)]
 pub(super) struct Beat {
-    said: Arc<Mutex<BeatSaid>>,
+    contents: Arc<Mutex<BeatContents>>,
     path: PathBuf,
     task: tokio::task::JoinHandle<()>,
 }
@@ -67,27 +67,31 @@ pub(super) struct Beat {
 impl Beat {
     /// Begins to write.
     pub(super) fn begin(place: &JobDir) -> Self {
-        let said = Arc::new(Mutex::new(BeatSaid::default()));
+        let contents = Arc::new(Mutex::new(BeatContents::default()));
         let path = place.path(BEAT);
-        let (shared, file) = (Arc::clone(&said), path.clone());
+        let (shared, file) = (Arc::clone(&contents), path.clone());
         let task = tokio::spawn(async move {
             loop {
                 write_beat(&shared, &file);
                 tokio::time::sleep(BEAT_PERIOD).await;
             }
         });
-        Self { said, path, task }
+        Self {
+            contents,
+            path,
+            task,
+        }
     }
 
     /// Sets whether the job runs and is not leaving, and what is left of it.
-    pub(super) fn says(&self, runs: bool, rest: Option<RestSaid>) {
+    pub(super) fn set(&self, runs: bool, rest: Option<RemainingWork>) {
         let did_run = {
-            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-            said.rest = rest;
-            std::mem::replace(&mut said.runs, runs)
+            let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
+            contents.rest = rest;
+            std::mem::replace(&mut contents.runs, runs)
         };
         if did_run != runs {
-            write_beat(&self.said, &self.path);
+            write_beat(&self.contents, &self.path);
         }
     }
 }
@@ -98,11 +102,11 @@ impl Drop for Beat {
     }
 }
 
-fn write_beat(said: &Mutex<BeatSaid>, path: &Path) {
+fn write_beat(contents: &Mutex<BeatContents>, path: &Path) {
     let now = {
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.number += 1;
-        *said
+        let mut contents = contents.lock().unwrap_or_else(PoisonError::into_inner);
+        contents.number += 1;
+        *contents
     };
     // If the disk is full the write fails, and the host counts as silent: it could not go on anyway.
     let _ = write_json(path, &now);
@@ -206,7 +210,7 @@ fn left(place: &JobDir, ended: &mut Ended, signal: u8) {
 }
 
 /// Records how the job ended, and removes its working directory: what counts of it is saved.
-pub(super) fn end(place: &JobDir, end: &EndSaid) -> io::Result<()> {
+pub(super) fn end(place: &JobDir, end: &EndReport) -> io::Result<()> {
     let removed = remove(&place.path(WORK));
     write_json(&place.path(END), end)?;
     removed

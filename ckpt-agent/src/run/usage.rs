@@ -61,7 +61,7 @@ impl Usage {
 
     /// Reads what the job's processes have used, what their ended children have used, and what processes
     /// have used that ended as children of this process.
-    pub(super) fn look(&mut self, processes: &BTreeSet<i32>) -> JobUse {
+    pub(super) fn read(&mut self, processes: &BTreeSet<i32>) -> JobUse {
         let ended = ended_children_ticks(&self.machine).saturating_sub(self.before);
         let (mut alive, mut moved) = (0, BTreeMap::new());
         for pid in processes {
@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_processes_used_is_not_forgotten() {
+    fn the_use_of_ended_processes_still_counts() {
         let own = BTreeSet::from([std::process::id().cast_signed()]);
         let mut usage = Usage::new();
-        let first = usage.look(&own);
+        let first = usage.read(&own);
         assert!(first.io_bytes > 0);
-        let then = usage.look(&BTreeSet::new());
+        let then = usage.read(&BTreeSet::new());
         assert_eq!(then.io_bytes, first.io_bytes);
-        assert!(usage.look(&own).io_bytes >= 2 * first.io_bytes);
+        assert!(usage.read(&own).io_bytes >= 2 * first.io_bytes);
     }
 
     #[test]
@@ -209,6 +209,6 @@ mod tests {
         let burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
         let mut command = std::process::Command::new("sh");
         command.args(["-c", burn]).status().unwrap();
-        assert!(usage.look(&BTreeSet::new()).cpu_ms > 0);
+        assert!(usage.read(&BTreeSet::new()).cpu_ms > 0);
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct FileWatch {
     /// The files at the last look, and since when they are like this.
     last: Option<(Fingerprint, Millis)>,
     /// Whether the job itself reports when they are whole.
-    says_itself: bool,
+    reports_itself: bool,
     /// Whether [`Event::FilesMoving`] was reported since they were whole.
     is_moving: bool,
 }
@@ -41,7 +41,7 @@ impl FileWatch {
         print: Fingerprint,
         is_open: impl FnOnce() -> bool,
     ) -> Option<Event> {
-        if self.says_itself {
+        if self.reports_itself {
             // The files are whole again when the job reports it.
             return (!print.is_as(&self.whole))
                 .then(|| self.moves(&print))
@@ -77,9 +77,14 @@ impl FileWatch {
         is_new.then_some(Event::FilesMoving)
     }
 
-    /// The job reports a written checkpoint, or the command that asks the job has succeeded.
-    pub(super) fn said(&mut self, print: Fingerprint, by_the_job: bool) -> Event {
-        self.says_itself |= by_the_job;
+    /// The job itself reports a written checkpoint.
+    pub(super) fn reported(&mut self, print: Fingerprint) -> Event {
+        self.reports_itself = true;
+        self.written(print)
+    }
+
+    /// A checkpoint is written, because the command that asks the job for it has succeeded.
+    pub(super) fn written(&mut self, print: Fingerprint) -> Event {
         self.is_moving = false;
         self.whole = print;
         Event::Job(JobNews::Saved)
@@ -90,7 +95,7 @@ impl FileWatch {
         if print.is_as(&self.whole) {
             return !print.is_empty();
         }
-        !self.says_itself && !print.is_empty() && !is_open()
+        !self.reports_itself && !print.is_empty() && !is_open()
     }
 
     /// Accepts files that are whole and at rest. Returns the event for the supervisor, if they are new.
@@ -108,7 +113,7 @@ impl FileWatch {
         }
         let ended_itself = matches!(status, JobStatus::Exited(_));
         let was_replaced = print.was_replaced_since(&self.whole) && print.has_names_of(&self.whole);
-        if self.says_itself || !(ended_itself || was_replaced) {
+        if self.reports_itself || !(ended_itself || was_replaced) {
             return FilesAtEnd::Torn;
         }
         self.accept(print);
@@ -168,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_at_rest_when_nobody_writes_and_they_stay_as_they_are() {
+    fn files_are_at_rest_when_no_process_writes_and_they_stay_as_they_are() {
         let mut state = State::new();
         assert_eq!(state.look_after(5000, false), None);
         state.append("some");
@@ -204,7 +209,7 @@ mod tests {
         state.append("one");
         let print = state.print();
         assert_eq!(
-            state.watch.said(print.clone(), true),
+            state.watch.reported(print.clone()),
             Event::Job(JobNews::Saved)
         );
         assert!(state.watch.is_whole(&print, || true));
@@ -215,13 +220,13 @@ mod tests {
         assert!(!state.watch.is_whole(&print, || false));
         let ended = state.watch.at_end(print.clone(), JobStatus::Exited(0));
         assert_eq!(ended, FilesAtEnd::Torn);
-        state.watch.said(print.clone(), true);
+        state.watch.reported(print.clone());
         let ended = state.watch.at_end(print, JobStatus::Signalled(9));
         assert_eq!(ended, FilesAtEnd::Unchanged);
     }
 
     #[test]
-    fn what_a_killed_job_wrote_in_place_is_torn_and_what_it_replaced_is_whole() {
+    fn files_that_a_killed_job_wrote_in_place_are_torn_and_replaced_ones_are_whole() {
         let mut state = State::new();
         state.append("one");
         state.watch.accept(state.print());

@@ -10,7 +10,7 @@ use codec::{JobId, Version};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use super::arrivals::{Arrivals, FoundDir, Whole, look};
+use super::arrivals::{Arrivals, FoundDir, Whole, find_directories};
 use super::clock::Clock;
 use super::files::resolved;
 use super::orders::Reach;
@@ -95,7 +95,7 @@ pub async fn watch(
     reach: &dyn Reach,
     observer: &Arc<dyn Observer>,
     mut cancel: Cancel,
-    mut tell: impl FnMut(WatchEvent),
+    mut report: impl FnMut(WatchEvent),
 ) -> Result<WatchReport, Failure> {
     let dir = directory(&orders.dir)?;
     let saved = tokio::select! {
@@ -125,7 +125,7 @@ pub async fn watch(
         {
             let save = watcher.save(orders, reach, observer, &cancel, &whole);
             let event = save.await?;
-            tell(event);
+            report(event);
             continue;
         }
         if orders.once && watcher.arrivals.is_quiet() {
@@ -195,7 +195,7 @@ impl Watcher {
     /// Looks at all directories.
     async fn look(&mut self, exclude: &Exclude) -> Result<(), Failure> {
         let (dir, exclude) = (self.dir.clone(), exclude.clone());
-        let looked = tokio::task::spawn_blocking(move || look(&dir, &exclude)).await;
+        let looked = tokio::task::spawn_blocking(move || find_directories(&dir, &exclude)).await;
         let found: Vec<FoundDir> = looked.unwrap_or_else(|_| Ok(Vec::new())).map_err(|cause| {
             let message = format!("cannot watch {}: {cause}", self.dir.display());
             Failure::new(ExitStatus::LocalIo, message)

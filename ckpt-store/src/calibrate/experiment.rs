@@ -118,12 +118,12 @@ impl Experiment {
         guests
     }
 
-    /// Measures all loads. `tell` is called after each load.
+    /// Measures all loads. `report` is called after each load.
     ///
     /// # Errors
     /// When a process can't be started, ends early or makes no progress, a file can't be written, or the
     /// owner makes no progress.
-    pub fn run(&self, mut tell: impl FnMut(&LossAtLoad)) -> Result<Measured, ExperimentError> {
+    pub fn run(&self, mut report: impl FnMut(&LossAtLoad)) -> Result<Measured, ExperimentError> {
         let machine = Machine::here();
         let guests = self.guests();
         let lacking: Vec<Option<String>> = guests
@@ -152,7 +152,7 @@ impl Experiment {
             for (points, loss) in points.iter_mut().zip(&losses) {
                 points.extend(loss.map(|loss| Point { load, loss }));
             }
-            tell(&LossAtLoad { load, losses });
+            report(&LossAtLoad { load, losses });
         }
         let mut points = points.into_iter();
         let (equal, lowest) = (

@@ -22,7 +22,7 @@ use crate::monitor::history::{self, States};
 use crate::monitor::outlook::Outlook;
 use crate::monitor::pause::Pause;
 use crate::shards::{self, FoundFile, layout};
-use crate::standing::{self, Standing};
+use crate::status_file::{self, StatusFile};
 use command_line::size;
 
 /// Most failed checks that are printed. `--json` has all of them.
@@ -53,7 +53,7 @@ struct Report {
     /// The process id of the daemon that uses the directory.
     daemon: Option<u32>,
     /// What the monitor saw. `None` if there is no history.
-    monitor: Option<Seen>,
+    monitor: Option<MachineReport>,
     /// The owner's preferences as they are now.
     owner: OwnerSettings,
     /// What submitters found when they checked shards here.
@@ -61,7 +61,8 @@ struct Report {
     /// What proofs of and for other hosts have cost.
     checking: CheckingCosts,
     /// What the daemon did for others when it last wrote that down. `None` if it never did.
-    standing: Option<Standing>,
+    #[serde(rename = "standing")]
+    status: Option<StatusFile>,
     /// Which submitter has how many bytes, those with the most first.
     lent: Vec<LentTo>,
     /// Bytes that were moved.
@@ -141,7 +142,7 @@ pub(super) fn now() -> u64 {
 
 /// What the monitor has seen of the machine, up to its last heartbeat.
 #[derive(Debug, Serialize)]
-struct Seen {
+struct MachineReport {
     /// The state of the machine that matters to a guest job.
     machine: String,
     /// The state of the disk that matters to a shard.
@@ -162,7 +163,7 @@ struct Seen {
     stays_10h: f64,
 }
 
-impl Seen {
+impl MachineReport {
     fn read(data: &Path) -> Result<Option<Self>> {
         let mut runs = history::runs(data)?.peekable();
         let Some(first) = runs.peek() else {
@@ -224,14 +225,14 @@ pub(super) fn status(data: &Path, json: bool) -> Result<ExitCode> {
         Some(pid) => writeln!(out, "daemon: running, process {pid}")?,
         None => writeln!(out, "daemon: not running")?,
     }
-    let standing = report.standing.as_ref();
+    let status = report.status.as_ref();
     let runs = report.daemon.is_some();
-    owner::print_standing(standing, Pause::read(data), runs, now(), &mut out)?;
+    owner::print_status(status, Pause::read(data), runs, now(), &mut out)?;
     if let Some(seen) = &report.monitor {
         seen.print(&report.owner, &mut out)?;
     }
     report.owner.print(&mut out)?;
-    owner::print_lent(standing, &report.lent, report.bytes, &mut out)?;
+    owner::print_lent(status, &report.lent, report.bytes, &mut out)?;
     report.moved.print(&mut out)?;
     report.audits.print(&mut out)?;
     print_checking(&report.checking, &mut out)?;
@@ -298,10 +299,10 @@ impl Report {
         let mut report = Self {
             daemon: daemon(data),
             owner: OwnerSettings::read(data),
-            monitor: Seen::read(data)?,
+            monitor: MachineReport::read(data)?,
             audits: Checked::read(data)?,
             checking: checking::load(data).context("checking.json")?,
-            standing: standing::load(data).context("standing.json")?,
+            status: status_file::load(data).context("standing.json")?,
             moved: MovedText::read(data, now())?,
             ..Self::default()
         };
@@ -335,7 +336,7 @@ impl Report {
             .or_insert_with(|| Held {
                 owner: owner.hex(),
                 checkpoint: checkpoint.hex(),
-                version: claim.version.0,
+                version: claim.version.number(),
                 ..Held::default()
             });
         match found {

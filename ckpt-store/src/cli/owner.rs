@@ -18,7 +18,7 @@ use crate::accounts;
 use crate::core::traffic::{Days, Moved, TransferLimit};
 use crate::monitor::pause::Pause;
 use crate::monitor::preferences;
-use crate::standing::Standing;
+use crate::status_file::StatusFile;
 use crate::traffic;
 
 /// Most submitters that are printed by name. `--json` has all of them.
@@ -133,14 +133,14 @@ fn first_of_month(now: u64) -> u64 {
 }
 
 /// Prints what the daemon does for others. If no daemon runs, prints only whether it is paused.
-pub(super) fn print_standing(
-    standing: Option<&Standing>,
+pub(super) fn print_status(
+    status: Option<&StatusFile>,
     pause: Pause,
     runs: bool,
     now: u64,
     out: &mut impl Write,
 ) -> Result<()> {
-    let current = standing.filter(|one| runs && now.saturating_sub(one.at) < STALE_S);
+    let current = status.filter(|one| runs && now.saturating_sub(one.at) < STALE_S);
     let paused = match pause {
         Pause::Until(until) if until > now => Some(format!("paused until {}", time::local(until))),
         Pause::Endless => Some("paused until `ckpt-store resume`".to_owned()),
@@ -174,12 +174,12 @@ pub(super) fn print_standing(
 
 /// Prints how much is lent, and to whom.
 pub(super) fn print_lent(
-    standing: Option<&Standing>,
+    status: Option<&StatusFile>,
     lent: &[LentTo],
     bytes: u64,
     out: &mut impl Write,
 ) -> Result<()> {
-    match standing {
+    match status {
         Some(one) => write!(
             out,
             "lent: {} of {}",

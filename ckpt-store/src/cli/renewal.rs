@@ -47,7 +47,7 @@ pub(super) async fn renewed(
     loop {
         let grid = changes.borrow_and_update().clone();
         if let Some(identity) = newer(&grid, identity, data) {
-            let spread = (period * SPREAD_PERIODS).as_millis() as u64;
+            let spread = u64::try_from((period * SPREAD_PERIODS).as_millis()).unwrap_or(u64::MAX);
             let rest = rand::rng().random_range(0..=spread);
             tokio::time::sleep(Duration::from_millis(rest)).await;
             return identity;
@@ -65,8 +65,8 @@ const PORT_PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two tries meanwhile.
 const PORT_RETRY: Duration = Duration::from_millis(50);
 
-/// Starts a server anew on the port of the one that has just stopped. `is_taken` tells errors about that
-/// port from others.
+/// Starts a server anew on the port of the one that has just stopped. `is_taken` distinguishes
+/// errors about that port from others.
 pub(super) async fn begin_again<T, E>(
     start: impl AsyncFn() -> Result<T, E>,
     is_taken: impl Fn(&E) -> bool,

@@ -83,12 +83,12 @@ mod tests {
 
     #[test]
     fn idle_under_load_is_explained() {
-        let standing = OwnerSettings {
+        let settings = OwnerSettings {
             idle_below: Some(0.3),
             ..OwnerSettings::default()
         };
-        assert!(standing.note_of_idle("idle", 1.0).contains("below 30%"));
-        assert_eq!(standing.note_of_idle("idle", 0.1), "");
-        assert_eq!(standing.note_of_idle("busy", 1.0), "");
+        assert!(settings.note_of_idle("idle", 1.0).contains("below 30%"));
+        assert_eq!(settings.note_of_idle("idle", 0.1), "");
+        assert_eq!(settings.note_of_idle("busy", 1.0), "");
     }
 }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_much_pushes_out_what_it_said_itself() {
+    fn a_member_with_many_reports_pushes_out_its_own() {
         let [greedy, modest] = [1, 2].map(|id| OwnerId([id; 32]));
         let damaged = audit(Some(AuditFault::Damaged));
         let mut audits = Audits::default();

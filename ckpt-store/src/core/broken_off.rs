@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_breaks_off_often_waits_and_nobody_else_does() {
+    fn a_network_that_often_breaks_off_waits_and_no_other_does() {
         let mut broken = BrokenOff::default();
         let (bad, good) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         for _ in 0..PER_NETWORK_MAX {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_neither_counted_nor_kept() {
+    fn old_breaks_of_connections_are_neither_counted_nor_kept() {
         let mut broken = BrokenOff::default();
         for now in 0..10 {
             broken.add([10, 0, 0, 1].into(), now * KEPT_MS / 4);

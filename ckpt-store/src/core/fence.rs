@@ -261,7 +261,7 @@ mod tests {
     fn successor(id: u8) -> Successor {
         Successor {
             checkpoint: CheckpointId([id; 16]),
-            version: Version(2),
+            version: Version::new(2).unwrap(),
             manifest: ManifestHash([id; 32]),
         }
     }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_promised_is_kept() {
+    fn promises_are_kept() {
         let new = Acceptor::<u8>::new();
         let promised = new.promise(ballot(5)).unwrap();
         assert_eq!(promised.promise(ballot(4)), Err(Outbid(ballot(5))));

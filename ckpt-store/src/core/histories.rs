@@ -11,7 +11,7 @@ use codec::OwnerId;
 use codec::notice::{Intervals, Stamp, Words};
 use protocol::wire::limits::NOTICES_PER_JOB_MAX;
 
-use super::notices::Job;
+use super::notices::OwnedJob;
 
 /// Most intervals of all jobs together: 6 MiB of memory. An owner can add intervals only while it then
 /// has no more than the room that is left for others.
@@ -20,7 +20,7 @@ pub const INTERVALS_TOTAL_MAX: usize = 1 << 17;
 /// The intervals of each job, by the numbers of the notices that carry them.
 #[derive(Debug, Default)]
 pub struct Histories {
-    by_job: BTreeMap<Job, BTreeMap<u64, Intervals>>,
+    by_job: BTreeMap<OwnedJob, BTreeMap<u64, Intervals>>,
     of_owner: BTreeMap<OwnerId, usize>,
     total: usize,
 }
@@ -65,29 +65,29 @@ impl Histories {
     }
 
     /// Removes all notices of a job.
-    pub fn remove(&mut self, job: Job) {
+    pub fn remove(&mut self, job: OwnedJob) {
         self.take(job);
     }
 
     /// Whether a checkpoint lies in a stretch that is gone.
-    pub fn has(&self, job: Job, stamp: Stamp) -> bool {
+    pub fn has(&self, job: OwnedJob, stamp: Stamp) -> bool {
         let known = self.by_job.get(&job);
         known.is_some_and(|known| known.values().any(|one| one.has(stamp)))
     }
 
     /// Whether any stretch of a job is gone.
-    pub fn is_about(&self, job: Job) -> bool {
+    pub fn is_about(&self, job: OwnedJob) -> bool {
         let known = self.by_job.get(&job);
         known.is_some_and(|known| known.values().any(|one| !one.is_empty()))
     }
 
     /// The numbers of a job's notices, except `number`.
-    pub fn others(&self, job: Job, number: u64) -> Vec<u64> {
+    pub fn others(&self, job: OwnedJob, number: u64) -> Vec<u64> {
         let known = self.by_job.get(&job).into_iter().flat_map(BTreeMap::keys);
         known.copied().filter(|one| *one != number).collect()
     }
 
-    fn take(&mut self, job: Job) -> BTreeMap<u64, Intervals> {
+    fn take(&mut self, job: OwnedJob) -> BTreeMap<u64, Intervals> {
         let all = self.by_job.remove(&job).unwrap_or_default();
         let count = count(&all);
         self.total -= count;
@@ -98,7 +98,7 @@ impl Histories {
         all
     }
 
-    fn put(&mut self, job: Job, all: BTreeMap<u64, Intervals>) {
+    fn put(&mut self, job: OwnedJob, all: BTreeMap<u64, Intervals>) {
         let count = count(&all);
         self.total += count;
         if count > 0 {
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    const JOB: Job = (OwnerId([1; 32]), JobTag([2; 32]));
+    const JOB: OwnedJob = (OwnerId([1; 32]), JobTag([2; 32]));
 
     fn stamp(created: u64) -> Stamp {
         Stamp {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_either_of_two_says_is_gone_in_any_order() {
+    fn two_notices_together_delete_the_checkpoints_of_either_in_any_order() {
         for order in [[5, 6], [6, 5]] {
             let mut all = Histories::default();
             for number in order {

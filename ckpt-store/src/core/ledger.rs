@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_more_than_a_share() {
+    fn no_member_gets_more_than_a_share() {
         let mut ledger = Ledger::new(100 << 20);
         ledger.lend(100 << 20, 10 << 20);
         ledger.store(ANN, 6 << 20);

@@ -28,12 +28,12 @@ pub const AHEAD_MS: u64 = 2 * 86_400_000;
 pub const KEPT_MS: u64 = 90 * 86_400_000;
 
 /// A job of an owner.
-pub type Job = (OwnerId, JobTag);
+pub type OwnedJob = (OwnerId, JobTag);
 
 /// The last notice of each job.
 #[derive(Debug)]
 pub struct Notices {
-    by_job: BTreeMap<Job, Words>,
+    by_job: BTreeMap<OwnedJob, Words>,
     jobs: Stock<OwnerId>,
     gone: Stock<OwnerId>,
 }
@@ -75,7 +75,7 @@ impl Notices {
     }
 
     /// Removes the notice of a job.
-    pub fn remove(&mut self, job: Job) {
+    pub fn remove(&mut self, job: OwnedJob) {
         if let Some(old) = self.by_job.remove(&job) {
             let who = Who::itself(job.0);
             self.jobs.take(who, 1);
@@ -84,23 +84,23 @@ impl Notices {
     }
 
     /// The last notice of a job.
-    pub fn get(&self, job: Job) -> Option<&Words> {
+    pub fn get(&self, job: OwnedJob) -> Option<&Words> {
         self.by_job.get(&job)
     }
 
     /// The lease of a job's checkpoints. `None` if they are kept without limit of time.
-    pub fn lease(&self, job: Job) -> Option<Lease> {
+    pub fn lease(&self, job: OwnedJob) -> Option<Lease> {
         self.by_job.get(&job)?.lease
     }
 
     /// Whether the owner declared this checkpoint gone.
-    pub fn is_gone(&self, job: Job, checkpoint: CheckpointId) -> bool {
+    pub fn is_gone(&self, job: OwnedJob, checkpoint: CheckpointId) -> bool {
         let words = self.by_job.get(&job);
         words.is_some_and(|words| words.gone.contains(&checkpoint))
     }
 
     /// All notices, by job.
-    pub fn iter(&self) -> impl Iterator<Item = (&Job, &Words)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&OwnedJob, &Words)> {
         self.by_job.iter()
     }
 }

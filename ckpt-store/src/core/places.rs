@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_least_is_next() {
+    fn the_member_with_the_least_is_next() {
         let mut places = Places::new(4, 8);
         let ann = fill(&mut places, ANN);
         let bob = fill(&mut places, BOB);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn who_pushes_in_costs_the_greediest_its_oldest() {
+    fn a_newcomer_takes_the_oldest_place_of_the_greediest_member() {
         let mut places = Places::new(3, 0);
         let (first, none) = places.push_in(ANN);
         assert_eq!(none, None);
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_a_stock_late_finds_room() {
+    fn a_late_member_finds_room_in_a_stock() {
         let mut stock = Stock::new(1000);
         for (who, expected) in [(ANN, 500), (BOB, 250), (CYD, 125)] {
             while stock.has_room(who, 1) {
@@ -643,7 +643,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_adds_more_to_a_stock_than_it_leaves(
+        fn no_member_adds_more_to_a_stock_than_it_leaves(
             acts in prop::collection::vec((0..5_u8, 1..40_u64, any::<bool>()), 0..300),
         ) {
             let mut stock = Stock::new(1000);

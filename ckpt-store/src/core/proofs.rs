@@ -104,7 +104,13 @@ impl Proofs {
     }
 
     /// What is known of a host's claim of one shard.
-    pub fn standing(&self, now: Millis, key: Key, shard: ShardIndex, host: &OwnerId) -> ClaimState {
+    pub fn claim_state(
+        &self,
+        now: Millis,
+        key: Key,
+        shard: ShardIndex,
+        host: &OwnerId,
+    ) -> ClaimState {
         let number = self.numbers.get(host);
         let entries = self.of.get(&key).map_or(&[][..], Vec::as_slice);
         let mut entries = entries.iter();
@@ -250,33 +256,33 @@ mod tests {
     #[test]
     fn a_proof_counts_for_a_while_and_a_failure_too() {
         let mut proofs = Proofs::new(10 * DAY);
-        let standing = |proofs: &Proofs, days: u32, host| {
+        let claim_state = |proofs: &Proofs, days: u32, host| {
             let now = Millis(0).after(DAY * days);
-            proofs.standing(now, key(1), shard(0), &id(host))
+            proofs.claim_state(now, key(1), shard(0), &id(host))
         };
-        assert_eq!(standing(&proofs, 0, 1), ClaimState::Open);
+        assert_eq!(claim_state(&proofs, 0, 1), ClaimState::Open);
         proofs.enter(Millis(0), key(1), shard(0), id(1), true);
         proofs.enter(Millis(0), key(1), shard(0), id(2), false);
         assert_eq!(
-            standing(&proofs, 4, 1),
+            claim_state(&proofs, 4, 1),
             ClaimState::Proved { is_aging: false }
         );
         assert_eq!(
-            standing(&proofs, 5, 1),
+            claim_state(&proofs, 5, 1),
             ClaimState::Proved { is_aging: true }
         );
-        assert_eq!(standing(&proofs, 10, 1), ClaimState::Open);
-        assert_eq!(standing(&proofs, 0, 2), ClaimState::Failed);
-        assert_eq!(standing(&proofs, 1, 2), ClaimState::Open);
+        assert_eq!(claim_state(&proofs, 10, 1), ClaimState::Open);
+        assert_eq!(claim_state(&proofs, 0, 2), ClaimState::Failed);
+        assert_eq!(claim_state(&proofs, 1, 2), ClaimState::Open);
         // Nothing is known of another shard, checkpoint or host.
-        let other = proofs.standing(Millis(0), key(1), shard(1), &id(1));
+        let other = proofs.claim_state(Millis(0), key(1), shard(1), &id(1));
         assert_eq!(other, ClaimState::Open);
-        let other = proofs.standing(Millis(0), key(2), shard(0), &id(1));
+        let other = proofs.claim_state(Millis(0), key(2), shard(0), &id(1));
         assert_eq!(other, ClaimState::Open);
         // The last holder is remembered after its proof has become invalid.
         assert_eq!(proofs.last_holder(key(1), shard(0)), Some(id(1)));
         proofs.enter(Millis(1), key(1), shard(0), id(1), false);
-        assert_eq!(standing(&proofs, 0, 1), ClaimState::Failed);
+        assert_eq!(claim_state(&proofs, 0, 1), ClaimState::Failed);
         assert_eq!(proofs.last_holder(key(1), shard(0)), Some(id(1)));
         proofs.retain(|_| false);
         assert_eq!(proofs.last_holder(key(1), shard(0)), None);

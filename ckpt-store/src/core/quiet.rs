@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_floods_is_held_back_and_others_are_not() {
+    fn a_flooding_member_is_held_back_and_others_are_not() {
         let mut quiet = Quiet::default();
         let lines = (0..1000).filter(|_| quiet.line(Millis(0), "ann").is_some());
         assert_eq!(lines.count() as u64, LINES_AT_ONCE);

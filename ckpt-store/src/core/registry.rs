@@ -84,7 +84,7 @@ pub struct Wanted {
 /// What a registry knows.
 #[derive(Debug)]
 pub struct Registry {
-    hosts: BTreeMap<OwnerId, Host>,
+    hosts: BTreeMap<OwnerId, Donor>,
     /// The addresses of donors that the grid file lists.
     listed: BTreeMap<OwnerId, SocketAddr>,
     holders: BTreeMap<CheckpointId, Vec<(OwnerId, u8)>>,
@@ -103,7 +103,7 @@ impl Default for Registry {
 }
 
 #[derive(Debug)]
-struct Host {
+struct Donor {
     presence: Presence,
     rhythm: Rhythm,
     /// Number of the donor's list of shards, and the list.
@@ -182,7 +182,7 @@ impl Registry {
             }
             None if count >= HOSTS_MAX => return Err(NotHeard::Full),
             None => {
-                let host = Host {
+                let host = Donor {
                     presence,
                     rhythm: Rhythm::new(now, HEARTBEAT),
                     held: None,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_that_forgot_is_told_everything_again() {
+    fn a_registry_that_forgot_hears_everything_again() {
         let mut registry = Registry::default();
         let wanted = registry.heartbeat(Millis(0), id(1), 7, 3);
         assert!(wanted.announce && wanted.holdings);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_is_dead_and_then_forgotten() {
+    fn a_silent_host_is_dead_and_later_forgotten() {
         let mut registry = Registry::default();
         registry
             .announce(Millis(0), id(1), presence("h1", 1))
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_said_is_not_heard() {
+    fn reports_that_a_host_may_not_make_are_refused() {
         let mut registry = Registry::default();
         let holds = registry.holds(Millis(0), id(1), page(1, true, true, &[]));
         assert_eq!(holds, Err(NotHeard::Unknown));
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_announces_the_address_of_a_bystander() {
+    fn no_host_announces_the_address_of_a_bystander() {
         let mut registry = Registry::default();
         let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
         let (own, bystander) = (addr("10.0.0.1:7600"), addr("192.0.2.7:7600"));
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_donor_that_claims_everything_pushes_nobody_out() {
+    fn a_donor_that_claims_everything_pushes_no_other_out() {
         let mut registry = Registry::default();
         for number in 1..=5 {
             let name = format!("h{number}");
@@ -548,11 +548,11 @@ mod tests {
                 .holds(Millis(0), id(number), page(1, true, true, &[(7, number)]))
                 .unwrap();
         }
-        let told = holders(&registry, 7);
+        let found = holders(&registry, 7);
         for number in 2..=5 {
-            assert!(told[..5].contains(&(id(number), number)), "{number}");
+            assert!(found[..5].contains(&(id(number), number)), "{number}");
         }
-        assert_eq!(told.len(), 260, "what is said twice counts once");
+        assert_eq!(found.len(), 260, "what is said twice counts once");
         assert_eq!(registry.shards.of(id(1)), 256);
     }
 

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cheapest_to_miss_goes_first() {
+    fn the_shard_that_is_cheapest_to_miss_goes_first() {
         let all = [
             burden(1, 10, false, Some(0)),
             burden(2, 10, false, Some(2)),

@@ -278,7 +278,7 @@ impl MissingShards {
     /// Updates what is missing of `situations`, and returns the shards that this host, `own`, has to
     /// rebuild now, in the order of [`Repair::order`]. `patience` returns the wait for a shard. The head
     /// of this module explains when it is the turn of which holder.
-    pub fn look(
+    pub fn due(
         &mut self,
         now: Millis,
         own: OwnerId,
@@ -398,19 +398,19 @@ impl Caretaker {
     }
 
     /// The hosts to ask which shards they hold. These are the hosts that hold something of this host's
-    /// checkpoints according to registries (`told`), and those that ever proved, or failed to prove, a
+    /// checkpoints according to registries (`holders`), and those that ever proved, or failed to prove, a
     /// shard. In a large pool that is a small part of all hosts. The result is `None`, which means all
     /// hosts, if no registry answers, in the first round, and in every `ASK_ALL_EVERY`th round. Asking
     /// all is needed because a host that deleted a checkpoint does not hold it any more, but has the
     /// notice of the deletion.
-    pub fn whom_to_ask(
+    pub fn hosts_to_ask(
         &mut self,
         own: OwnerId,
-        told: Option<BTreeSet<OwnerId>>,
+        holders: Option<BTreeSet<OwnerId>>,
     ) -> Option<BTreeSet<OwnerId>> {
         let asks_all = (self.looks + 1).is_multiple_of(ASK_ALL_EVERY) || self.proofs.is_empty();
         self.looks += 1;
-        let mut worth = told.filter(|_| !asks_all)?;
+        let mut worth = holders.filter(|_| !asks_all)?;
         worth.extend(self.proofs.hosts());
         worth.insert(own);
         Some(worth)
@@ -438,7 +438,7 @@ impl Caretaker {
             situation.held.entry(*shard).or_default().insert(own);
         }
         for (shard, host) in claims.iter().filter(|(_, host)| *host != own) {
-            let holders = match self.proofs.standing(now, key, *shard, host) {
+            let holders = match self.proofs.claim_state(now, key, *shard, host) {
                 ClaimState::Proved { .. } => &mut situation.held,
                 ClaimState::Open => &mut situation.claimed,
                 ClaimState::Failed => &mut situation.failed,
@@ -467,8 +467,8 @@ impl Caretaker {
         let open =
             missing.flat_map(|(shard, hosts)| hosts.iter().map(|host| (*shard, *host, false)));
         let aging = assigned.iter().filter(|(shard, host)| {
-            let standing = self.proofs.standing(now, key, **shard, host);
-            **host != own && standing == ClaimState::Proved { is_aging: true }
+            let claim_state = self.proofs.claim_state(now, key, **shard, host);
+            **host != own && claim_state == ClaimState::Proved { is_aging: true }
         });
         let aging = aging.map(|(shard, host)| (*shard, *host, true));
         let wanted = open.chain(aging).map(|(shard, host, is_renewal)| Wanted {
@@ -503,7 +503,7 @@ impl Caretaker {
         patience: impl Fn(Option<&OwnerId>) -> Duration,
     ) -> Vec<Repair> {
         let proofs = &self.proofs;
-        self.watch.look(now, own, situations, |situation, shard| {
+        self.watch.due(now, own, situations, |situation, shard| {
             let holder = proofs.last_holder(situation.key, shard);
             // A host that answers and does not claim its shard any more has lost it for good, so there is
             // no wait. A host that still claims it may prove it again, so there is one.
@@ -588,7 +588,7 @@ mod tests {
         let mut repairs = Vec::new();
         for (holder, watch) in watches {
             let wait = |_: &_, _| Duration::from_secs(3600);
-            let found = watch.look(Millis(now), id(*holder), situations, wait);
+            let found = watch.due(Millis(now), id(*holder), situations, wait);
             repairs.extend(
                 found
                     .iter()
@@ -648,7 +648,7 @@ mod tests {
         let situations = [one_left, none_left];
         let wait = |_: &_, _| Duration::from_secs(3600);
         let mut look = |now| {
-            let found = watch.look(Millis(now), id(1), &situations, wait);
+            let found = watch.due(Millis(now), id(1), &situations, wait);
             found.into_iter().map(|one| one.key).collect::<Vec<_>>()
         };
         assert!(look(0).is_empty());
@@ -686,14 +686,14 @@ mod tests {
         let wait = |_: &_, _| Duration::from_secs(3600);
         let mut now = 0;
         let repair = loop {
-            if let Some(repair) = watch.look(Millis(now), id(1), &lost, wait).pop() {
+            if let Some(repair) = watch.due(Millis(now), id(1), &lost, wait).pop() {
                 break repair;
             }
             now += HOUR / 8;
         };
         watch.put_off(Millis(now), &repair);
         let mut due = |now| {
-            let found = watch.look(Millis(now), id(1), &lost, wait);
+            let found = watch.due(Millis(now), id(1), &lost, wait);
             found.contains(&repair)
         };
         assert!(!due(now) && !due(now + HOUR / 4 - 1));
@@ -707,7 +707,7 @@ mod tests {
     }
 
     /// The situation as host 1, which holds shard 0, sees it when other hosts claim `claims`.
-    fn look(caretaker: &mut Caretaker, now: u64, claims: &[(u8, u8)]) -> Situation {
+    fn situation_at(caretaker: &mut Caretaker, now: u64, claims: &[(u8, u8)]) -> Situation {
         let claims: Vec<_> = claims
             .iter()
             .map(|(number, host)| (shard(*number), id(*host)))
@@ -720,7 +720,7 @@ mod tests {
     fn a_claim_counts_once_it_is_proved_and_until_the_proof_is_old() {
         let mut caretaker = caretaker();
         let claims = [(1, 2), (2, 3), (3, 4), (4, 5)];
-        let now = look(&mut caretaker, 0, &claims);
+        let now = situation_at(&mut caretaker, 0, &claims);
         assert_eq!(now.missing().count(), 4);
         assert_eq!((now.spare(), now.proved_spare()), (Some(2), None));
         let wanted = caretaker.wanted(Millis(0), id(1), &now, false);
@@ -729,7 +729,7 @@ mod tests {
             assert!(!one.is_renewal);
             caretaker.proved(Millis(0), one.key, one.shard, one.host, one.host != id(5));
         }
-        let now = look(&mut caretaker, 1, &claims);
+        let now = situation_at(&mut caretaker, 1, &claims);
         assert_eq!(now.missing().collect::<Vec<_>>(), [shard(4)]);
         assert_eq!(
             now.failed,
@@ -740,29 +740,29 @@ mod tests {
         assert_eq!(caretaker.wanted(Millis(1), id(1), &now, true).len(), 1);
         // In the second half of their validity proofs are renewed; after it they do not count any more.
         let half = VALID.as_millis() as u64 / 2;
-        let aging = look(&mut caretaker, half, &claims);
+        let aging = situation_at(&mut caretaker, half, &claims);
         let wanted = caretaker.wanted(Millis(half), id(1), &aging, false);
         let renewals = wanted.iter().filter(|one| one.is_renewal).count();
         assert_eq!((renewals, wanted.len()), (3, 4));
-        let old = look(&mut caretaker, 2 * half, &claims);
+        let old = situation_at(&mut caretaker, 2 * half, &claims);
         assert_eq!(old.missing().count(), 4);
     }
 
     #[test]
-    fn who_claims_everything_is_asked_and_counts_for_one_shard_at_most() {
+    fn a_host_that_claims_everything_is_asked_and_counts_for_one_shard_at_most() {
         let mut caretaker = caretaker();
         let claims = [(0, 9), (1, 9), (2, 9), (3, 9), (4, 9), (1, 2), (2, 3)];
-        let now = look(&mut caretaker, 0, &claims);
+        let now = situation_at(&mut caretaker, 0, &claims);
         for one in caretaker.wanted(Millis(0), id(1), &now, false) {
             caretaker.proved(Millis(0), one.key, one.shard, one.host, true);
         }
-        let now = look(&mut caretaker, 1, &claims);
+        let now = situation_at(&mut caretaker, 1, &claims);
         assert_eq!(now.missing().count(), 1, "{now:?}");
         assert_eq!(now.proved_spare(), Some(1));
     }
 
     #[test]
-    fn a_shard_that_somebody_only_claims_is_waited_for_and_then_rebuilt() {
+    fn a_shard_that_a_host_only_claims_is_waited_for_and_then_rebuilt() {
         let mut caretaker = caretaker();
         let answering: BTreeSet<_> = (1..=5).map(id).collect();
         let proved = [(1, 2), (2, 3), (3, 4)];
@@ -771,7 +771,7 @@ mod tests {
         }
         let claims = [(1, 2), (2, 3), (3, 4), (4, 5)];
         let mut due = |now| {
-            let situation = look(&mut caretaker, now, &claims);
+            let situation = situation_at(&mut caretaker, now, &claims);
             let patience = |_: Option<&OwnerId>| Duration::from_secs(3600);
             let due = caretaker.repairs(Millis(now), id(1), &[situation], &answering, patience);
             due.iter()
@@ -799,7 +799,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_relies_on_a_host_that_counts_for_another_shard() {
+    fn no_shard_relies_on_a_host_that_counts_for_another_shard() {
         // Host 2 holds shards 0 and 1. Without host 1 it would be the only holder of both.
         let doubled = situation(1, &[(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5)]);
         let all = (1..=5).map(id).collect();
@@ -809,7 +809,7 @@ mod tests {
     }
 
     #[test]
-    fn who_failed_a_proof_gets_no_shard() {
+    fn a_host_that_failed_a_proof_gets_no_shard() {
         let all: BTreeSet<_> = (1..=6).map(id).collect();
         let mut lost = situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
         lost.failed.insert(shard(0), BTreeSet::from([id(5)]));
@@ -817,7 +817,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_rebuilt_is_left() {
+    fn a_shard_that_can_not_be_rebuilt_is_left() {
         let mut watches = watches();
         let gone = [situation(1, &[(0, 1), (1, 2)])];
         assert_eq!(all(&mut watches, 0, &gone), []);
@@ -825,7 +825,7 @@ mod tests {
     }
 
     #[test]
-    fn where_every_host_holds_a_shard_one_with_a_double_takes_another() {
+    fn if_every_host_holds_a_shard_one_with_a_double_takes_another() {
         let all: BTreeSet<_> = (1..=6).map(id).collect();
         let whole = situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
         let missing = whole.redundancy.shard(4).unwrap();

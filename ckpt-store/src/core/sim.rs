@@ -48,7 +48,7 @@ const COPIES_MAX: usize = 8;
 enum Event {
     /// A host's round of repair. The second number of this and the next event counts the host's starts:
     /// an event of an earlier start is ignored.
-    Look(usize, u32),
+    RepairRound(usize, u32),
     Heartbeat(usize, u32),
     Rebuilt {
         by: (usize, u32),
@@ -62,7 +62,7 @@ enum Event {
     LinkHeals(usize, usize),
 }
 
-struct Host {
+struct SimHost {
     up: bool,
     starts: u32,
     shards: BTreeSet<(u8, u8)>,
@@ -81,7 +81,7 @@ struct Host {
 /// How long a proof is valid.
 const VALID: Duration = Duration::from_secs(14 * 86_400);
 
-impl Default for Host {
+impl Default for SimHost {
     fn default() -> Self {
         Self {
             up: false,
@@ -100,7 +100,7 @@ fn caretaker() -> Caretaker {
     Caretaker::new(VALID, RepairWaits::default().least)
 }
 
-impl Host {
+impl SimHost {
     fn claims(&self, live: &BTreeSet<u8>) -> BTreeSet<(u8, u8)> {
         if !self.lies {
             return self.shards.clone();
@@ -117,7 +117,7 @@ struct Sim {
     now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     next: u64,
-    hosts: Vec<Host>,
+    hosts: Vec<SimHost>,
     registries: Vec<Option<Registry>>,
     /// Pairs of hosts that can't reach each other.
     cut: BTreeSet<(usize, usize)>,
@@ -160,7 +160,7 @@ impl Sim {
             now: 1_000,
             events: BinaryHeap::new(),
             next: 0,
-            hosts: (0..hosts).map(|_| Host::default()).collect(),
+            hosts: (0..hosts).map(|_| SimHost::default()).collect(),
             registries: (0..registries).map(|_| Some(Registry::default())).collect(),
             cut: BTreeSet::new(),
             loss: rng.random_range(0..10),
@@ -204,7 +204,7 @@ impl Sim {
         one.queue.clear();
         let starts = one.starts;
         let wait = self.rng.random_range(0..2 * MINUTE);
-        self.after(wait, Event::Look(host, starts));
+        self.after(wait, Event::RepairRound(host, starts));
         self.after(wait % 10_000, Event::Heartbeat(host, starts));
     }
 
@@ -231,11 +231,13 @@ impl Sim {
             match event {
                 Event::Trouble if is_bad => self.trouble(),
                 Event::Trouble => {}
-                Event::Look(host, starts) if self.is_current(host, starts) => self.look(host),
+                Event::RepairRound(host, starts) if self.is_current(host, starts) => {
+                    self.repair_round(host)
+                }
                 Event::Heartbeat(host, starts) if self.is_current(host, starts) => {
                     self.heartbeat(host);
                 }
-                Event::Look(..) | Event::Heartbeat(..) => {}
+                Event::RepairRound(..) | Event::Heartbeat(..) => {}
                 Event::Rebuilt {
                     by,
                     target,
@@ -343,15 +345,15 @@ impl Sim {
         let Some(checkpoint) = self.live.pop_first() else {
             return;
         };
-        let holds = |host: &Host| host.shards.iter().any(|one| one.0 == checkpoint);
-        let told: Vec<usize> = (0..self.hosts.len())
+        let holds = |host: &SimHost| host.shards.iter().any(|one| one.0 == checkpoint);
+        let reached: Vec<usize> = (0..self.hosts.len())
             .filter(|at| self.hosts[*at].up && holds(&self.hosts[*at]))
             .collect();
-        if told.is_empty() {
+        if reached.is_empty() {
             self.live.insert(checkpoint);
             return;
         }
-        for host in told {
+        for host in reached {
             self.hear_deleted(host, checkpoint);
         }
     }
@@ -477,21 +479,21 @@ impl Sim {
     }
 
     /// What registries answer: the hosts that hold something of the checkpoints of `host`.
-    fn told(&mut self, host: usize) -> Option<BTreeSet<OwnerId>> {
-        let mut told = None;
+    fn registered_holders(&mut self, host: usize) -> Option<BTreeSet<OwnerId>> {
+        let mut known = None;
         for at in 0..self.registries.len() {
             let is_lost = self.rng.random_range(0..100) < self.loss;
             let checkpoints = self.held_checkpoints(host);
             let Some(registry) = self.registries[at].as_ref().filter(|_| !is_lost) else {
                 continue;
             };
-            let told = told.get_or_insert_with(BTreeSet::new);
+            let known = known.get_or_insert_with(BTreeSet::new);
             for checkpoint in checkpoints {
                 let holders = registry.holders(name(checkpoint));
-                told.extend(holders.into_iter().map(|(id, _)| id));
+                known.extend(holders.into_iter().map(|(id, _)| id));
             }
         }
-        told
+        known
     }
 
     /// Asks hosts what they hold and which checkpoints they know to be deleted.
@@ -551,12 +553,12 @@ impl Sim {
         one.caretaker.situation(now, id(host), of, &mine, claims)
     }
 
-    fn look(&mut self, host: usize) {
+    fn repair_round(&mut self, host: usize) {
         if self.hosts[host].lies {
             return;
         }
-        let told = self.told(host);
-        let only = self.hosts[host].caretaker.whom_to_ask(id(host), told);
+        let holders = self.registered_holders(host);
+        let only = self.hosts[host].caretaker.hosts_to_ask(id(host), holders);
         let (situations, answering) = self.find(host, only.as_ref());
         let due = self.due(host, &situations, &answering);
         self.hosts[host].queue.extend(due);
@@ -602,7 +604,7 @@ impl Sim {
             let wait = self.rng.random_range(1_000..REPAIR_TIME);
             return self.after(wait, rebuilt);
         }
-        self.after(PERIOD, Event::Look(host, starts));
+        self.after(PERIOD, Event::RepairRound(host, starts));
     }
 
     /// Ends a repair. It succeeds if the repairer, the target and enough sources are still there.
@@ -640,7 +642,7 @@ impl Sim {
     fn check(&self, seed: u64) {
         for checkpoint in &self.live {
             let copies = |number: u8| {
-                let holds = |host: &&Host| host.shards.contains(&(*checkpoint, number));
+                let holds = |host: &&SimHost| host.shards.contains(&(*checkpoint, number));
                 self.hosts.iter().filter(holds).count()
             };
             let all: Vec<usize> = (0..5).map(copies).collect();

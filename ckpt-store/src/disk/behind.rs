@@ -99,22 +99,22 @@ mod tests {
     }
 
     #[test]
-    fn who_removes_a_file_does_not_wait_until_it_is_closed() {
+    fn removing_a_file_does_not_wait_until_it_is_closed() {
         let closer = Closer::default();
-        let ((open, gate), (closed, told)) = (channel(), channel());
+        let ((open, gate), (closed, closed_by)) = (channel(), channel());
         closer.close(Slow { gate, closed }, 100);
         assert_eq!(closer.bytes(), 100, "counts while it waits");
         open.send(()).unwrap();
-        assert_ne!(told.recv().unwrap(), thread::current().id());
+        assert_ne!(closed_by.recv().unwrap(), thread::current().id());
         while closer.bytes() > 0 {
             thread::yield_now();
         }
     }
 
     #[test]
-    fn of_too_many_files_the_last_are_closed_by_who_removes_them() {
+    fn when_too_many_files_wait_the_thread_that_removes_another_closes_it() {
         let closer = Closer::default();
-        let (closed, told) = channel();
+        let (closed, closed_by) = channel();
         let mut gates = Vec::new();
         let mut file = |is_open: bool| {
             let (open, gate) = channel();
@@ -129,7 +129,7 @@ mod tests {
         closer.close(file(false), 1);
         let mut waiting = 0;
         let here = thread::current().id();
-        while told.try_recv() != Ok(here) {
+        while closed_by.try_recv() != Ok(here) {
             closer.close(file(true), 1);
             waiting += 1;
             assert!(waiting <= WAITING_MAX + 2, "no limit");

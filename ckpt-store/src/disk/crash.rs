@@ -202,7 +202,7 @@ impl State {
 
     /// Called after an operation. Fails if power was lost, so that the caller does not learn of the
     /// result.
-    fn told(&self) -> io::Result<()> {
+    fn still_up(&self) -> io::Result<()> {
         if self.is_down {
             Err(power_lost())
         } else {
@@ -225,7 +225,7 @@ impl State {
             let live: Vec<_> = live.into_iter().map(|(p, e)| (p.clone(), *e)).collect();
             self.durable.extend(live);
         }
-        self.told()
+        self.still_up()
     }
 
     fn insert(&mut self, path: &Path, entry: Entry) -> io::Result<()> {
@@ -255,7 +255,7 @@ impl Disk for CrashDisk {
         if state.atomic_step()? {
             state.insert(dir, Entry::Dir)?;
         }
-        state.told()?;
+        state.still_up()?;
         state.sync_dir(parent(dir)).map_err(ChangeError::NotSynced)
     }
 
@@ -269,7 +269,7 @@ impl Disk for CrashDisk {
             state.files.push(File::default());
             state.insert(path, Entry::File(file))?;
         }
-        state.told()?;
+        state.still_up()?;
         Ok(Box::new(CrashFile {
             disk: self.clone(),
             file,
@@ -283,7 +283,7 @@ impl Disk for CrashDisk {
             state.insert(to, Entry::File(file))?;
             state.live.remove(from);
         }
-        state.told()?;
+        state.still_up()?;
         state.sync_dir(parent(to)).map_err(ChangeError::NotSynced)
     }
 
@@ -308,7 +308,7 @@ impl Disk for CrashDisk {
         if state.atomic_step()? {
             state.live.remove(path);
         }
-        state.told()
+        state.still_up()
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -349,7 +349,7 @@ impl Append for CrashFile {
             .live
             .extend_from_slice(&bytes[..taken]);
         step?;
-        state.told()
+        state.still_up()
     }
 
     fn sync(self: Box<Self>) -> io::Result<()> {
@@ -368,7 +368,7 @@ impl Append for CrashFile {
         }
         state.rng = rng;
         step?;
-        state.told()
+        state.still_up()
     }
 }
 
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_and_published_survives() {
+    fn synced_and_published_files_survive() {
         for seed in 0..100 {
             let disk = CrashDisk::new(Fault::None, seed);
             written(&disk).sync().unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_synced_may_be_torn() {
+    fn files_that_were_not_synced_may_be_torn() {
         let mut outcomes = std::collections::BTreeSet::new();
         for seed in 0..200 {
             let disk = CrashDisk::new(Fault::None, seed);

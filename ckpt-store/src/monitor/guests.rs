@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_before_the_machine_was_read() {
+    fn no_conditions_are_sent_before_the_machine_was_read() {
         let report = Viewpoint::default().report(&Conditions::default(), &Uses::default());
         assert_eq!(report, None);
     }

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_there_after_any_end() {
+    fn written_history_is_there_after_any_end() {
         let dir = tempfile::tempdir().unwrap();
         assert!(read(dir.path()).is_empty());
         let mut file = HistoryFile::open(dir.path()).unwrap();

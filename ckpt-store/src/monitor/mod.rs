@@ -34,7 +34,7 @@ use tokio::sync::watch as watched;
 use tracing::{info, warn};
 
 use crate::core::traffic::Days;
-use crate::standing::Posture;
+use crate::status_file::StanceReport;
 
 use guests::{Conditions, Full, Register, Seat};
 use history::{HistoryError, HistoryFile, States};
@@ -256,7 +256,7 @@ impl Monitor {
     /// Reads the CPU's counters and sends guests the result. Memory, disk and the owner's orders are
     /// those of the last reading of [`Self::sample`]. Has to be called every [`LOOK_PERIOD`] while there
     /// are guests.
-    pub fn look(&self, unix_seconds: u64) {
+    pub fn read_for_guests(&self, unix_seconds: u64) {
         let (commands, before) = {
             let inner = self.inner();
             let Some(earlier) = inner.earlier else {
@@ -309,14 +309,14 @@ impl Monitor {
         self.conditions.subscribe()
     }
 
-    /// Tells guests that the daemon is about to end.
+    /// Announces to guests that the daemon is about to end.
     pub fn announce_end(&self, leaving: Leaving) {
         self.conditions
             .send_modify(|conditions| conditions.leaving = Some(leaving));
     }
 
     /// What the host does for others, for showing it to its owner.
-    pub fn posture(&self) -> Posture {
+    pub fn stance_report(&self) -> StanceReport {
         let stance = self.stance();
         let inner = self.inner();
         let ends_at = |reason: Reason| {
@@ -327,7 +327,7 @@ impl Monitor {
             let at = inner.decided.saturating_add(reason.retry_after_s.into());
             is_known.then_some(at)
         };
-        Posture {
+        StanceReport {
             stance,
             since: inner.stands_since,
             until: match (stance, Pause::read(&self.data_dir)) {
@@ -504,10 +504,10 @@ impl Inner {
         let now = reading.unix_seconds;
         let (reading, seen) = match looked {
             // Within one second the CPU's counters are too coarse, so the CPU stays as it was.
-            Some((before, told)) if before.unix_seconds == now => {
+            Some((before, sent)) if before.unix_seconds == now => {
                 let seen = HostReading {
-                    interval: told.interval,
-                    owner_cpu: told.owner_cpu,
+                    interval: sent.interval,
+                    owner_cpu: sent.owner_cpu,
                     ..last
                 };
                 (before, seen)

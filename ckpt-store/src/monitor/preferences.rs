@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_name() {
+    fn invalid_preferences_are_refused_by_name() {
         for (text, name) in [
             ("daily_xfer_limit_mb = 5\n", "daily_xfer_period_days"),
             ("disk_max_use_gb = 1\n", "disk_max_use_gb"),

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_owner_said_comes_before_what_the_machine_does() {
+    fn the_owners_preferences_come_before_the_machines_state() {
         let calm = states(AvailabilityState::Idle, StorageState::FullRate);
         let at = |orders, is_wanted_alone| {
             let circumstances = Circumstances {

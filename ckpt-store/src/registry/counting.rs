@@ -105,12 +105,12 @@ impl Counting {
     async fn ask(&self, members: Vec<MemberRecord>, forecasts: &Forecasts) {
         let grid = self.shared.members.grid();
         let alive = members.iter().filter(|record| record.alive).count();
-        let told = RegistryAnswer {
+        let answer = RegistryAnswer {
             members,
             holders: BTreeSet::new(),
             list: None,
         };
-        let mut roster = roster::merge(&grid.hosts, &[told], &[], &grid.revoked);
+        let mut roster = roster::merge(&grid.hosts, &[answer], &[], &grid.revoked);
         roster.hosts.truncate(ASKED_MAX);
         let asked = Grid {
             hosts: roster.hosts,

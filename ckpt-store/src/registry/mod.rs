@@ -532,7 +532,7 @@ async fn send_members(
     spoken: WireVersion,
     (records, more): (Vec<MemberRecord>, bool),
 ) -> Result<(), Answer> {
-    let count = records.len() as u32;
+    let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
     write_frame(send, &Response::Members { count, more }).await?;
     for record in records {
         if spoken >= WireVersion::Two {

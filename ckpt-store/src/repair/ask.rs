@@ -16,7 +16,7 @@ use super::Repairer;
 use super::links::Around;
 use crate::clock::Clock;
 use crate::core::Key;
-use crate::core::notices::Job;
+use crate::core::notices::OwnedJob;
 use crate::core::repair::{Caretaker, Situation};
 use crate::shards::{Holding, Store, StoreError};
 
@@ -153,8 +153,8 @@ impl Repairer {
         from: &BTreeSet<OwnerId>,
         holdings: &[Holding],
     ) -> BTreeMap<OwnerId, u64> {
-        let jobs: BTreeSet<Job> = holdings.iter().map(|one| one.job).collect();
-        let jobs: Arc<Vec<Job>> = Arc::new(jobs.into_iter().collect());
+        let jobs: BTreeSet<OwnedJob> = holdings.iter().map(|one| one.job).collect();
+        let jobs: Arc<Vec<OwnedJob>> = Arc::new(jobs.into_iter().collect());
         let places = Arc::new(Semaphore::new(HEARD_AT_ONCE));
         let mut asking = JoinSet::new();
         for id in from {

@@ -27,7 +27,7 @@ pub(super) struct Around {
     pub(super) hosts: Hosts,
     by_id: BTreeMap<OwnerId, HostIndex>,
     /// The answers of the registries.
-    pub(super) told: Arc<Vec<RegistryAnswer>>,
+    pub(super) answers: Arc<Vec<RegistryAnswer>>,
     /// Hosts that could not be reached in this round. They are not asked again before the next round.
     silent: Arc<Mutex<BTreeSet<OwnerId>>>,
 }
@@ -56,8 +56,8 @@ impl Links {
         identity: &Identity,
         checkpoints: Vec<CheckpointId>,
     ) -> Result<Around, EndpointError> {
-        let told = self.registries.ask(grid, checkpoints).await;
-        let roster = roster::merge(&grid.hosts, &told, &[], &grid.revoked);
+        let answers = self.registries.ask(grid, checkpoints).await;
+        let roster = roster::merge(&grid.hosts, &answers, &[], &grid.revoked);
         let hosts = self.hosts(grid, roster, identity)?;
         let own = identity.secret.id();
         let others = hosts.all().filter_map(|host| {
@@ -67,7 +67,7 @@ impl Links {
         Ok(Around {
             by_id: others.collect(),
             hosts: hosts.clone(),
-            told: told.into(),
+            answers: answers.into(),
             silent: Arc::default(),
         })
     }

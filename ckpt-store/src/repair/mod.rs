@@ -232,12 +232,12 @@ impl Repairer {
         caretaker: &mut Caretaker,
         budget: &mut Budget,
     ) -> RoundFindings {
-        let told = around.told.iter().flat_map(|told| &told.holders);
-        let told = (!around.told.is_empty()).then(|| told.copied().collect());
+        let holders = around.answers.iter().flat_map(|answer| &answer.holders);
+        let holders = (!around.answers.is_empty()).then(|| holders.copied().collect());
         let gives_back = self.store.excess_bytes() > 0;
         // A host that has to give shards back needs hosts with room, so it asks all of them.
         let whom = caretaker
-            .whom_to_ask(self.own(), told)
+            .hosts_to_ask(self.own(), holders)
             .filter(|_| !gives_back);
         let superseded = if gives_back {
             self.store.superseded()
@@ -280,7 +280,7 @@ impl Repairer {
         situations: &[Situation],
         answering: &BTreeSet<OwnerId>,
     ) -> Vec<Repair> {
-        let histories = histories(&around.told);
+        let histories = histories(&around.answers);
         let patience = |holder: Option<&OwnerId>| {
             let history = holder.and_then(|holder| histories.get(holder));
             self.settings.patience.with(history)
@@ -364,8 +364,8 @@ impl Repairer {
 }
 
 /// The availability that hosts announced to registries.
-fn histories(told: &[RegistryAnswer]) -> BTreeMap<OwnerId, AvailabilityBitmap> {
-    let records = told.iter().flat_map(|told| &told.members);
+fn histories(answers: &[RegistryAnswer]) -> BTreeMap<OwnerId, AvailabilityBitmap> {
+    let records = answers.iter().flat_map(|answer| &answer.members);
     records
         .filter_map(|record| {
             let said = record.presence.announcement.check().ok()?;

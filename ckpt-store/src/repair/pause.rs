@@ -49,13 +49,13 @@ pub(super) async fn sleep(time: Duration) -> Waking {
         let step = left.min(STEP);
         let before = uptime();
         tokio::time::sleep(step).await;
-        was_away |= lost(before, uptime(), step) > LOST_MAX;
+        was_away |= excess(before, uptime(), step) > LOST_MAX;
     }
 }
 
 /// How much longer than `step` a step took, by the uptime before and after it. Zero if the uptime is
 /// unknown.
-fn lost(before: Option<Duration>, after: Option<Duration>, step: Duration) -> Duration {
+fn excess(before: Option<Duration>, after: Option<Duration>, step: Duration) -> Duration {
     match (before, after) {
         (Some(before), Some(after)) => after.saturating_sub(before).saturating_sub(step),
         _ => Duration::ZERO,
@@ -78,10 +78,10 @@ mod tests {
     fn time_that_is_lost_is_what_a_step_took_longer() {
         let at = |seconds| Some(Duration::from_secs(seconds));
         let step = Duration::from_secs(2);
-        assert_eq!(lost(at(10), at(12), step), Duration::ZERO);
-        assert_eq!(lost(at(10), at(11), step), Duration::ZERO);
-        assert_eq!(lost(at(10), at(100), step), Duration::from_secs(88));
-        assert_eq!(lost(None, at(100), step), Duration::ZERO);
+        assert_eq!(excess(at(10), at(12), step), Duration::ZERO);
+        assert_eq!(excess(at(10), at(11), step), Duration::ZERO);
+        assert_eq!(excess(at(10), at(100), step), Duration::from_secs(88));
+        assert_eq!(excess(None, at(100), step), Duration::ZERO);
         assert!(uptime().is_some());
     }
 

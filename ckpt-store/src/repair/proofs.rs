@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_busy_or_away_has_not_failed() {
+    fn a_busy_or_silent_host_has_not_failed() {
         let refused = |code, retry_after_ms| Fault::Refused {
             code,
             detail: String::new(),

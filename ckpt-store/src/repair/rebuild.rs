@@ -119,12 +119,19 @@ impl Repairer {
             manifest: manifest.bytes().to_vec(),
         }));
         let meter = Meter::default();
-        let tell = |progress| {
+        let on_progress = |progress| {
             if let PutProgress::Sent(row) = progress {
                 sent.send_replace(row + 1);
             }
         };
-        let putting = put_shard(around.hosts.clone(), target, request, queue, &meter, tell);
+        let putting = put_shard(
+            around.hosts.clone(),
+            target,
+            request,
+            queue,
+            &meter,
+            on_progress,
+        );
         // Reading and sending run side by side. If one of them fails, the other is dropped.
         tokio::try_join!(rebuild.run(), putting).map(|_| ())
     }

@@ -19,15 +19,15 @@ const TRIED_MAX: usize = 3;
 /// Hosts are compared by the probability that they are there this many seconds from now.
 const STAY_SECONDS: f64 = 36_000.0;
 
-/// Up to `TRIED_MAX` of the hosts in `free`, best first. `places` are the holders of the checkpoint's
+/// Up to `TRIED_MAX` of the hosts in `free`, best first. `holders` are those of the checkpoint's
 /// shards.
 pub(super) async fn choose(
     hosts: &Hosts,
     mut free: Vec<HostIndex>,
-    places: &[(ShardIndex, HostIndex)],
+    holders: &[(ShardIndex, HostIndex)],
     public: &Public,
 ) -> Vec<HostIndex> {
-    let crowds = Crowds::of(hosts, places);
+    let crowds = Crowds::of(hosts, holders);
     let parity = public.redundancy.parity().max(1);
     // Each checkpoint has its own pseudo-random order of the hosts, so that repairs spread over all of
     // them.
@@ -75,9 +75,9 @@ struct Crowds {
 }
 
 impl Crowds {
-    fn of(hosts: &Hosts, places: &[(ShardIndex, HostIndex)]) -> Self {
+    fn of(hosts: &Hosts, holders: &[(ShardIndex, HostIndex)]) -> Self {
         let mut crowds = Self::default();
-        for (_, host) in places {
+        for (_, host) in holders {
             let Some(entry) = hosts.entry(*host) else {
                 continue;
             };

@@ -13,6 +13,7 @@ use super::{Answer, Exchange, blocking, who};
 use crate::shards::{StoreError, Witnessed};
 
 impl Exchange<'_> {
+    /// Answers a `Prepare` request: promises to accept no ballot below this one, or reports a higher ballot.
     pub(super) async fn prepare(
         &mut self,
         job_tag: JobTag,

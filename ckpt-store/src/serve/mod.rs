@@ -63,7 +63,7 @@ use lines::Lines;
 use pool::{Place, Pool, Size};
 use rules::{Load, Rule, Server};
 use scope::{Permit, Scope};
-use transfer::pace::Pace;
+use transfer::rate_limit::RateLimit;
 
 /// Most requests that one connection may have open at the same time.
 pub const STREAMS_MAX: u32 = 32;
@@ -109,7 +109,7 @@ pub struct HostParts {
 
 /// What all requests to this host share.
 #[derive(Debug)]
-pub struct Host {
+pub struct ServedHost {
     store: Arc<Store>,
     monitor: Arc<Monitor>,
     id: OwnerId,
@@ -125,8 +125,8 @@ pub struct Host {
     /// Places for small changes that wait for the disk.
     changes: Arc<Pool<OwnerId>>,
     lines: Arc<Lines>,
-    receiving: Pace,
-    sending: Pace,
+    receiving: RateLimit,
+    sending: RateLimit,
     auditing: Arc<Auditing>,
     checking: Arc<Checking>,
     accounts: Arc<Accounts>,
@@ -136,7 +136,7 @@ pub struct Host {
     members: Members,
 }
 
-impl Host {
+impl ServedHost {
     /// A host whose pools have the sizes of `plan`. A transfer that moves too little in `gives_way_after`
     /// loses its place if others wait.
     pub fn new(parts: HostParts, plan: &MemoryPlan, gives_way_after: Duration) -> Self {
@@ -167,8 +167,8 @@ impl Host {
             questions: pool(plan.questions, READS_QUEUED_MAX),
             changes: pool(plan.changes, CHANGES_QUEUED_MAX),
             lines,
-            receiving: Pace::default(),
-            sending: Pace::default(),
+            receiving: RateLimit::default(),
+            sending: RateLimit::default(),
             auditing,
             checking,
             accounts,
@@ -187,7 +187,12 @@ impl Host {
 
 /// Serves one connection until it ends or `peer` is no longer a member. When the daemon stops, the
 /// connection ends after its last request.
-pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, members: Members) {
+pub async fn connection(
+    host: Arc<ServedHost>,
+    connection: Connection,
+    peer: Peer,
+    members: Members,
+) {
     let peer = Arc::new(peer);
     host.traffic.serve(&connection);
     let shared = Arc::new(Shared {
@@ -270,7 +275,7 @@ impl From<StoreError> for Answer {
 
 /// A request that is being answered.
 struct Exchange<'a> {
-    host: &'a Arc<Host>,
+    host: &'a Arc<ServedHost>,
     peer: &'a Peer,
     connection: &'a Shared,
     send: &'a mut SendStream,
@@ -278,7 +283,7 @@ struct Exchange<'a> {
 }
 
 async fn request(
-    host: &Arc<Host>,
+    host: &Arc<ServedHost>,
     peer: &Peer,
     connection: &Shared,
     mut send: SendStream,

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_gets_the_place_of_who_leaves() {
+    async fn a_waiting_request_gets_the_place_of_one_that_ends() {
         let pool = pool(2, 2, Duration::from_secs(3600));
         let (ann, bob) = (pool.try_enter(ANN).unwrap(), pool.try_enter(BOB).unwrap());
         assert!(pool.try_enter(CYD).is_none());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_no_longer_leaves_nothing_behind() {
+    async fn a_request_that_stops_waiting_leaves_nothing_behind() {
         let pool = pool(1, 1, Duration::from_secs(3600));
         let ann = pool.try_enter(ANN).unwrap();
         let waiting = timeout(Duration::from_millis(5), pool.enter(BOB)).await;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_slow_give_way_to_who_waits_and_to_nobody_else() {
+    async fn slow_transfers_give_way_only_to_waiting_requests() {
         let pool = pool(1, 1, Duration::ZERO);
         let ann = pool.try_enter(ANN).unwrap();
         assert!(

@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::blocks::{BlockParser, Parsed};
 use super::pool::{PLACE_TIMEOUT, Place};
-use super::{Answer, Exchange, Host, blocking, busy, pause, stopped, who};
+use super::{Answer, Exchange, ServedHost, blocking, busy, pause, stopped, who};
 use crate::core::Denied;
 use crate::core::ledger::Whole;
 use crate::core::places::Who;
@@ -167,7 +167,7 @@ struct Received {
 /// Reads and writes blocks until the end of the transfer. If the transfer fails, the unfinished shard is
 /// removed before this returns, so that the client can begin again at once.
 async fn receive(
-    host: &Host,
+    host: &ServedHost,
     recv: &mut RecvStream,
     upload: Upload,
     place: &Place<OwnerId>,
@@ -184,7 +184,7 @@ async fn receive(
 }
 
 async fn receive_into(
-    host: &Host,
+    host: &ServedHost,
     recv: &mut RecvStream,
     writer: &mut Writer,
     place: &Place<OwnerId>,
@@ -281,11 +281,11 @@ fn start(mut upload: Box<Upload>, mut batch: Batch) -> Writing {
 async fn next_chunks(recv: &mut RecvStream, chunks: &mut [Bytes]) -> Result<usize, Answer> {
     match pause(SEND_STALL_TIMEOUT, recv.read_chunks(chunks)).await? {
         Ok(Some(count)) => Ok(count),
-        Ok(None) => Err(lost("the client ended the transfer early")),
-        Err(cause) => Err(lost(&cause.to_string())),
+        Ok(None) => Err(transfer_lost("the client ended the transfer early")),
+        Err(cause) => Err(transfer_lost(&cause.to_string())),
     }
 }
 
-fn lost(what: &str) -> Answer {
+fn transfer_lost(what: &str) -> Answer {
     Answer::Lost(ExchangeError::Lost(what.to_owned()))
 }

@@ -29,8 +29,7 @@ impl Exchange<'_> {
     ) -> Result<(), Answer> {
         let place = self.place(&self.host.questions, "answers").await?;
         let (records, more) = self.found(job_tag, after).await?;
-        // There are at most `RECORDS_MAX`, so the cast keeps the value.
-        let count = records.len() as u32;
+        let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
         self.respond(&Response::Found { count, more }).await?;
         for record in &records {
             self.send_record(&place, record, record.manifest.len())
@@ -92,8 +91,7 @@ impl Exchange<'_> {
         let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&self.host.store);
         let page = blocking(move || store.page(owner, &shard, page)).await?;
-        // A page has at most `PAGE_BYTES_MAX` bytes, so the cast keeps the value.
-        let bytes = page.len() as u32;
+        let bytes = u32::try_from(page.len()).unwrap_or(u32::MAX);
         self.respond(&Response::Page { bytes }).await?;
         self.write(&place, page.into()).await
     }

@@ -205,7 +205,7 @@ mod tests {
         let checkpoint = CheckpointId([2; 16]);
         let claim = Claim {
             job_tag: JobTag([3; 32]),
-            version: Version(1),
+            version: Version::FIRST,
             checkpoint,
         };
         let put = PutShard {

@@ -23,7 +23,7 @@ use crate::shards::{FoundFile, scan};
 
 /// The answers that the client got about one checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct Acknowledged {
     stored: bool,
     committed: bool,
     forgetting: bool,
@@ -97,7 +97,7 @@ fn proposal(next: &Sample, after: CheckpointId, round: u64) -> Result<Proposal, 
 
 struct Client {
     samples: Vec<Sample>,
-    told: BTreeMap<CheckpointId, Told>,
+    acknowledged: BTreeMap<CheckpointId, Acknowledged>,
 }
 
 impl Client {
@@ -105,7 +105,7 @@ impl Client {
         let sample = |n| Sample::new(&owner(1), "42", n + 1, n);
         Self {
             samples: (0..7).map(sample).collect(),
-            told: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
         }
     }
 
@@ -119,42 +119,42 @@ impl Client {
         | Op::Accept(at, _)
         | Op::Release(at)) = op;
         let sample = self.samples[at].clone();
-        let told = self.told.entry(sample.id()).or_default();
+        let acknowledged = self.acknowledged.entry(sample.id()).or_default();
         let (owner, checkpoint) = (owner(1), sample.id());
         let who = Who::itself(owner.id());
         match op {
             Op::Put(_) => {
-                told.forgotten = false;
+                acknowledged.forgotten = false;
                 put(store, &sample, 0)?;
-                *told = Told {
+                *acknowledged = Acknowledged {
                     stored: true,
-                    ..Told::default()
+                    ..Acknowledged::default()
                 };
             }
             Op::Commit(_) => {
                 commit(store, &sample)?;
-                told.committed = true;
+                acknowledged.committed = true;
             }
             Op::Rebuild(_) => {
-                told.forgotten = false;
+                acknowledged.forgotten = false;
                 put(store, &sample, 0)?;
                 commit(store, &sample)?;
-                *told = Told {
+                *acknowledged = Acknowledged {
                     stored: true,
                     committed: true,
-                    ..Told::default()
+                    ..Acknowledged::default()
                 };
             }
             Op::Promise(_, round) => {
                 store.promise(who, checkpoint, sample.claim().job_tag, ballot(round))?;
-                told.promised = round;
+                acknowledged.promised = round;
             }
             Op::Accept(_, round) => {
                 store.accept(who, proposal(&self.samples[0], checkpoint, round)?)?;
-                told.accepted = true;
+                acknowledged.accepted = true;
             }
             Op::Forget(_) | Op::Delete(_) | Op::Release(_) => {
-                told.forgetting = true;
+                acknowledged.forgetting = true;
                 match op {
                     Op::Delete(_) => {
                         let tag = sample.claim().job_tag;
@@ -174,7 +174,7 @@ impl Client {
                         store.forget(NOW, owner.id(), checkpoint)?;
                     }
                 }
-                told.forgotten = true;
+                acknowledged.forgotten = true;
             }
         }
         Ok(())
@@ -184,20 +184,24 @@ impl Client {
     fn check(&self, store: &Store, context: &str) {
         let records = found(store, owner(1).id());
         for sample in &self.samples {
-            let told = self.told.get(&sample.id()).copied().unwrap_or_default();
+            let acknowledged = self
+                .acknowledged
+                .get(&sample.id())
+                .copied()
+                .unwrap_or_default();
             let read = reads(store, sample, 0);
             let is_found = records.contains(&sample.manifest);
             let context = format!("{context}, version {}", sample.manifest.public().version);
             if let Ok(whole) = read {
                 assert!(whole, "{context}: half of a shard is served");
             }
-            if told.stored && !told.forgetting {
+            if acknowledged.stored && !acknowledged.forgetting {
                 assert!(
                     read.is_ok(),
                     "{context}: an acknowledged shard is lost: {read:?}"
                 );
             }
-            if told.committed && !told.forgetting {
+            if acknowledged.committed && !acknowledged.forgetting {
                 assert!(is_found, "{context}: an acknowledged commit is lost");
             }
             let (owner, checkpoint) = (owner(1).id(), sample.id());
@@ -206,7 +210,7 @@ impl Client {
                 .fences()
                 .get(Key { owner, checkpoint })
                 .copied();
-            if !told.forgetting {
+            if !acknowledged.forgetting {
                 let acceptor = fence.map(|fence| fence.acceptor).unwrap_or_default();
                 let promised = acceptor.promised().round;
                 let is_damaged = store
@@ -214,16 +218,16 @@ impl Client {
                     .fences()
                     .is_damaged(Key { owner, checkpoint });
                 assert!(
-                    promised >= told.promised,
-                    "{context}: a promise is lost: {told:?}, {fence:?}, damaged {is_damaged}"
+                    promised >= acknowledged.promised,
+                    "{context}: a promise is lost: {acknowledged:?}, {fence:?}, damaged {is_damaged}"
                 );
                 let accepted = acceptor.accepted().is_some();
                 assert!(
-                    accepted || !told.accepted,
+                    accepted || !acknowledged.accepted,
                     "{context}: forgot what it accepted"
                 );
             }
-            if told.forgotten {
+            if acknowledged.forgotten {
                 assert!(read.is_err() && !is_found, "{context}: it is back");
             }
         }
@@ -366,7 +370,7 @@ fn the_disk_can_fail_at_any_step() {
 }
 
 #[test]
-fn a_full_disk_is_told_from_a_broken_one() {
+fn a_full_disk_is_distinguished_from_a_broken_one() {
     use protocol::wire::Code;
     let sample = Sample::new(&owner(1), "42", 1, 1);
     for (kind, code) in [

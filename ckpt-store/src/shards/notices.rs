@@ -8,7 +8,7 @@ use codec::notice::Notice;
 use super::layout::{notice_path, older_notice_path};
 use super::load;
 use super::store::{Store, StoreError};
-use crate::core::notices::Job;
+use crate::core::notices::OwnedJob;
 
 /// Most bytes of notices that stay in memory between counting and sending. The others are read a second
 /// time.
@@ -28,7 +28,7 @@ impl Store {
     /// are `wanted`.
     pub fn notices(
         &self,
-        jobs: &[Job],
+        jobs: &[OwnedJob],
         mut wanted: impl FnMut(&Notice) -> bool,
     ) -> Vec<NoticeSource> {
         let (mut all, mut kept) = (Vec::new(), 0);
@@ -50,7 +50,7 @@ impl Store {
         all
     }
 
-    fn notice_paths(&self, jobs: &[Job]) -> Vec<PathBuf> {
+    fn notice_paths(&self, jobs: &[OwnedJob]) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         for &(owner, job_tag) in jobs {
             let catalog = self.catalog();

@@ -12,7 +12,7 @@ use protocol::wire::message::{HeldTag, PutShard, ShardName};
 
 use super::store::{Store, StoreError};
 use super::upload::{Bound, Upload};
-use crate::core::notices::Job;
+use crate::core::notices::OwnedJob;
 use crate::core::places::Who;
 use crate::core::{Denied, Key, Millis, Shard};
 
@@ -25,7 +25,7 @@ pub struct Holding {
     /// The checkpoint.
     pub key: Key,
     /// The job of the checkpoint.
-    pub job: Job,
+    pub job: OwnedJob,
     /// How the checkpoint is coded.
     pub redundancy: Redundancy,
     /// The shards of it that are here.
@@ -33,7 +33,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    fn of(key: Key, job: Job, shards: &[Shard]) -> Option<Self> {
+    fn of(key: Key, job: OwnedJob, shards: &[Shard]) -> Option<Self> {
         let numbers = shards.iter().map(|shard| shard.identity.shard);
         Some(Self {
             key,

@@ -60,7 +60,7 @@ impl Sample {
         });
         let new = NewManifest {
             checkpoint,
-            version: Version(version),
+            version: Version::new(version).unwrap(),
             created: 0,
             previous: None,
             redundancy,

@@ -27,7 +27,7 @@ use super::voids::{self, VOIDS, Voids};
 use super::writer::{ShardWriter, TempFile};
 use crate::core::catalog::{Claimed, CommitStep, Counts};
 use crate::core::ledger::Quota;
-use crate::core::notices::Job;
+use crate::core::notices::OwnedJob;
 use crate::core::places::Who;
 use crate::core::{Catalog, Denied, Key, Millis, PutId, Shard};
 use crate::disk::{ChangeError, Disk};
@@ -617,7 +617,7 @@ impl Store {
     }
 
     /// Keeps the last notice of a job as an older one, if the next notice does not cover its intervals.
-    fn keep_older(&self, (owner, job_tag): Job, next: &Words) -> Result<(), StoreError> {
+    fn keep_older(&self, (owner, job_tag): OwnedJob, next: &Words) -> Result<(), StoreError> {
         let last = self.catalog().notices().get((owner, job_tag)).cloned();
         let Some(last) = last.filter(|last| !next.intervals.cover(&last.intervals)) else {
             return Ok(());
@@ -649,7 +649,7 @@ impl Store {
     }
 
     /// The jobs of which a committed checkpoint is here.
-    pub fn jobs(&self) -> Vec<Job> {
+    pub fn jobs(&self) -> Vec<OwnedJob> {
         self.catalog().committed_jobs().into_iter().collect()
     }
 

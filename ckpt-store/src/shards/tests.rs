@@ -119,7 +119,7 @@ fn a_committed_checkpoint_is_found_and_read_until_it_is_forgotten() {
 }
 
 #[test]
-fn what_is_one_owners_does_not_exist_for_another() {
+fn a_checkpoint_does_not_exist_for_another_owner() {
     let disk = CrashDisk::new(Fault::None, 0);
     let store = open(&disk);
     let mine = Sample::new(&owner(1), "42", 1, 7);
@@ -148,7 +148,7 @@ fn what_is_one_owners_does_not_exist_for_another() {
 }
 
 #[test]
-fn what_was_not_promised_is_removed() {
+fn a_shard_with_a_wrong_root_or_number_of_rows_is_removed() {
     let disk = CrashDisk::new(Fault::None, 0);
     let store = open(&disk);
     let sample = Sample::new(&owner(1), "42", 1, 7);
@@ -201,7 +201,7 @@ fn a_version_belongs_to_one_checkpoint() {
         Sample::new(&owner(1), "42", 5, 2),
     );
     let id = owner(1).id();
-    let next = codec::Version(6);
+    let next = codec::Version::new(6).unwrap();
     assert_eq!(store.claim(NOW, id, &first.claim()).unwrap(), Claimed::Yes);
     assert_eq!(store.claim(NOW, id, &first.claim()).unwrap(), Claimed::Yes);
     assert_eq!(
@@ -298,7 +298,7 @@ fn space_is_reserved_before_bytes_flow_and_given_back() {
 }
 
 #[test]
-fn what_was_never_committed_goes_after_its_time() {
+fn uncommitted_shards_are_removed_after_their_time() {
     let disk = CrashDisk::new(Fault::None, 0);
     let store = open(&disk);
     let kept = Sample::new(&owner(1), "42", 1, 1);
@@ -369,14 +369,14 @@ fn records_come_in_order_and_in_parts() {
     ids.sort();
     let (records, more) = store.find(id, None, Some(ids[9])).unwrap();
     assert!(!more);
-    let told = records.into_iter().map(|record| {
+    let found = records.into_iter().map(|record| {
         assert_eq!(record.shards, [1]);
         Manifest::parse(record.manifest)
             .unwrap()
             .public()
             .checkpoint
     });
-    assert_eq!(told.collect::<Vec<_>>(), ids[10..]);
+    assert_eq!(found.collect::<Vec<_>>(), ids[10..]);
     let other_job = Keys::from(owner(1))
         .job_tag(&"43".parse().unwrap())
         .unwrap();
@@ -467,7 +467,7 @@ fn a_manifest_is_kept_without_a_shard() {
 /// A host of a checkpoint is a witness of it until the checkpoint is forgotten, also after it has handed
 /// the checkpoint over. A host that never held the checkpoint is no witness.
 #[test]
-fn who_has_or_had_a_checkpoint_is_a_witness_until_it_is_forgotten() {
+fn a_host_is_a_witness_of_a_checkpoint_until_that_is_forgotten() {
     let disk = CrashDisk::new(Fault::None, 0);
     let store = open(&disk);
     let (id, keys) = (owner(1).id(), Keys::from(owner(1)));

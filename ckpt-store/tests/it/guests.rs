@@ -18,13 +18,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::lab::{Lab, wait_for};
 
 /// A monitor with a socket, which is served until this is dropped.
-struct Place {
+struct ServedMonitor {
     dir: tempfile::TempDir,
     monitor: Arc<Monitor>,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Place {
+impl ServedMonitor {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let monitor = Monitor::open(dir.path(), Machine::here(), false, now()).unwrap();
@@ -102,7 +102,7 @@ fn start(socket: &Path, script: &str) -> (Child, ProcessId) {
 
 #[test]
 fn a_command_is_a_guest_until_it_ends_with_its_own_status() {
-    let place = Place::new();
+    let place = ServedMonitor::new();
     let (mut child, process) = start(&place.socket(), "read line; exit 7");
     place.wait_until_guests_are(&[process]);
     let (mut other, another) = start(&place.socket(), "read line; read line");
@@ -117,7 +117,7 @@ fn a_command_is_a_guest_until_it_ends_with_its_own_status() {
 
 #[test]
 fn a_guest_hears_how_the_machine_is_and_that_the_daemon_ends() {
-    let place = Place::new();
+    let place = ServedMonitor::new();
     let mut link = Link::connect(&place.socket()).unwrap();
     place.wait_until_guests_are(&[this_process()]);
     assert!(link.poll().unwrap().is_none());
@@ -165,8 +165,8 @@ fn until_closed(mut stream: UnixStream) -> String {
 }
 
 #[test]
-fn who_talks_nonsense_or_too_much_is_sent_away_and_nobody_else() {
-    let place = Place::new();
+fn a_guest_that_sends_junk_or_too_much_is_disconnected_and_no_other_is() {
+    let place = ServedMonitor::new();
     let mut well = Link::connect(&place.socket()).unwrap();
     let chatter = b"{\"uses\":{}}\n".repeat(500);
     let long = vec![b'x'; LINE_BYTES_MAX + 1];
@@ -192,7 +192,7 @@ fn who_talks_nonsense_or_too_much_is_sent_away_and_nobody_else() {
 
 #[test]
 fn guests_hear_each_second_of_load_that_just_began() {
-    let place = Place::new();
+    let place = ServedMonitor::new();
     let mut link = Link::connect(&place.socket()).unwrap();
     place.wait_until_guests_are(&[this_process()]);
     let began = now();
@@ -200,11 +200,11 @@ fn guests_hear_each_second_of_load_that_just_began() {
     place.monitor.sample(began + 6, 1 << 40, &Days::default());
     let report = place.report(&mut link);
     assert_eq!(report.at, began + 6);
-    place.monitor.look(began + 7);
+    place.monitor.read_for_guests(began + 7);
     // The owner must not descend from a guest. This process is one, so another process starts the owner.
     let mut owner = Owner::start();
     std::thread::sleep(Duration::from_millis(500));
-    place.monitor.look(began + 8);
+    place.monitor.read_for_guests(began + 8);
     let report = wait_for("the second that was busy", || {
         link.poll().unwrap().filter(|report| report.at == began + 8)
     });
@@ -212,13 +212,13 @@ fn guests_hear_each_second_of_load_that_just_began() {
     // The load is less than one whole CPU, because other programs may share it.
     assert!(report.load > 0.2 / cpus, "{report:?}");
     // The second reading in one second brings nothing new, and nothing that was not measured.
-    place.monitor.look(began + 8);
+    place.monitor.read_for_guests(began + 8);
     let again = place.report(&mut link);
     assert_eq!((again.at, again.load), (began + 8, report.load));
     owner.end();
     // A clock that was set back does not stop the reports.
-    place.monitor.look(began);
-    place.monitor.look(began + 1);
+    place.monitor.read_for_guests(began);
+    place.monitor.read_for_guests(began + 1);
     wait_for("reports after that", || {
         link.poll().unwrap().filter(|report| report.at == began + 1)
     });
@@ -262,8 +262,8 @@ fn the_daemon_looks_each_second_while_a_guest_is_here() {
 }
 
 #[test]
-fn one_process_has_only_so_many_connections() {
-    let place = Place::new();
+fn the_connections_of_one_process_are_limited() {
+    let place = ServedMonitor::new();
     let links: Vec<Link> = (0..4)
         .map(|_| Link::connect(&place.socket()).unwrap())
         .collect();
@@ -288,7 +288,7 @@ fn one_process_has_only_so_many_connections() {
 
 #[test]
 fn anybody_may_connect_and_no_file_but_a_dead_socket_is_replaced() {
-    let place = Place::new();
+    let place = ServedMonitor::new();
     let mode = std::fs::metadata(place.socket())
         .unwrap()
         .permissions()

@@ -142,7 +142,7 @@ async fn ten_thousand_half_open_streams_cost_little() {
 }
 
 #[tokio::test]
-async fn a_flood_of_handshakes_shuts_nobody_out() {
+async fn a_flood_of_handshakes_shuts_no_member_out() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
     let good = lab.member(Role::Submitter);
@@ -316,8 +316,8 @@ async fn a_submitter_stays_within_its_share_whatever_it_leaves_unfinished() {
         let connection = client.connection.clone();
         async move { Client { connection }.status().await.free_bytes }
     };
-    let told = usage(&greedy).await;
-    assert!(told < 1 << 20, "its own share is what it is told of");
+    let free_bytes = usage(&greedy).await;
+    assert!(free_bytes < 1 << 20, "it learns only of its own share");
     drop(unfinished);
     greedy.connection.close(0_u32.into(), b"");
     let again = Client::connect(&lab, &bad, daemon.local_addr()).await;

@@ -11,11 +11,11 @@ mod hostile;
 mod lab;
 mod memory;
 mod owner;
+mod owner_rules;
 mod process;
 mod registry;
 mod requests;
 #[path = "../../src/shards/sample.rs"]
 mod sample;
 mod shares;
-mod standing;
 mod unkind;

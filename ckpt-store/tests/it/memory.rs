@@ -82,7 +82,7 @@ fn make(number: u64) -> Made {
     };
     let new = NewManifest {
         checkpoint: identity(number, redundancy, redundancy.shard(0).unwrap()).checkpoint,
-        version: Version(number + 1),
+        version: Version::new(number + 1).unwrap(),
         created: number,
         previous: None,
         redundancy,

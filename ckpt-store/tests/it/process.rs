@@ -17,7 +17,7 @@ use crate::sample::Sample;
 
 /// What the daemon acknowledged of a checkpoint.
 #[derive(Clone, Copy, Default)]
-struct Told {
+struct Acknowledged {
     stored: bool,
     committed: bool,
 }
@@ -33,15 +33,15 @@ async fn write_until_lost(
     owner: &codec::seal::OwnerSecret,
     next: &mut u64,
     most: u64,
-    told: &mut BTreeMap<u64, (Sample, Told)>,
+    acknowledged: &mut BTreeMap<u64, (Sample, Acknowledged)>,
 ) {
     while *next < most {
         let number = *next;
         *next += 1;
         let sample = Sample::new(owner, "42", number + 1, number);
-        let known = told
+        let known = acknowledged
             .entry(number)
-            .or_insert((sample.clone(), Told::default()));
+            .or_insert((sample.clone(), Acknowledged::default()));
         if client.put(&sample, 0).await.is_err() {
             return;
         }
@@ -56,19 +56,22 @@ async fn write_until_lost(
 }
 
 /// Fails unless everything that was acknowledged, and everything that is served, is complete.
-async fn check(client: &Client, told: &BTreeMap<u64, (Sample, Told)>) {
+async fn check(client: &Client, acknowledged: &BTreeMap<u64, (Sample, Acknowledged)>) {
     let found: Vec<_> = client.find().await.unwrap();
     let found: Vec<_> = found.into_iter().map(|(manifest, _)| manifest).collect();
-    for (number, (sample, told)) in told {
+    for (number, (sample, acknowledged)) in acknowledged {
         match client.holds(sample, 0).await {
             Ok(is_whole) => assert!(is_whole, "shard {number}: wrong bytes"),
             Err(ExchangeError::Refused(refusal)) => {
                 assert_eq!(refusal.code, Code::NotFound, "shard {number}: {refusal}");
-                assert!(!told.stored, "shard {number} was acknowledged and is lost");
+                assert!(
+                    !acknowledged.stored,
+                    "shard {number} was acknowledged and is lost"
+                );
             }
             Err(other) => panic!("shard {number}: {other}"),
         }
-        if told.committed {
+        if acknowledged.committed {
             assert!(found.contains(&sample.manifest), "commit {number} is lost");
         }
     }
@@ -84,14 +87,14 @@ async fn kills_lose_nothing_acknowledged_and_leave_nothing_half_served() {
     let mut rng = SmallRng::seed_from_u64(seed);
     let lab = Lab::new();
     let owner = lab.member(Role::Submitter);
-    let (mut told, mut next) = (BTreeMap::new(), 0);
+    let (mut acknowledged, mut next) = (BTreeMap::new(), 0);
     let total = 1000;
     let mut kills = 0;
     while next < total {
         let daemon = lab.spawn(&lab.data(), &[]);
         let client = Client::connect(&lab, &owner, daemon.addr).await;
         // The kill comes in the middle of any write, and often enough to meet every kind of write.
-        let writing = write_until_lost(&client, &owner.secret, &mut next, total, &mut told);
+        let writing = write_until_lost(&client, &owner.secret, &mut next, total, &mut acknowledged);
         let pause = Duration::from_micros(rng.random_range(0..400_000));
         tokio::select! {
             () = writing => {}
@@ -104,11 +107,11 @@ async fn kills_lose_nothing_acknowledged_and_leave_nothing_half_served() {
     }
     eprintln!(
         "{kills} kills, {} shards",
-        told.values().filter(|t| t.1.stored).count()
+        acknowledged.values().filter(|t| t.1.stored).count()
     );
     let daemon = lab.spawn(&lab.data(), &[]);
     let client = Client::connect(&lab, &owner, daemon.addr).await;
-    check(&client, &told).await;
+    check(&client, &acknowledged).await;
     let mut left = lab.data().join("incoming").read_dir().unwrap();
     assert!(left.next().is_none(), "unfinished files are left");
     let checked = run(Command::new(env!("CARGO_BIN_EXE_ckpt-store"))
@@ -156,7 +159,7 @@ async fn a_signal_ends_the_daemon_and_loses_nothing_acknowledged() {
         endless_put.block(&endless.blocks[0][0]).await.unwrap();
 
         signal(&daemon, stop);
-        wait_for("the daemon was told", || {
+        wait_for("the daemon stops", || {
             let log = std::fs::read_to_string(lab.data().join("log")).unwrap();
             log.contains("stopping").then_some(())
         });

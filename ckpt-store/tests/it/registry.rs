@@ -75,7 +75,7 @@ async fn strangers_get_little_and_not_for_long() {
 }
 
 #[tokio::test]
-async fn who_has_no_token_does_not_learn_which_names_there_are() {
+async fn without_a_token_nobody_learns_which_names_there_are() {
     let lab = Lab::new();
     let config = lab.registry();
     let id = config.identity.secret.id();

@@ -36,6 +36,19 @@ async fn a_checkpoint_goes_there_and_back() {
     let found = client.find().await.unwrap();
     assert_eq!(found, [(sample.manifest.clone(), vec![0])]);
 
+    the_table_is_read_and_checked(&client, &sample).await;
+    rows_are_read_or_refused(&client, &sample).await;
+
+    let status = client.status().await;
+    assert_eq!((status.shards, status.checkpoints), (1, 1));
+    assert!(client.forget(sample.id()).await.unwrap());
+    assert!(!client.forget(sample.id()).await.unwrap());
+    assert_eq!(client.status().await.used_bytes, 0);
+    daemon.stop().await;
+}
+
+/// The outline and a page of the table of shard 0 arrive, and match the manifest.
+async fn the_table_is_read_and_checked(client: &Client, sample: &Sample) {
     let asked = Request::Outline(sample.name(0));
     let (response, mut exchange) = client.ask(&asked).await.unwrap();
     let Response::Outline {
@@ -72,11 +85,15 @@ async fn a_checkpoint_goes_there_and_back() {
         .unwrap();
     let page = Page::parse(&page, rows - 1024, outline.pages[1]).unwrap();
     assert_eq!(page.entries().len(), 79);
+}
 
-    let across = client.rows(&sample, 0, 1000, 64).await.unwrap();
+/// Rows of shard 0 arrive, across a page's end, too. Rows that do not exist, and too many at once, are refused.
+async fn rows_are_read_or_refused(client: &Client, sample: &Sample) {
+    let across = client.rows(sample, 0, 1000, 64).await.unwrap();
     assert_eq!(across, sample.blocks[0][1000..1064].concat());
-    let last = client.rows(&sample, 0, 1100, 3).await.unwrap();
+    let last = client.rows(sample, 0, 1100, 3).await.unwrap();
     assert!(last == sample.blocks[0][1100..].concat());
+    let rows = sample.blocks[0].len() as u64;
     for (first, count, expected) in [
         (rows, 1, Code::NotFound),
         (rows - 1, 2, Code::NotFound),
@@ -84,16 +101,9 @@ async fn a_checkpoint_goes_there_and_back() {
         (0, 0, Code::BadRequest),
         (0, 65, Code::BadRequest),
     ] {
-        assert_eq!(code(client.rows(&sample, 0, first, count).await), expected);
+        assert_eq!(code(client.rows(sample, 0, first, count).await), expected);
     }
-    assert_eq!(code(client.rows(&sample, 1, 0, 1).await), Code::NotFound);
-
-    let status = client.status().await;
-    assert_eq!((status.shards, status.checkpoints), (1, 1));
-    assert!(client.forget(sample.id()).await.unwrap());
-    assert!(!client.forget(sample.id()).await.unwrap());
-    assert_eq!(client.status().await.used_bytes, 0);
-    daemon.stop().await;
+    assert_eq!(code(client.rows(sample, 1, 0, 1).await), Code::NotFound);
 }
 
 #[tokio::test]
@@ -106,7 +116,7 @@ async fn versions_are_claimed_over_the_wire() {
     let ask = async |claim: Claim| client.ask(&Request::Claim(claim)).await.unwrap().0;
     assert_eq!(ask(claim(1)).await, Response::Claimed);
     assert_eq!(ask(claim(1)).await, Response::Claimed);
-    let next = Version(4);
+    let next = Version::new(4).unwrap();
     assert_eq!(ask(claim(2)).await, Response::Taken { next });
     let other = Sample::new(&owner.secret, "42", 3, 2);
     assert_eq!(code(client.put(&other, 0).await), Code::VersionTaken);
@@ -190,7 +200,7 @@ async fn begin_rebuilt(
 /// A shard that has the right length and the right root at its end, but other blocks; and a shard that is
 /// longer. Nothing of either is kept, and neither keeps the right shard out.
 #[tokio::test]
-async fn a_wrong_rebuilt_shard_leaves_nothing_and_keeps_nobody_out() {
+async fn a_wrong_rebuilt_shard_leaves_nothing_and_blocks_no_other() {
     let lab = Lab::new();
     let daemon = lab.start().await;
     let (owner, bad) = (lab.member(Role::Submitter), lab.member(Role::Donor));
@@ -315,7 +325,7 @@ async fn a_host_proves_what_it_holds_to_its_owner_and_to_donors() {
 /// What happens if a donor kept a deleted checkpoint and brings it back, even when the owner's last
 /// notice lists the ids of other checkpoints only.
 #[tokio::test]
-async fn what_lies_where_all_was_deleted_is_taken_from_its_owner_alone() {
+async fn a_checkpoint_older_than_a_deletion_of_all_is_taken_from_its_owner_alone() {
     let lab = Lab::new();
     let daemon = lab.start().await;
     let (owner, donor) = (lab.member(Role::Submitter), lab.member(Role::Donor));
@@ -464,7 +474,7 @@ async fn only_submitters_store_and_read() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_before_bytes_flow() {
+async fn a_shard_that_does_not_fit_is_refused_before_bytes_flow() {
     let lab = Lab::new();
     let daemon = lab.start().await;
     let owner = lab.member(Role::Submitter);

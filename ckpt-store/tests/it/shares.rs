@@ -100,7 +100,7 @@ fn rows_of(sample: &Sample, count: u32) -> Request {
 }
 
 #[tokio::test]
-async fn who_reads_slowly_leaves_places_to_read() {
+async fn a_slow_reader_leaves_places_to_others() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
     let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
@@ -114,7 +114,7 @@ async fn who_reads_slowly_leaves_places_to_read() {
 }
 
 #[tokio::test]
-async fn several_who_read_slowly_give_way() {
+async fn several_slow_readers_give_way() {
     let lab = Lab::new();
     let mut config = lab.config();
     config.gives_way_after = Duration::from_millis(500);
@@ -135,7 +135,7 @@ async fn several_who_read_slowly_give_way() {
 }
 
 #[tokio::test]
-async fn who_does_not_take_answers_leaves_others_theirs() {
+async fn a_client_that_takes_no_answers_leaves_others_theirs() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
     let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
@@ -185,7 +185,7 @@ fn useless_notice(who: &Identity, claim: &Claim, rng: &mut SmallRng) -> Request 
 }
 
 #[tokio::test]
-async fn whoever_sends_notices_without_end_leaves_room_for_those_of_others() {
+async fn an_owner_that_sends_notices_without_end_leaves_room_for_those_of_others() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
     let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
@@ -228,7 +228,7 @@ async fn whoever_sends_notices_without_end_leaves_room_for_those_of_others() {
 }
 
 #[tokio::test]
-async fn whoever_commits_small_checkpoints_without_end_leaves_space() {
+async fn an_owner_that_commits_small_checkpoints_without_end_leaves_space() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &["--capacity", "16MiB"]);
     let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
@@ -248,7 +248,7 @@ async fn whoever_commits_small_checkpoints_without_end_leaves_space() {
 }
 
 #[tokio::test]
-async fn whoever_reserves_everything_and_sends_nothing_leaves_space() {
+async fn an_owner_that_reserves_everything_and_sends_nothing_leaves_space() {
     let lab = Lab::new();
     let expected: u64 = 1000 << 20;
     let capacity = (expected + expected / 512 + 4096).to_string();

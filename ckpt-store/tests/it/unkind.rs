@@ -111,7 +111,7 @@ async fn broken_transfers_leave_nothing() {
 }
 
 #[tokio::test]
-async fn more_shards_than_places_are_told_to_come_back() {
+async fn more_shards_than_places_are_asked_to_come_back() {
     let lab = Lab::new();
     let mut config = lab.config();
     config.memory_bytes = 0;

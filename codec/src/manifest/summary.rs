@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_checkpoint_was_saved_after_comes_back() {
+    fn the_checkpoint_that_a_save_follows_comes_back() {
         let mut fenced = summary();
         fenced.tail.after = Some(CheckpointId([5; 16]));
         let bytes = fenced.encode(Format::Two).unwrap();

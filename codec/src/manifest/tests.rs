@@ -23,7 +23,7 @@ fn other_owner() -> Keys {
 fn new() -> NewManifest {
     NewManifest {
         checkpoint: CheckpointId([1; 16]),
-        version: Version(3),
+        version: Version::new(3).unwrap(),
         created: 1_700_000_000,
         previous: Some(ManifestHash([4; 32])),
         redundancy: Redundancy::DEFAULT,
@@ -357,7 +357,7 @@ fn forged(
 }
 
 #[test]
-fn what_a_grant_does_not_cover_is_refused_however_it_is_signed() {
+fn a_manifest_that_a_grant_does_not_cover_is_refused_however_it_is_signed() {
     let refused = |what| Err(ManifestError::NotGranted(what));
     let path = |name: &str| owner().tag_and_path(&name.parse().unwrap()).unwrap();
     let (_, plain) = path("42");

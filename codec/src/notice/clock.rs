@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_deleted_before_the_own_clock_or_most_others_say_so() {
+    fn the_agreed_clock_is_ahead_of_neither_the_own_one_nor_most_others() {
         assert_eq!(agreed_clock(100, vec![]), None);
         assert_eq!(agreed_clock(9_999, vec![100]), Some(100));
         assert_eq!(agreed_clock(9_999, vec![100, 101]), Some(101));

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_order_is_refused() {
+    fn intervals_out_of_order_are_refused() {
         let of = |ends: &[(u64, u64)]| {
             let all = ends.iter().map(|(from, to)| Interval {
                 from: stamp(*from),

@@ -136,7 +136,7 @@ fn one_that_was_changed_is_not_believed() {
 }
 
 #[test]
-fn what_two_say_is_gone_is_gone_by_both_in_any_order() {
+fn two_notices_joined_in_any_order_delete_what_either_deletes() {
     let (one, two) = (
         notice(Format::Two, None, 1_000, &[1]),
         notice(Format::Two, None, 2_000, &[2]),

@@ -39,7 +39,7 @@ fn manifest(keys: &Keys) -> Manifest {
     let redundancy = Redundancy::new(3, 2).unwrap();
     let new = NewManifest {
         checkpoint: CheckpointId([8; 16]),
-        version: Version(4),
+        version: Version::new(4).unwrap(),
         created: 1_000,
         previous: None,
         redundancy,
@@ -59,7 +59,7 @@ fn a_proposal_comes_back_and_only_the_owners_programs_see_what_is_proposed() {
         let read = Proposal::parse(proposal.bytes().to_vec()).unwrap();
         assert_eq!(read, proposal);
         assert_eq!(read.proposed().after, AFTER);
-        assert_eq!(read.proposed().successor.version, Version(4));
+        assert_eq!(read.proposed().successor.version, Version::new(4).unwrap());
         assert_eq!(read.manifest(&owner(), &job()).unwrap(), manifest);
         let stranger = Keys::from(OwnerSecret::new([1; 32]));
         assert!(read.manifest(&stranger, &job()).is_err());
@@ -100,7 +100,7 @@ fn a_key_without_the_right_to_save_proposes_nothing() {
 }
 
 #[test]
-fn ballots_go_by_round_and_then_by_who_proposes() {
+fn ballots_go_by_round_and_then_by_proposer() {
     assert!(Ballot::NONE < ballot(0) && ballot(1) < ballot(2));
     let other = Ballot {
         proposer: CheckpointId([9; 16]),

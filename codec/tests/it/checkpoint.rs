@@ -42,7 +42,7 @@ pub(crate) fn plan(redundancy: Redundancy, cipher: Cipher) -> CheckpointPlan {
         checkpoint: CheckpointId([1; 16]),
         job_tag: keys().job_tag(&job()).unwrap(),
         job: job(),
-        version: Version(7),
+        version: Version::new(7).unwrap(),
         created: 1_700_000_000,
         previous: None,
         redundancy,

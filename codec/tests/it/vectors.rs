@@ -53,7 +53,7 @@ fn plan(job: &str, number: u8, base: Option<BaseRef>, format: Format) -> Checkpo
         checkpoint: CheckpointId([number; 16]),
         job_tag: keys().job_tag(&job).unwrap(),
         job,
-        version: Version(number.into()),
+        version: Version::new(number.into()).unwrap(),
         created: 1_700_000_000 + u64::from(number),
         previous: base.map(|base| base.manifest),
         redundancy: Redundancy::DEFAULT,

@@ -11,9 +11,9 @@ use crate::cgroup;
 use crate::processes::Process;
 
 /// A job: a shell with two children that use the CPU all the time. It ends with the test.
-struct Job(Child);
+struct ChildJob(Child);
 
-impl Job {
+impl ChildJob {
     fn start() -> Self {
         let script = "(while :; do :; done) & (while :; do :; done) & wait";
         let mut command = Command::new("sh");
@@ -45,7 +45,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for ChildJob {
     fn drop(&mut self) {
         let group = Pid::from_child(&self.0);
         let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -74,7 +74,7 @@ fn control(name: &str) -> Control {
 
 /// Checks that `control` lowers, stops, continues and kills a job.
 fn holds_a_job_back(mut control: Control) {
-    let job = Job::start();
+    let job = ChildJob::start();
     let family = || job.family();
     control.adopt(&family).unwrap();
     let lowered = control.lowest(&family).unwrap();
@@ -131,7 +131,7 @@ fn a_job_is_held_back_without_control_groups() {
 
 #[test]
 fn the_least_priority_reaches_every_thread_and_is_taken_back() {
-    let job = Job::start();
+    let job = ChildJob::start();
     let here = Machine::here();
     let nice = || {
         let nice = |pid: i32| rustix::process::getpriority_process(Pid::from_raw(pid)).ok();
@@ -228,7 +228,7 @@ fn processes_are_frozen_by_version_2_where_it_is_mounted() {
         eprintln!("not tested: no group of version 2 can be made on this machine");
         return;
     };
-    let job = Job::start();
+    let job = ChildJob::start();
     for pid in job.family() {
         group.add(pid).unwrap();
     }
@@ -244,7 +244,7 @@ fn processes_are_frozen_by_version_2_where_it_is_mounted() {
 }
 
 #[test]
-fn what_does_not_hold_is_said() {
+fn controls_that_do_not_hold_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let wishes = Wishes {
         name: "nothing",

@@ -67,7 +67,7 @@ struct Family {
     /// CPU time, microseconds, of the control groups whose processes are all of this family, by directory.
     groups: BTreeMap<PathBuf, u64>,
     /// Bytes that the guest last stated to have moved to and from disks.
-    said_disk_bytes: Option<u64>,
+    stated_disk_bytes: Option<u64>,
 }
 
 /// What a family has done since the last reading, and the memory that it has.
@@ -223,7 +223,7 @@ impl Sampler {
                 }
                 Root::Guest(_) | Root::Commands => {
                     let said = match root {
-                        Root::Guest(id) => family.newly_stated(guests.said_disk_bytes(id)),
+                        Root::Guest(id) => family.newly_stated(guests.stated_disk_bytes(id)),
                         _ => 0,
                     };
                     // What the system reports of all members is complete: a statement adds nothing to it.
@@ -340,7 +340,7 @@ impl Sampler {
 impl Family {
     /// Bytes that the guest states to have moved since its last statement; `bytes` is the statement's total.
     fn newly_stated(&mut self, bytes: u64) -> u64 {
-        let before = self.said_disk_bytes.replace(bytes).unwrap_or(0);
+        let before = self.stated_disk_bytes.replace(bytes).unwrap_or(0);
         bytes.saturating_sub(before)
     }
 }

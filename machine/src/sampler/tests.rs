@@ -171,7 +171,7 @@ fn the_memory_of_a_guest_is_known_and_pages_of_files_are_not_its_own() {
 }
 
 #[test]
-fn children_that_nobody_waits_for_count_where_the_guest_has_a_group_of_its_own() {
+fn children_without_a_waiting_parent_count_if_the_guest_has_a_group_of_its_own() {
     let here = Machine::here();
     let hierarchies = cgroup::hierarchies(&here);
     let counts =

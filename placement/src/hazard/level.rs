@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_changes_nothing() {
+    fn a_level_without_observations_changes_nothing() {
         let model = HazardModel::pretrained();
         assert_eq!(Level::default().factor(), 1.0);
         let mut host = Forecaster::new(1000);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_nobody_could_see_coming_is_not_counted() {
+    fn an_unforeseeable_failure_is_not_counted() {
         let model = HazardModel::pretrained();
         let mut host = Forecaster::new(0);
         host.observe(&model, 0..600, Some(Idle), None);

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_model_tells_flaky_hosts_from_steady_ones() {
+    fn the_shipped_model_distinguishes_flaky_hosts_from_steady_ones() {
         let model = HazardModel::pretrained();
         let tr = |host: HostSummary<_>| {
             model

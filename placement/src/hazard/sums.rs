@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_past_leads_to_is_refused() {
+    fn sums_that_no_past_leads_to_are_refused() {
         let good = sums(&[(0, 90 * HOUR, true), (0, 60, false), (0, 50 * HOUR, true)]).to_numbers();
         assert!(Sums::from_numbers(&good).is_ok());
         let with = |index: usize, value: f32| {

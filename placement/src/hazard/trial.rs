@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_new_decides_nothing() {
+    fn a_trial_without_new_days_decides_nothing() {
         let mut trial = Trial::default();
         let (shipped, day) = (HazardModel::pretrained(), bitmap(20, 5));
         trial.add(&shipped, &model(0.1), &day, &day);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_says_of_the_past_later_changes_nothing() {
+    fn a_later_bitmap_of_a_judged_day_changes_nothing() {
         let (before, after) = (bitmap(20, 7), bitmap(21, 7));
         let mut other = after.clone();
         for slot in 0..before.newest().0 {

@@ -67,7 +67,7 @@ fn at_most_parity_hosts_share_a_site() {
 }
 
 #[test]
-fn where_there_is_no_other_way_the_cap_is_widened_and_said() {
+fn without_another_way_the_cap_is_widened_and_reported() {
     let two_sites: Vec<Candidate> = (0..8).map(|i| candidate(1e8, 0.9, i % 2)).collect();
     let choice = choose_independent(&two_sites, &stake(Width::FALCON)).unwrap();
     assert_eq!(choice.caps, [Some(3), None]);

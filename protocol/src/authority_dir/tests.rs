@@ -44,7 +44,7 @@ fn donor(name: &str, seed: u8, port: u16) -> Certify {
 }
 
 #[test]
-fn what_was_signed_is_recorded_and_donors_are_entered() {
+fn signed_certificates_are_recorded_and_donors_are_entered() {
     let (dir, mut lab) = lab();
     let certificate = lab.certify(&submitter("ada", 2)).unwrap();
     let peer = Peer::from_certificate(&certificate).unwrap();

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_text_is_said() {
+    fn the_fault_of_a_wrong_token_is_named() {
         let text = token(&authority(1)).to_text();
         for damaged in [format!("{text}0"), text[..text.len() - 1].to_owned()] {
             assert_eq!(JoinToken::parse(&damaged), Err(JoinTokenError::Damaged));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_it_can_be_changed() {
+    fn no_byte_of_a_token_can_be_changed() {
         let lab = authority(1);
         let text = token(&lab).to_text();
         for (from, to) in [

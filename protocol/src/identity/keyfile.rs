@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_somebody_else_are_refused() {
+    fn a_key_file_of_another_user_is_refused() {
         assert!(is_owner_fit(1000, 1000) && is_owner_fit(0, 1000) && is_owner_fit(0, 0));
         assert!(!is_owner_fit(1001, 1000) && !is_owner_fit(1000, 0));
         let dir = tempfile::tempdir().unwrap();

@@ -166,9 +166,9 @@ impl GridList {
         if bytes.len() > LIST_BYTES_MAX {
             return Err(ListError::TooLong(bytes.len()));
         }
-        let (said, signature) = bytes.split_last_chunk().ok_or(ListError::NoList)?;
+        let (claims, signature) = bytes.split_last_chunk().ok_or(ListError::NoList)?;
         let signature: &[u8; SIGNATURE_BYTES] = signature;
-        let rest = said.strip_prefix(MAGIC).ok_or(ListError::NoList)?;
+        let rest = claims.strip_prefix(MAGIC).ok_or(ListError::NoList)?;
         let (grid, rest) = rest
             .split_first_chunk::<GRID_BYTES>()
             .ok_or(ListError::NoList)?;
@@ -180,7 +180,7 @@ impl GridList {
         }
         let number = u64::from_le_bytes(*number);
         let signer = Peer::from_certificate(authority).map_err(|_| ListError::Signature(number))?;
-        if !signer.id.verify(&signed(said), signature) {
+        if !signer.id.verify(&signed(claims), signature) {
             return Err(ListError::Signature(number));
         }
         let body: Body = serial::decode(body, LIST_BYTES_MAX)?;
@@ -199,8 +199,8 @@ impl GridList {
     }
 }
 
-fn signed(said: &[u8]) -> Vec<u8> {
-    [CONTEXT.as_slice(), said].concat()
+fn signed(claims: &[u8]) -> Vec<u8> {
+    [CONTEXT.as_slice(), claims].concat()
 }
 
 impl Contents {

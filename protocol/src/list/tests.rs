@@ -119,7 +119,7 @@ fn refused_number(refused: &ListError) -> u64 {
 }
 
 #[test]
-fn who_was_taken_back_is_left_out() {
+fn a_revoked_member_is_left_out() {
     let lab = authority(1);
     let said = Contents {
         hosts: vec![host(1), host(9)],
@@ -161,7 +161,7 @@ fn an_older_list_never_replaces_a_newer_one_in_a_file() {
 }
 
 #[test]
-fn where_the_named_file_can_not_be_written_the_own_one_is() {
+fn if_the_named_file_can_not_be_written_the_own_one_is() {
     let lab = authority(1);
     let dir = tempfile::tempdir().unwrap();
     let mut grid = Grid::new("lab", lab.certificate().clone());

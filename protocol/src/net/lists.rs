@@ -78,10 +78,9 @@ pub async fn offer_list(
         let needed = WireVersion::Two;
         return Err(ExchangeError::TooOld { needed });
     }
-    let (number, bytes) = (list.number(), list.bytes().len());
+    let (number, bytes) = (list.number(), length(list));
     let offered = async {
         let (mut send, mut recv) = connection.open_bi().await?;
-        let bytes = bytes as u32;
         write_frame(&mut send, &Request::PutList { number, bytes }).await?;
         // Fails if the other side stops reading; then its answer has the reason.
         let _ = send_bytes(&mut send, list.bytes()).await;
@@ -96,6 +95,11 @@ pub async fn offer_list(
     within(LIST_TIMEOUT, offered).await
 }
 
+/// Bytes of a list: at most `LIST_BYTES_MAX`, which fit into 32 bits.
+fn length(list: &GridList) -> u32 {
+    u32::try_from(list.bytes().len()).unwrap_or(u32::MAX)
+}
+
 /// Answers a `List` request: sends the list `known` if its number is higher than `asked`.
 ///
 /// # Errors
@@ -107,8 +111,7 @@ pub async fn send_list(
 ) -> Result<(), ExchangeError> {
     let number = known.map_or(0, GridList::number);
     let newer = known.filter(|list| list.number() > asked);
-    // A list has at most LIST_BYTES_MAX, which fit into 32 bits.
-    let bytes = newer.map_or(0, |list| list.bytes().len() as u32);
+    let bytes = newer.map_or(0, length);
     write_frame(send, &Response::List { number, bytes }).await?;
     match newer {
         Some(list) => within(LIST_TIMEOUT, send_bytes(send, list.bytes())).await,

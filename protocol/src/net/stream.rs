@@ -60,30 +60,30 @@ pub enum ExchangeError {
 
 impl From<WriteError> for ExchangeError {
     fn from(cause: WriteError) -> Self {
-        lost(&cause)
+        connection_lost(&cause)
     }
 }
 
 impl From<ReadError> for ExchangeError {
     fn from(cause: ReadError) -> Self {
-        lost(&cause)
+        connection_lost(&cause)
     }
 }
 
 impl From<ReadExactError> for ExchangeError {
     fn from(cause: ReadExactError) -> Self {
-        lost(&cause)
+        connection_lost(&cause)
     }
 }
 
 impl From<quinn::ConnectionError> for ExchangeError {
     fn from(cause: quinn::ConnectionError) -> Self {
-        lost(&cause)
+        connection_lost(&cause)
     }
 }
 
 /// A lost connection. The other side may have chosen part of the text, so control characters are escaped.
-fn lost(cause: &dyn std::error::Error) -> ExchangeError {
+fn connection_lost(cause: &dyn std::error::Error) -> ExchangeError {
     ExchangeError::Lost(escaped(&cause.to_string()))
 }
 
@@ -111,8 +111,9 @@ pub async fn write_frame(
 ) -> Result<(), ExchangeError> {
     let frame = message.to_frame()?;
     let mut bytes = Vec::with_capacity(4 + frame.len());
-    // A frame is at most FRAME_BYTES_MAX long.
-    bytes.extend_from_slice(&(frame.len() as u32).to_le_bytes());
+    // A frame is at most FRAME_BYTES_MAX long. The other side refuses a longer one by its length.
+    let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+    bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&frame);
     within(STALL_TIMEOUT, stream.write_all(&bytes)).await
 }

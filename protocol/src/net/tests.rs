@@ -75,12 +75,12 @@ fn any() -> SocketAddr {
 }
 
 /// A host that answers `Status` with the name of the asker.
-struct Host {
+struct StatusServer {
     addr: SocketAddr,
     id: HostId,
 }
 
-impl Host {
+impl StatusServer {
     fn start(config: &EndpointConfig) -> Self {
         Self::serve(server(config, any()).unwrap(), config)
     }
@@ -148,7 +148,7 @@ async fn contact(
 #[tokio::test]
 async fn members_of_a_grid_know_each_other() {
     let authority = authority(1);
-    let host = Host::start(&donor(&authority));
+    let host = StatusServer::start(&donor(&authority));
     let named = contact(&submitter(&authority), host.addr, host.id).await;
     assert_eq!(named.unwrap(), "member-3");
 
@@ -164,13 +164,13 @@ async fn members_of_a_grid_know_each_other() {
 
 #[tokio::test]
 async fn hosts_of_other_grids_are_refused_even_of_the_same_name() {
-    let host = Host::start(&donor(&authority(9)));
+    let host = StatusServer::start(&donor(&authority(9)));
     let refused = contact(&submitter(&authority(1)), host.addr, host.id).await;
     let expected = ConnectError::Certificate(CertificateFault::OtherAuthority);
     assert_eq!(refused, Err(expected));
 
     let other = Authority::create(OwnerSecret::new([9; 32]), "elsewhere", current()).unwrap();
-    let host = Host::start(&donor(&other));
+    let host = StatusServer::start(&donor(&other));
     let refused = contact(&submitter(&authority(1)), host.addr, host.id).await;
     let expected = ConnectError::Certificate(CertificateFault::OtherAuthority);
     assert_eq!(refused, Err(expected));
@@ -180,7 +180,7 @@ async fn hosts_of_other_grids_are_refused_even_of_the_same_name() {
 async fn a_member_that_is_no_donor_is_refused_as_host() {
     let authority = authority(1);
     for role in [Role::Submitter, Role::Registry, Role::Admin] {
-        let host = Host::start(&member(&authority, 4, role, current()));
+        let host = StatusServer::start(&member(&authority, 4, role, current()));
         let refused = contact(&submitter(&authority), host.addr, host.id).await;
         let expected = ConnectError::Certificate(CertificateFault::Role);
         assert_eq!(refused, Err(expected));
@@ -190,7 +190,7 @@ async fn a_member_that_is_no_donor_is_refused_as_host() {
 #[tokio::test]
 async fn a_host_whose_certificate_expired_is_refused() {
     let authority = authority(1);
-    let host = Host::start(&member(&authority, 2, Role::Donor, expired()));
+    let host = StatusServer::start(&member(&authority, 2, Role::Donor, expired()));
     let refused = contact(&submitter(&authority), host.addr, host.id).await;
     let expected = ConnectError::Certificate(CertificateFault::Expired);
     assert_eq!(refused, Err(expected));
@@ -199,7 +199,7 @@ async fn a_host_whose_certificate_expired_is_refused() {
 #[tokio::test]
 async fn a_host_with_another_key_than_the_grid_file_names_is_refused() {
     let authority = authority(1);
-    let host = Host::start(&donor(&authority));
+    let host = StatusServer::start(&donor(&authority));
     let expected = HostId(OwnerSecret::new([7; 32]).id());
     let refused = contact(&submitter(&authority), host.addr, expected).await;
     let actual = host.id;
@@ -209,7 +209,7 @@ async fn a_host_with_another_key_than_the_grid_file_names_is_refused() {
 #[tokio::test]
 async fn hosts_refuse_clients_of_other_grids() {
     let ours = authority(1);
-    let host = Host::start(&donor(&ours));
+    let host = StatusServer::start(&donor(&ours));
     let mut stranger = submitter(&authority(9));
     stranger.authority = ours.certificate().clone();
     let refused = contact(&stranger, host.addr, host.id).await;
@@ -220,7 +220,7 @@ async fn hosts_refuse_clients_of_other_grids() {
 #[tokio::test]
 async fn hosts_refuse_clients_whose_certificate_expired() {
     let authority = authority(1);
-    let host = Host::start(&donor(&authority));
+    let host = StatusServer::start(&donor(&authority));
     let late = member(&authority, 3, Role::Submitter, expired());
     let refused = contact(&late, host.addr, host.id).await;
     let expected = ConnectError::Rejected(CertificateFault::Expired);
@@ -230,7 +230,7 @@ async fn hosts_refuse_clients_whose_certificate_expired() {
 #[tokio::test]
 async fn a_client_learns_why_a_host_turns_it_away() {
     let authority = authority(1);
-    let host = Host::start(&donor(&authority));
+    let host = StatusServer::start(&donor(&authority));
     let other = member(&authority, 3, Role::Donor, current());
     let refused = contact(&other, host.addr, host.id).await;
     let expected = ConnectError::Rejected(CertificateFault::Other("no \\u{1b}submitter".into()));
@@ -238,7 +238,7 @@ async fn a_client_learns_why_a_host_turns_it_away() {
 }
 
 /// Connects with other TLS settings than ours, and returns the error.
-async fn contact_with(tls: rustls::ClientConfig, host: &Host) -> ConnectError {
+async fn contact_with(tls: rustls::ClientConfig, host: &StatusServer) -> ConnectError {
     let config = client_config(&submitter(&authority(1)), tls).unwrap();
     let mut endpoint = Endpoint::client(any()).unwrap();
     endpoint.set_default_client_config(config);
@@ -255,7 +255,7 @@ async fn within_limit<T>(future: impl Future<Output = T>) -> T {
 #[tokio::test]
 async fn a_client_without_certificate_is_refused() {
     let authority = authority(1);
-    let host = Host::start(&donor(&authority));
+    let host = StatusServer::start(&donor(&authority));
     let mut tls = client_trust(&submitter(&authority))
         .unwrap()
         .with_no_client_auth();
@@ -267,14 +267,14 @@ async fn a_client_without_certificate_is_refused() {
 #[tokio::test]
 async fn another_version_of_the_protocol_is_named() {
     let authority = authority(1);
-    let host = Host::start(&donor(&authority));
+    let host = StatusServer::start(&donor(&authority));
     let mut tls = client_tls(&submitter(&authority)).unwrap();
     tls.alpn_protocols = vec![b"ckpt/0".to_vec()];
     assert_eq!(contact_with(tls, &host).await, ConnectError::Protocol);
 }
 
 /// Connects with a client that offers these versions, and returns the one that both sides agree on.
-async fn agreed(host: &Host, offered: &[&[u8]]) -> Result<WireVersion, ConnectError> {
+async fn agreed(host: &StatusServer, offered: &[&[u8]]) -> Result<WireVersion, ConnectError> {
     let mut tls = client_tls(&submitter(&authority(1))).unwrap();
     tls.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
     let config = client_config(&submitter(&authority(1)), tls).unwrap();
@@ -288,7 +288,7 @@ async fn agreed(host: &Host, offered: &[&[u8]]) -> Result<WireVersion, ConnectEr
 
 #[tokio::test]
 async fn the_latest_version_is_spoken_that_both_sides_know() {
-    let host = Host::start(&donor(&authority(1)));
+    let host = StatusServer::start(&donor(&authority(1)));
     let (one, two) = (WireVersion::One.alpn(), WireVersion::Two.alpn());
     assert_eq!(agreed(&host, &[one]).await, Ok(WireVersion::One));
     assert_eq!(agreed(&host, &[one, two]).await, Ok(WireVersion::Two));
@@ -301,7 +301,7 @@ async fn the_latest_version_is_spoken_that_both_sides_know() {
 }
 
 #[tokio::test]
-async fn what_an_old_host_does_not_know_is_not_sent_to_it() {
+async fn requests_that_an_old_host_does_not_know_are_not_sent_to_it() {
     let authority = authority(1);
     let mut tls = server_tls(
         server_verifier(&donor(&authority)).unwrap(),
@@ -310,7 +310,7 @@ async fn what_an_old_host_does_not_know_is_not_sent_to_it() {
     .unwrap();
     tls.alpn_protocols = vec![WireVersion::One.alpn().to_vec()];
     let config = server_config(&donor(&authority), tls).unwrap();
-    let old = Host::serve(Endpoint::server(config, any()).unwrap(), &donor(&authority));
+    let old = StatusServer::serve(Endpoint::server(config, any()).unwrap(), &donor(&authority));
     let endpoint = client(&submitter(&authority), any()).unwrap();
     let connection = connect(&endpoint, old.addr, old.id).await.unwrap();
     assert_eq!(spoken(&connection), WireVersion::One);
@@ -378,7 +378,7 @@ async fn busy_and_stopping_hosts_say_so() {
 #[tokio::test]
 async fn an_address_in_use_is_named() {
     let authority = authority(1);
-    let host = Host::start(&donor(&authority));
+    let host = StatusServer::start(&donor(&authority));
     let failed = server(&donor(&authority), host.addr).unwrap_err();
     assert!(failed.to_string().contains(&host.addr.to_string()));
 }

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_arrives() {
+    fn an_announcement_arrives() {
         let sent = announced();
         let frame = Response::Announcement(sent.to_wire()).to_frame().unwrap();
         let Response::Announcement(wire) = Response::from_frame(&frame).unwrap() else {

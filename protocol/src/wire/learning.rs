@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_basis_is_none() {
+    fn bytes_that_are_no_basis_give_none() {
         let bytes = basis().to_bytes();
         for length in 0..PART_BYTES {
             assert_eq!(Basis::from_bytes(&bytes[..length]), None);

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_machine_is_none_and_wild_claims_are_cut() {
+    fn bytes_that_are_no_machine_give_none_and_wild_claims_are_limited() {
         let bytes = claim().to_bytes();
         for length in 0..PART_BYTES {
             assert_eq!(MachineClaim::from_bytes(&bytes[..length]), None);

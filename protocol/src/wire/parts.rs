@@ -90,22 +90,22 @@ pub trait Extensible {
 /// A message or record in the form of `ckpt/2`: its form in `ckpt/1`, followed by its parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extended<T> {
-    said: T,
+    body: T,
     parts: Parts,
 }
 
 impl<T: Extensible> Extended<T> {
     /// Makes the form of `ckpt/2`.
-    pub fn close(mut said: T) -> Self {
-        let parts = std::mem::take(said.parts_mut());
-        Self { said, parts }
+    pub fn close(mut body: T) -> Self {
+        let parts = std::mem::take(body.parts_mut());
+        Self { body, parts }
     }
 
     /// The message or record, with its parts in it.
     pub fn open(self) -> T {
-        let Self { mut said, parts } = self;
-        *said.parts_mut() = parts;
-        said
+        let Self { mut body, parts } = self;
+        *body.parts_mut() = parts;
+        body
     }
 }
 

@@ -1,4 +1,4 @@
-//! The bytes of every message, which may not change any more; and any bytes can be read without harm.
+//! The bytes of every message, which may not change any more. Any other bytes can be read without harm.
 
 use codec::hash::ShardRoot;
 use codec::proof::{ShardProof, Spot};
@@ -47,7 +47,7 @@ const ROOT: ShardRoot = ShardRoot([0x33; 32]);
 fn claim() -> Claim {
     Claim {
         job_tag: TAG,
-        version: Version(300),
+        version: Version::new(300).unwrap(),
         checkpoint: ID,
     }
 }
@@ -60,7 +60,7 @@ fn shard() -> ShardName {
 }
 
 #[test]
-fn requests_are_as_they_were() {
+fn requests_about_shards_are_as_they_were() {
     check(&Request::Status, "00");
     check(&Request::Claim(claim()), "01 TAG fb2c01 ID");
     let put = PutShard {
@@ -93,16 +93,10 @@ fn requests_are_as_they_were() {
     check(&Request::Forget { checkpoint: ID }, "08 ID");
     check(&Request::Announcement, "09");
     check(&Request::Probe { bytes: 250 }, "0a fa");
-    let audit = |fault| {
-        Request::Audited(Audit {
-            checkpoint: ID,
-            shard: 4,
-            blocks: 16,
-            fault,
-        })
-    };
-    check(&audit(None), "0b ID 04 10 00");
-    check(&audit(Some(AuditFault::Damaged)), "0b ID 04 10 01 01");
+}
+
+#[test]
+fn requests_of_hosts_to_registries_are_as_they_were() {
     let presence = Presence {
         name: "h1".into(),
         addr: ([10, 0, 0, 1], 7600).into(),
@@ -139,6 +133,20 @@ fn requests_are_as_they_were() {
         signature: vec![1, 2],
     };
     check(&Request::Join(join), "11 0174 026831 TAG 020102");
+}
+
+#[test]
+fn requests_between_hosts_are_as_they_were() {
+    let audit = |fault| {
+        Request::Audited(Audit {
+            checkpoint: ID,
+            shard: 4,
+            blocks: 16,
+            fault,
+        })
+    };
+    check(&audit(None), "0b ID 04 10 00");
+    check(&audit(Some(AuditFault::Damaged)), "0b ID 04 10 01 01");
     let checkpoints = vec![ID];
     check(&Request::PeerHeld { checkpoints }, "12 01 ID");
     let put = PutShard {
@@ -176,7 +184,7 @@ fn requests_are_as_they_were() {
 }
 
 #[test]
-fn responses_are_as_they_were() {
+fn responses_about_shards_are_as_they_were() {
     let mut refusal = Refusal::new(Code::Busy, "ab");
     refusal.retry_after_ms = 2000;
     check(&Response::Refused(refusal), "00 08 02 6162 fbd007");
@@ -196,7 +204,12 @@ fn responses_are_as_they_were() {
         "01 02 6831 03 302e31 01 02 03 04 05 06",
     );
     check(&Response::Claimed, "02");
-    check(&Response::Taken { next: Version(9) }, "03 09");
+    check(
+        &Response::Taken {
+            next: Version::new(9).unwrap(),
+        },
+        "03 09",
+    );
     check(&Response::Accepted, "04");
     let stored = StoredShard {
         rows: 250,
@@ -218,6 +231,10 @@ fn responses_are_as_they_were() {
     check(&Response::Page { bytes: 36 }, "09 24");
     check(&Response::Rows { bytes: 65_536 }, "0a fc00000100");
     check(&Response::Forgotten { existed: false }, "0b 00");
+}
+
+#[test]
+fn responses_to_and_about_hosts_are_as_they_were() {
     let announcement = Announcement {
         at: 1,
         storage_state: 2,
@@ -281,7 +298,7 @@ fn parts() -> Parts {
 }
 
 #[test]
-fn what_is_said_of_job_keys_is_as_it_was() {
+fn messages_about_job_keys_and_lists_are_as_they_were() {
     let path = vec![Blinded([0x22; 32])];
     check(&Request::Within { path }, "19 01 TAG");
     check(&Request::Void { list: vec![1, 2] }, "1a 020102");
@@ -296,7 +313,7 @@ fn what_is_said_of_job_keys_is_as_it_was() {
 }
 
 #[test]
-fn what_hosts_count_is_as_it_was() {
+fn messages_about_what_hosts_count_are_as_they_were() {
     check(&Request::Census, "1e");
     let census = HostCensus {
         clock: 1,
@@ -339,7 +356,7 @@ fn what_hosts_count_is_as_it_was() {
 }
 
 #[test]
-fn what_a_host_learns_is_as_it_was() {
+fn messages_about_what_hosts_learn_are_as_they_were() {
     check(&Request::Sums, "21");
     let manifest = vec![1, 2];
     check(&Request::KeepManifest { manifest }, "22 020102");
@@ -475,7 +492,7 @@ fn details_are_cut_between_characters_and_printed_harmlessly() {
 
 proptest! {
     #[test]
-    fn no_bytes_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         check_any::<Request>(&bytes)?;
         check_any::<Response>(&bytes)?;
         check_any::<Record>(&bytes)?;
@@ -483,7 +500,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_after_a_known_variant_do_harm(
+    fn any_bytes_after_the_number_of_a_variant_are_read_or_refused(
         // More than there are of either, so that the first unknown one is among them.
         variant in 0_u8..40,
         bytes in prop::collection::vec(any::<u8>(), 0..120),

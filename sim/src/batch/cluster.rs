@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_scheduler_believes_decides_between_waiting_and_failing() {
+    fn the_schedulers_belief_decides_between_waiting_and_failing() {
         // Two of four nodes are gone from hour 2 to hour 5; a job for four comes at hour 3.
         let mut pool = nodes(2, &[(0, 10)]);
         pool.extend(nodes(2, &[(0, 2), (5, 10)]));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_fails_is_a_look_to_who_learns_from_it() {
+    fn a_scheduler_that_learns_takes_a_failed_start_for_a_look() {
         // One of two processors dies at hour 1; three jobs wait for the other.
         let mut pool = nodes(1, &[(0, 10)]);
         pool.extend(nodes(1, &[(0, 1)]));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_over_at_the_end_is_used_and_neither_completed_nor_failed() {
+    fn a_job_that_runs_at_the_end_is_neither_completed_nor_failed() {
         let outcome = run(
             &nodes(1, &[(0, 1)]),
             &[job(0, 9, 4), job(0, 1, 1)],

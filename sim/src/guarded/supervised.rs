@@ -3,8 +3,8 @@
 
 use placement::state::AvailabilityState;
 use supervision::{
-    Action, Asking, Costs, EndedBy, Event, FilesAtEnd, JobStatus, JobUse, Millis, Outlook,
-    OwnerSample, Patience, Sample, SaveKind, SaveNumber, SaveOrder, SaveOutcome, Settings,
+    Action, Asking, Costs, EndedBy, Event, FilesAtEnd, JobStatus, JobUse, LeaveAfter, Millis,
+    Outlook, OwnerSample, Sample, SaveKind, SaveNumber, SaveOrder, SaveOutcome, Settings,
     Supervisor,
 };
 
@@ -65,12 +65,12 @@ impl Ground<'_> {
         waiting: Waiting,
         outcome: &mut JobOutcome,
     ) -> Left {
-        let patience = match waiting {
-            Waiting::Auto => Patience::Auto(knowledge.owner_needs(stand.host, self.unix(from))),
-            Waiting::Minute => Patience::MINUTE,
-            Waiting::Never => Patience::Never,
+        let leave_after = match waiting {
+            Waiting::Auto => LeaveAfter::Auto(knowledge.owner_needs(stand.host, self.unix(from))),
+            Waiting::Minute => LeaveAfter::MINUTE,
+            Waiting::Never => LeaveAfter::Never,
         };
-        let settings = settings(&self.jobs, patience);
+        let settings = settings(&self.jobs, leave_after);
         let mut stay = Stay {
             ground: self,
             stand: *stand,
@@ -101,10 +101,10 @@ impl Ground<'_> {
 }
 
 /// The supervisor's settings for these jobs.
-fn settings(jobs: &GuardedJobs, patience: Patience) -> Settings {
+fn settings(jobs: &GuardedJobs, leave_after: LeaveAfter) -> Settings {
     let ms = |seconds: f64| (seconds * 1000.0).round() as u64;
     Settings {
-        patience,
+        leave_after,
         grace_ms: ms(jobs.save.grace_seconds),
         asking: Asking::Dump,
         costs: Costs {

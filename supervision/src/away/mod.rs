@@ -124,6 +124,15 @@ pub enum Event {
     Tick,
 }
 
+/// What a launcher does on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchMode {
+    /// Starts the incarnation of the job.
+    Start,
+    /// Only finds the incarnation that runs there.
+    Attach,
+}
+
 /// One thing for the shell to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -135,8 +144,8 @@ pub enum Action {
         host: String,
         /// Number of the incarnation of the job, counted from 1.
         number: u32,
-        /// `true`: only find the incarnation that runs there. `false`: start it.
-        attach: bool,
+        /// What the launcher does there.
+        mode: LaunchMode,
     },
     /// End the launcher. None of its reports are wanted any more.
     Close,
@@ -320,7 +329,7 @@ impl Mover {
         mover.has_run = true;
         // How the incarnation ended was never reported, so its last state may be lost.
         mover.left_status = Ending::OLDER;
-        mover.launch(now, host, number, true);
+        mover.launch(now, host, number, LaunchMode::Attach);
         mover
     }
 
@@ -392,7 +401,7 @@ impl Mover {
                     Some(best) => {
                         self.number = self.number.saturating_add(1);
                         let (host, number) = (best.host.clone(), self.number);
-                        self.launch(now, host, number, false);
+                        self.launch(now, host, number, LaunchMode::Start);
                     }
                     None => {
                         let names = candidates.iter().map(|one| one.host.as_str());
@@ -469,17 +478,17 @@ impl Mover {
         self.actions.push_back(Action::AskToLeave);
     }
 
-    fn launch(&mut self, now: Millis, host: String, number: u32, attach: bool) {
+    fn launch(&mut self, now: Millis, host: String, number: u32, mode: LaunchMode) {
         self.actions.push_back(Action::Launch {
             host: host.clone(),
             number,
-            attach,
+            mode,
         });
         self.state = State::There(Stay {
             host,
             number,
             reconnect_at: None,
-            was_heard: attach,
+            was_heard: mode == LaunchMode::Attach,
             running_since: None,
             silence: Silence::default(),
             due: now.plus(self.settings.report_ms),
@@ -564,7 +573,7 @@ impl Mover {
     fn find_the_other(&mut self, now: Millis, host: String) {
         self.left_status = Ending::OLDER;
         match self.abandoned.pop() {
-            Some((other, number)) => self.launch(now, other, number, true),
+            Some((other, number)) => self.launch(now, other, number, LaunchMode::Attach),
             None => self.failed(now, host, None),
         }
     }
@@ -611,7 +620,7 @@ impl Mover {
             // could not have been received.
             stay.due = now.plus(self.settings.report_ms.max(1));
             if stay.silence.missed() {
-                return self.lost(now);
+                return self.give_host_up(now);
             }
         }
         if stay.reconnect_at.is_some_and(|again| again <= now) {
@@ -621,7 +630,7 @@ impl Mover {
             self.actions.push_back(Action::Launch {
                 host,
                 number,
-                attach: true,
+                mode: LaunchMode::Attach,
             });
             if asks_again {
                 self.actions.push_back(Action::AskToLeave);
@@ -630,7 +639,7 @@ impl Mover {
     }
 
     /// Too many reports are missing: the job goes on elsewhere, whatever runs on that host.
-    fn lost(&mut self, now: Millis) {
+    fn give_host_up(&mut self, now: Millis) {
         let State::There(stay) = &self.state else {
             return;
         };

@@ -20,11 +20,11 @@ fn actions(mover: &mut Mover) -> Vec<Action> {
     std::iter::from_fn(|| mover.poll_action()).collect()
 }
 
-fn launch(host: &str, number: u32, attach: bool) -> Action {
+fn launch(host: &str, number: u32, mode: LaunchMode) -> Action {
     Action::Launch {
         host: host.to_owned(),
         number,
-        attach,
+        mode,
     }
 }
 
@@ -34,7 +34,10 @@ fn on_a(now: Millis) -> Mover {
     mover.handle(now, Event::Ranked(candidates(&["a", "b"])));
     mover.handle(now, Event::Reported(RunState::Runs(None)));
     let done = actions(&mut mover);
-    assert!(done.contains(&launch("a", 1, false)), "{done:?}");
+    assert!(
+        done.contains(&launch("a", 1, LaunchMode::Start)),
+        "{done:?}"
+    );
     mover
 }
 
@@ -47,7 +50,7 @@ fn a_job_that_leaves_goes_on_on_the_next_host_and_its_own_status_ends_it() {
     assert_eq!(done.first(), Some(&Action::Close));
     assert_eq!(done.last(), Some(&Action::Rank));
     mover.handle(Millis(600), Event::Ranked(candidates(&["a", "b"])));
-    assert_eq!(actions(&mut mover), [launch("b", 2, false)]);
+    assert_eq!(actions(&mut mover), [launch("b", 2, LaunchMode::Start)]);
     mover.handle(Millis(1_500), Event::Reported(RunState::Runs(None)));
     let runs = Report::Runs {
         host: "b".into(),
@@ -80,12 +83,15 @@ fn a_host_is_lost_after_six_reports_that_did_not_come_and_asked_first_when_anoth
         Some(Action::Report(Report::Lost { .. }))
     ));
     mover.handle(Millis(last), Event::Ranked(candidates(&["a", "b"])));
-    assert_eq!(actions(&mut mover), [launch("b", 2, false)]);
+    assert_eq!(actions(&mut mover), [launch("b", 2, LaunchMode::Start)]);
     mover.handle(Millis(last + 1), Event::Reported(RunState::Runs(None)));
     actions(&mut mover);
     let other = There::Supervisor { status: 77 };
     mover.handle(Millis(last + 2), Event::Ended(other));
-    assert_eq!(actions(&mut mover), [Action::Close, launch("a", 1, true)]);
+    assert_eq!(
+        actions(&mut mover),
+        [Action::Close, launch("a", 1, LaunchMode::Attach)]
+    );
 }
 
 #[test]
@@ -95,14 +101,14 @@ fn a_launcher_that_breaks_off_is_started_again_for_the_same_incarnation() {
     assert_eq!(actions(&mut mover), []);
     let again = mover.next_deadline().unwrap();
     mover.handle(again, Event::Tick);
-    assert_eq!(actions(&mut mover), [launch("a", 1, true)]);
+    assert_eq!(actions(&mut mover), [launch("a", 1, LaunchMode::Attach)]);
     // The job is not there any more.
     mover.handle(again, Event::Ended(There::Vanished));
     assert_eq!(actions(&mut mover).last(), Some(&Action::Rank));
 }
 
 #[test]
-fn what_every_host_refuses_is_not_tried_for_ever() {
+fn a_job_that_every_host_refuses_is_not_tried_for_ever() {
     let mut mover = Mover::new(SETTINGS);
     for status in [127, 126] {
         mover.handle(Millis(0), Event::Ranked(candidates(&["a", "b"])));
@@ -174,7 +180,7 @@ fn a_job_goes_where_it_ends_much_earlier_once_it_has_settled() {
 }
 
 #[test]
-fn who_wants_to_leave_leaves_from_wherever_the_job_is() {
+fn a_user_who_wants_to_leave_leaves_wherever_the_job_is() {
     let left = |status| Action::End(End::Left { status });
     let mut waiting = Mover::new(SETTINGS);
     waiting.handle(Millis(0), Event::Leave);
@@ -258,13 +264,9 @@ impl World {
                     assert!(!self.ranking, "two rankings at a time");
                     self.ranking = true;
                 }
-                Action::Launch {
-                    host,
-                    number,
-                    attach,
-                } => {
+                Action::Launch { host, number, mode } => {
                     assert_eq!(self.link, None, "two launchers at a time");
-                    if attach {
+                    if mode == LaunchMode::Attach {
                         assert!(number <= self.newest);
                     } else {
                         assert_eq!(number, self.newest + 1);

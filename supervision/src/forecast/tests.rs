@@ -56,7 +56,7 @@ fn the_same_command_each_time_is_forecast_from_its_last_three_runs() {
 }
 
 #[test]
-fn what_lies_outside_of_all_earlier_runs_is_named_and_odd_runs_are_passed_over() {
+fn values_outside_of_all_earlier_runs_are_named_and_odd_runs_are_passed_over() {
     let mut past = runs(&[(&[1.0, 5.0], 1.0), (&[2.0, 5.0], 2.0), (&[3.0, 5.0], 3.0)]);
     past.insert(0, runs(&[(&[1.0], 7.0)]).remove(0));
     past.insert(1, runs(&[(&[1.0, f64::NAN], 7.0)]).remove(0));
@@ -72,7 +72,7 @@ fn what_lies_outside_of_all_earlier_runs_is_named_and_odd_runs_are_passed_over()
 }
 
 #[test]
-fn only_so_many_of_the_newest_runs_count() {
+fn the_number_of_runs_that_count_is_limited_to_the_newest() {
     let mut past = runs(&[(&[1.0], 1e9)]);
     past.extend((0..RUNS_MAX).map(|_| runs(&[(&[1.0], 5.0)]).remove(0)));
     assert_eq!(Model::new(&past).unwrap().runs.len(), RUNS_MAX);

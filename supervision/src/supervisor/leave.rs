@@ -1,6 +1,6 @@
 //! How a job leaves its machine: with a final checkpoint by a deadline, and then ended.
 
-use super::saving::{Asked, Checkpoints, Retry};
+use super::saving::{Asked, Checkpoints, Purpose, Retry};
 use super::{Machine, Supervisor};
 use crate::accounts::FinalCheckpoint;
 use crate::action::{Action, Report};
@@ -134,7 +134,7 @@ impl Supervisor {
             return;
         }
         match self.checkpoints {
-            Checkpoints::Saving(saving) if !saving.last => {
+            Checkpoints::Saving(saving) if !saving.purpose.is_last() => {
                 let left = seconds(leaving.deadline.since(now));
                 let needs = self.final_save().seconds(self.unsaved_seconds());
                 let first = self.save_left_seconds(&saving, now);
@@ -146,12 +146,15 @@ impl Supervisor {
             }
             Checkpoints::Saving(_) => {}
             Checkpoints::Halting { since, .. } => {
-                self.checkpoints = Checkpoints::Halting { since, last: true };
+                self.checkpoints = Checkpoints::Halting {
+                    since,
+                    purpose: Purpose::Last,
+                };
             }
             Checkpoints::Asked(asked) => {
-                if !asked.last {
+                if !asked.purpose.is_last() {
                     self.checkpoints = Checkpoints::Asked(Asked {
-                        last: true,
+                        purpose: Purpose::Last,
                         ..asked
                     });
                     self.hold(false, false);
@@ -170,8 +173,8 @@ impl Supervisor {
     /// Whether the job may run now only because it has to write its last checkpoint.
     pub(super) fn awaits_last(&self) -> bool {
         match self.checkpoints {
-            Checkpoints::Asked(asked) => asked.last,
-            Checkpoints::Saving(saving) => saving.last,
+            Checkpoints::Asked(asked) => asked.purpose.is_last(),
+            Checkpoints::Saving(saving) => saving.purpose.is_last(),
             Checkpoints::Idle => self.job.busy,
             Checkpoints::Halting { .. } => false,
         }
@@ -181,7 +184,7 @@ impl Supervisor {
     fn request_last(&mut self, now: Millis, why: Why) {
         let has_state = self.job.image_has_its_state(self.accounts.work_ms);
         if has_state || (!self.job.alive && self.image().is_some()) {
-            self.read_image(now, true);
+            self.read_image(now, Purpose::Last);
         } else if !self.job.alive {
             self.stop(now, Outcome::Left(why));
         } else {
@@ -191,9 +194,9 @@ impl Supervisor {
                 return;
             }
             if self.settings.asking == Asking::Dump {
-                self.start_save(now, true);
+                self.start_save(now, Purpose::Last);
             } else {
-                self.ask(now, true);
+                self.ask(now, Purpose::Last);
             }
         }
     }
@@ -321,7 +324,7 @@ impl Supervisor {
             FilesAtEnd::Whole => {
                 self.job.image = Some(ImageOnDisk {
                     work_ms: self.accounts.work_ms,
-                    answers_last: asked.is_some_and(|asked| asked.last),
+                    answers_last: asked.is_some_and(|asked| asked.purpose.is_last()),
                 });
                 self.dues.since_image = Some(super::Due::default());
             }
@@ -342,7 +345,7 @@ impl Supervisor {
             }
             Machine::Leaving(_) => {
                 let is_ours = asked.is_some_and(|asked| asked.by_term)
-                    || saving.is_some_and(|saving| saving.last)
+                    || saving.is_some_and(|saving| saving.purpose.is_last())
                     || status.is_as_if_terminated();
                 if !is_ours {
                     self.ended_by_itself(now, status);

@@ -6,7 +6,7 @@ use super::{Machine, Supervisor};
 use crate::action::{Action, Report};
 use crate::clock::{Millis, millis, seconds};
 use crate::event::OwnerSample;
-use crate::settings::{OwnerRule, Patience};
+use crate::settings::{LeaveAfter, OwnerRule};
 use crate::status::Why;
 
 /// The load has to stay below a threshold for this time before the job gets more of the machine,
@@ -111,10 +111,10 @@ impl Supervisor {
         if suspended.calm_since.is_some() {
             return None;
         }
-        let ms = match &self.settings.patience {
-            Patience::Never => return None,
-            Patience::After(ms) => *ms,
-            Patience::Auto(past) => {
+        let ms = match &self.settings.leave_after {
+            LeaveAfter::Never => return None,
+            LeaveAfter::Milliseconds(ms) => *ms,
+            LeaveAfter::Auto(past) => {
                 let last = self.final_save();
                 let moving =
                     last.seconds(self.unsaved_seconds()) + seconds(self.settings.moving_ms);

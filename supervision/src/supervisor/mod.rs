@@ -24,7 +24,7 @@ use crate::due::Due;
 use crate::event::{Event, JobNews, JobUse, Outlook, Sample};
 use crate::hang::{Progress, QuietWatch, is_overdue};
 use crate::leaving::{FinalSave, Hazards};
-use crate::settings::{OnHang, Patience, Settings};
+use crate::settings::{LeaveAfter, OnHang, Settings};
 use crate::status::Why;
 
 /// Numbers of the signals that ask the supervisor to leave: `SIGUSR1` and `SIGTERM`. POSIX and Linux fix
@@ -136,7 +136,7 @@ impl Supervisor {
             Event::Sample(sample) => self.sample(now, sample),
             Event::Outlook(outlook) => self.outlook = Some((now, outlook)),
             Event::OwnersPast(past) => {
-                if let Patience::Auto(known) = &mut self.settings.patience {
+                if let LeaveAfter::Auto(known) = &mut self.settings.leave_after {
                     *known = past;
                 }
             }
@@ -299,9 +299,10 @@ impl Supervisor {
         let worked = self.accounts.work_ms;
         match said {
             JobNews::Saved => self.image_written(now),
-            JobNews::Busy(busy) => self.job.busy = busy,
+            JobNews::Busy => self.job.busy = true,
+            JobNews::Ready => self.job.busy = false,
             JobNews::Progress(share) => {
-                if self.progress.said(share, worked) {
+                if self.progress.report(share, worked) {
                     self.quiet.alive(worked);
                 }
             }
@@ -328,7 +329,7 @@ impl Supervisor {
             self.overdue = true;
             self.act(Action::Report(Report::Overdue { elapsed_ms: worked }));
         }
-        if let Some(quiet_ms) = self.quiet.looked(worked, used) {
+        if let Some(quiet_ms) = self.quiet.update(worked, used) {
             self.act(Action::Report(Report::Quiet { quiet_ms }));
             if self.settings.on_hang == OnHang::Leave {
                 self.give_up(now);

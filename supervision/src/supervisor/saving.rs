@@ -27,6 +27,21 @@ const FRESH_SECONDS: f64 = 10.0;
 /// these seconds.
 const FORESEEN_LEAD: (f64, f64) = (2.0, 30.0);
 
+/// Why a checkpoint is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The job goes on here afterwards.
+    Regular,
+    /// It is the last checkpoint on this machine.
+    Last,
+}
+
+impl Purpose {
+    pub(super) fn is_last(self) -> bool {
+        self == Self::Last
+    }
+}
+
 /// The state of the one checkpoint that is being taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Checkpoints {
@@ -36,7 +51,7 @@ pub(super) enum Checkpoints {
     /// A checkpoint is on disk, and the job is being stopped so that it can be read.
     Halting {
         since: Millis,
-        last: bool,
+        purpose: Purpose,
     },
     Saving(Saving),
 }
@@ -45,8 +60,7 @@ pub(super) enum Checkpoints {
 pub(super) struct Asked {
     pub(super) since: Millis,
     pub(super) worked_ms: u64,
-    /// It is the last checkpoint on this machine.
-    pub(super) last: bool,
+    pub(super) purpose: Purpose,
     /// The job was asked by `SIGTERM`, after which it is expected to end.
     pub(super) by_term: bool,
 }
@@ -55,7 +69,7 @@ pub(super) struct Asked {
 pub(super) struct Saving {
     pub(super) number: SaveNumber,
     pub(super) since: Millis,
-    pub(super) last: bool,
+    pub(super) purpose: Purpose,
     /// When the job was stopped for this save.
     held_since: Millis,
     /// The checkpoint that is being saved.
@@ -152,19 +166,19 @@ impl Supervisor {
             .is_some_and(|due| due.work() <= FRESH_SECONDS);
         let begun = match self.settings.asking {
             Asking::Dump => {
-                self.start_save(now, false);
+                self.start_save(now, Purpose::Regular);
                 true
             }
             Asking::Possible if self.image().is_some() && is_fresh => {
-                self.read_image(now, false);
+                self.read_image(now, Purpose::Regular);
                 true
             }
             Asking::Possible => {
-                self.ask(now, false);
+                self.ask(now, Purpose::Regular);
                 true
             }
             Asking::Never if self.image().is_some() => {
-                self.read_image(now, false);
+                self.read_image(now, Purpose::Regular);
                 true
             }
             Asking::Never => false,
@@ -185,9 +199,9 @@ impl Supervisor {
         (is_time && pays && self.prepared_for != Some(end)).then_some(end)
     }
 
-    pub(super) fn ask(&mut self, now: Millis, last: bool) {
-        let deadline = self.leaving_deadline().filter(|_| last);
-        let by_term = last && self.settings.asking == Asking::Never;
+    pub(super) fn ask(&mut self, now: Millis, purpose: Purpose) {
+        let deadline = self.leaving_deadline().filter(|_| purpose.is_last());
+        let by_term = purpose.is_last() && self.settings.asking == Asking::Never;
         let action = if by_term {
             Action::SignalJob(super::leave::TERM)
         } else {
@@ -197,7 +211,7 @@ impl Supervisor {
         self.checkpoints = Checkpoints::Asked(Asked {
             since: now,
             worked_ms: self.accounts.work_ms,
-            last,
+            purpose,
             by_term,
         });
     }
@@ -224,57 +238,61 @@ impl Supervisor {
         };
         self.job.image = Some(ImageOnDisk {
             work_ms: worked,
-            answers_last: asked.is_some_and(|asked| asked.last),
+            answers_last: asked.is_some_and(|asked| asked.purpose.is_last()),
         });
         self.dues.since_image = Some(Due::default());
         if let Some(asked) = asked {
             self.costs.answered(now.since(asked.since));
-            self.read_image(now, asked.last);
+            self.read_image(now, asked.purpose);
         }
     }
 
     /// Saves the checkpoint on disk. Stops the job first if its files must not change meanwhile, or if
     /// this is the last checkpoint, after which no work would be saved.
-    pub(super) fn read_image(&mut self, now: Millis, last: bool) {
+    pub(super) fn read_image(&mut self, now: Millis, purpose: Purpose) {
         let stops = self.settings.while_read == WhileRead::Stopped && self.job.alive;
         if stops && self.is_held() {
             // The job is stopped already; the shell checks once more whether all processes stand still.
             self.act(Action::Stop);
         }
-        if stops || last {
+        if stops || purpose.is_last() {
             self.hold(self.job.held_for_owner, true);
         }
         if stops {
-            self.checkpoints = Checkpoints::Halting { since: now, last };
+            self.checkpoints = Checkpoints::Halting {
+                since: now,
+                purpose,
+            };
         } else {
-            self.start_save(now, last);
+            self.start_save(now, purpose);
         }
     }
 
     pub(super) fn stands_still(&mut self, now: Millis, files_at_rest: bool) {
-        let Checkpoints::Halting { last, .. } = self.checkpoints else {
+        let Checkpoints::Halting { purpose, .. } = self.checkpoints else {
             return;
         };
         if files_at_rest {
-            self.start_save(now, last);
+            self.start_save(now, purpose);
             return;
         }
         // The job was stopped while it was writing its next checkpoint.
         self.files_move();
         self.checkpoints = Checkpoints::Idle;
+        let last = purpose.is_last();
         let again = last || self.settings.asking == Asking::Possible;
         self.hold(self.job.held_for_owner && !last, false);
         if again {
             self.checkpoints = Checkpoints::Asked(Asked {
                 since: now,
                 worked_ms: self.accounts.work_ms,
-                last,
+                purpose,
                 by_term: last && self.settings.asking == Asking::Never,
             });
         }
     }
 
-    pub(super) fn start_save(&mut self, now: Millis, last: bool) {
+    pub(super) fn start_save(&mut self, now: Millis, purpose: Purpose) {
         if self.leaving_deadline().is_some_and(|end| end <= now) {
             // A save that begins at the deadline would only be cancelled.
             self.checkpoints = Checkpoints::Idle;
@@ -287,7 +305,7 @@ impl Supervisor {
         };
         let image = image.unwrap_or(ImageOnDisk {
             work_ms: worked,
-            answers_last: last,
+            answers_last: purpose.is_last(),
         });
         self.saves += 1;
         let number = SaveNumber(self.saves);
@@ -297,7 +315,7 @@ impl Supervisor {
         self.checkpoints = Checkpoints::Saving(Saving {
             number,
             since: now,
-            last,
+            purpose,
             held_since: now,
             image,
             work,
@@ -305,7 +323,7 @@ impl Supervisor {
             stale: false,
             cancelled: false,
         });
-        let kind = match self.leaving_deadline().filter(|_| last) {
+        let kind = match self.leaving_deadline().filter(|_| purpose.is_last()) {
             Some(deadline) => SaveKind::Final {
                 deadline,
                 parity: self.settings.final_parity,
@@ -336,9 +354,9 @@ impl Supervisor {
         if dumped || self.settings.while_read == WhileRead::Stopped {
             self.costs.stood_still(now.since(saving.held_since));
         }
-        if saving.last && dumped {
+        if saving.purpose.is_last() && dumped {
             self.hold(self.job.held_for_owner, true);
-        } else if !saving.last {
+        } else if !saving.purpose.is_last() {
             self.release_after_reading();
         }
     }
@@ -359,7 +377,7 @@ impl Supervisor {
         }
         self.checkpoints = Checkpoints::Idle;
         let since_saving = self.dues.since_saving.take();
-        if saving.last {
+        if saving.purpose.is_last() {
             // Work after the final checkpoint would be lost.
             self.hold(self.job.held_for_owner, true);
         } else {

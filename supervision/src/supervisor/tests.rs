@@ -25,7 +25,7 @@ impl Desk {
         }
     }
 
-    fn tell(&mut self, event: Event) -> Vec<Action> {
+    fn handle(&mut self, event: Event) -> Vec<Action> {
         self.supervisor.handle(Millis(self.now), event);
         let next = std::iter::from_fn(|| self.supervisor.poll_action());
         next.filter(|action| !matches!(action, Action::Report(_)))
@@ -45,14 +45,14 @@ impl Desk {
                 cpu_ms: self.now,
                 io_bytes: 0,
             };
-            actions.extend(self.tell(Event::Sample(Sample { owner, job })));
+            actions.extend(self.handle(Event::Sample(Sample { owner, job })));
         }
         actions
     }
 
     fn after(&mut self, ms: u64, event: Event) -> Vec<Action> {
         self.now += ms;
-        self.tell(event)
+        self.handle(event)
     }
 
     /// An outlook by which the machine goes without warning every `every_seconds` on average.
@@ -64,7 +64,7 @@ impl Desk {
             guest: curve,
             taken_at: None,
         };
-        self.tell(Event::Outlook(outlook));
+        self.handle(Event::Outlook(outlook));
     }
 }
 
@@ -159,7 +159,7 @@ fn a_job_stopped_for_longer_than_patience_leaves_with_its_state() {
     let saves = [Action::Stop, last(1, 121_000)];
     assert_eq!(desk.after(3000, Event::Job(JobNews::Saved)), saves);
     assert_eq!(desk.samples(5, 0.0), []);
-    assert_eq!(desk.tell(ended(1, committed(7))), [Action::Kill]);
+    assert_eq!(desk.handle(ended(1, committed(7))), [Action::Kill]);
     let why = Why::Load;
     assert_eq!(
         desk.after(100, GONE),
@@ -181,11 +181,11 @@ fn past_of(lengths: &[f64]) -> Past {
 #[test]
 fn a_past_that_is_heard_later_counts_from_then_on() {
     let mut desk = Desk::new(Settings {
-        patience: Patience::Auto(Past::default()),
+        leave_after: LeaveAfter::Auto(Past::default()),
         moving_ms: 60_000,
         ..asked()
     });
-    desk.tell(Event::OwnersPast(past_of(&[1200.0; 9])));
+    desk.handle(Event::OwnersPast(past_of(&[1200.0; 9])));
     desk.samples(70, 0.9);
     assert_eq!(desk.supervisor.doing(), Doing::Leaving);
 }
@@ -193,7 +193,7 @@ fn a_past_that_is_heard_later_counts_from_then_on() {
 #[test]
 fn a_first_checkpoint_of_all_that_is_on_disk_is_foreseen() {
     let mut desk = Desk::new(asked());
-    desk.tell(Event::SaveAhead(SaveAhead {
+    desk.handle(Event::SaveAhead(SaveAhead {
         image_bytes: 218_000_000,
         bytes_per_second: Some(20e6),
     }));
@@ -206,7 +206,7 @@ fn a_first_checkpoint_of_all_that_is_on_disk_is_foreseen() {
 #[test]
 fn patience_can_be_endless_and_can_be_learnt() {
     let mut desk = Desk::new(Settings {
-        patience: Patience::Never,
+        leave_after: LeaveAfter::Never,
         ..asked()
     });
     desk.samples(5000, 0.9);
@@ -214,7 +214,7 @@ fn patience_can_be_endless_and_can_be_learnt() {
     // Owners always needed at most 20 minutes, and a move takes half an hour.
     let past = past_of(&[300.0, 600.0, 1200.0]);
     let mut desk = Desk::new(Settings {
-        patience: Patience::Auto(past),
+        leave_after: LeaveAfter::Auto(past),
         moving_ms: 1_800_000,
         ..asked()
     });
@@ -232,7 +232,7 @@ fn a_job_is_not_driven_away_by_a_peak_however_little_patience_pays() {
     // Owners always needed hours, so that waiting never pays.
     let past = past_of(&[9000.0; 9]);
     let mut desk = Desk::new(Settings {
-        patience: Patience::Auto(past),
+        leave_after: LeaveAfter::Auto(past),
         ..asked()
     });
     desk.samples(59, 0.9);
@@ -255,14 +255,14 @@ fn a_checkpoint_is_asked_for_when_it_pays_and_not_while_the_job_is_busy() {
     desk.threaten(40_000.0);
     // Young's interval is 400 s.
     assert_eq!(desk.samples(390, 0.1), []);
-    desk.tell(Event::Job(JobNews::Busy(true)));
+    desk.handle(Event::Job(JobNews::Busy));
     assert_eq!(desk.samples(50, 0.1), []);
     let asks = Action::AskForCheckpoint { last: None };
-    assert_eq!(desk.tell(Event::Job(JobNews::Busy(false))), [asks]);
+    assert_eq!(desk.handle(Event::Job(JobNews::Ready)), [asks]);
     assert_eq!(desk.samples(100, 0.1), []);
-    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
+    assert_eq!(desk.handle(Event::FilesAtRest), [regular(1)]);
     assert_eq!(desk.samples(10, 0.1), []);
-    assert_eq!(desk.tell(ended(1, committed(1))), []);
+    assert_eq!(desk.handle(ended(1, committed(1))), []);
     // Work since the image was written counts towards the next checkpoint.
     assert_eq!(desk.supervisor.unsaved_seconds(), 10.0);
     assert_eq!(desk.samples(385, 0.1), []);
@@ -275,15 +275,15 @@ fn a_save_that_fails_is_tried_again_later_and_the_job_runs_on() {
     desk.threaten(1000.0);
     assert_eq!(desk.samples(100, 0.1), []);
     // The job writes a checkpoint by itself.
-    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
-    assert_eq!(desk.tell(ended(1, SaveOutcome::Failed)), []);
+    assert_eq!(desk.handle(Event::FilesAtRest), [regular(1)]);
+    assert_eq!(desk.handle(ended(1, SaveOutcome::Failed)), []);
     assert_eq!(desk.samples(29, 0.1), []);
     assert_eq!(desk.samples(1, 0.1), [regular(2)]);
-    assert_eq!(desk.tell(ended(2, SaveOutcome::Failed)), []);
+    assert_eq!(desk.handle(ended(2, SaveOutcome::Failed)), []);
     // Files that are being changed are not saved.
-    desk.tell(Event::FilesMoving);
+    desk.handle(Event::FilesMoving);
     assert_eq!(desk.samples(200, 0.1), []);
-    assert_eq!(desk.tell(Event::FilesAtRest), [regular(3)]);
+    assert_eq!(desk.handle(Event::FilesAtRest), [regular(3)]);
     assert_eq!(desk.supervisor.accounts().failed, 2);
 }
 
@@ -293,11 +293,11 @@ fn a_job_that_leaves_does_not_wait_because_a_save_has_failed_before() {
     desk.threaten(1000.0);
     let asks = desk.samples(100, 0.1);
     assert_eq!(asks.len(), 1, "{asks:?}");
-    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
-    assert_eq!(desk.tell(ended(1, SaveOutcome::Failed)), []);
+    assert_eq!(desk.handle(Event::FilesAtRest), [regular(1)]);
+    assert_eq!(desk.handle(ended(1, SaveOutcome::Failed)), []);
     desk.samples(1, 0.1);
     // The failed save would be tried again in 29 s, which is all that `SIGTERM` leaves.
-    let leaves = desk.tell(Event::Signal(15));
+    let leaves = desk.handle(Event::Signal(15));
     assert_ne!(leaves, [], "the last checkpoint is begun at once");
 }
 
@@ -306,11 +306,11 @@ fn files_that_moved_during_a_save_that_failed_are_not_saved_again() {
     let mut desk = Desk::new(Settings::default());
     desk.threaten(1000.0);
     desk.samples(100, 0.1);
-    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
-    desk.tell(Event::FilesMoving);
-    assert_eq!(desk.tell(ended(1, SaveOutcome::Failed)), []);
+    assert_eq!(desk.handle(Event::FilesAtRest), [regular(1)]);
+    desk.handle(Event::FilesMoving);
+    assert_eq!(desk.handle(ended(1, SaveOutcome::Failed)), []);
     assert_eq!(desk.samples(200, 0.1), []);
-    assert_eq!(desk.tell(Event::FilesAtRest), [regular(2)]);
+    assert_eq!(desk.handle(Event::FilesAtRest), [regular(2)]);
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn files_that_are_not_replaced_are_read_while_the_job_stands_still() {
     });
     desk.threaten(1000.0);
     desk.samples(100, 0.1);
-    assert_eq!(desk.tell(Event::FilesAtRest), [Action::Stop]);
+    assert_eq!(desk.handle(Event::FilesAtRest), [Action::Stop]);
     let torn = Event::Still {
         files_at_rest: false,
     };
@@ -333,10 +333,10 @@ fn files_that_are_not_replaced_are_read_while_the_job_stands_still() {
     assert_eq!(desk.after(10, whole), [regular(1)]);
     // The owner needs the machine meanwhile, so the job stays stopped when the image was read.
     assert_eq!(desk.samples(2, 0.9), [Action::Lower]);
-    assert_eq!(desk.tell(Event::ImageTaken(SaveNumber(1))), []);
+    assert_eq!(desk.handle(Event::ImageTaken(SaveNumber(1))), []);
     assert_eq!(desk.supervisor.accounts().checkpoint_ms, 1020);
     assert_eq!(desk.samples(6, 0.1), [Action::GoOn]);
-    assert_eq!(desk.tell(ended(1, committed(3))), []);
+    assert_eq!(desk.handle(ended(1, committed(3))), []);
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_job_that_cannot_be_asked_gets_sigterm_and_is_saved_when_it_has_ended() {
     });
     desk.samples(50, 0.1);
     let why = Why::Signal(15);
-    assert_eq!(desk.tell(Event::Signal(15)), [Action::SignalJob(15)]);
+    assert_eq!(desk.handle(Event::Signal(15)), [Action::SignalJob(15)]);
     let ended_whole = Event::JobEnded {
         status: JobStatus::Exited(0),
         files: FilesAtEnd::Whole,
@@ -363,7 +363,7 @@ fn a_job_that_cannot_be_asked_gets_sigterm_and_is_saved_when_it_has_ended() {
         ..Settings::default()
     });
     desk.samples(50, 0.1);
-    desk.tell(Event::Signal(15));
+    desk.handle(Event::Signal(15));
     let older = EndedBy::LeftOlder {
         why,
         version: Some(4),
@@ -384,7 +384,7 @@ fn a_job_that_does_not_answer_is_killed_at_the_deadline() {
     let asks = Action::AskForCheckpoint {
         last: Some(Millis(40_000)),
     };
-    assert_eq!(desk.tell(notice), [asks]);
+    assert_eq!(desk.handle(notice), [asks]);
     assert_eq!(desk.supervisor.next_deadline(), Some(Millis(40_000)));
     assert_eq!(desk.samples(29, 0.1), []);
     assert_eq!(desk.after(1000, Event::Tick), [Action::Kill]);
@@ -418,9 +418,9 @@ fn another_incarnation_ends_the_job_with_77() {
     let mut desk = Desk::new(Settings::default());
     desk.threaten(1000.0);
     desk.samples(100, 0.1);
-    desk.tell(Event::FilesAtRest);
+    desk.handle(Event::FilesAtRest);
     let other = ended(1, SaveOutcome::OtherSuccessor);
-    assert_eq!(desk.tell(other), [Action::SignalJob(15)]);
+    assert_eq!(desk.handle(other), [Action::SignalJob(15)]);
     assert_eq!(desk.after(5000, Event::Tick), [Action::Kill]);
     assert_eq!(desk.after(10, GONE), [end(EndedBy::OtherIncarnation)]);
 }
@@ -486,7 +486,7 @@ fn a_notice_that_gives_longer_than_the_time_limit_does_not_outlast_it() {
     let mut desk = Desk::new(settings());
     desk.samples(80, 0.1);
     // The time to kill comes before the limit.
-    assert_eq!(desk.tell(notice.clone()), [asks(95_000)]);
+    assert_eq!(desk.handle(notice.clone()), [asks(95_000)]);
     assert_eq!(desk.supervisor.next_deadline(), Some(Millis(95_000)));
     assert_eq!(desk.after(15_000, Event::Tick), [Action::Kill]);
     let ended = desk.after(5000, Event::Tick);
@@ -494,7 +494,7 @@ fn a_notice_that_gives_longer_than_the_time_limit_does_not_outlast_it() {
     // A notice that ends before the limit keeps its deadline.
     let mut desk = Desk::new(settings());
     desk.samples(40, 0.1);
-    assert_eq!(desk.tell(notice), [asks(80_000)]);
+    assert_eq!(desk.handle(notice), [asks(80_000)]);
 }
 
 #[test]
@@ -508,7 +508,7 @@ fn a_job_that_is_ended_for_another_reason_is_gone_by_the_time_limit() {
     });
     desk.threaten(100.0);
     desk.samples(60, 0.1);
-    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
+    assert_eq!(desk.handle(Event::FilesAtRest), [regular(1)]);
     let other = ended(1, SaveOutcome::OtherSuccessor);
     assert_eq!(desk.after(5000, other), [Action::SignalJob(15)]);
     // Without the limit the job would have twenty seconds.
@@ -530,7 +530,7 @@ fn the_save_under_way_when_a_job_ends_by_itself_is_not_waited_for_beyond_the_tim
     });
     desk.threaten(100.0);
     desk.samples(80, 0.1);
-    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
+    assert_eq!(desk.handle(Event::FilesAtRest), [regular(1)]);
     let status = JobStatus::Exited(0);
     let files = FilesAtEnd::Unchanged;
     assert_eq!(desk.after(1000, Event::JobEnded { status, files }), []);
@@ -545,7 +545,7 @@ fn the_save_under_way_when_a_job_ends_by_itself_is_not_waited_for_beyond_the_tim
 fn no_save_begins_when_the_time_to_leave_is_over() {
     let mut desk = Desk::new(asked());
     desk.samples(10, 0.1);
-    desk.tell(Event::Signal(15));
+    desk.handle(Event::Signal(15));
     // The answer comes together with the deadline.
     let actions = desk.after(60_000, Event::FilesAtRest);
     assert_eq!(actions, [Action::Stop, Action::Kill]);
@@ -554,7 +554,7 @@ fn no_save_begins_when_the_time_to_leave_is_over() {
 #[test]
 fn a_signal_that_is_not_ours_is_passed_on() {
     let mut desk = Desk::new(asked());
-    assert_eq!(desk.tell(Event::Signal(12)), [Action::SignalJob(12)]);
+    assert_eq!(desk.handle(Event::Signal(12)), [Action::SignalJob(12)]);
 }
 
 #[test]
@@ -566,7 +566,7 @@ fn a_foreseen_end_is_prepared_for() {
         guest: none,
         taken_at: Some(Millis(600_000)),
     };
-    desk.tell(Event::Outlook(outlook));
+    desk.handle(Event::Outlook(outlook));
     let asks = Action::AskForCheckpoint { last: None };
     assert_eq!(desk.samples(500, 0.1), []);
     assert_eq!(desk.samples(99, 0.1), [asks]);
@@ -577,7 +577,7 @@ fn a_job_that_ended_by_itself_passes_its_status_on_after_the_save_under_way() {
     let mut desk = Desk::new(Settings::default());
     desk.threaten(1000.0);
     desk.samples(100, 0.1);
-    desk.tell(Event::FilesAtRest);
+    desk.handle(Event::FilesAtRest);
     let status = JobStatus::Exited(75);
     let files = FilesAtEnd::Unchanged;
     assert_eq!(desk.after(10, Event::JobEnded { status, files }), []);

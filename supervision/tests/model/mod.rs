@@ -155,7 +155,7 @@ impl World {
             job_status: None,
             plan,
         };
-        world.tell(Event::Outlook(outlook));
+        world.handle(Event::Outlook(outlook));
         world
     }
 
@@ -217,7 +217,7 @@ impl World {
         self.save_events();
         let deadline = self.supervisor.next_deadline();
         if deadline.is_some_and(|at| at.0 <= self.now) {
-            self.tell(Event::Tick);
+            self.handle(Event::Tick);
             let later = self.supervisor.next_deadline();
             let is_later = later.is_none_or(|at| at.0 > self.now);
             self.check(is_later, "a deadline that stays in the past");
@@ -235,23 +235,23 @@ impl World {
                     if signal != 12 {
                         self.must_go(self.settings.grace_ms);
                     }
-                    self.tell(Event::Signal(signal));
+                    self.handle(Event::Signal(signal));
                 }
                 Blow::Notice(why, grace_ms) => {
                     self.must_go(grace_ms);
-                    self.tell(Event::Notice { why, grace_ms });
+                    self.handle(Event::Notice { why, grace_ms });
                 }
                 Blow::Crash(status) => self.job.crash(status),
                 Blow::Hang => self.job.hung = true,
                 Blow::Busy(ms) => {
                     self.busy = true;
-                    self.tell(Event::Job(JobNews::Busy(true)));
+                    self.handle(Event::Job(JobNews::Busy));
                     self.plan.push((self.now + ms, Blow::Unbusy));
                     self.plan.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
                 }
                 Blow::Unbusy => {
                     self.busy = false;
-                    self.tell(Event::Job(JobNews::Busy(false)));
+                    self.handle(Event::Job(JobNews::Ready));
                 }
             }
         }
@@ -266,7 +266,7 @@ impl World {
 
     fn job_events(&mut self) {
         if self.job.begins_to_move() {
-            self.tell(Event::FilesMoving);
+            self.handle(Event::FilesMoving);
         }
         if self.seen_at.is_some_and(|at| at <= self.now) && self.job.alive {
             self.seen_at = None;
@@ -279,7 +279,7 @@ impl World {
                 self.asked = false;
                 self.finishes = false;
                 self.request_open = false;
-                self.tell(said);
+                self.handle(said);
             }
         }
         if self.still_at.is_some_and(|at| at <= self.now) && self.job.alive {
@@ -291,7 +291,7 @@ impl World {
                 self.finishes = true;
                 self.request_open |= self.supervisor.doing() == Doing::Leaving;
             }
-            self.tell(Event::Still { files_at_rest });
+            self.handle(Event::Still { files_at_rest });
         }
         if self.job.alive && self.job.ends_at.is_some_and(|at| at <= self.now) {
             self.job_ends();
@@ -314,7 +314,7 @@ impl World {
         self.request_open = false;
         self.asked = false;
         self.finishes = false;
-        self.tell(Event::JobEnded { status, files });
+        self.handle(Event::JobEnded { status, files });
     }
 
     fn is_dumped(&self) -> bool {
@@ -330,7 +330,7 @@ impl World {
         if !save.read && save.read_at <= self.now {
             save.read = true;
             save.content = save.content.or(Some(self.job.work));
-            self.tell(Event::ImageTaken(number));
+            self.handle(Event::ImageTaken(number));
         }
         let is_over = |save: &Save| save.ends_at <= self.now;
         if let Some(save) = self.save.take_if(|save| is_over(save)) {
@@ -340,7 +340,7 @@ impl World {
             }
             self.other_went_on |= save.outcome == SaveOutcome::OtherSuccessor;
             let outcome = save.outcome;
-            self.tell(Event::SaveEnded { number, outcome });
+            self.handle(Event::SaveEnded { number, outcome });
         }
     }
 
@@ -382,11 +382,11 @@ impl World {
             io_bytes: 0,
         };
         let owner = self.owner;
-        self.tell(Event::Sample(Sample { owner, job }));
+        self.handle(Event::Sample(Sample { owner, job }));
     }
 
     /// Gives the event to the supervisor and does all its actions.
-    fn tell(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         if self.ended.is_some() {
             return;
         }

@@ -5,7 +5,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use supervision::patience::{Needs, Past};
 use supervision::{
-    Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Settings, WhileRead,
+    Asking, Costs, LeaveAfter, Millis, OnHang, OwnerRule, Parity, Settings, WhileRead,
 };
 
 pub(super) fn draw(rng: &mut SmallRng) -> Settings {
@@ -17,11 +17,11 @@ pub(super) fn draw(rng: &mut SmallRng) -> Settings {
             run_if_user_active: rng.random_bool(0.5),
         }
     };
-    let patience = match rng.random_range(0..4) {
-        0 => Patience::Never,
-        1 => Patience::After(rng.random_range(0..90_000)),
-        2 => Patience::MINUTE,
-        _ => Patience::Auto(Past::new(
+    let leave_after = match rng.random_range(0..4) {
+        0 => LeaveAfter::Never,
+        1 => LeaveAfter::Milliseconds(rng.random_range(0..90_000)),
+        2 => LeaveAfter::MINUTE,
+        _ => LeaveAfter::Auto(Past::new(
             &needs(&[10.0, 30.0, 70.0]),
             &needs(&[5.0, 300.0]),
         )),
@@ -38,7 +38,7 @@ pub(super) fn draw(rng: &mut SmallRng) -> Settings {
     };
     Settings {
         owner,
-        patience,
+        leave_after,
         grace_ms: rng.random_range(0..90_000),
         kill_ms: rng.random_range(1000..10_000),
         asking,

@@ -25,8 +25,8 @@ use crate::core::place::Placed;
 use crate::image::{Source, SourceError, SourceOptions};
 use crate::inventory::KnownCheckpoint;
 use crate::report::{ExitStatus, Failure};
-use crate::transfer::hosts::Claimed;
 use crate::unix_time::unix_seconds;
+use transfer::hosts::Claimed;
 
 /// How many versions are tried when others save the same job at the same time.
 const CLAIMS_MAX: u32 = 16;

@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strangers_chose_stays_in_its_cell() {
+    fn text_that_strangers_chose_stays_in_its_cell() {
         let trick = "\u{1b}]0;owned\u{7}\u{1b}[2J\nh09  10.0.0.9:7600  lab  up\u{202e}";
         let mut table = Table::new(&["HOST", "SITE"]);
         table.row(vec!["h01".to_owned(), trick.to_owned()]);

@@ -87,7 +87,7 @@ fn patterns_keep_the_directories_above() {
 }
 
 #[test]
-fn what_a_segment_is_made_of_is_wanted_too() {
+fn segments_that_a_wanted_segment_refers_to_are_wanted_too() {
     let file = pick(&["t/d/c"]).unwrap();
     assert_eq!(spans(&file.parts), [(30, 40)]);
     assert_eq!(numbers(&file), [0, 3]);

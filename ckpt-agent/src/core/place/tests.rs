@@ -323,7 +323,7 @@ fn the_table_says_what_each_host_is_worth() {
 }
 
 #[test]
-fn networks_stand_in_for_sites_that_nobody_named() {
+fn networks_stand_in_for_sites_without_a_name() {
     let mut names = DomainNames::default();
     let mut of = |site, addr: &str| names.of(site, None, addr.parse().unwrap())[0];
     assert_eq!(of(None, "10.1.2.3"), of(None, "10.1.2.200"));

@@ -158,7 +158,7 @@ fn a_read_needs_the_rows_of_its_segment_and_of_what_it_is_made_of() {
 }
 
 #[test]
-fn what_is_missing_is_never_taken_for_zeros() {
+fn missing_rows_are_never_taken_for_zeros() {
     let layout = layout();
     let mut buffer = [9; 4];
     assert_eq!(

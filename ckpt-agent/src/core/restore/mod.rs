@@ -5,8 +5,8 @@
 //! another shard is requested for the rows that still lack blocks. Wrong bytes are never used: the shell
 //! checks every block against the signed table before it reports the block.
 
-mod pace;
 mod plan;
+mod request_times;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -17,8 +17,8 @@ use std::ops::Range;
 use codec::ShardIndex;
 
 use super::{Fault, HostIndex, Millis};
-use pace::Pace;
 pub use plan::{FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan};
+use request_times::RequestTimes;
 use source::{Source, SourceIndex};
 
 /// The state of a restore.
@@ -36,7 +36,7 @@ pub struct RestoreSession {
     wanting: BTreeSet<u64>,
     fetches: BTreeMap<FetchId, Fetch>,
     last_fetch: u64,
-    pace: Pace,
+    request_times: RequestTimes,
     faults: Vec<(HostIndex, Fault)>,
     actions: VecDeque<RestoreAction>,
     outcome: Option<RestoreOutcome>,
@@ -65,8 +65,16 @@ struct Fetch {
     blocks: u64,
     /// Whether another source was asked because this one is slow.
     hedged: bool,
-    /// Whether this request was begun because another one is slow.
-    is_hedge: bool,
+    why: FetchReason,
+}
+
+/// Why blocks are requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FetchReason {
+    /// A batch lacks them.
+    Missing,
+    /// Another request for the batch is slow.
+    Hedge,
 }
 
 /// One in this many requests may be a hedge (a request because another one is slow), and always one.
@@ -86,7 +94,7 @@ impl RestoreSession {
             wanting: BTreeSet::new(),
             fetches: BTreeMap::new(),
             last_fetch: 0,
-            pace: Pace::default(),
+            request_times: RequestTimes::default(),
             faults: Vec::new(),
             actions: VecDeque::new(),
             outcome: None,
@@ -127,9 +135,9 @@ impl RestoreSession {
         }
         let may_hedge = self.may_hedge();
         let fetches = self.fetches.values().map(|fetch| {
-            let stalls = self.pace.stalls_at(fetch, &self.plan.limits);
+            let stalls = self.request_times.stalls_at(fetch, &self.plan.limits);
             if may_hedge && !fetch.hedged {
-                stalls.min(self.pace.hedge_at(fetch, &self.plan.limits))
+                stalls.min(self.request_times.hedge_at(fetch, &self.plan.limits))
             } else {
                 stalls
             }
@@ -156,7 +164,7 @@ impl RestoreSession {
         fetch.progress = now;
         fetch.blocks += 1;
         let (start, source) = (fetch.batch, fetch.source);
-        self.pace.heard_from(fetch.host, now);
+        self.request_times.heard_from(fetch.host, now);
         let Some(shard) = self.sources.get(source.0).map(|source| source.shard) else {
             return;
         };
@@ -217,7 +225,7 @@ impl RestoreSession {
             source.ended(fetch.blocks, took);
         }
         if fetch.blocks > 0 {
-            self.pace.took(took);
+            self.request_times.add(took);
         }
         Some(fetch)
     }
@@ -243,7 +251,7 @@ impl RestoreSession {
         let stalled: Vec<FetchId> = self
             .fetches
             .iter()
-            .filter(|(_, fetch)| self.pace.stalls_at(fetch, &limits) <= now)
+            .filter(|(_, fetch)| self.request_times.stalls_at(fetch, &limits) <= now)
             .map(|(id, _)| *id)
             .collect();
         for id in stalled {
@@ -254,7 +262,7 @@ impl RestoreSession {
             let slow = self
                 .fetches
                 .values_mut()
-                .find(|fetch| !fetch.hedged && self.pace.hedge_at(fetch, &limits) <= now);
+                .find(|fetch| !fetch.hedged && self.request_times.hedge_at(fetch, &limits) <= now);
             let Some(slow) = slow else { return };
             slow.hedged = true;
             let (batch, waited) = (slow.batch, now.since(slow.begun));
@@ -268,7 +276,11 @@ impl RestoreSession {
     /// Whether another hedge is allowed. When everything is slow at once, this machine or the network between
     /// is the cause, and requesting everything twice would make it worse.
     fn may_hedge(&self) -> bool {
-        let hedges = self.fetches.values().filter(|f| f.is_hedge).count();
+        let hedges = self
+            .fetches
+            .values()
+            .filter(|f| f.why == FetchReason::Hedge)
+            .count();
         hedges < (self.fetches.len() / HEDGE_SHARE).max(1)
     }
 
@@ -329,15 +341,18 @@ impl RestoreSession {
             }
             let Some(source) = self.best_source(start, batch) else {
                 if short > 0 && coming == 0 {
-                    self.give_up_if_nobody_comes_back(start);
+                    self.give_up_if_no_source_comes_back(start);
                 }
                 return short == 0;
             };
-            let is_hedge = short == 0;
-            if is_hedge {
+            let why = match short {
+                0 => FetchReason::Hedge,
+                _ => FetchReason::Missing,
+            };
+            if why == FetchReason::Hedge {
                 extra -= 1;
             }
-            self.fetch(start, source, is_hedge);
+            self.fetch(start, source, why);
         }
     }
 
@@ -405,7 +420,7 @@ impl RestoreSession {
             .sum()
     }
 
-    fn fetch(&mut self, start: u64, index: SourceIndex, is_hedge: bool) {
+    fn fetch(&mut self, start: u64, index: SourceIndex, why: FetchReason) {
         let (Some(batch), Some(source)) = (self.batches.get_mut(&start), self.sources.get(index.0))
         else {
             return;
@@ -438,13 +453,13 @@ impl RestoreSession {
                 rows: last + 1 - first,
                 blocks: 0,
                 hedged: false,
-                is_hedge,
+                why,
             },
         );
     }
 
     /// Ends the restore if the batch can't be completed, neither now nor later.
-    fn give_up_if_nobody_comes_back(&mut self, start: u64) {
+    fn give_up_if_no_source_comes_back(&mut self, start: u64) {
         let Some(batch) = self.batches.get(&start) else {
             return;
         };

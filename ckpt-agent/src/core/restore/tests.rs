@@ -55,11 +55,11 @@ impl Rig {
             cancelled: Vec::new(),
             decoded: Vec::new(),
         };
-        rig.look();
+        rig.collect();
         rig
     }
 
-    fn look(&mut self) {
+    fn collect(&mut self) {
         while let Some(action) = self.session.poll_action() {
             match action {
                 RestoreAction::Fetch {
@@ -74,14 +74,14 @@ impl Rig {
         }
     }
 
-    fn tell(&mut self, event: RestoreEvent) {
+    fn handle(&mut self, event: RestoreEvent) {
         self.session.handle(self.now, event);
-        self.look();
+        self.collect();
     }
 
     fn at(&mut self, now: u64, event: RestoreEvent) {
         self.now = Millis(now);
-        self.tell(event);
+        self.handle(event);
     }
 
     /// The last request to `host`.
@@ -97,14 +97,14 @@ impl Rig {
     /// Answers a request completely.
     fn answer(&mut self, (fetch, _, rows): Asked) {
         for row in rows {
-            self.tell(RestoreEvent::Block(fetch, row));
+            self.handle(RestoreEvent::Block(fetch, row));
         }
-        self.tell(RestoreEvent::Done(fetch));
+        self.handle(RestoreEvent::Done(fetch));
     }
 
     fn fail(&mut self, host: usize, fault: Fault) {
         let (fetch, ..) = self.last(host);
-        self.tell(RestoreEvent::Failed(fetch, fault));
+        self.handle(RestoreEvent::Failed(fetch, fault));
     }
 
     fn is_lost(&self) -> bool {
@@ -135,9 +135,9 @@ fn any_shards_decode_and_the_restore_ends_when_all_is_written() {
     rig.answer(rig.last(2));
     rig.answer(rig.last(3));
     assert_eq!(rig.decoded, [(0, vec![2, 3]), (1, vec![2, 3])]);
-    rig.tell(RestoreEvent::Consumed(1));
+    rig.handle(RestoreEvent::Consumed(1));
     assert_eq!(rig.session.outcome(), None);
-    rig.tell(RestoreEvent::Consumed(0));
+    rig.handle(RestoreEvent::Consumed(0));
     assert_eq!(rig.session.outcome(), Some(&RestoreOutcome::Done));
 }
 
@@ -149,8 +149,8 @@ fn no_more_rows_are_asked_for_than_the_window_holds() {
         rig.answer(asked);
     }
     assert_eq!(rig.asked.len(), 2, "rows that are not written count");
-    rig.tell(RestoreEvent::Consumed(0));
-    rig.tell(RestoreEvent::Consumed(1));
+    rig.handle(RestoreEvent::Consumed(0));
+    rig.handle(RestoreEvent::Consumed(1));
     assert_eq!(rig.asked.last().unwrap().2, 4..6);
 }
 
@@ -171,10 +171,10 @@ fn load_is_spread_over_hosts_that_are_alike() {
 }
 
 #[test]
-fn what_a_failed_request_did_not_bring_is_asked_of_another() {
+fn rows_that_a_failed_request_did_not_bring_are_requested_from_another_host() {
     let mut rig = Rig::new(plan(2, 2, 3));
     let (fetch, ..) = rig.last(0);
-    rig.tell(RestoreEvent::Block(fetch, 0));
+    rig.handle(RestoreEvent::Block(fetch, 0));
     rig.fail(0, gone());
     assert_eq!(
         rig.last(2).2,
@@ -195,10 +195,10 @@ fn a_wrong_byte_is_an_erasure_and_its_source_is_never_asked_again() {
     for row in 0..20 {
         for (fetch, host, rows) in rig.asked.clone() {
             if host != 0 && rows.contains(&row) {
-                rig.tell(RestoreEvent::Block(fetch, row));
+                rig.handle(RestoreEvent::Block(fetch, row));
             }
         }
-        rig.tell(RestoreEvent::Consumed(row));
+        rig.handle(RestoreEvent::Consumed(row));
     }
     assert_eq!(rig.session.outcome(), Some(&RestoreOutcome::Done));
     assert_eq!(rig.times_asked(0), before);
@@ -209,8 +209,8 @@ fn a_wrong_byte_is_an_erasure_and_its_source_is_never_asked_again() {
 fn an_answer_that_is_too_short_is_a_lie() {
     let mut rig = Rig::new(plan(1, 2, 2));
     let (fetch, ..) = rig.last(0);
-    rig.tell(RestoreEvent::Block(fetch, 0));
-    rig.tell(RestoreEvent::Done(fetch));
+    rig.handle(RestoreEvent::Block(fetch, 0));
+    rig.handle(RestoreEvent::Done(fetch));
     assert!(matches!(rig.session.faults()[0].1, Fault::Lied(_)));
     assert_eq!(rig.last(1).2, 1..2, "only what is missing");
 }
@@ -237,8 +237,8 @@ fn a_restore_is_given_up_when_hosts_fail_too_often() {
             // The other request must not stall meanwhile.
             let (other, ..) = rig.last(0);
             rig.now = Millis(rested);
-            rig.tell(RestoreEvent::Block(other, 0));
-            rig.tell(RestoreEvent::Tick);
+            rig.handle(RestoreEvent::Block(other, 0));
+            rig.handle(RestoreEvent::Tick);
         }
     }
     assert!(rig.is_lost(), "{:?}", rig.session);
@@ -394,18 +394,18 @@ fn a_host_that_became_slow_is_asked_less() {
         let rows = asked.2.clone();
         rig.answer(asked);
         for row in rows {
-            rig.tell(RestoreEvent::Consumed(row));
+            rig.handle(RestoreEvent::Consumed(row));
         }
     }
     assert!(counts[1] > 3 * counts[0], "{counts:?}");
 }
 
 #[test]
-fn what_comes_after_the_end_or_from_unknown_requests_is_ignored() {
+fn events_after_the_end_or_from_unknown_requests_are_ignored() {
     let mut rig = Rig::new(plan(1, 2, 1));
-    rig.tell(RestoreEvent::Block(FetchId(77), 0));
-    rig.tell(RestoreEvent::Failed(FetchId(77), gone()));
-    rig.tell(RestoreEvent::Consumed(99));
+    rig.handle(RestoreEvent::Block(FetchId(77), 0));
+    rig.handle(RestoreEvent::Failed(FetchId(77), gone()));
+    rig.handle(RestoreEvent::Consumed(99));
     let only = rig.last(0);
     rig.answer(only.clone());
     rig.answer(only);

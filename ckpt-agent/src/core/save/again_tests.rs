@@ -51,10 +51,10 @@ fn silence_is_asked_once_more() {
     }
     let mut lenient = with_silent_hosts(1, 1, None);
     lenient.rows(0..1);
-    lenient.tell(SaveEvent::InputEnded);
+    lenient.handle(SaveEvent::InputEnded);
     for attempt in 0..4 {
         lenient.sent(attempt, 0..1);
-        lenient.tell(SaveEvent::Stored(AttemptId(attempt)));
+        lenient.handle(SaveEvent::Stored(AttemptId(attempt)));
     }
     let end = lenient.at(limits().again_ms, SaveEvent::Tick);
     assert!(end.contains(&SaveAction::Commit(AttemptId(0))), "{end:?}");
@@ -80,7 +80,7 @@ fn a_silent_host_to_which_there_is_a_connection_may_take_its_time() {
     rig.at(250, SaveEvent::Reached(AttemptId(4)));
     rig.at(1_200, SaveEvent::Tick);
     assert!(rig.session.outcome().is_none());
-    rig.tell(SaveEvent::Accepted(AttemptId(4)));
+    rig.handle(SaveEvent::Accepted(AttemptId(4)));
     assert_eq!(rig.session.troubles().count(), 0);
 }
 
@@ -92,7 +92,7 @@ fn asked_until_the_end(rig: &mut Rig, busy: Option<u32>) -> Vec<u64> {
     while rig.session.outcome().is_none() {
         assert!(asked.len() < 1_000);
         if let Some(ms) = busy {
-            rig.tell(SaveEvent::Failed(
+            rig.handle(SaveEvent::Failed(
                 AttemptId(attempt),
                 refused(Code::Busy, ms),
             ));
@@ -128,7 +128,7 @@ fn with_a_deadline_silence_and_refusals_are_asked_again_until_it_ends() {
     }
     // The time that the host names lies beyond the deadline.
     let mut rig = with_silent_hosts(1, 2, Some(Millis(300_000)));
-    rig.tell(SaveEvent::Failed(
+    rig.handle(SaveEvent::Failed(
         AttemptId(4),
         refused(Code::Busy, 400_000),
     ));
@@ -158,13 +158,13 @@ fn hosts_that_are_missing_at_the_end_of_a_deadline_are_too_few_hosts_and_slow_on
 }
 
 #[test]
-fn who_is_content_with_fewer_shards_does_not_wait_for_the_deadline() {
+fn a_save_that_accepts_fewer_shards_does_not_wait_for_the_deadline() {
     let mut rig = with_silent_hosts(1, 1, Some(Millis(300_000)));
     rig.rows(0..1);
-    rig.tell(SaveEvent::InputEnded);
+    rig.handle(SaveEvent::InputEnded);
     for attempt in 0..4 {
         rig.sent(attempt, 0..1);
-        rig.tell(SaveEvent::Stored(AttemptId(attempt)));
+        rig.handle(SaveEvent::Stored(AttemptId(attempt)));
     }
     let end = rig.at(limits().again_ms, SaveEvent::Tick);
     assert!(end.contains(&SaveAction::Commit(AttemptId(3))), "{end:?}");
@@ -181,9 +181,9 @@ fn who_is_content_with_fewer_shards_does_not_wait_for_the_deadline() {
 #[test]
 fn the_others_are_heard_before_a_save_fails_for_want_of_hosts() {
     let mut rig = Rig::new(plan(2, 1, 3));
-    rig.tell(SaveEvent::Failed(AttemptId(0), refused(Code::NoSpace, 0)));
+    rig.handle(SaveEvent::Failed(AttemptId(0), refused(Code::NoSpace, 0)));
     assert!(rig.session.outcome().is_none(), "two have not answered yet");
-    rig.tell(SaveEvent::Failed(AttemptId(1), refused(Code::Forbidden, 0)));
+    rig.handle(SaveEvent::Failed(AttemptId(1), refused(Code::Forbidden, 0)));
     rig.accept(2..3);
     let failure = SaveFailure::NotEnoughHosts {
         placed: 1,
@@ -194,7 +194,7 @@ fn the_others_are_heard_before_a_save_fails_for_want_of_hosts() {
     let mut patient = plan(2, 1, 3);
     patient.limits.open_ms = 15_000;
     let mut rig = Rig::new(patient);
-    rig.tell(SaveEvent::Failed(AttemptId(0), refused(Code::NoSpace, 0)));
+    rig.handle(SaveEvent::Failed(AttemptId(0), refused(Code::NoSpace, 0)));
     assert_eq!(rig.session.next_deadline(), Some(Millis(HEARING_MS)));
     rig.at(HEARING_MS, SaveEvent::Tick);
     assert!(matches!(rig.outcome(), SaveOutcome::Failed(_)));
@@ -204,7 +204,7 @@ fn the_others_are_heard_before_a_save_fails_for_want_of_hosts() {
 fn a_host_that_is_used_in_the_end_has_no_trouble() {
     let mut rig = Rig::new(plan(1, 1, 2));
     rig.accept(0..1);
-    rig.tell(SaveEvent::Failed(AttemptId(1), refused(Code::Busy, 1_000)));
+    rig.handle(SaveEvent::Failed(AttemptId(1), refused(Code::Busy, 1_000)));
     assert_eq!(rig.session.setbacks()[0].again, Some(Millis(1_000)));
     assert_eq!(rig.session.troubles().count(), 1);
     rig.at(1_000, SaveEvent::Tick);

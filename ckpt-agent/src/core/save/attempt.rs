@@ -101,7 +101,7 @@ impl Attempt {
     }
 
     /// Notes that the transport took rows up to `end`; their blocks have `bytes` bytes in all.
-    pub(super) fn took(&mut self, end: u64, bytes: u64, now: Millis) {
+    pub(super) fn taken(&mut self, end: u64, bytes: u64, now: Millis) {
         let waited = now.since(self.since) > 0;
         self.sent = end;
         if waited || self.behind {

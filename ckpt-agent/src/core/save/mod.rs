@@ -372,7 +372,7 @@ impl SaveSession {
         }
         let bytes = self.bytes_of(from..end);
         if let Some(attempt) = self.current(id) {
-            attempt.took(end, bytes, now);
+            attempt.taken(end, bytes, now);
         }
         self.finish_if_sent(id);
     }

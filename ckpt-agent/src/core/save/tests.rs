@@ -56,14 +56,14 @@ impl Rig {
         }
     }
 
-    pub(super) fn tell(&mut self, event: SaveEvent) -> Vec<SaveAction> {
+    pub(super) fn handle(&mut self, event: SaveEvent) -> Vec<SaveAction> {
         self.session.handle(self.now, event);
         self.actions()
     }
 
     pub(super) fn at(&mut self, now: u64, event: SaveEvent) -> Vec<SaveAction> {
         self.now = Millis(now);
-        self.tell(event)
+        self.handle(event)
     }
 
     pub(super) fn actions(&mut self) -> Vec<SaveAction> {
@@ -73,13 +73,13 @@ impl Rig {
     /// All attempts up to now are accepted, in order.
     pub(super) fn accept(&mut self, attempts: std::ops::Range<u32>) {
         for attempt in attempts {
-            self.tell(SaveEvent::Accepted(AttemptId(attempt)));
+            self.handle(SaveEvent::Accepted(AttemptId(attempt)));
         }
     }
 
     pub(super) fn rows(&mut self, rows: std::ops::Range<u64>) -> Vec<SaveAction> {
         rows.flat_map(|row| {
-            self.tell(SaveEvent::RowReady {
+            self.handle(SaveEvent::RowReady {
                 row,
                 size: RowSize {
                     memory: ROW_BYTES,
@@ -91,7 +91,7 @@ impl Rig {
     }
 
     pub(super) fn sent(&mut self, attempt: u32, rows: std::ops::Range<u64>) -> Vec<SaveAction> {
-        rows.flat_map(|row| self.tell(SaveEvent::Sent(AttemptId(attempt), row)))
+        rows.flat_map(|row| self.handle(SaveEvent::Sent(AttemptId(attempt), row)))
             .collect()
     }
 
@@ -106,12 +106,12 @@ impl Rig {
         rig.session = rig.session.to_be_chosen();
         rig.accept(0..2);
         rig.rows(0..1);
-        rig.tell(SaveEvent::InputEnded);
+        rig.handle(SaveEvent::InputEnded);
         for attempt in 0..2 {
             rig.sent(attempt, 0..1);
         }
-        rig.tell(SaveEvent::Stored(AttemptId(0)));
-        let asked = rig.tell(SaveEvent::Stored(AttemptId(1)));
+        rig.handle(SaveEvent::Stored(AttemptId(0)));
+        let asked = rig.handle(SaveEvent::Stored(AttemptId(1)));
         (rig, asked)
     }
 
@@ -120,10 +120,10 @@ impl Rig {
         let mut rig = Self::new(plan(2, 1, hosts));
         rig.accept(0..3);
         rig.rows(0..1);
-        rig.tell(SaveEvent::InputEnded);
+        rig.handle(SaveEvent::InputEnded);
         for attempt in 0..3 {
             rig.sent(attempt, 0..1);
-            rig.tell(SaveEvent::Stored(AttemptId(attempt)));
+            rig.handle(SaveEvent::Stored(AttemptId(attempt)));
         }
         rig
     }
@@ -177,7 +177,7 @@ fn a_host_that_refuses_is_replaced_at_once() {
     let mut rig = Rig::new(plan(2, 1, 4));
     rig.actions();
     let full = SaveEvent::Failed(AttemptId(1), refused(Code::NoSpace, 0));
-    assert_eq!(opened(&rig.tell(full)), [(1, 3)]);
+    assert_eq!(opened(&rig.handle(full)), [(1, 3)]);
     assert_eq!(rig.session.setbacks().len(), 1);
 }
 
@@ -196,13 +196,13 @@ fn a_spare_is_sent_the_rows_from_the_first_while_they_are_in_memory() {
     rig.rows(0..3);
     rig.sent(1, 0..2);
     assert_eq!(
-        opened(&rig.tell(SaveEvent::Failed(AttemptId(1), gone()))),
+        opened(&rig.handle(SaveEvent::Failed(AttemptId(1), gone()))),
         [(1, 3)]
     );
     let sends: Vec<_> = (0..3)
         .map(|row| SaveAction::Send(AttemptId(3), row))
         .collect();
-    assert_eq!(rig.tell(SaveEvent::Accepted(AttemptId(3))), sends);
+    assert_eq!(rig.handle(SaveEvent::Accepted(AttemptId(3))), sends);
 }
 
 #[test]
@@ -230,22 +230,22 @@ fn with_a_late_shard() -> Rig {
         rig.sent(attempt, 0..1);
     }
     rig.rows(1..2);
-    let lost = rig.tell(SaveEvent::Failed(AttemptId(1), gone()));
+    let lost = rig.handle(SaveEvent::Failed(AttemptId(1), gone()));
     assert!(opened(&lost).is_empty(), "no host waits for a rebuild");
     for attempt in [0, 2] {
         rig.sent(attempt, 1..2);
     }
-    rig.tell(SaveEvent::InputEnded);
+    rig.handle(SaveEvent::InputEnded);
     rig
 }
 
 #[test]
 fn a_shard_whose_rows_are_gone_is_rebuilt_from_those_that_are_whole() {
     let mut rig = with_a_late_shard();
-    assert!(opened(&rig.tell(SaveEvent::Stored(AttemptId(0)))).is_empty());
-    let whole = rig.tell(SaveEvent::Stored(AttemptId(2)));
+    assert!(opened(&rig.handle(SaveEvent::Stored(AttemptId(0)))).is_empty());
+    let whole = rig.handle(SaveEvent::Stored(AttemptId(2)));
     assert_eq!(opened(&whole), [(1, 3)]);
-    let rebuild = rig.tell(SaveEvent::Accepted(AttemptId(3)));
+    let rebuild = rig.handle(SaveEvent::Accepted(AttemptId(3)));
     let shards: Vec<_> = Redundancy::new(2, 1).unwrap().shards().collect();
     assert_eq!(
         rebuild,
@@ -254,7 +254,7 @@ fn a_shard_whose_rows_are_gone_is_rebuilt_from_those_that_are_whole() {
             sources: vec![(shards[0], HostIndex(0)), (shards[2], HostIndex(2))],
         }]
     );
-    let stored = rig.tell(SaveEvent::Stored(AttemptId(3)));
+    let stored = rig.handle(SaveEvent::Stored(AttemptId(3)));
     let commits = [0, 2, 3].map(|id| SaveAction::Commit(AttemptId(id)));
     for commit in commits {
         assert!(stored.contains(&commit), "{stored:?}");
@@ -264,10 +264,10 @@ fn a_shard_whose_rows_are_gone_is_rebuilt_from_those_that_are_whole() {
 #[test]
 fn a_rebuild_that_fails_moves_to_the_next_spare() {
     let mut rig = with_a_late_shard();
-    rig.tell(SaveEvent::Stored(AttemptId(0)));
-    rig.tell(SaveEvent::Stored(AttemptId(2)));
-    rig.tell(SaveEvent::Accepted(AttemptId(3)));
-    let failed = rig.tell(SaveEvent::Failed(AttemptId(3), gone()));
+    rig.handle(SaveEvent::Stored(AttemptId(0)));
+    rig.handle(SaveEvent::Stored(AttemptId(2)));
+    rig.handle(SaveEvent::Accepted(AttemptId(3)));
+    let failed = rig.handle(SaveEvent::Failed(AttemptId(3), gone()));
     assert_eq!(opened(&failed), [(1, 4)]);
     assert_eq!(
         retracted(&failed),
@@ -279,13 +279,13 @@ fn a_rebuild_that_fails_moves_to_the_next_spare() {
 #[test]
 fn a_starved_rebuild_does_not_use_up_its_host() {
     let mut rig = with_a_late_shard();
-    rig.tell(SaveEvent::Stored(AttemptId(0)));
-    rig.tell(SaveEvent::Stored(AttemptId(2)));
+    rig.handle(SaveEvent::Stored(AttemptId(0)));
+    rig.handle(SaveEvent::Stored(AttemptId(2)));
     let mut hosts = vec![3];
     for _ in 0..40 {
         let attempt = AttemptId(rig.session.attempts.len() as u32 - 1);
-        rig.tell(SaveEvent::Accepted(attempt));
-        let mut actions = rig.tell(SaveEvent::Failed(attempt, Fault::Starved));
+        rig.handle(SaveEvent::Accepted(attempt));
+        let mut actions = rig.handle(SaveEvent::Failed(attempt, Fault::Starved));
         assert!(actions.contains(&SaveAction::Abort(attempt)));
         if let Some(at) = rig.session.next_deadline()
             && opened(&actions).is_empty()
@@ -318,9 +318,9 @@ fn a_save_that_can_not_become_whole_any_more_ends_before_its_input() {
         rig.sent(attempt, 0..1);
     }
     rig.rows(1..2);
-    rig.tell(SaveEvent::Failed(AttemptId(0), gone()));
+    rig.handle(SaveEvent::Failed(AttemptId(0), gone()));
     assert!(rig.session.outcome().is_none());
-    rig.tell(SaveEvent::Failed(AttemptId(1), gone()));
+    rig.handle(SaveEvent::Failed(AttemptId(1), gone()));
     assert_eq!(
         *rig.outcome(),
         SaveOutcome::Failed(SaveFailure::NotEnoughHosts {
@@ -366,7 +366,7 @@ fn with_a_slow_host(hosts: usize, factor: u64) -> (Rig, Vec<SaveAction>) {
     for row in 0..60 {
         actions.extend(rig.rows(row..row + 1));
         rig.now = rig.now.plus(100);
-        actions.extend(rig.tell(SaveEvent::Accepted(AttemptId(3))));
+        actions.extend(rig.handle(SaveEvent::Accepted(AttemptId(3))));
         actions.extend(rig.sent(3, 0..row + 1));
         actions.extend(rig.sent(0, row..row + 1));
         actions.extend(rig.sent(1, row..row + 1));
@@ -411,19 +411,19 @@ fn is_release(action: &SaveAction) -> bool {
 }
 
 #[test]
-fn what_the_successor_of_a_slow_host_needs_is_kept_until_it_is_known_to_be_slow() {
+fn rows_are_retained_until_it_is_known_whether_their_host_is_slow() {
     let (mut rig, actions) = with_a_host_that_seems_slow(4, 45);
     assert!(!actions.iter().any(is_release), "{actions:?}");
     let known = rig.session.next_deadline().unwrap();
     assert!(known <= rig.now.plus(50), "{known:?} {:?}", rig.now);
     let actions = rig.at(known.0, SaveEvent::Tick);
     assert_eq!(opened(&actions), [(2, 3)]);
-    let accepted = rig.tell(SaveEvent::Accepted(AttemptId(3)));
+    let accepted = rig.handle(SaveEvent::Accepted(AttemptId(3)));
     assert_eq!(accepted[0], SaveAction::Send(AttemptId(3), 0));
 }
 
 #[test]
-fn a_host_that_stops_is_replaced_soon_though_nobody_waits_for_the_others() {
+fn a_host_that_stops_is_replaced_soon_though_no_row_waits_for_the_others() {
     let mut patient = plan(2, 1, 4);
     patient.limits.stall_ms = 60_000;
     patient.limits.retain_bytes = u64::MAX;
@@ -475,17 +475,17 @@ fn a_host_at_half_the_others_rate_is_kept() {
 fn a_slow_host_is_better_than_none() {
     let (mut rig, _) = with_a_slow_host(4, 10);
     let full = SaveEvent::Failed(AttemptId(3), refused(Code::NoSpace, 0));
-    assert_eq!(opened(&rig.tell(full)), [(2, 2)]);
+    assert_eq!(opened(&rig.handle(full)), [(2, 2)]);
 }
 
 #[test]
-fn a_lost_host_is_tried_again_when_nobody_else_is_left() {
+fn a_lost_host_is_tried_again_when_no_other_is_left() {
     let mut rig = Rig::new(plan(2, 1, 3));
     rig.accept(0..3);
     rig.rows(0..1);
     for tries in 0..LOST_RETRIES_MAX {
         let attempt = AttemptId(rig.session.attempts.len() as u32 - 1);
-        let now = rig.tell(SaveEvent::Failed(attempt, gone()));
+        let now = rig.handle(SaveEvent::Failed(attempt, gone()));
         assert!(opened(&now).is_empty(), "not at once");
         for other in 0..2 {
             rig.sent(other, 0..1);
@@ -495,7 +495,7 @@ fn a_lost_host_is_tried_again_when_nobody_else_is_left() {
         assert_eq!(opened(&rig.at(at.0, SaveEvent::Tick)), [(2, 2)]);
     }
     let attempt = AttemptId(rig.session.attempts.len() as u32 - 1);
-    rig.tell(SaveEvent::Failed(attempt, gone()));
+    rig.handle(SaveEvent::Failed(attempt, gone()));
     assert!(matches!(rig.outcome(), SaveOutcome::Failed(_)));
 }
 
@@ -504,13 +504,13 @@ fn a_host_that_names_a_time_is_asked_again_a_bounded_number_of_times() {
     let mut rig = Rig::new(plan(1, 0, 1));
     for tries in 0..RETRIES_MAX {
         let busy = SaveEvent::Failed(AttemptId(tries), refused(Code::Busy, 10_000));
-        rig.tell(busy);
+        rig.handle(busy);
         let at = rig.session.next_deadline().unwrap();
         assert_eq!(at, rig.now.plus(10_000));
         assert_eq!(opened(&rig.at(at.0, SaveEvent::Tick)), [(0, 0)]);
     }
     let last = refused(Code::Busy, 10_000);
-    rig.tell(SaveEvent::Failed(AttemptId(RETRIES_MAX), last));
+    rig.handle(SaveEvent::Failed(AttemptId(RETRIES_MAX), last));
     assert!(matches!(rig.outcome(), SaveOutcome::Failed(_)));
 }
 
@@ -521,14 +521,14 @@ fn a_host_with_too_many_transfers_is_asked_until_it_has_a_place() {
     rig.accept(0..1);
     let mut tries = 1;
     while rig.now.0 < CROWDED_MS {
-        rig.tell(SaveEvent::Failed(AttemptId(tries), crowded()));
+        rig.handle(SaveEvent::Failed(AttemptId(tries), crowded()));
         let at = rig.now.0 + 1_000;
         assert_eq!(opened(&rig.at(at, SaveEvent::Tick)), [(1, 1)]);
         tries += 1;
     }
-    assert_eq!(rig.session.setbacks().len(), 1, "told once");
+    assert_eq!(rig.session.setbacks().len(), 1, "reported once");
     let last = (0..=RETRIES_MAX).take_while(|_| {
-        rig.tell(SaveEvent::Failed(AttemptId(tries), crowded()));
+        rig.handle(SaveEvent::Failed(AttemptId(tries), crowded()));
         let at = rig.now.0 + 1_000;
         rig.at(at, SaveEvent::Tick);
         tries += 1;
@@ -542,32 +542,32 @@ fn a_host_with_too_many_transfers_is_asked_until_it_has_a_place() {
     let mut rig = Rig::new(hurried);
     rig.accept(0..1);
     rig.rows(0..1);
-    rig.tell(SaveEvent::InputEnded);
+    rig.handle(SaveEvent::InputEnded);
     rig.sent(0, 0..1);
-    rig.tell(SaveEvent::Stored(AttemptId(0)));
+    rig.handle(SaveEvent::Stored(AttemptId(0)));
     for tries in 0..RETRIES_MAX {
-        rig.tell(SaveEvent::Failed(AttemptId(1 + tries), crowded()));
+        rig.handle(SaveEvent::Failed(AttemptId(1 + tries), crowded()));
         let at = rig.now.0 + 1_000;
         rig.at(at, SaveEvent::Tick);
     }
-    let last = rig.tell(SaveEvent::Failed(AttemptId(1 + RETRIES_MAX), crowded()));
+    let last = rig.handle(SaveEvent::Failed(AttemptId(1 + RETRIES_MAX), crowded()));
     assert!(last.contains(&SaveAction::Commit(AttemptId(0))), "{last:?}");
 }
 
 #[test]
-fn nobody_commits_before_all_have_stored() {
+fn no_host_commits_before_all_have_stored() {
     let mut rig = Rig::new(plan(1, 1, 2));
     rig.accept(0..2);
     rig.rows(0..1);
-    rig.tell(SaveEvent::InputEnded);
+    rig.handle(SaveEvent::InputEnded);
     assert_eq!(rig.sent(0, 0..1), [SaveAction::Finish(AttemptId(0))]);
-    assert!(rig.tell(SaveEvent::Stored(AttemptId(0))).is_empty());
+    assert!(rig.handle(SaveEvent::Stored(AttemptId(0))).is_empty());
     rig.sent(1, 0..1);
     let commits = [0, 1].map(|id| SaveAction::Commit(AttemptId(id)));
-    assert_eq!(rig.tell(SaveEvent::Stored(AttemptId(1))), commits);
-    rig.tell(SaveEvent::Committed(AttemptId(0)));
+    assert_eq!(rig.handle(SaveEvent::Stored(AttemptId(1))), commits);
+    rig.handle(SaveEvent::Committed(AttemptId(0)));
     assert!(rig.session.outcome().is_none());
-    let end = rig.tell(SaveEvent::Committed(AttemptId(1)));
+    let end = rig.handle(SaveEvent::Committed(AttemptId(1)));
     assert_eq!(end, [SaveAction::Release(0)]);
     let shards: Vec<_> = Redundancy::new(1, 1).unwrap().shards().collect();
     let holders = vec![(shards[0], HostIndex(0)), (shards[1], HostIndex(1))];
@@ -578,49 +578,52 @@ fn nobody_commits_before_all_have_stored() {
 fn a_save_that_is_to_follow_another_commits_once_it_is_chosen() {
     let (mut rig, asked) = Rig::choosing();
     assert_eq!(asked, [SaveAction::Decide]);
-    assert!(rig.tell(SaveEvent::Tick).is_empty(), "it is asked once");
+    assert!(rig.handle(SaveEvent::Tick).is_empty(), "it is asked once");
     let commits = [0, 1].map(|id| SaveAction::Commit(AttemptId(id)));
-    assert_eq!(rig.tell(SaveEvent::Decided), commits);
-    rig.tell(SaveEvent::Committed(AttemptId(0)));
-    rig.tell(SaveEvent::Committed(AttemptId(1)));
+    assert_eq!(rig.handle(SaveEvent::Decided), commits);
+    rig.handle(SaveEvent::Committed(AttemptId(0)));
+    rig.handle(SaveEvent::Committed(AttemptId(1)));
     assert!(matches!(rig.outcome(), SaveOutcome::Committed { .. }));
     assert!(!rig.session.is_half_done());
 }
 
 #[test]
-fn what_may_have_been_chosen_stays_stored_and_what_lost_does_not() {
+fn a_checkpoint_that_may_have_been_chosen_stays_and_one_that_lost_goes() {
     for (why, stays) in [
         (SaveFailure::TooFewWitnesses, true),
         (SaveFailure::AnotherSuccessor, false),
     ] {
         let (mut rig, _) = Rig::choosing();
-        let end = rig.tell(SaveEvent::Undecided(why));
+        let end = rig.handle(SaveEvent::Undecided(why));
         assert_eq!(*rig.outcome(), SaveOutcome::Failed(why));
         assert_eq!(rig.session.is_half_done(), stays);
         assert_eq!(retracted(&end).is_empty(), stays, "{end:?}");
     }
     let (mut rig, _) = Rig::choosing();
-    let end = rig.tell(SaveEvent::Cancel);
+    let end = rig.handle(SaveEvent::Cancel);
     assert!(rig.session.is_half_done() && retracted(&end).is_empty());
     // Before a save is proposed it can't have been chosen.
     let mut rig = Rig::new(plan(1, 1, 2));
     rig.session = rig.session.to_be_chosen();
     rig.accept(0..2);
-    rig.tell(SaveEvent::Undecided(SaveFailure::TooFewWitnesses));
+    rig.handle(SaveEvent::Undecided(SaveFailure::TooFewWitnesses));
     assert!(!rig.session.is_half_done());
 }
 
 #[test]
 fn a_commit_whose_answer_was_lost_is_sent_again() {
     let mut rig = Rig::committing(3);
-    assert!(rig.tell(SaveEvent::Failed(AttemptId(1), gone())).is_empty());
+    assert!(
+        rig.handle(SaveEvent::Failed(AttemptId(1), gone()))
+            .is_empty()
+    );
     let at = rig.session.next_deadline().unwrap();
     assert_eq!(
         rig.at(at.0, SaveEvent::Tick),
         [SaveAction::Commit(AttemptId(1))]
     );
     for attempt in 0..3 {
-        rig.tell(SaveEvent::Committed(AttemptId(attempt)));
+        rig.handle(SaveEvent::Committed(AttemptId(attempt)));
     }
     assert!(matches!(rig.outcome(), SaveOutcome::Committed { .. }));
     assert!(rig.session.setbacks().is_empty(), "nobody was replaced");
@@ -629,28 +632,28 @@ fn a_commit_whose_answer_was_lost_is_sent_again() {
 #[test]
 fn a_holder_that_is_lost_while_committing_is_replaced() {
     let mut rig = Rig::committing(4);
-    rig.tell(SaveEvent::Committed(AttemptId(0)));
+    rig.handle(SaveEvent::Committed(AttemptId(0)));
     let full = SaveEvent::Failed(AttemptId(1), refused(Code::DiskFailed, 0));
-    let actions = rig.tell(full);
+    let actions = rig.handle(full);
     assert_eq!(
         (opened(&actions), retracted(&actions)),
         (vec![(1, 3)], vec![1])
     );
-    rig.tell(SaveEvent::Committed(AttemptId(2)));
+    rig.handle(SaveEvent::Committed(AttemptId(2)));
     assert!(rig.session.outcome().is_none());
-    rig.tell(SaveEvent::Accepted(AttemptId(3)));
+    rig.handle(SaveEvent::Accepted(AttemptId(3)));
     rig.sent(3, 0..1);
-    let commit = rig.tell(SaveEvent::Stored(AttemptId(3)));
+    let commit = rig.handle(SaveEvent::Stored(AttemptId(3)));
     assert_eq!(commit, [SaveAction::Commit(AttemptId(3))]);
-    rig.tell(SaveEvent::Committed(AttemptId(3)));
+    rig.handle(SaveEvent::Committed(AttemptId(3)));
     assert!(matches!(rig.outcome(), SaveOutcome::Committed { holders } if holders.len() == 3));
 }
 
 #[test]
 fn a_save_that_fails_while_committing_is_removed_everywhere() {
     let mut rig = Rig::committing(3);
-    rig.tell(SaveEvent::Committed(AttemptId(0)));
-    let actions = rig.tell(SaveEvent::Failed(AttemptId(2), refused(Code::NoSpace, 0)));
+    rig.handle(SaveEvent::Committed(AttemptId(0)));
+    let actions = rig.handle(SaveEvent::Failed(AttemptId(2), refused(Code::NoSpace, 0)));
     assert_eq!(retracted(&actions), [2, 0, 1]);
     assert!(matches!(
         rig.outcome(),
@@ -662,7 +665,7 @@ fn a_save_that_fails_while_committing_is_removed_everywhere() {
 fn a_host_that_may_still_hold_a_shard_gets_no_other() {
     let mut rig = Rig::committing(4);
     for _ in 0..COMMITS_MAX {
-        rig.tell(SaveEvent::Failed(AttemptId(1), refused(Code::Busy, 5)));
+        rig.handle(SaveEvent::Failed(AttemptId(1), refused(Code::Busy, 5)));
         let at = rig.now.0 + 5;
         rig.at(at, SaveEvent::Tick);
     }
@@ -677,19 +680,19 @@ fn fewer_shards_are_committed_only_when_that_was_allowed() {
     let mut rig = Rig::new(lenient);
     rig.accept(0..4);
     rig.rows(0..1);
-    rig.tell(SaveEvent::InputEnded);
-    rig.tell(SaveEvent::Failed(AttemptId(3), refused(Code::NoSpace, 0)));
+    rig.handle(SaveEvent::InputEnded);
+    rig.handle(SaveEvent::Failed(AttemptId(3), refused(Code::NoSpace, 0)));
     for attempt in 0..3 {
         rig.sent(attempt, 0..1);
-        rig.tell(SaveEvent::Stored(AttemptId(attempt)));
+        rig.handle(SaveEvent::Stored(AttemptId(attempt)));
     }
     for attempt in 0..3 {
-        rig.tell(SaveEvent::Committed(AttemptId(attempt)));
+        rig.handle(SaveEvent::Committed(AttemptId(attempt)));
     }
     assert!(matches!(rig.outcome(), SaveOutcome::Committed { holders } if holders.len() == 3));
 
     let mut rig = Rig::committing(3);
-    rig.tell(SaveEvent::Failed(AttemptId(0), refused(Code::NoSpace, 0)));
+    rig.handle(SaveEvent::Failed(AttemptId(0), refused(Code::NoSpace, 0)));
     assert!(matches!(rig.outcome(), SaveOutcome::Failed(_)));
 }
 
@@ -713,7 +716,7 @@ fn a_commit_that_is_under_way_may_use_all_of_the_deadline() {
     let mut rig = Rig::new(hurried);
     rig.accept(0..1);
     rig.rows(0..1);
-    rig.tell(SaveEvent::InputEnded);
+    rig.handle(SaveEvent::InputEnded);
     rig.sent(0, 0..1);
     rig.at(58_990, SaveEvent::Stored(AttemptId(0)));
     rig.at(59_500, SaveEvent::Tick);
@@ -726,7 +729,7 @@ fn a_commit_that_is_under_way_may_use_all_of_the_deadline() {
 fn a_version_that_another_save_took_ends_the_save() {
     let mut rig = Rig::new(plan(1, 1, 3));
     let taken = SaveEvent::Failed(AttemptId(0), refused(Code::VersionTaken, 0));
-    rig.tell(taken);
+    rig.handle(taken);
     assert_eq!(
         *rig.outcome(),
         SaveOutcome::Failed(SaveFailure::VersionTaken)
@@ -742,7 +745,7 @@ fn a_user_can_end_it_and_all_memory_is_released() {
         let mut rig = Rig::new(plan(1, 1, 2));
         rig.accept(0..2);
         rig.rows(0..2);
-        let actions = rig.tell(event);
+        let actions = rig.handle(event);
         for row in 0..2 {
             assert!(actions.contains(&SaveAction::Release(row)));
             assert!(actions.contains(&SaveAction::Abort(AttemptId(row as u32))));
@@ -753,11 +756,11 @@ fn a_user_can_end_it_and_all_memory_is_released() {
 }
 
 #[test]
-fn what_comes_from_an_attempt_that_was_given_up_is_ignored() {
+fn events_of_an_abandoned_attempt_are_ignored() {
     let mut rig = Rig::new(plan(1, 1, 3));
     rig.accept(0..2);
     rig.rows(0..1);
-    rig.tell(SaveEvent::Failed(AttemptId(0), gone()));
+    rig.handle(SaveEvent::Failed(AttemptId(0), gone()));
     for stale in [
         SaveEvent::Accepted(AttemptId(0)),
         SaveEvent::Sent(AttemptId(0), 0),
@@ -766,7 +769,7 @@ fn what_comes_from_an_attempt_that_was_given_up_is_ignored() {
         SaveEvent::Failed(AttemptId(0), gone()),
         SaveEvent::Stored(AttemptId(99)),
     ] {
-        assert!(rig.tell(stale).is_empty());
+        assert!(rig.handle(stale).is_empty());
     }
     assert_eq!(rig.session.setbacks().len(), 1);
 }

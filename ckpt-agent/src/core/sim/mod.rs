@@ -58,7 +58,7 @@ fn env_number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn what_is_acknowledged_can_be_restored_after_any_faults() {
+fn an_acknowledged_checkpoint_is_restored_after_any_faults() {
     let schedules = env_number("CKPT_SCHEDULES").unwrap_or(10_000);
     let (first, count) = match env_number("CKPT_SEED") {
         Some(seed) => (seed, 1),

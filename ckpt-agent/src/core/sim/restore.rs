@@ -123,7 +123,7 @@ impl Shell {
                 (Some(at), wake) if wake.is_none_or(|wake| at <= wake) => {
                     let (at, Event::Session(event)) = self.agenda.next().unwrap();
                     self.now = self.now.max(at);
-                    self.tell(event);
+                    self.handle(event);
                 }
                 (_, Some(wake)) => {
                     self.now = self.now.max(wake);
@@ -135,7 +135,7 @@ impl Shell {
         panic!("no end: {:?}", self.session);
     }
 
-    fn tell(&mut self, event: RestoreEvent) {
+    fn handle(&mut self, event: RestoreEvent) {
         trace!("{:>5} {event:?}", self.now.0);
         let fetch = match &event {
             RestoreEvent::Block(fetch, row) => {

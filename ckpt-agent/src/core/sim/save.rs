@@ -40,7 +40,7 @@ struct OnDisk {
 }
 
 #[derive(Debug)]
-struct Host {
+struct SimHost {
     vice: Vice,
     alive: bool,
     ms_per_row: u64,
@@ -50,7 +50,7 @@ struct Host {
 /// A grid and what is to be saved.
 #[derive(Debug)]
 pub(super) struct Grid {
-    hosts: Vec<Host>,
+    hosts: Vec<SimHost>,
     plan: SavePlan,
     rows: u64,
     committed: Option<Vec<(ShardIndex, HostIndex)>>,
@@ -87,8 +87,8 @@ impl Grid {
         let rows = rng.random_range(1..=20);
         // Each schedule has its own share of misbehaving hosts.
         let share = rng.random_range(0.0..0.6);
-        let hosts: Vec<Host> = (0..redundancy.total() + spares)
-            .map(|_| Host {
+        let hosts: Vec<SimHost> = (0..redundancy.total() + spares)
+            .map(|_| SimHost {
                 vice: if rng.random_bool(share) {
                     random_vice(rng, rows)
                 } else {
@@ -176,7 +176,7 @@ impl Grid {
                 }
                 (_, Some(wake)) => {
                     shell.now = shell.now.max(wake);
-                    shell.tell(SaveEvent::Tick);
+                    shell.handle(SaveEvent::Tick);
                 }
                 (_, None) => panic!("stuck: {:?}", shell.session),
             }
@@ -262,7 +262,7 @@ impl Shell {
         }
     }
 
-    fn tell(&mut self, event: SaveEvent) {
+    fn handle(&mut self, event: SaveEvent) {
         trace!("{:>5} {event:?}", self.now.0);
         self.session.handle(self.now, event);
     }
@@ -353,7 +353,7 @@ impl Shell {
 
     fn happen(&mut self, grid: &mut Grid, event: Event) {
         match event {
-            Event::Session(event) => self.tell(event),
+            Event::Session(event) => self.handle(event),
             Event::Produce => self.produce(grid.rows),
             Event::Dies(host) => grid.hosts[host.0].alive = false,
             Event::Stores(attempt) => self.store(grid, attempt),
@@ -363,12 +363,12 @@ impl Shell {
                     host.alive && host.disk.is_some()
                 };
                 if sources.iter().filter(readable).count() < grid.plan.redundancy.data() {
-                    self.tell(SaveEvent::Failed(attempt, Fault::Starved));
+                    self.handle(SaveEvent::Failed(attempt, Fault::Starved));
                 } else if matches!(
                     grid.hosts[self.attempts[&attempt].1.0].vice,
                     Vice::WrongRoot | Vice::DiesAtRow(_) | Vice::StallsAtRow(_) | Vice::FullAtEnd
                 ) {
-                    self.tell(SaveEvent::Failed(attempt, gone()));
+                    self.handle(SaveEvent::Failed(attempt, gone()));
                 } else {
                     self.store(grid, attempt);
                 }
@@ -381,7 +381,7 @@ impl Shell {
         let (shard, host) = self.attempts[&attempt];
         let host = &mut grid.hosts[host.0];
         if !host.alive {
-            return self.tell(SaveEvent::Failed(attempt, gone()));
+            return self.handle(SaveEvent::Failed(attempt, gone()));
         }
         if self.aborted.contains(&attempt) {
             return;
@@ -390,7 +390,7 @@ impl Shell {
             shard,
             committed: false,
         });
-        self.tell(SaveEvent::Stored(attempt));
+        self.handle(SaveEvent::Stored(attempt));
     }
 
     fn commit(&mut self, grid: &mut Grid, attempt: AttemptId) {
@@ -399,7 +399,7 @@ impl Shell {
             host.alive = false;
         }
         if !host.alive {
-            return self.tell(SaveEvent::Failed(attempt, gone()));
+            return self.handle(SaveEvent::Failed(attempt, gone()));
         }
         if let Some(disk) = &mut host.disk {
             disk.committed = true;
@@ -408,7 +408,7 @@ impl Shell {
             Vice::CommitAnswerLost => SaveEvent::Failed(attempt, gone()),
             _ => SaveEvent::Committed(attempt),
         };
-        self.tell(event);
+        self.handle(event);
     }
 
     fn produce(&mut self, rows: u64) {
@@ -417,11 +417,11 @@ impl Shell {
         }
         self.produced += 1;
         if self.produced > rows {
-            return self.tell(SaveEvent::InputEnded);
+            return self.handle(SaveEvent::InputEnded);
         }
         let row = self.produced - 1;
         self.rows.insert(row);
-        self.tell(SaveEvent::RowReady {
+        self.handle(SaveEvent::RowReady {
             row,
             size: RowSize {
                 memory: ROW_BYTES,

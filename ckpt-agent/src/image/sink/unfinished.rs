@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_dead_left_goes_and_what_the_living_make_stays() {
+    fn unfinished_files_of_dead_processes_go_and_those_of_living_ones_stay() {
         let dir = tempfile::tempdir().unwrap();
         let parent = OwnedFd::from(fs::File::open(dir.path()).unwrap());
         let dead = |name: &str| {

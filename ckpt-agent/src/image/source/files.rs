@@ -45,7 +45,7 @@ struct OpenFile {
     extent: usize,
     done: u64,
     /// Whether a change of the file was already accepted and reported.
-    told: bool,
+    change_reported: bool,
 }
 
 impl FileSource {
@@ -138,12 +138,12 @@ impl FileSource {
             Err(cause) => return self.leave_out(number, cause),
         };
         let state = FileState::of(&stat);
-        let mut told = false;
+        let mut change_reported = false;
         if let Some(what) = planned.state.change(&state) {
             if !(is_alone && planned.state.is_another(&state)) {
                 let path = self.roots.display(planned.root, &planned.entry.path);
                 self.warnings.push(changed(&path, what, self.options)?);
-                told = true;
+                change_reported = true;
             }
             planned.state = state;
             set_attributes(&mut planned.entry, &stat);
@@ -165,7 +165,7 @@ impl FileSource {
             extents,
             extent: 0,
             done: 0,
-            told,
+            change_reported,
         });
         Ok(true)
     }
@@ -217,10 +217,10 @@ impl FileSource {
         };
         if read == 0 {
             // If the change is accepted, the rest of the file is read as zeros.
-            if !open.told {
+            if !open.change_reported {
                 let what = "it became shorter";
                 self.warnings.push(changed(&path(), what, self.options)?);
-                open.told = true;
+                open.change_reported = true;
             }
             room.fill(0);
             read = len;
@@ -247,7 +247,7 @@ impl FileSource {
         let state = FileState::of(&stat);
         if let Some(what) = planned.state.change(&state) {
             let is_whole = is_alone && planned.state.lost_only_its_name(&state);
-            if !open.told && !is_whole {
+            if !open.change_reported && !is_whole {
                 self.warnings.push(changed(&path(), what, self.options)?);
             }
             // The final check of all files then reports only later changes.

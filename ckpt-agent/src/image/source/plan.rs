@@ -442,7 +442,7 @@ pub(super) fn vanished(cause: &io::Error) -> bool {
 pub(super) fn set_attributes(entry: &mut FileEntry, stat: &Stat) {
     entry.mode = stat.st_mode as u32 & 0o7777;
     entry.mtime_s = stat.st_mtime as i64;
-    entry.mtime_ns = stat.st_mtime_nsec as u32;
+    entry.mtime_ns = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
 }
 
 /// Metadata of an open file.

@@ -86,12 +86,12 @@ fn a_command_that_is_not_there_is_named() {
 fn ending_a_command_ends_the_wait_for_its_output() {
     let source = shell("echo begin; sleep 1000");
     let ender = source.ender().unwrap();
-    let (tell, told) = mpsc::channel();
+    let (sender, ended) = mpsc::channel();
     let reader = std::thread::spawn(move || {
-        tell.send(()).unwrap();
+        sender.send(()).unwrap();
         drain(source)
     });
-    told.recv_timeout(PATIENCE).unwrap();
+    ended.recv_timeout(PATIENCE).unwrap();
     ender.end();
     let failed = reader.join().unwrap().unwrap_err();
     assert!(

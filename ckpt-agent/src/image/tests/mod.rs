@@ -131,7 +131,7 @@ const FORCE: SinkOptions = SinkOptions {
 
 /// All properties of a file that an image keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct FileProperties {
     kind: String,
     mode: u32,
     mtime: (i64, i64),
@@ -140,7 +140,7 @@ struct Seen {
 }
 
 /// Everything below a path, by relative name. Contents only of files up to 64 MiB.
-fn see(path: &Path) -> BTreeMap<Vec<u8>, Seen> {
+fn see(path: &Path) -> BTreeMap<Vec<u8>, FileProperties> {
     let mut seen = BTreeMap::new();
     let mut pending = vec![PathBuf::new()];
     while let Some(name) = pending.pop() {
@@ -180,7 +180,7 @@ fn see(path: &Path) -> BTreeMap<Vec<u8>, Seen> {
         };
         seen.insert(
             name.as_os_str().as_bytes().to_vec(),
-            Seen {
+            FileProperties {
                 kind: format!(
                     "{what} of {} bytes",
                     if kind.is_dir() { 0 } else { meta.len() }

@@ -355,7 +355,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_disk_that_fills_up_is_told_with_numbers_and_left_clean() {
+fn a_full_disk_is_reported_with_numbers_and_left_clean() {
     let Some(disk) = SmallDisk::mount("size=4m") else {
         return;
     };
@@ -378,7 +378,7 @@ fn a_disk_that_fills_up_is_told_with_numbers_and_left_clean() {
 }
 
 #[test]
-fn what_is_mounted_in_a_replaced_directory_is_not_emptied() {
+fn a_file_system_mounted_in_a_replaced_directory_is_not_emptied() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("target");
     fs::create_dir_all(path.join("mounted")).unwrap();

@@ -182,7 +182,7 @@ fn a_directory_replaced_by_a_link_is_not_followed() {
 }
 
 #[test]
-fn accepted_changes_are_saved_as_read_and_told_once() {
+fn accepted_changes_are_saved_as_read_and_reported_once() {
     let (dir, root) = three_files();
     let begin = fs::read(root.join("a")).unwrap();
     let source = Source::from_paths(std::slice::from_ref(&root), ACCEPT_CHANGED).unwrap();
@@ -195,9 +195,9 @@ fn accepted_changes_are_saved_as_read_and_told_once() {
         }
     })
     .unwrap();
-    let told: Vec<_> = saved.warnings.iter().map(|w| w.0.as_str()).collect();
-    assert_eq!(told.len(), 4, "{told:#?}");
-    for (name, warning) in ["a\"", "b\"", "c\"", "image\""].into_iter().zip(&told) {
+    let warnings: Vec<_> = saved.warnings.iter().map(|w| w.0.as_str()).collect();
+    assert_eq!(warnings.len(), 4, "{warnings:#?}");
+    for (name, warning) in ["a\"", "b\"", "c\"", "image\""].into_iter().zip(&warnings) {
         let path = warning.split(" changed while").next().unwrap();
         assert!(path.ends_with(name), "{warning}");
     }
@@ -234,7 +234,7 @@ fn a_link_to_a_file_that_was_left_out_is_left_out_and_others_keep_their_file() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn a_missing_path_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("no\nwhere");
     let failed = Source::from_paths(std::slice::from_ref(&path), STRICT).unwrap_err();
@@ -253,8 +253,11 @@ fn sockets_are_left_out_with_a_warning_and_refused_by_name() {
     let _listener = UnixListener::bind(&socket).unwrap();
     let saved = save(&[dir.path().to_owned()]);
     assert_eq!(saved.index.files.len(), 1);
-    let told = &saved.warnings.first().unwrap().0;
-    assert!(told.ends_with("socket\": a socket is not saved"), "{told}");
+    let warning = &saved.warnings.first().unwrap().0;
+    assert!(
+        warning.ends_with("socket\": a socket is not saved"),
+        "{warning}"
+    );
     let refused = Source::from_paths(&[socket], STRICT).unwrap_err();
     assert!(matches!(
         refused,
@@ -340,7 +343,7 @@ fn a_path_that_is_too_long_is_named_in_short_and_can_be_left_out() {
 }
 
 #[test]
-fn what_is_excluded_is_not_saved() {
+fn excluded_files_are_not_saved() {
     let (_dir, root) = three_files();
     fs::create_dir_all(root.join("cache/deep")).unwrap();
     fs::write(root.join("cache/deep/x"), b"x").unwrap();
@@ -363,7 +366,7 @@ fn dots_are_saved_under_the_directorys_own_name() {
 }
 
 #[test]
-fn a_stream_that_breaks_is_told() {
+fn a_stream_that_breaks_is_reported() {
     struct Broken(usize);
     impl Read for Broken {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

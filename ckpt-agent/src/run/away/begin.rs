@@ -52,7 +52,7 @@ pub(super) async fn begin(
     let newest = newest(&agent, &orders.job).await.map_err(not_started)?;
     let (staged, listing) = match newest {
         Some(version) if !orders.local && result_of(&version).is_none() => {
-            let version = version.version.0;
+            let version = version.version.number();
             log.warn(format!(
                 "job {} continues from its version {version}; use --local to start from the files here",
                 orders.job
@@ -64,7 +64,7 @@ pub(super) async fn begin(
             let after = newest.map(|version| version.version);
             let (report, listing) = save(orders, away, after, signals).await?;
             log.enter(Entry::Staged {
-                version: report.version.0,
+                version: report.version.number(),
                 files: listing.count(),
                 seconds: report.seconds,
                 image_bytes: report.image_bytes,
@@ -72,7 +72,7 @@ pub(super) async fn begin(
             for warning in &report.warnings {
                 log.warn(warning.clone());
             }
-            (report.version.0, listing)
+            (report.version.number(), listing)
         }
     };
     let listed = listing.write(&place.path(LISTING));

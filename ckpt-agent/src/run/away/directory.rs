@@ -21,7 +21,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// What distinguishes one state of a file from another, on any machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen {
+struct FileStamp {
     kind: Kind,
     size: u64,
     /// Time of the last change: Unix seconds, and nanoseconds.
@@ -36,7 +36,7 @@ enum Kind {
     Pipe,
 }
 
-impl Seen {
+impl FileStamp {
     /// `None` for directories and for files that a save leaves out.
     fn of(found: &Metadata) -> Option<Self> {
         let kind = found.file_type();
@@ -62,12 +62,12 @@ impl Seen {
 struct Line {
     path: Word,
     #[serde(flatten)]
-    seen: Seen,
+    stamp: FileStamp,
 }
 
 /// All files of a directory at one moment, by their paths below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Listing(BTreeMap<PathBuf, Seen>);
+pub(super) struct Listing(BTreeMap<PathBuf, FileStamp>);
 
 impl Listing {
     /// Lists all files below `dir`, except those that `exclude` matches.
@@ -90,8 +90,8 @@ impl Listing {
             let found = entry.metadata()?;
             if found.is_dir() {
                 self.add(root, &path, exclude)?;
-            } else if let Some(seen) = Seen::of(&found) {
-                self.0.insert(path, seen);
+            } else if let Some(stamp) = FileStamp::of(&found) {
+                self.0.insert(path, stamp);
             }
         }
         Ok(())
@@ -109,10 +109,10 @@ impl Listing {
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let next = path.with_extension("next");
         let mut file = BufWriter::new(File::create(&next)?);
-        for (path, seen) in &self.0 {
+        for (path, stamp) in &self.0 {
             let line = Line {
                 path: Word::from(path.as_os_str()),
-                seen: *seen,
+                stamp: *stamp,
             };
             serde_json::to_writer(&mut file, &line)?;
             file.write_all(b"\n")?;
@@ -137,14 +137,14 @@ impl Listing {
             let read: Line = serde_json::from_slice(&line)?;
             listing
                 .0
-                .insert(OsString::from(read.path).into(), read.seen);
+                .insert(OsString::from(read.path).into(), read.stamp);
         }
     }
 
     /// Whether the list has this file in this state.
     fn has(&self, below: &Path, found: &Metadata) -> bool {
         let was = self.0.get(below);
-        was.is_some_and(|was| Seen::of(found).as_ref() == Some(was))
+        was.is_some_and(|was| FileStamp::of(found).as_ref() == Some(was))
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_job_changed_comes_back_and_what_the_user_changed_stays() {
+    fn files_that_the_job_changed_come_back_and_those_that_the_user_changed_stay() {
         let temporary = tempfile::tempdir().unwrap();
         let (dir, result) = (
             temporary.path().join("dir"),

@@ -11,7 +11,7 @@ use super::directory::{Listing, Merged, merge};
 use super::front::Ended;
 use super::kept::{KEPT, Kept, LISTING};
 use super::report::AwayReport;
-use super::words::EndSaid;
+use super::words::EndReport;
 use super::{Away, AwayOrders};
 use crate::agent::{RestoreRequest, RestoreTarget, Which};
 use crate::cancel::canceller;
@@ -57,7 +57,7 @@ pub(super) async fn end(
             ));
         }
         ended.log.enter(Entry::BroughtBack {
-            version: report.version.map(|version| version.0),
+            version: report.version.map(|version| version.number()),
             files: merged.files,
             seconds: report.seconds,
         });
@@ -93,13 +93,13 @@ fn report(
     host: Option<String>,
     restored: Option<(RestoreReport, Merged)>,
 ) -> AwayReport {
-    let said = ended.said.take();
+    let end = ended.reported_end.take();
     let version = match &restored {
-        Some((report, _)) => report.version.map(|version| version.0),
-        None => said.as_ref().and_then(|said: &EndSaid| said.version),
+        Some((report, _)) => report.version.map(|version| version.number()),
+        None => end.as_ref().and_then(|end: &EndReport| end.version),
     };
-    let why = match said {
-        Some(said) => said.why,
+    let why = match end {
+        Some(end) => end.why,
         None if by_job => format!("exit status {exit_code}, as recorded in its newest version"),
         None => "it runs on no host".to_owned(),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 use supervision::LEAVE_SIGNALS;
-use supervision::away::{Action, End, Event, Mover, Report, Rest, RunState, There};
+use supervision::away::{Action, End, Event, LaunchMode, Mover, Report, Rest, RunState, There};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use super::kept::{KEPT, Kept, OnHost};
 use super::link::{Link, NEWS_MAX, News};
 use super::printer::{Printer, Stream};
 use super::words::{
-    EndSaid, FORM, FromHost, Incarnation, Order, RestSaid, Shown, Start, ToHost, Word,
+    EndReport, FORM, FromHost, Incarnation, Order, RemainingWork, Shown, Start, ToHost, Word,
 };
 use super::{Away, AwayOrders, Ranking};
 use crate::report::Failure;
@@ -46,7 +46,7 @@ pub(super) struct Ended {
     /// How the mover ended.
     pub end: End,
     /// The last report of an end from a host.
-    pub said: Option<EndSaid>,
+    pub reported_end: Option<EndReport>,
     /// The line that the host added to its history.
     pub noted: Option<String>,
     /// When this process began, Unix seconds.
@@ -86,8 +86,8 @@ pub(super) struct Front<'a> {
     news: mpsc::Receiver<(u64, News)>,
     asker: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
-    rest: Option<RestSaid>,
-    said: Option<EndSaid>,
+    rest: Option<RemainingWork>,
+    reported_end: Option<EndReport>,
     noted: Option<String>,
     began_at: u64,
     hosts: Vec<String>,
@@ -136,7 +136,7 @@ impl<'a> Front<'a> {
             asker,
             answers,
             rest: None,
-            said: None,
+            reported_end: None,
             noted: None,
             began_at: unix_seconds(),
             hosts: Vec::new(),
@@ -177,7 +177,7 @@ impl<'a> Front<'a> {
         self.closing.join_all().await;
         Ended {
             end,
-            said: self.said,
+            reported_end: self.reported_end,
             noted: self.noted,
             began_at: self.began_at,
             hosts: self.hosts,
@@ -204,11 +204,7 @@ impl<'a> Front<'a> {
         while let Some(action) = self.mover.poll_action() {
             match action {
                 Action::Rank => self.rank(),
-                Action::Launch {
-                    host,
-                    number,
-                    attach,
-                } => self.launch(host, number, attach),
+                Action::Launch { host, number, mode } => self.launch(host, number, mode),
                 Action::Close => self.close(),
                 Action::AskToLeave => self.say(ToHost::Signal(TERM)),
                 Action::Report(report) => self.report(report),
@@ -230,9 +226,9 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn say(&self, said: ToHost) {
+    fn say(&self, message: ToHost) {
         if let Some(link) = &self.link {
-            link.say(said);
+            link.say(message);
         }
     }
 
@@ -258,7 +254,7 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn launch(&mut self, host: String, number: u32, attach: bool) {
+    fn launch(&mut self, host: String, number: u32, mode: LaunchMode) {
         let is_another = self
             .kept
             .now
@@ -278,7 +274,11 @@ impl<'a> Front<'a> {
         }
         // Before the job runs: otherwise a start after a kill would not find it.
         self.keep();
-        let start = match (!attach).then(|| self.start(&host)).transpose() {
+        let start = match mode {
+            LaunchMode::Start => self.start(&host).map(Some),
+            LaunchMode::Attach => Ok(None),
+        };
+        let start = match start {
             Ok(start) => start,
             Err(failure) => {
                 self.complain(failure.to_string());
@@ -373,7 +373,7 @@ impl<'a> Front<'a> {
             let found = async {
                 let agent = away.agent().await?;
                 let newest = newest(&agent, &orders.job).await?;
-                let newer = newest.filter(|version| version.version.0 > staged);
+                let newer = newest.filter(|version| version.version.number() > staged);
                 match newer.as_ref().and_then(result_of) {
                     Some(status) => Ok(Answer::Finished(status)),
                     None => away.rank(work).await.map(Answer::Ranked),
@@ -421,7 +421,7 @@ impl<'a> Front<'a> {
 
     fn hear(&mut self, news: News) {
         match news {
-            News::Said(said) => self.hear_said(said),
+            News::Message(message) => self.hear_message(message),
             News::Out(part) => self.printer.show(self.kept.number_now(), Stream::Out, part),
             News::Err(part) => self.printer.show(self.kept.number_now(), Stream::Err, part),
             News::Noise(line) => {
@@ -436,8 +436,8 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn hear_said(&mut self, said: FromHost) {
-        match said {
+    fn hear_message(&mut self, message: FromHost) {
+        match message {
             // The host begins to start the job.
             FromHost::Hello { form: FORM, .. } => self.happens(Event::Reported(RunState::Starting)),
             FromHost::Out { .. } | FromHost::Err { .. } => {}
@@ -468,12 +468,12 @@ impl<'a> Front<'a> {
             FromHost::Ended { end, noted } => {
                 self.say(ToHost::Forget);
                 let there = match end {
-                    EndSaid {
+                    EndReport {
                         exit_code: status,
                         by_job: true,
                         ..
                     } => There::Job { status },
-                    EndSaid {
+                    EndReport {
                         exit_code: status, ..
                     } => There::Supervisor { status },
                 };
@@ -484,7 +484,7 @@ impl<'a> Front<'a> {
                     why: end.why.clone(),
                     version: end.version,
                 });
-                self.said = Some(end);
+                self.reported_end = Some(end);
                 self.noted = noted;
                 self.happens(Event::Ended(there));
             }

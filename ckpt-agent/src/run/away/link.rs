@@ -130,7 +130,7 @@ fn split(text: &str) -> Result<Vec<String>, LauncherError> {
 #[derive(Debug)]
 pub(super) enum News {
     /// A message.
-    Said(FromHost),
+    Message(FromHost),
     /// Bytes of the job's standard output.
     Out(Vec<u8>),
     /// Bytes of the job's standard error.
@@ -190,8 +190,8 @@ impl Link {
     }
 
     /// Sends a message to the host. The message is lost if the launcher is stuck.
-    pub(super) fn say(&self, said: ToHost) {
-        if let (Some(lines), Ok(text)) = (&self.lines, line(&said)) {
+    pub(super) fn say(&self, message: ToHost) {
+        if let (Some(lines), Ok(text)) = (&self.lines, line(&message)) {
             let _ = lines.try_send(text);
         }
     }
@@ -218,8 +218,8 @@ impl Link {
     }
 }
 
-fn line(said: &impl serde::Serialize) -> io::Result<Vec<u8>> {
-    let mut text = serde_json::to_vec(said)?;
+fn line(message: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(message)?;
     text.push(b'\n');
     Ok(text)
 }
@@ -247,13 +247,13 @@ async fn read(
         if part.read_until(b'\n', &mut text).await? == 0 {
             return Ok(());
         }
-        let said = match serde_json::from_slice(&text) {
+        let message = match serde_json::from_slice(&text) {
             Ok(FromHost::Out { bytes }) => News::Out(bytes_of(&mut output, bytes).await?),
             Ok(FromHost::Err { bytes }) => News::Err(bytes_of(&mut output, bytes).await?),
-            Ok(said) => News::Said(said),
+            Ok(message) => News::Message(message),
             Err(_) => News::Noise(String::from_utf8_lossy(&text).trim_end().to_owned()),
         };
-        if news.send((number, said)).await.is_err() {
+        if news.send((number, message)).await.is_err() {
             return Ok(());
         }
     }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_launcher_is_refused() {
+    fn a_command_that_is_no_launcher_is_refused() {
         assert_eq!(line_for(" ", "h"), Err(LauncherError::Empty));
         assert_eq!(line_for("ssh host", "h"), Err(LauncherError::NoHost));
         for text in ["ssh '{host}", "ssh \"{host}", "ssh {host} \\"] {

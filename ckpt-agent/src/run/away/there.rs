@@ -32,12 +32,12 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::words::{
-    EndSaid, FORM, FromHost, Incarnation, LINE_BYTES_MAX, OUTPUT_BYTES_MAX, Order, Shown, Start,
+    EndReport, FORM, FromHost, Incarnation, LINE_BYTES_MAX, OUTPUT_BYTES_MAX, Order, Shown, Start,
     ToHost, WINDOW_BYTES,
 };
 use crate::run::files::remove;
 use crate::run::job_dir::{LOCK, dir_of};
-use crate::run::staged::{BEAT, BeatSaid, END, write_json};
+use crate::run::staged::{BEAT, BeatContents, END, write_json};
 
 /// Directory of the jobs that run here for other machines, in the state directory. It has a directory for
 /// each host, because machines may share their home directories.
@@ -224,8 +224,8 @@ impl Relay {
                 self.report(out)?;
             } else if !more && !self.end_sent {
                 self.end_sent = true;
-                let said = self.end_said();
-                send(out, &said)?;
+                let end = self.end_message();
+                send(out, &end)?;
             }
         }
     }
@@ -245,27 +245,27 @@ impl Relay {
 
     /// Reports that the supervisor lives, if it has written its beat since the last report.
     fn report(&mut self, out: &mut impl Write) -> io::Result<()> {
-        let said = read_json::<BeatSaid>(&self.dir.join(BEAT));
-        let Some(said) = said else {
+        let beat = read_json::<BeatContents>(&self.dir.join(BEAT));
+        let Some(beat) = beat else {
             return Ok(());
         };
-        let is_new = self.beat.is_none_or(|(number, _)| number != said.number);
-        let has_changed = self.beat.is_none_or(|(_, runs)| runs != said.runs);
+        let is_new = self.beat.is_none_or(|(number, _)| number != beat.number);
+        let has_changed = self.beat.is_none_or(|(_, runs)| runs != beat.runs);
         let is_due = self.report_at <= Instant::now();
         if !is_new || !(is_due || has_changed) {
             return Ok(());
         }
-        self.beat = Some((said.number, said.runs));
+        self.beat = Some((beat.number, beat.runs));
         self.report_at = Instant::now() + Duration::from_millis(self.order.report_ms / 2);
-        let (runs, rest) = (said.runs, said.rest);
+        let (runs, rest) = (beat.runs, beat.rest);
         send(out, &FromHost::Alive { runs, rest })
     }
 
-    fn end_said(&mut self) -> FromHost {
+    fn end_message(&mut self) -> FromHost {
         let is_it = read_incarnation(&self.dir).as_ref() == Some(&self.order.incarnation);
-        let said = read_json::<EndSaid>(&self.dir.join(END)).filter(|_| is_it);
+        let end = read_json::<EndReport>(&self.dir.join(END)).filter(|_| is_it);
         let status = self.supervisor.as_mut().and_then(Supervisor::status);
-        match (said, status) {
+        match (end, status) {
             (Some(end), _) => FromHost::Ended {
                 end,
                 noted: last_line(&self.dir.join(HISTORY_FILE)),
@@ -273,7 +273,7 @@ impl Relay {
             // The supervisor failed before it locked the job's directory. The reason is in its standard
             // error.
             (None, Some(exit_code)) => FromHost::Ended {
-                end: EndSaid {
+                end: EndReport {
                     exit_code,
                     by_job: false,
                     why: "it could not start".to_owned(),
@@ -329,8 +329,8 @@ fn listen() -> Result<(Order, Receiver<ToHost>), ThereError> {
                 Ok(1..) => {}
                 _ => return,
             }
-            if let Ok(said) = serde_json::from_str::<ToHost>(&line)
-                && later.send(said).is_err()
+            if let Ok(message) = serde_json::from_str::<ToHost>(&line)
+                && later.send(message).is_err()
             {
                 return;
             }
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_says_who_holds_it() {
+    fn a_lock_names_its_holder() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         assert!(holder(&path).unwrap().is_none());

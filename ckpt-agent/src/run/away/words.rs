@@ -136,7 +136,7 @@ pub(super) enum ToHost {
 
 /// What is left of a running job, as its supervisor estimates it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::run) struct RestSaid {
+pub(in crate::run) struct RemainingWork {
     /// Seconds until its end if it stays where it is.
     pub seconds: f64,
     /// Work that is left, in seconds of processor time at speed 1.
@@ -147,7 +147,7 @@ pub(in crate::run) struct RestSaid {
 
 /// How a supervisor ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::run) struct EndSaid {
+pub(in crate::run) struct EndReport {
     /// Its exit status.
     pub exit_code: u8,
     /// Whether this is the exit status of the job itself.
@@ -189,12 +189,12 @@ pub(super) enum FromHost {
         /// Whether the job runs. Otherwise it is being restored, or saved before it leaves.
         runs: bool,
         /// What is left of the job, if that can be estimated.
-        rest: Option<RestSaid>,
+        rest: Option<RemainingWork>,
     },
     /// The supervisor has ended, and all output was sent.
     Ended {
         /// How it ended.
-        end: EndSaid,
+        end: EndReport,
         /// The line that it added to the history.
         noted: Option<String>,
     },

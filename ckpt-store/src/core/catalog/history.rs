@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use codec::notice::{Stamp, Words};
 
 use super::{Catalog, Denied, Key};
-use crate::core::notices::Job;
+use crate::core::notices::OwnedJob;
 
 /// A checkpoint inside of a deleted stretch is kept for this long, in seconds. It was saved by a machine
 /// that had not heard of the deletion, and its owner may want it.
@@ -41,13 +41,13 @@ impl Catalog {
     }
 
     /// Numbers of the notices of a job that are kept besides the last one.
-    pub fn older_notices(&self, job: Job) -> Vec<u64> {
+    pub fn older_notices(&self, job: OwnedJob) -> Vec<u64> {
         let last = self.notices.get(job);
         last.map_or_else(Vec::new, |last| self.histories.others(job, last.number))
     }
 
     /// Whether a checkpoint is inside of a stretch that its owner deleted.
-    pub fn is_inside(&self, job: Job, stamp: Stamp) -> bool {
+    pub fn is_inside(&self, job: OwnedJob, stamp: Stamp) -> bool {
         self.histories.has(job, stamp)
     }
 
@@ -98,7 +98,7 @@ mod tests {
     fn commit(catalog: &mut Catalog, created: u64) {
         let claim = Claim {
             job_tag: TAG,
-            version: Version(created),
+            version: Version::new(created).unwrap(),
             checkpoint: stamp(created).checkpoint,
         };
         catalog.load_manifest(&claim, OWNER);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_where_all_was_deleted_is_here_for_a_week_more() {
+    fn checkpoints_inside_a_deleted_history_stay_for_a_week_more() {
         let mut catalog = Catalog::default();
         for created in [10, 20, 30] {
             commit(&mut catalog, created);

@@ -72,7 +72,7 @@ mod tests {
         for version in 1..=count {
             let claim = Claim {
                 job_tag: JobTag([5; 32]),
-                version: Version(version.into()),
+                version: Version::new(version.into()).unwrap(),
                 checkpoint: key(version).checkpoint,
             };
             catalog.load_manifest(&claim, OWNER);

@@ -316,7 +316,7 @@ impl Catalog {
         owner: OwnerId,
         tag: JobTag,
     ) -> impl DoubleEndedIterator<Item = (Version, CheckpointId)> {
-        self.entries_from(owner, (tag, Version(0), CheckpointId([0; 16])))
+        self.entries_from(owner, (tag, Version::FIRST, CheckpointId([0; 16])))
     }
 
     /// The versions of a job from an entry on, ascending, each with its checkpoint.
@@ -325,7 +325,7 @@ impl Catalog {
         owner: OwnerId,
         from: (JobTag, Version, CheckpointId),
     ) -> impl DoubleEndedIterator<Item = (Version, CheckpointId)> {
-        let last = (from.0, Version(u64::MAX), CheckpointId([u8::MAX; 16]));
+        let last = (from.0, Version::LAST, CheckpointId([u8::MAX; 16]));
         let of_owner = self.versions.get(&owner).into_iter();
         of_owner
             .flat_map(move |all| all.range(from..=last))
@@ -736,6 +736,6 @@ const fn version_entry(key: Key, checkpoint: &Checkpoint) -> (JobTag, Version, C
     (checkpoint.job_tag, checkpoint.version, key.checkpoint)
 }
 
-mod said;
+mod outdated;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use protocol::wire::message::PutShard;
 use super::puts::{FIRST_BYTES, whole_file};
 use super::*;
 use crate::core::ledger::charge;
-use crate::core::notices::{AHEAD_MS, Job};
+use crate::core::notices::{AHEAD_MS, OwnedJob};
 use crate::core::places;
 
 const CAPACITY: u64 = 64 << 20;
@@ -50,7 +50,7 @@ fn who() -> impl Strategy<Value = Who> {
         owner: OwnerId([owner; 32]),
         claim: Claim {
             job_tag: JobTag([job; 32]),
-            version: Version(version),
+            version: Version::new(version).unwrap(),
             checkpoint: CheckpointId([checkpoint; 16]),
         },
     })
@@ -388,7 +388,7 @@ fn one_owner_can_not_fill_the_books() {
         id[..8].copy_from_slice(&number.to_le_bytes());
         Claim {
             job_tag: JobTag([0; 32]),
-            version: Version(number + 1),
+            version: Version::new(number + 1).unwrap(),
             checkpoint: CheckpointId(id),
         }
     };
@@ -425,7 +425,7 @@ fn commit_small(
     id[..8].copy_from_slice(&number.to_le_bytes());
     let claim = Claim {
         job_tag: JobTag([job; 32]),
-        version: Version(number + 1),
+        version: Version::new(number + 1).unwrap(),
         checkpoint: CheckpointId(id),
     };
     let redundancy = Redundancy::new(1, 1).unwrap();
@@ -446,7 +446,7 @@ fn commit_small(
 }
 
 #[test]
-fn whoever_commits_without_end_leaves_half_of_the_books() {
+fn an_owner_that_commits_without_end_leaves_half_of_the_books() {
     let mut catalog = Catalog::default();
     catalog.lend(1 << 50, u64::MAX);
     let (greedy, modest) = (OwnerId([1; 32]), OwnerId([2; 32]));
@@ -504,7 +504,7 @@ fn one_grant_begins_half_of_what_its_owner_may() {
     let owner = OwnerId([1; 32]);
     let claim = |number: u64| Claim {
         job_tag: JobTag([0; 32]),
-        version: Version(number + 1),
+        version: Version::new(number + 1).unwrap(),
         checkpoint: CheckpointId(u128::from(number).to_le_bytes()),
     };
     let half = UNCOMMITTED_MAX as u64 / 2;
@@ -519,7 +519,7 @@ fn one_grant_begins_half_of_what_its_owner_may() {
 }
 
 #[test]
-fn what_a_grant_stored_is_its_until_it_is_gone_and_after_a_restart() {
+fn a_grant_keeps_its_checkpoints_until_they_are_gone_and_over_a_restart() {
     let mut catalog = Catalog::default();
     catalog.lend(64 << 20, 32 << 20);
     let owner = OwnerId([1; 32]);
@@ -539,7 +539,7 @@ fn what_a_grant_stored_is_its_until_it_is_gone_and_after_a_restart() {
     // The manifest names the grant, the file of a shard only the owner.
     let claim = Claim {
         job_tag: JobTag([1; 32]),
-        version: Version(1),
+        version: Version::FIRST,
         checkpoint: CheckpointId([1; 16]),
     };
     catalog.load_manifest(&claim, granted(owner, 7));
@@ -575,7 +575,7 @@ fn a_promise_follows_what_has_come() {
         owner,
         claim: Claim {
             job_tag: JobTag([1; 32]),
-            version: Version(1),
+            version: Version::FIRST,
             checkpoint: CheckpointId([1; 16]),
         },
     };
@@ -630,7 +630,7 @@ fn only_a_committed_checkpoint_makes_room_for_a_notice() {
     );
     let claim = Claim {
         job_tag: about.job_tag,
-        version: Version(1),
+        version: Version::FIRST,
         checkpoint: CheckpointId([7; 16]),
     };
     catalog.claim(Millis(0), owner.id(), &claim).unwrap();
@@ -704,7 +704,7 @@ fn the_notices_of_one_owner_leave_room_for_those_of_others() {
         assert!(notices.has_room_for(&about(&modest, job, 128)));
         notices.enter(about(&modest, job, 128));
     }
-    let jobs: Vec<Job> = notices.iter().map(|(job, _)| *job).collect();
+    let jobs: Vec<OwnedJob> = notices.iter().map(|(job, _)| *job).collect();
     for job in jobs {
         notices.remove(job);
     }

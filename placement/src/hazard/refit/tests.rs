@@ -14,12 +14,12 @@ const HOUR: u64 = 3600;
 const HORIZONS: [f64; 4] = [1.0, 3.0, 5.0, 10.0];
 
 /// A host that fails `rate` times a day in the mean, for an hour each time.
-struct Host {
+struct FailingHost {
     sums: Sums,
     covariates: Covariates,
 }
 
-fn host(random: &mut StdRng, rate: f64, days: u64) -> Host {
+fn host(random: &mut StdRng, rate: f64, days: u64) -> FailingHost {
     let model = HazardModel::pretrained();
     let mut host = Forecaster::<Presence>::learning(0);
     let mut at = random.random_range(0..3600);
@@ -37,13 +37,13 @@ fn host(random: &mut StdRng, rate: f64, days: u64) -> Host {
         Some(Here),
         None,
     );
-    Host {
+    FailingHost {
         sums: host.sums().unwrap().clone(),
         covariates: host.summary().covariates(model.pool()),
     }
 }
 
-fn hosts(seed: u64, count: usize, rate: f64, days: u64) -> Vec<Host> {
+fn hosts(seed: u64, count: usize, rate: f64, days: u64) -> Vec<FailingHost> {
     let mut random = StdRng::seed_from_u64(seed);
     (0..count).map(|_| host(&mut random, rate, days)).collect()
 }
@@ -58,13 +58,13 @@ fn refitted<'a>(sums: impl IntoIterator<Item = &'a Sums>, days_known: f64) -> Ha
         .model
 }
 
-fn forecasts(model: &HazardModel, host: &Host) -> [f64; 4] {
+fn forecasts(model: &HazardModel, host: &FailingHost) -> [f64; 4] {
     let curve = model.curve(&host.covariates, STEP, 120);
     HORIZONS.map(|hours| curve.at(hours * 3600.0).value())
 }
 
 /// The mean change of the forecasts for these hosts, and the greatest, over all horizons.
-fn moved(hosts: &[Host], from: &HazardModel, to: &HazardModel) -> (f64, f64) {
+fn moved(hosts: &[FailingHost], from: &HazardModel, to: &HazardModel) -> (f64, f64) {
     let changes: Vec<f64> = hosts
         .iter()
         .flat_map(|host| {

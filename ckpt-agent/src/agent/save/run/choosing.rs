@@ -30,13 +30,13 @@ struct Chosen {
 }
 
 impl Choosing {
-    /// Begins to ask witnesses, if the save follows a checkpoint. The outcome is sent to `tell`.
-    pub(super) fn start(fencing: Option<Fencing>, tell: &mpsc::UnboundedSender<Event>) -> Self {
+    /// Begins to ask witnesses, if the save follows a checkpoint. The outcome is sent to `sender`.
+    pub(super) fn start(fencing: Option<Fencing>, sender: &mpsc::UnboundedSender<Event>) -> Self {
         let followed = fencing.map(|fencing| Chosen {
             after: fencing.after(),
             version: fencing.version(),
             quorum: fencing.quorum(),
-            task: FencingTask::start(fencing, tell.clone(), Event::Fenced),
+            task: FencingTask::start(fencing, sender.clone(), Event::Fenced),
         });
         Self {
             followed,
@@ -77,7 +77,7 @@ impl Shell<'_> {
         match fenced {
             Ok(report) => {
                 self.choosing.report = Some(report);
-                self.tell(SaveEvent::Decided);
+                self.handle(SaveEvent::Decided);
             }
             Err(lost) => {
                 let why = match &lost {
@@ -87,7 +87,7 @@ impl Shell<'_> {
                     Lost::Outbid => SaveFailure::Outbid,
                 };
                 self.choosing.lost = Some(lost);
-                self.tell(SaveEvent::Undecided(why));
+                self.handle(SaveEvent::Undecided(why));
             }
         }
     }

@@ -21,7 +21,7 @@ use crate::agent::{Agent, DATA_USUAL, Resources, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
-    SaveSession, Setback,
+    SaveSession,
 };
 use crate::core::{HostIndex, Millis};
 use crate::image::{Source, SourceError, Warning};
@@ -29,9 +29,9 @@ use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
     self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
 };
-use crate::report::{ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, SaveReport};
-use crate::transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
+use crate::report::{ExitStatus, Failure, HostNote, Observer, ProgressEvent, SaveReport};
 use transfer::hosts::AGAIN;
+use transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
 
 /// How long hosts are waited for while a failed save is removed.
@@ -39,12 +39,6 @@ pub(super) const RETRACT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long rows wait for a host before it may be called slow, when no limit on the rate explains the wait.
 const EVIDENCE: Duration = Duration::from_millis(500);
-
-/// If a host is asked again after a longer time than this, the user is informed.
-const REPORTED_WAIT_MIN: Duration = Duration::from_secs(2);
-
-/// How often progress is reported.
-const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
 /// Rows that fit into the least memory with which rows can be encoded while others are sent.
 const ROWS_MIN: u64 = 4;
@@ -92,8 +86,10 @@ struct Ended {
 mod choosing;
 mod knowers;
 mod notes;
+mod progress;
 
 use choosing::Choosing;
+use progress::{PROGRESS_PERIOD, Tally};
 
 /// The state of the shell.
 pub(super) struct Shell<'a> {
@@ -127,32 +123,6 @@ pub(super) struct Shell<'a> {
     knowers: usize,
     observer: Arc<dyn Observer>,
     tally: Tally,
-}
-
-/// Numbers for the progress reports.
-#[derive(Debug, Default)]
-struct Tally {
-    total_bytes: Option<u64>,
-    /// For each row: image bytes up to its end, with the zeros before it, and stored bytes up to its end.
-    ends: Vec<(u64, u64)>,
-    /// When the image was read to its end.
-    read_at: Option<Instant>,
-    read_bytes: u64,
-    same_bytes: u64,
-    stored_bytes: u64,
-    network_bytes: u64,
-    setbacks_told: usize,
-    told: Option<Instant>,
-}
-
-impl Tally {
-    /// Before anything of `total_bytes` was read.
-    fn of(total_bytes: Option<u64>) -> Self {
-        Self {
-            total_bytes,
-            ..Self::default()
-        }
-    }
 }
 
 impl<'a> Shell<'a> {
@@ -195,9 +165,9 @@ impl<'a> Shell<'a> {
             effort: request.effort,
             cpus,
         };
-        let tell = sender.clone();
+        let encoded_sender = sender.clone();
         encode::start(source, settings, Arc::clone(&budget), move |encoded| {
-            let _fails_when_it_is_over = tell.send(Event::Encoded(encoded));
+            let _fails_when_it_is_over = encoded_sender.send(Event::Encoded(encoded));
         });
         Self {
             agent,
@@ -230,7 +200,7 @@ impl<'a> Shell<'a> {
         Millis(millis(self.started.elapsed()))
     }
 
-    fn tell(&mut self, event: SaveEvent) {
+    fn handle(&mut self, event: SaveEvent) {
         let now = self.now();
         self.session.handle(now, event);
     }
@@ -239,7 +209,7 @@ impl<'a> Shell<'a> {
         let mut cancelled = false;
         loop {
             self.carry_out();
-            self.tell_progress(false);
+            self.report_progress_if_due();
             if self.session.outcome().is_some() {
                 break;
             }
@@ -252,16 +222,16 @@ impl<'a> Shell<'a> {
                 biased;
                 () = cancel.cancelled(), if !cancelled => {
                     cancelled = true;
-                    self.tell(SaveEvent::Cancel);
+                    self.handle(SaveEvent::Cancel);
                 }
                 event = self.events.recv() => match event {
                     Some(event) => self.handle_event(event),
-                    None => self.tell(SaveEvent::Tick),
+                    None => self.handle(SaveEvent::Tick),
                 },
-                () = tokio::time::sleep_until(wake) => self.tell(SaveEvent::Tick),
+                () = tokio::time::sleep_until(wake) => self.handle(SaveEvent::Tick),
             }
         }
-        self.tell_replaced();
+        self.report_replaced();
         self.budget.close();
         if let Some(ender) = self.ender.take() {
             // Waits a bounded time for the command, if that is still running.
@@ -275,7 +245,7 @@ impl<'a> Shell<'a> {
         let retracting = std::mem::take(&mut self.retracting);
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, retracting.join_all()).await;
         self.show_to_more_hosts().await;
-        self.tell_progress(true);
+        self.report_progress(self.tally.whole());
         let rows = std::mem::take(&mut self.rows);
         let budget = std::mem::replace(&mut self.budget, Budget::new(0));
         free_behind((rows, budget));
@@ -293,7 +263,7 @@ impl<'a> Shell<'a> {
                 if let SaveEvent::Sent(attempt, row) = &event {
                     self.count_sent(*attempt, *row);
                 }
-                self.tell(event);
+                self.handle(event);
             }
             Event::Old(host) => {
                 self.old.insert(host);
@@ -314,13 +284,13 @@ impl<'a> Shell<'a> {
                 };
                 let event = SaveEvent::RowReady { row: row.row, size };
                 self.rows.insert(row.row, row);
-                self.tell(event);
+                self.handle(event);
             }
             Event::Fenced(fenced) => self.end_fencing(fenced),
             Event::Encoded(Encoded::End(image)) => self.end_input(*image),
             Event::Encoded(Encoded::Failed(failure)) => {
                 self.failure = Some(failure);
-                self.tell(SaveEvent::InputFailed);
+                self.handle(SaveEvent::InputFailed);
             }
         }
     }
@@ -332,11 +302,11 @@ impl<'a> Shell<'a> {
         match image.draft.check(&self.agent.keys, self.format()) {
             Ok(public) => {
                 self.ended = Some(Ended { image, public });
-                self.tell(SaveEvent::InputEnded);
+                self.handle(SaveEvent::InputEnded);
             }
             Err(cause) => {
                 self.unsigned = Some(cause.to_string());
-                self.tell(SaveEvent::InputFailed);
+                self.handle(SaveEvent::InputFailed);
             }
         }
     }
@@ -414,7 +384,7 @@ impl<'a> Shell<'a> {
                 }
             }
         }
-        self.tell_setbacks();
+        self.report_setbacks();
     }
 
     fn open(&mut self, attempt: AttemptId, shard: ShardIndex, host: HostIndex) {
@@ -434,7 +404,7 @@ impl<'a> Shell<'a> {
         let meter = Arc::new(Meter::default());
         let measuring = Arc::clone(&meter);
         let task = tokio::spawn(async move {
-            let tell = |progress| {
+            let on_progress = |progress| {
                 let event = match progress {
                     PutProgress::Accepted => SaveEvent::Accepted(attempt),
                     PutProgress::Sent(row) => {
@@ -451,8 +421,15 @@ impl<'a> Shell<'a> {
                     let _ = sender.send(Event::Old(host));
                 }
             }
-            if let Err(fault) =
-                put_shard(hosts, host, Request::PutShard(put), queue, &measuring, tell).await
+            if let Err(fault) = put_shard(
+                hosts,
+                host,
+                Request::PutShard(put),
+                queue,
+                &measuring,
+                on_progress,
+            )
+            .await
             {
                 let _ = sender.send(Event::Session(SaveEvent::Failed(attempt, fault)));
             }
@@ -517,7 +494,7 @@ impl<'a> Shell<'a> {
             Ok(manifest) => manifest,
             Err(cause) => {
                 self.unsigned = Some(cause);
-                return self.tell(SaveEvent::InputFailed);
+                return self.handle(SaveEvent::InputFailed);
             }
         };
         let Some(transfer) = self.transfers.get(&attempt) else {
@@ -555,85 +532,11 @@ impl<'a> Shell<'a> {
         Ok(signed.bytes().to_vec())
     }
 
-    fn tell_setbacks(&mut self) {
-        let now = self.now();
-        for setback in self
-            .session
-            .setbacks()
-            .iter()
-            .skip(self.tally.setbacks_told)
-        {
-            self.agent.saw_fault(setback.host, &setback.fault);
-            let note = self.agent.note(setback.host, &setback.fault);
-            match setback.again {
-                None => self.observer.event(ProgressEvent::HostReplaced {
-                    lost: note,
-                    spare: None,
-                }),
-                Some(at) if at.since(now) > millis(REPORTED_WAIT_MIN) => {
-                    let seconds = at.since(now) as f64 / 1000.0;
-                    let host = note;
-                    self.observer
-                        .event(ProgressEvent::Waiting { host, seconds });
-                }
-                Some(_) => {}
-            }
-        }
-        self.tally.setbacks_told = self.session.setbacks().len();
-    }
-
-    /// Reports which hosts were replaced; only a committed save knows which were not used in the end.
-    fn tell_replaced(&self) {
-        if !matches!(self.session.outcome(), Some(SaveOutcome::Committed { .. })) {
-            return;
-        }
-        let setbacks = self.session.setbacks();
-        for (host, fault) in self.session.troubles() {
-            let given_up = |setback: &Setback| setback.host == host && setback.again.is_none();
-            if !setbacks.iter().any(given_up) {
-                self.observer.event(ProgressEvent::HostReplaced {
-                    lost: self.agent.note(host, fault),
-                    spare: None,
-                });
-            }
-        }
-    }
-
     /// Hosts that failed and hold no shard of the checkpoint, each once, in the order of the grid.
     fn troubles(&self) -> Vec<HostNote> {
         let troubles = self.session.troubles();
         let notes = troubles.map(|(host, fault)| self.agent.note(host, fault));
         notes.collect()
-    }
-
-    fn tell_progress(&mut self, last: bool) {
-        let due = self
-            .tally
-            .told
-            .is_none_or(|told| told.elapsed() >= PROGRESS_PERIOD);
-        if !due && !last {
-            return;
-        }
-        self.tally.told = Some(Instant::now());
-        let sent = self
-            .transfers
-            .values()
-            .map(|transfer| *transfer.sent.borrow())
-            .max()
-            .unwrap_or(0);
-        // Stored bytes of the rows that were sent, without those of rows still on their way.
-        let row = usize::try_from(sent).unwrap_or(usize::MAX).checked_sub(1);
-        let (done_bytes, stored_bytes) = match row {
-            _ if last => (self.tally.read_bytes, self.tally.stored_bytes),
-            Some(row) => self.tally.ends.get(row).copied().unwrap_or_default(),
-            None => (0, 0),
-        };
-        self.observer.event(ProgressEvent::Progress(Progress {
-            done_bytes,
-            total_bytes: self.tally.total_bytes,
-            stored_bytes,
-            network_bytes: self.tally.network_bytes,
-        }));
     }
 
     fn conclude(mut self) -> Result<SaveReport, Failure> {
@@ -739,11 +642,11 @@ impl<'a> Shell<'a> {
 /// Fewest parity shards with which a save may commit. A version of a code that nobody gave is on at least
 /// [`DATA_USUAL`] hosts, even if it is degraded: fewer silent hosts than that hide no version.
 pub(super) fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
-    let parity = redundancy.parity() as u8;
+    let (data, parity) = <(u8, u8)>::from(redundancy);
     let is_given = request.redundancy.is_some() || request.placement.target.is_some();
     let fewest = match is_given {
         true => 0,
-        false => usize::from(DATA_USUAL).saturating_sub(redundancy.data()) as u8,
+        false => DATA_USUAL.saturating_sub(data),
     };
     request
         .allow_degraded

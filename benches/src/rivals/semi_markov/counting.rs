@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::kernel::{Jump, Kernel};
 use super::visits::{Visit, visits};
-use crate::history::{Timeline, earlier_windows};
-use crate::state::ModelState;
+use placement::history::{Timeline, earlier_windows};
+use placement::state::ModelState;
 
 /// How to count a stay whose end was not observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ pub fn kernel_for_window<S: ModelState>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::DAY_SECONDS;
-    use crate::state::AvailabilityState::{Busy, CpuTaken, Idle};
+    use placement::history::DAY_SECONDS;
+    use placement::state::AvailabilityState::{Busy, CpuTaken, Idle};
 
     const STEP: NonZeroU32 = NonZeroU32::new(60).unwrap();
 

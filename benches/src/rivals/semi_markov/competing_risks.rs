@@ -8,7 +8,7 @@
 
 use super::kernel::{Jump, Kernel};
 use super::visits::Visit;
-use crate::state::ModelState;
+use placement::state::ModelState;
 
 /// First age of each bin, in steps; the last bin has no end.
 const BIN_STARTS: [u32; 26] = [
@@ -151,7 +151,7 @@ fn add_all(own: &mut [f64], other: &[f64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::AvailabilityState::{self, Busy, CpuTaken, Idle};
+    use placement::state::AvailabilityState::{self, Busy, CpuTaken, Idle};
     use proptest::prelude::*;
 
     fn stay(

@@ -8,12 +8,12 @@ const BURST: Duration = Duration::from_millis(100);
 
 /// The limit on one direction of all transfers.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct RateLimit {
     /// The time at which everything that has passed so far would have passed at the rate.
     paid_until: Mutex<Option<Instant>>,
 }
 
-impl Pace {
+impl RateLimit {
     /// Waits until `bytes` may pass at `rate` bytes per second; `None` is no limit.
     pub async fn pass(&self, bytes: usize, rate: Option<f64>) {
         let Some(rate) = rate else { return };
@@ -41,22 +41,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_together_stays_within_the_rate() {
-        let pace = Pace::default();
+    fn concurrent_transfers_stay_within_the_rate() {
+        let limit = RateLimit::default();
         let now = Instant::now();
-        let waits: Vec<Duration> = (0..5).map(|_| pace.book(now, 500, 1000.0)).collect();
+        let waits: Vec<Duration> = (0..5).map(|_| limit.book(now, 500, 1000.0)).collect();
         let seconds: Vec<f64> = waits.iter().map(Duration::as_secs_f64).collect();
         assert_eq!(seconds, [0.0, 0.4, 0.9, 1.4, 1.9]);
         let later = now + Duration::from_secs(60);
-        assert_eq!(pace.book(later, 500, 1000.0), Duration::ZERO);
+        assert_eq!(limit.book(later, 500, 1000.0), Duration::ZERO);
     }
 
     #[tokio::test]
-    async fn without_a_limit_nobody_waits() {
-        let pace = Pace::default();
+    async fn without_a_limit_no_transfer_waits() {
+        let limit = RateLimit::default();
         for _ in 0..1000 {
-            pace.pass(1 << 30, None).await;
+            limit.pass(1 << 30, None).await;
         }
-        assert!(pace.paid_until.lock().unwrap().is_none());
+        assert!(limit.paid_until.lock().unwrap().is_none());
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::linear::solve_positive_definite;
+use placement::linear::solve_positive_definite;
 
 /// A model with its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

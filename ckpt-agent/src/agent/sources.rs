@@ -15,7 +15,7 @@ const SLOW_SHARE: f64 = 0.5;
 
 /// Bytes that came from each host, and how long requests to it were open.
 #[derive(Clone, Debug, Default)]
-pub struct SourceMeter {
+pub(super) struct SourceMeter {
     sources: BTreeMap<HostIndex, Source>,
 }
 
@@ -31,7 +31,7 @@ struct Source {
 
 impl SourceMeter {
     /// Notes that a request to `host` begins. Times count from any fixed moment.
-    pub fn begin(&mut self, host: HostIndex, now: Duration) {
+    pub(super) fn begin(&mut self, host: HostIndex, now: Duration) {
         let source = self.sources.entry(host).or_default();
         if source.open == 0 {
             source.since = now;
@@ -40,7 +40,7 @@ impl SourceMeter {
     }
 
     /// Notes that a request to `host` ends.
-    pub fn end(&mut self, host: HostIndex, now: Duration) {
+    pub(super) fn end(&mut self, host: HostIndex, now: Duration) {
         let source = self.sources.entry(host).or_default();
         source.open = source.open.saturating_sub(1);
         if source.open == 0 {
@@ -49,23 +49,23 @@ impl SourceMeter {
     }
 
     /// Notes that bytes came from `host`.
-    pub fn got(&mut self, host: HostIndex, bytes: u64) {
+    pub(super) fn got(&mut self, host: HostIndex, bytes: u64) {
         self.sources.entry(host).or_default().bytes += bytes;
     }
 
     /// How many bytes each host sent, without hosts that sent nothing.
-    pub fn bytes(&self) -> impl Iterator<Item = (HostIndex, u64)> {
+    pub(super) fn bytes(&self) -> impl Iterator<Item = (HostIndex, u64)> {
         let all = self.sources.iter();
         all.filter_map(|(host, source)| (source.bytes > 0).then_some((*host, source.bytes)))
     }
 
     /// The rates of the hosts that sent enough bytes, in bytes per second.
-    pub fn rates(&self) -> Vec<(HostIndex, MeasuredRate)> {
-        let telling = self
+    pub(super) fn rates(&self) -> Vec<(HostIndex, MeasuredRate)> {
+        let measured = self
             .sources
             .iter()
             .filter(|(_, source)| source.bytes >= RATE_BYTES_MIN && !source.busy.is_zero());
-        let rates: Vec<(HostIndex, f64)> = telling
+        let rates: Vec<(HostIndex, f64)> = measured
             .map(|(host, source)| (*host, source.bytes as f64 / source.busy.as_secs_f64()))
             .collect();
         let fastest = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);

@@ -104,7 +104,7 @@ async fn a_paused_host_takes_no_shards_gives_back_what_it_has_and_stays_paused()
 }
 
 #[tokio::test]
-async fn status_says_to_whom_space_is_lent_and_what_was_moved() {
+async fn status_names_borrowers_of_space_and_counts_transfers() {
     let lab = Lab::new();
     let data = lab.data();
     let process = lab.spawn(&data, &["--capacity", "1GiB"]);

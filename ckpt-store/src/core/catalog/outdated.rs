@@ -8,7 +8,7 @@ use codec::{OwnerId, Version};
 use protocol::wire::message::Claim;
 
 use super::{Catalog, Checkpoint, Denied, Key};
-use crate::core::notices::{AHEAD_MS, Job, KEPT_MS, Notices};
+use crate::core::notices::{AHEAD_MS, KEPT_MS, Notices, OwnedJob};
 
 impl Catalog {
     /// The last notice of each job.
@@ -54,7 +54,7 @@ impl Catalog {
     }
 
     /// Removes the notice of a job after its file is gone from the disk.
-    pub fn notice_removed(&mut self, job: Job) {
+    pub fn notice_removed(&mut self, job: OwnedJob) {
         self.notices.remove(job);
         self.histories.remove(job);
     }
@@ -95,20 +95,20 @@ impl Catalog {
 
     /// Jobs whose notice is no longer needed at `clock`, in Unix seconds: nothing of the job is here, and
     /// the notice is older than [`KEPT_MS`].
-    pub fn old_notices(&self, clock: u64) -> Vec<Job> {
+    pub fn old_notices(&self, clock: u64) -> Vec<OwnedJob> {
         let before = clock.saturating_mul(1000).saturating_sub(KEPT_MS);
         let old = self.notices.iter();
         // A notice that declares stretches of the history gone is kept without limit of time.
-        let is_bare = |job: &Job| !self.has_job(*job) && !self.histories.is_about(*job);
+        let is_bare = |job: &OwnedJob| !self.has_job(*job) && !self.histories.is_about(*job);
         let old = old.filter(|(job, words)| words.number < before && is_bare(job));
         old.map(|(job, _)| *job).collect()
     }
 
-    fn has_job(&self, (owner, tag): Job) -> bool {
+    fn has_job(&self, (owner, tag): OwnedJob) -> bool {
         self.versions_of(owner, tag).next().is_some()
     }
 
-    pub(super) fn has_committed(&self, (owner, tag): Job) -> bool {
+    pub(super) fn has_committed(&self, (owner, tag): OwnedJob) -> bool {
         let mut all = self.entries_of(owner, tag);
         all.any(|(_, checkpoint)| self.is_committed(Key { owner, checkpoint }))
     }
@@ -122,7 +122,7 @@ impl Catalog {
     }
 
     /// Jobs of which a committed checkpoint is here.
-    pub fn committed_jobs(&self) -> BTreeSet<Job> {
+    pub fn committed_jobs(&self) -> BTreeSet<OwnedJob> {
         let committed = self.all_committed();
         committed
             .map(|(key, one)| (key.owner, one.job_tag))
@@ -131,7 +131,7 @@ impl Catalog {
 
     /// Committed checkpoints for which this host also holds a committed later version of the same job.
     pub fn superseded_keys(&self) -> BTreeSet<Key> {
-        let mut newest: BTreeMap<Job, Version> = BTreeMap::new();
+        let mut newest: BTreeMap<OwnedJob, Version> = BTreeMap::new();
         for (key, one) in self.all_committed() {
             let known = newest
                 .entry((key.owner, one.job_tag))

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::history::{Timeline, WindowOutcome, earlier_windows};
-use crate::probability::Probability;
-use crate::state::ModelState;
+use placement::history::{Timeline, WindowOutcome, earlier_windows};
+use placement::probability::Probability;
+use placement::state::ModelState;
 
 /// Share of the same clock windows on the `days` latest earlier days of the same kind that the host
 /// survived, of those at whose beginning it was usable; with Jeffreys prior. Windows that are partly unknown
@@ -36,8 +36,8 @@ pub fn window_frequency<S: ModelState>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::DAY_SECONDS;
-    use crate::state::AvailabilityState::{CpuTaken, Idle};
+    use placement::history::DAY_SECONDS;
+    use placement::state::AvailabilityState::{CpuTaken, Idle};
 
     #[test]
     fn windows_that_began_usable_and_are_known_count() {

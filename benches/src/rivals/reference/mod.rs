@@ -1,4 +1,4 @@
-//! Predictors for comparison with [`hazard`](crate::hazard): the linear time series models of the paper,
+//! Predictors for comparison with [`hazard`](placement::hazard): the linear time series models of the paper,
 //! window frequencies, and counters by recent history. Only measurements use them.
 
 pub mod history_counters;

@@ -17,18 +17,18 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// The registry. Dropping it stops it.
 #[derive(Debug)]
-pub struct Teller {
+pub struct Claimant {
     endpoint: Endpoint,
     addr: SocketAddr,
 }
 
-impl Drop for Teller {
+impl Drop for Claimant {
     fn drop(&mut self) {
         self.endpoint.close(0_u32.into(), b"");
     }
 }
 
-impl Teller {
+impl Claimant {
     /// Starts a registry that lists these members. Needs a tokio runtime around it.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Teller {
                 tokio::spawn(async move {
                     if let Ok(connection) = incoming.await {
                         // Errors don't matter: the client has to cope with them.
-                        drop(tell(connection, &members).await);
+                        drop(answer(connection, &members).await);
                     }
                 });
             }
@@ -63,7 +63,7 @@ impl Teller {
     }
 }
 
-async fn tell(connection: Connection, members: &[MemberRecord]) -> Result<()> {
+async fn answer(connection: Connection, members: &[MemberRecord]) -> Result<()> {
     loop {
         let (mut send, mut recv) = connection.accept_bi().await?;
         let asked: Request = read_frame(&mut recv, LIMIT).await?;

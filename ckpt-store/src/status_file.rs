@@ -18,7 +18,7 @@ pub const PERIOD_S: u64 = 60;
 
 /// What the daemon does for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct StatusFile {
     /// When this was written, in Unix seconds.
     pub at: u64,
     /// `open`, `standing back` or `closed`.
@@ -41,9 +41,9 @@ pub struct Standing {
     pub preferences_error: Option<String>,
 }
 
-/// What the monitor knows of the daemon's standing.
+/// What the monitor knows of the daemon's stance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Posture {
+pub struct StanceReport {
     /// What the host does for others.
     pub stance: Stance,
     /// Since when the stance has been the same, in Unix seconds.
@@ -56,10 +56,10 @@ pub struct Posture {
     pub preferences_error: Option<String>,
 }
 
-impl Standing {
-    /// The standing to write at `at`, in Unix seconds.
-    pub fn of(posture: Posture, usage: &Usage, at: u64) -> Self {
-        let (stance, why) = match posture.stance {
+impl StatusFile {
+    /// The content to write at `at`, in Unix seconds.
+    pub fn of(report: StanceReport, usage: &Usage, at: u64) -> Self {
+        let (stance, why) = match report.stance {
             Stance::Open => ("open", None),
             Stance::StandBack(reason) => ("standing back", Some(reason.what)),
             Stance::Closed(reason) => ("closed", Some(reason.what)),
@@ -67,14 +67,14 @@ impl Standing {
         Self {
             at,
             stance: stance.to_owned(),
-            since: posture.since,
+            since: report.since,
             why: why.map(|why| why.to_string()),
-            program: posture.program,
-            until: posture.until,
+            program: report.program,
+            until: report.until,
             capacity_bytes: usage.capacity_bytes,
             used_bytes: usage.used_bytes,
             free_bytes: usage.free_bytes,
-            preferences_error: posture.preferences_error,
+            preferences_error: report.preferences_error,
         }
     }
 
@@ -117,7 +117,7 @@ fn path(data: &Path) -> PathBuf {
 ///
 /// # Errors
 /// When it can't be read.
-pub fn load(data: &Path) -> io::Result<Option<Standing>> {
+pub fn load(data: &Path) -> io::Result<Option<StatusFile>> {
     json_file::read(&path(data), FILE_BYTES_MAX)
 }
 
@@ -129,8 +129,8 @@ mod tests {
     use crate::core::catalog::Counts;
     use crate::monitor::stance::Reason;
 
-    fn standing(stance: Stance, at: u64) -> Standing {
-        let posture = Posture {
+    fn status(stance: Stance, at: u64) -> StatusFile {
+        let report = StanceReport {
             stance,
             since: 5,
             until: None,
@@ -143,24 +143,24 @@ mod tests {
             free_bytes: 1,
             counts: Counts::default(),
         };
-        Standing::of(posture, &usage, at)
+        StatusFile::of(report, &usage, at)
     }
 
     #[test]
-    fn what_changed_is_written_at_once_and_the_rest_once_a_minute() {
+    fn changes_are_written_at_once_and_the_rest_once_a_minute() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(load(dir.path()).unwrap(), None);
-        let open = standing(Stance::Open, 100);
+        let open = status(Stance::Open, 100);
         assert!(open.is_news(None));
         open.save(dir.path()).unwrap();
         assert_eq!(load(dir.path()).unwrap(), Some(open.clone()));
-        assert!(!standing(Stance::Open, 159).is_news(Some(&open)));
-        assert!(standing(Stance::Open, 160).is_news(Some(&open)));
+        assert!(!status(Stance::Open, 159).is_news(Some(&open)));
+        assert!(status(Stance::Open, 160).is_news(Some(&open)));
         let paused = Stance::StandBack(Reason {
             what: Withheld::Paused,
             retry_after_s: 9,
         });
-        let paused = standing(paused, 101);
+        let paused = status(paused, 101);
         assert!(paused.is_news(Some(&open)));
         assert_eq!(paused.why.as_deref(), Some("its owner has paused it"));
     }

@@ -20,15 +20,16 @@ const STALLS_MAX: u64 = 3;
 
 /// Durations of requests, and when each host was last heard from.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct RequestTimes {
     /// Durations of the latest requests, milliseconds.
     durations: VecDeque<u64>,
     /// When the last block of each host came.
     heard: BTreeMap<HostIndex, Millis>,
 }
 
-impl Pace {
-    pub(super) fn took(&mut self, ms: u64) {
+impl RequestTimes {
+    /// A request took this long.
+    pub(super) fn add(&mut self, ms: u64) {
         self.durations.push_back(ms);
         if self.durations.len() > DURATIONS_MAX {
             self.durations.pop_front();

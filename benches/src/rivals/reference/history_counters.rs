@@ -1,6 +1,6 @@
 //! History-k of Mickens and Noble: a counter for each pattern of the latest k observations.
 
-use crate::probability::Probability;
+use placement::probability::Probability;
 
 /// Longest pattern; 2^16 counters.
 const PATTERN_BITS_MAX: u32 = 16;
