@@ -48,6 +48,15 @@ same_version() {
     fi
 }
 
+# stripped FROM TO: copies a program without names of symbols and lines, but with the list of its dependencies.
+# By the tool that comes with Rust, which knows all processors.
+stripped() {
+    local library
+    library=$(rustc --print sysroot)/lib
+    LD_LIBRARY_PATH=$library "$(rustc --print target-libdir)/../bin/rust-objcopy" \
+        --strip-all --keep-section=.dep-v0 "$1" "$2"
+}
+
 # copyright: prints the path of a file with the licences of all crates that are linked in. Made once for each
 # Cargo.lock: it compares thousands of files with the texts of licences, so the tool is optimised.
 copyright() {
