@@ -83,8 +83,8 @@ day_of_tree() {
 }
 
 # same_bytes: keeps the machine out of what is built: no path of the tree or of cargo's directory reaches a program,
-# and neither the time nor the mask of permissions reaches a package. Crates are compiled in one unit each: which of
-# several units is ready first decides whose copy of a function the others take.
+# and neither the time nor the mask of permissions reaches a package. Crates are compiled in one unit each: with
+# several, entries of method tables differed from build to build.
 same_bytes() {
     umask 022
     day_of_tree
