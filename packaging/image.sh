@@ -39,11 +39,7 @@ fi
 stage=target/image
 rm -rf "$stage"
 mkdir -p "$stage"/root/{tmp,root,usr/bin,usr/share/doc/ckpt} "$stage"/layout/blobs/sha256
-cp "$program" "$stage/root/usr/bin/ckpt"
-# Its own objcopy knows only the processors of this machine.
-if [ "$architecture" = "$(uname -m)" ]; then
-    objcopy --strip-all "$stage/root/usr/bin/ckpt"
-fi
+stripped "$program" "$stage/root/usr/bin/ckpt"
 ln -s ckpt "$stage/root/usr/bin/ckpt-store"
 cp CHANGELOG.md "$stage/root/usr/share/doc/ckpt/"
 cp "$(copyright)" "$stage/root/usr/share/doc/ckpt/copyright"

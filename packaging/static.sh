@@ -20,5 +20,7 @@ fi
 } >&2
 for target in "${targets[@]}"; do
     CARGO=$(command -v cargo) cargo auditable zigbuild --release --locked -p ckpt --target "$target" >&2
-    echo "target/$target/release/ckpt"
+    # Its symbols and lines are five times the program, and those of the C library name directories of this machine.
+    stripped "target/$target/release/ckpt" "target/$target/ckpt"
+    echo "target/$target/ckpt"
 done

@@ -7,7 +7,7 @@ tool() {
     shift 2
     if ! cargo install --list | grep -q "^$name v$version"; then
         # Without the wrapper of same_bytes, which is for what is packed.
-        env -u RUSTC_WRAPPER -u CFLAGS cargo install "$name" --version "$version" --locked --force "$@"
+        env -u RUSTC_WRAPPER -u CFLAGS -u CARGO_PROFILE_RELEASE_CODEGEN_UNITS cargo install "$name" --version "$version" --locked --force "$@"
     fi
 }
 
@@ -48,6 +48,15 @@ same_version() {
     fi
 }
 
+# stripped FROM TO: copies a program without names of symbols and lines, but with the list of its dependencies.
+# By the tool that comes with Rust, which knows all processors.
+stripped() {
+    local library
+    library=$(rustc --print sysroot)/lib
+    LD_LIBRARY_PATH=$library "$(rustc --print target-libdir)/../bin/rust-objcopy" \
+        --strip-all --keep-section=.dep-v0 "$1" "$2"
+}
+
 # copyright: prints the path of a file with the licences of all crates that are linked in. Made once for each
 # Cargo.lock: it compares thousands of files with the texts of licences, so the tool is optimised.
 copyright() {
@@ -74,10 +83,15 @@ day_of_tree() {
 }
 
 # same_bytes: keeps the machine out of what is built: no path of the tree or of cargo's directory reaches a program,
-# and neither the time nor the mask of permissions reaches a package.
+# and neither the time nor the mask of permissions reaches a package. Crates are compiled in one unit each: with
+# several, entries of method tables differed from build to build.
 same_bytes() {
     umask 022
     day_of_tree
-    export CKPT_TREE=$top CARGO_INCREMENTAL=0 RUSTC_WRAPPER=$top/packaging/rustc-without-paths.sh
+    mkdir -p "$top/target"
+    export CKPT_TREE=$top CKPT_SAME_RANDOM=$top/target/same-random.so
+    "${CC:-cc}" -shared -fPIC -O2 -o "$CKPT_SAME_RANDOM" "$top/packaging/same-random.c"
+    export CARGO_INCREMENTAL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
+    export RUSTC_WRAPPER=$top/packaging/rustc-same-bytes.sh
     export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$top=/ckpt -ffile-prefix-map=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 }
