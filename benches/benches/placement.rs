@@ -1,4 +1,4 @@
-//! Times the choice of hosts among many: exact for independent hosts, and with correlation.
+//! Times the choice of hosts among many: exact for independent hosts, with correlation, and with the code.
 
 use std::hint::black_box;
 
@@ -7,6 +7,7 @@ use placement::bandwidth::RateForecast;
 use placement::bitmap::{Availability, Slot};
 use placement::joint::{Correlated, DomainId, Member};
 use placement::objective::{Candidate, Stake, Width};
+use placement::redundancy::cheapest;
 use placement::select::{choose, choose_independent};
 use placement::{AvailabilityBitmap, Probability};
 use rand::rngs::SmallRng;
@@ -65,7 +66,7 @@ fn placement(criterion: &mut Criterion) {
     group.sample_size(20);
     let mut random = SmallRng::seed_from_u64(1);
     let pasts: Vec<AvailabilityBitmap> = (0..200).map(|_| past(&mut random)).collect();
-    for hosts in [100, 1_000, 10_000, 100_000] {
+    for hosts in [40, 100, 1_000, 10_000, 100_000] {
         let candidates = pool(hosts);
         group.bench_with_input(
             BenchmarkId::new("independent", hosts),
@@ -87,6 +88,16 @@ fn placement(criterion: &mut Criterion) {
                 b.iter(|| choose(black_box(candidates), &stake(), &joint));
             },
         );
+        for target in [0.97, 0.999, 0.999_999_9] {
+            group.bench_with_input(
+                BenchmarkId::new(format!("auto {target}"), hosts),
+                &candidates,
+                |b, candidates| {
+                    let target = Probability::saturating(target);
+                    b.iter(|| cheapest(black_box(candidates), &stake(), &joint, target));
+                },
+            );
+        }
     }
     group.finish();
 }

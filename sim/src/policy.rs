@@ -4,7 +4,7 @@ use placement::Probability;
 use placement::joint::{Compute, Correlated, Independent};
 use placement::levels::level;
 use placement::objective::{Candidate, Stake, Width};
-use placement::redundancy::{cheapest, narrowed};
+use placement::redundancy::{Bounds, cheapest, narrowed};
 use placement::schemes::Scheme;
 use rand::Rng;
 
@@ -160,7 +160,8 @@ impl Policy {
         let joint = || joint(knowledge, &hosts, &candidates, compute);
         let (chosen, width) = match self {
             Self::Auto(target) => {
-                let chosen = cheapest(&candidates, &stake, &joint(), target.probability())?;
+                let target = target.probability();
+                let chosen = cheapest(&candidates, &stake, &joint(), target, Bounds::FREE)?;
                 (Ok(chosen.choice.hosts), chosen.width)
             }
             Self::Hosts(Scheme::Correlated) | Self::Narrow => {
