@@ -155,22 +155,21 @@ fn code(
         let fails = |reliability: Probability| 1.0 - reliability.value() / at_best.max(1e-9);
         let expected = fails(first.score.reliability);
         most_reliable.push((width, expected));
-        let aims = [target, lower_aim].into_iter();
-        for aim in aims.take(if of_lower_aim.is_none() { 2 } else { 1 }) {
-            let is_worth = expected <= SEARCH_WORTH * fails(aim).max(0.0) && aim.value() <= at_best;
-            if !is_worth || searches == SEARCHES_MAX {
-                continue;
-            }
-            let reaches = first.score.reliability >= aim || {
-                searches += 1;
-                let found = for_code(candidates, stake, joint, width, aim);
-                found.is_some_and(|choice| choice.score.reliability >= aim)
-            };
-            if reaches && aim == target {
-                return Some((width, target));
-            }
-            if reaches {
-                of_lower_aim = Some((width, aim));
+        let aim = if of_lower_aim.is_none() { lower_aim } else { target };
+        let mut reached = first.score.reliability;
+        let is_worth = expected <= SEARCH_WORTH * fails(aim).max(0.0);
+        if reached < target && is_worth && searches < SEARCHES_MAX {
+            searches += 1;
+            let found = for_code(candidates, stake, joint, width, target);
+            reached = found.map_or(reached, |choice| choice.score.reliability.max(reached));
+        }
+        if reached >= target {
+            return Some((width, target));
+        }
+        if of_lower_aim.is_none() && reached >= lower_aim {
+            of_lower_aim = Some((width, lower_aim));
+            if target.value() > at_best {
+                break;
             }
         }
     }
