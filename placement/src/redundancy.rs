@@ -155,7 +155,11 @@ fn code(
         let fails = |reliability: Probability| 1.0 - reliability.value() / at_best.max(1e-9);
         let expected = fails(first.score.reliability);
         most_reliable.push((width, expected));
-        let aim = if of_lower_aim.is_none() { lower_aim } else { target };
+        let aim = if of_lower_aim.is_none() {
+            lower_aim
+        } else {
+            target
+        };
         let mut reached = first.score.reliability;
         let is_worth = expected <= SEARCH_WORTH * fails(aim).max(0.0);
         if reached < target && is_worth && searches < SEARCHES_MAX {
@@ -404,7 +408,13 @@ mod tests {
             need: Probability::ONE,
             work_seconds: 1.0,
         };
-        let none = cheapest(&[], &stake, &Independent(&[]), Probability::ONE, Bounds::FREE);
+        let none = cheapest(
+            &[],
+            &stake,
+            &Independent(&[]),
+            Probability::ONE,
+            Bounds::FREE,
+        );
         assert!(none.is_none());
     }
     #[test]
@@ -463,7 +473,13 @@ mod tests {
         assert!(listed.iter().filter(|host| **host >= 480).count() >= OF_ONE_SITE_MAX);
         let target = Probability::new(0.999).unwrap();
         let joint = Independent(&readable);
-        let chosen = cheapest(&candidates, &stake_of(1 << 30), &joint, target, Bounds::FREE);
+        let chosen = cheapest(
+            &candidates,
+            &stake_of(1 << 30),
+            &joint,
+            target,
+            Bounds::FREE,
+        );
         assert!(chosen.unwrap().reaches_target);
     }
 }

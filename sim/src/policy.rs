@@ -24,7 +24,7 @@ pub enum Policy {
     /// On hosts chosen by a scheme that knows the past.
     Hosts(Scheme),
     /// As [`Scheme::Correlated`], and where hosts are too few for the code that is asked for, one with fewer
-    /// data shards and as much parity: what `ckpt save` does.
+    /// data shards and as much parity: what `ckpt save` does while less than 27 days of the pool are known.
     Narrow,
     /// On hosts, and with a code, chosen for a probability of being able to restart: what `ckpt save
     /// --redundancy auto` does.

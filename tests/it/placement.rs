@@ -124,9 +124,15 @@ fn with_a_history_of_thirty_days_the_code_is_chosen_by_forecast() -> Result<()> 
     // Nine machines that hardly ever fail need fewer bytes for the same safety. Three of them are spares.
     let saved = save_by_default(&grid)?;
     assert_eq!(saved["redundancy"], "4+2", "{saved:#}");
-    assert_eq!((&saved["can_lose"], &saved["stored_times"]), (&2.into(), &1.5.into()));
+    assert_eq!(
+        (&saved["can_lose"], &saved["stored_times"]),
+        (&2.into(), &1.5.into())
+    );
     let notes = saved["notes"].to_string();
-    assert!(notes.contains("by forecast") && notes.contains("1.5 times"), "{notes}");
+    assert!(
+        notes.contains("by forecast") && notes.contains("1.5 times"),
+        "{notes}"
+    );
     // A code that is given is kept to.
     let given = ["--json", "save", "--job", "42", "--parity", "2", "image"];
     assert_eq!(grid.run(given)?.expect(0)?.json()?["redundancy"], "3+2");

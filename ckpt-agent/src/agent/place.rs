@@ -351,7 +351,7 @@ impl Agent {
             disk: row.storage_state.map(|state| state.to_string()),
             bytes_per_second: row.rate,
             measured: row.rate_is_measured,
-            stays: row.stays.map(placement::Probability::value),
+            stays: row.stays.map(Probability::value),
             readable: row.readable.value(),
             correlation: row.correlation,
             objective_with: row.with.map(|score| score.total()),

@@ -201,12 +201,15 @@ impl Surroundings {
             ),
         };
         let target = self.read("CKPT_TARGET", |text| {
-            let target = text.parse().ok().and_then(Probability::new);
-            let target = target.filter(|target| target.value() > 0.0 && target.value() < 1.0);
+            let number = text.parse().ok();
+            let number = number.filter(|number| *number > 0.0 && *number < 1.0);
+            let target = number.and_then(|number| Probability::new(number).ok());
             target.ok_or_else(|| format!("{text:?} is not a probability between 0 and 1"))
         })?;
         if target.is_some() && redundancy.is_some() {
-            return Err(usage("CKPT_TARGET together with CKPT_DATA or CKPT_PARITY".into()));
+            return Err(usage(
+                "CKPT_TARGET together with CKPT_DATA or CKPT_PARITY".into(),
+            ));
         }
         let tenure = self.read("CKPT_TTL", |text| match text {
             "none" => Ok(Tenure::Forever),
@@ -392,7 +395,7 @@ mod tests {
         let one = with(&[("CKPT_PARITY", "1")], site).wishes().unwrap();
         assert_eq!(one.redundancy, Redundancy::new(3, 1).ok());
         let auto = with(&[("CKPT_TARGET", "0.99")], site).wishes().unwrap();
-        assert_eq!(auto.target, Probability::new(0.99));
+        assert_eq!(auto.target, Probability::new(0.99).ok());
         let both = with(&[("CKPT_TARGET", "0.99"), ("CKPT_DATA", "2")], site).wishes();
         assert_eq!(both.unwrap_err().status, ExitStatus::Usage);
         for (name, value) in [

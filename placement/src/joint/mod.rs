@@ -272,7 +272,12 @@ impl Correlated {
         });
         Self {
             everywhere: everywhere(&members),
-            pool: PoolPast::of(&members.iter().filter_map(|m| m.past.as_ref()).collect::<Vec<_>>()),
+            pool: PoolPast::of(
+                &members
+                    .iter()
+                    .filter_map(|m| m.past.as_ref())
+                    .collect::<Vec<_>>(),
+            ),
             levels: std::array::from_fn(|level| learn_level(&members, level)),
             members,
             compute,

@@ -67,8 +67,8 @@ impl PoolPast {
         if self.days <= 0.0 {
             return Probability::ZERO;
         }
-        let length = (self.incident_seconds + PRIOR_LENGTH_SECONDS)
-            / (f64::from(self.incidents) + 1.0);
+        let length =
+            (self.incident_seconds + PRIOR_LENGTH_SECONDS) / (f64::from(self.incidents) + 1.0);
         Probability::saturating(UNSEEN_INCIDENTS * length / (self.days * DAY_SECONDS))
     }
 
@@ -78,7 +78,8 @@ impl PoolPast {
         let newest = bitmaps.iter().map(|bitmap| bitmap.newest()).max();
         let stride = bitmaps.len().div_ceil(SAMPLE_MAX).max(1);
         let sample = bitmaps.iter().step_by(stride);
-        let past = |bitmap: &&AvailabilityBitmap| Past::ending_at(bitmap, newest.unwrap_or(Slot(0)));
+        let past =
+            |bitmap: &&AvailabilityBitmap| Past::ending_at(bitmap, newest.unwrap_or(Slot(0)));
         let pasts: Vec<Past> = sample.map(past).collect();
         Self::of(&pasts.iter().collect::<Vec<_>>())
     }
@@ -94,9 +95,9 @@ impl PoolPast {
         let counts: Vec<(usize, usize)> = in_time(&sample)
             .filter(|(known, _)| *known >= least)
             .collect();
-        let (known, usable) = counts.iter().fold((0, 0), |sum, count| {
-            (sum.0 + count.0, sum.1 + count.1)
-        });
+        let (known, usable) = counts
+            .iter()
+            .fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
         let usual = usable as f64 / known.max(1) as f64;
         let (mut incidents, mut slots, mut calm) = (0, 0, APART_SLOTS);
         for (known, usable) in &counts {
@@ -179,7 +180,9 @@ mod tests {
 
     #[test]
     fn only_what_is_known_counts() {
-        let young = pool(10, |_, slot| (slot >= SLOTS as u64 - 5 * 288).then_some(true));
+        let young = pool(10, |_, slot| {
+            (slot >= SLOTS as u64 - 5 * 288).then_some(true)
+        });
         assert!((young.days - 5.0).abs() < 1e-9 && !young.is_enough());
         assert!(young.unseen().value() > pool(10, |_, _| Some(true)).unseen().value());
         // Four hosts are no pool, and nothing is known of a pool of which most is unknown.

@@ -250,7 +250,9 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
     let bitmaps: Vec<_> = claims.map(|claims| &claims.presence_bitmap).collect();
     if PoolPast::seen(&bitmaps).is_enough() {
         let by_target = with(Wanted::Target(target));
-        let takers = views.iter().filter(|view| reserve(view, &by_target).is_none());
+        let takers = views
+            .iter()
+            .filter(|view| reserve(view, &by_target).is_none());
         let bounds = Bounds::usual(takers.count());
         let placed = place_wanted(views, &by_target, bounds, explain);
         if let Some(placed) = placed.filter(|placed| has_room(placed, views, question)) {
@@ -260,7 +262,12 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
             });
         }
     }
-    place_wanted(views, &with(Wanted::AtMost(Width::FALCON)), Bounds::FREE, explain)
+    place_wanted(
+        views,
+        &with(Wanted::AtMost(Width::FALCON)),
+        Bounds::FREE,
+        explain,
+    )
 }
 
 /// Whether all chosen hosts have room for a shard of the code that was chosen with them.

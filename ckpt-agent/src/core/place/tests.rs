@@ -328,17 +328,28 @@ fn without_much_history_the_usual_code_is_3_and_2() {
     }
     // Too few hosts cost data shards, whatever is known of them.
     let placed = usual(&pool(4, 0.001, 0.005));
-    assert_eq!((placed.code, placed.is_forecast), (Width::new(2, 2).unwrap(), false));
+    assert_eq!(
+        (placed.code, placed.is_forecast),
+        (Width::new(2, 2).unwrap(), false)
+    );
 }
 
 #[test]
 fn with_four_weeks_or_three_incidents_the_usual_code_is_chosen_by_forecast() {
     let steady = usual(&pool(12, 0.001, 0.005));
-    assert!(steady.is_forecast && steady.reaches_target, "{:?}", steady.score);
+    assert!(
+        steady.is_forecast && steady.reaches_target,
+        "{:?}",
+        steady.score
+    );
     assert!(steady.code.parity() >= 2 && steady.code.total() <= 8);
     assert!(steady.code.expansion() < Width::FALCON.expansion());
     let poor = usual(&pool(12, 0.3, 0.2));
-    assert!(poor.is_forecast && poor.code.parity() > 2, "{:?}", poor.code);
+    assert!(
+        poor.is_forecast && poor.code.parity() > 2,
+        "{:?}",
+        poor.code
+    );
     assert!(poor.code.expansion() <= 3.0);
     assert!(usual(&young(pool(12, 0.001, 0.005), 3)).is_forecast);
 }
@@ -347,7 +358,11 @@ fn with_four_weeks_or_three_incidents_the_usual_code_is_chosen_by_forecast() {
 fn a_code_for_which_the_chosen_hosts_have_no_room_is_not_chosen() {
     let mut views = pool(6, 1.0, 0.4);
     let roomy = usual(&views);
-    assert!(roomy.is_forecast && roomy.code.data() < 3, "{:?}", roomy.code);
+    assert!(
+        roomy.is_forecast && roomy.code.data() < 3,
+        "{:?}",
+        roomy.code
+    );
     for view in &mut views {
         view.free_bytes = question(Width::FALCON).stored_bytes / 3 + 1;
     }
