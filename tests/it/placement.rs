@@ -140,7 +140,8 @@ fn with_a_history_of_thirty_days_the_code_is_chosen_by_forecast() -> Result<()> 
     let target = |target| grid.run(["save", "--job", "42", "--target", target, "image"]);
     target("0.9")?.expect(0)?;
     let missed = target("0.9999999")?.expect(3)?;
-    assert!(missed.stderr.contains("instead of 0.9999999"), "{missed}");
+    let said = String::from_utf8_lossy(&missed.stdout);
+    assert!(said.contains("instead of 0.9999999"), "{missed}");
     assert!(restore_bytes(&grid, "42")? == image::memory(1 << 20, 4));
     Ok(())
 }
