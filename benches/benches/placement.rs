@@ -1,12 +1,13 @@
-//! Times the choice of hosts among many: exact for independent hosts, and with correlation.
+//! Times the choice of hosts among many: exact for independent hosts, with correlation, and with the code.
 
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use placement::bandwidth::RateForecast;
 use placement::bitmap::{Availability, Slot};
-use placement::joint::{Correlated, DomainId, Member};
+use placement::joint::{Compute, Correlated, DomainId, Member};
 use placement::objective::{Candidate, Stake, Width};
+use placement::redundancy::{Bounds, cheapest};
 use placement::select::{choose, choose_independent};
 use placement::{AvailabilityBitmap, Probability};
 use rand::rngs::SmallRng;
@@ -65,7 +66,7 @@ fn placement(criterion: &mut Criterion) {
     group.sample_size(20);
     let mut random = SmallRng::seed_from_u64(1);
     let pasts: Vec<AvailabilityBitmap> = (0..200).map(|_| past(&mut random)).collect();
-    for hosts in [100, 1_000, 10_000, 100_000] {
+    for hosts in [40, 100, 1_000, 10_000, 100_000] {
         let candidates = pool(hosts);
         group.bench_with_input(
             BenchmarkId::new("independent", hosts),
@@ -91,5 +92,52 @@ fn placement(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(group, placement);
+/// The choice of hosts and code in a pool whose hosts are away now and then: a target that a cheap code reaches,
+/// one that a dear one reaches, and one that none does.
+fn auto(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("auto");
+    group.sample_size(20);
+    let mut random = SmallRng::seed_from_u64(2);
+    let pasts: Vec<AvailabilityBitmap> = (0..200).map(|_| past(&mut random)).collect();
+    for hosts in [40, 1_000, 100_000] {
+        let mut candidates = pool(hosts);
+        for candidate in &mut candidates {
+            candidate.readable = Probability::saturating(random.random_range(0.6..0.97));
+        }
+        // Announcements of at most 2,000 hosts are compared.
+        let members = candidates.iter().enumerate().map(|(i, candidate)| Member {
+            readable: candidate.readable,
+            domains: candidate.domains,
+            past: pasts.get(i % pasts.len()).filter(|_| i < 2_000).cloned(),
+        });
+        let compute = Compute {
+            survives: Probability::saturating(0.9),
+            domains: [Some(DomainId(1)), None],
+            failures: pasts.first().map(AvailabilityBitmap::failures),
+            restart_seconds: 600,
+        };
+        let joint = Correlated::learn(members.collect(), Some(compute));
+        for target in [0.9, 0.99, 0.999_999_9] {
+            group.bench_with_input(
+                BenchmarkId::new(format!("{target}"), hosts),
+                &candidates,
+                |b, candidates| {
+                    let target = Probability::saturating(target);
+                    b.iter(|| {
+                        cheapest(
+                            black_box(candidates),
+                            &stake(),
+                            &joint,
+                            target,
+                            Bounds::FREE,
+                        )
+                    });
+                },
+            );
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(group, placement, auto);
 criterion_main!(group);

@@ -1,9 +1,11 @@
 //! How many shards: the cheapest code that reaches a target.
 
-use crate::joint::{Joint, at_least};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::joint::Joint;
 use crate::objective::{Candidate, Stake, Width};
 use crate::probability::Probability;
-use crate::select::{Choice, choose};
+use crate::select::{Choice, choose, choose_independent};
 
 /// Most data shards that are considered: more of them use more hosts and save few bytes.
 const DATA_MAX: usize = 16;
@@ -25,6 +27,61 @@ pub fn cost(width: Width) -> f64 {
     width.expansion() + HOST_COST * width.total() as f64
 }
 
+/// Hosts among which the code is chosen. With the code, the hosts are then chosen among all.
+const SHORTLIST: usize = 64;
+
+/// Most hosts of one site, or one network, among these, as many as there are parity shards at most: else the
+/// best site could be all of them.
+const OF_ONE_SITE_MAX: usize = PARITY_MAX;
+
+/// A code is searched for hosts if a first set of hosts fails at most this many times as often as allowed: the
+/// search seldom gains more.
+const SEARCH_WORTH: f64 = 4.0;
+
+/// Most codes for which hosts are searched.
+const SEARCHES_MAX: usize = 12;
+
+/// Codes that fail at most this many times as often as the most reliable one count as equally reliable.
+const AS_RELIABLE: f64 = 1.1;
+
+/// Which codes may be chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// Fewest parity shards.
+    pub least_parity: usize,
+    /// Most bytes on all hosts for each byte stored.
+    pub most_expansion: f64,
+    /// Most shards.
+    pub most_hosts: usize,
+}
+
+impl Bounds {
+    /// Any code.
+    pub const FREE: Self = Self {
+        least_parity: 0,
+        most_expansion: f64::INFINITY,
+        most_hosts: usize::MAX,
+    };
+
+    /// The bounds of a code that nobody asked for, with this many hosts. Any two hosts can be lost, as with 3+2.
+    /// No more is stored than with 1+2. Of more than five hosts a third is left to take the place of hosts that
+    /// fail.
+    #[must_use]
+    pub fn usual(hosts: usize) -> Self {
+        Self {
+            least_parity: Width::FALCON.parity(),
+            most_expansion: 3.0,
+            most_hosts: (hosts * 2 / 3).max(Width::FALCON.total()),
+        }
+    }
+
+    fn allow(self, width: Width) -> bool {
+        width.parity() >= self.least_parity
+            && width.expansion() <= self.most_expansion
+            && width.total() <= self.most_hosts
+    }
+}
+
 /// A code, the hosts for it, and what was reached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
@@ -32,74 +89,196 @@ pub struct Chosen {
     pub width: Width,
     /// The hosts, as indices into the candidates, and their score.
     pub choice: Choice,
-    /// Whether the target is reached. If not, this is the most reliable code.
+    /// Whether the target is reached.
     pub reaches_target: bool,
 }
 
-/// The cheapest code with which enough hosts can be read with probability `target`; the most
-/// reliable one if none reaches it. `stake.width` is ignored. `None` without candidates.
+/// The cheapest code within `bounds` with which enough hosts can be read with probability `target`, and hosts
+/// for it. If there is none: the cheapest with which they can be as long as no incident takes down the whole
+/// pool, against which no code helps. If there is none either: the cheapest of those that fail at most 1.1
+/// times as often as the most reliable one. `stake.width` is ignored. `None` if there are too few candidates for
+/// any code.
+///
+/// The code is chosen with 64 of the candidates, half of them the most reliable ones, half the fastest.
 #[must_use]
 pub fn cheapest(
     candidates: &[Candidate],
     stake: &Stake,
     joint: &impl Joint,
     target: Probability,
+    bounds: Bounds,
 ) -> Option<Chosen> {
-    let mut readable: Vec<Probability> = candidates.iter().map(|c| c.readable).collect();
-    readable.sort_unstable_by(|a, b| b.cmp(a));
-    let try_width = |width: &Width| reliable_enough(candidates, stake, joint, *width, target);
-    let widths = by_cost(candidates.len());
-    // A code needs no search for hosts if even the most reliable ones, taken as independent, miss the target.
-    let possible = |width: &&Width| {
-        let top = readable.iter().take(width.total()).copied();
-        at_least(top, width.data()) >= target
+    let listed = shortlist(candidates, stake);
+    let few: Vec<Candidate> = listed.iter().map(|host| candidates[*host]).collect();
+    let among = Among {
+        joint,
+        hosts: &listed,
     };
-    let mut reaching = widths.iter().filter(possible).filter_map(try_width);
-    if let Some(chosen) = reaching.find(|chosen| chosen.reaches_target) {
-        return Some(chosen);
-    }
-    let all = widths.iter().filter_map(try_width);
-    // Of several codes that are equally reliable, the first one is the cheapest.
-    all.reduce(|best, next| {
-        if next.choice.score.reliability > best.choice.score.reliability {
-            next
+    let (width, aim) = code(&few, stake, &among, target, bounds)?;
+    let all = for_code(candidates, stake, joint, width, aim)?;
+    // The search among all hosts ends elsewhere than that among few, seldom with a worse set.
+    let choice = if all.score.reliability >= aim {
+        all
+    } else {
+        let mut choice = for_code(&few, stake, &among, width, aim)?;
+        choice.hosts = choice.hosts.iter().map(|host| listed[*host]).collect();
+        if choice.score.reliability > all.score.reliability {
+            choice
         } else {
-            best
+            all
         }
+    };
+    Some(Chosen {
+        width,
+        reaches_target: choice.score.reliability >= target,
+        choice,
     })
 }
 
-/// The best hosts for one code; if they miss the target, the most reliable ones.
-fn reliable_enough(
+/// The code, and the probability for which hosts are to be chosen for it.
+fn code(
+    candidates: &[Candidate],
+    stake: &Stake,
+    joint: &impl Joint,
+    target: Probability,
+    bounds: Bounds,
+) -> Option<(Width, Probability)> {
+    let at_best = joint.at_best().value();
+    // What no code can prevent is left out of this aim.
+    let lower_aim = Probability::saturating(target.value() * at_best);
+    let (mut of_lower_aim, mut most_reliable) = (None, Vec::new());
+    let mut searches = 0;
+    for width in by_cost(candidates.len(), bounds) {
+        let Some(first) = most_reliable_hosts(candidates, stake, joint, width) else {
+            continue;
+        };
+        let fails = |reliability: Probability| 1.0 - reliability.value() / at_best.max(1e-9);
+        let expected = fails(first.score.reliability);
+        most_reliable.push((width, expected));
+        let aim = if of_lower_aim.is_none() {
+            lower_aim
+        } else {
+            target
+        };
+        let mut reached = first.score.reliability;
+        let is_worth = expected <= SEARCH_WORTH * fails(aim).max(0.0);
+        if reached < target && is_worth && searches < SEARCHES_MAX {
+            searches += 1;
+            let found = for_code(candidates, stake, joint, width, target);
+            reached = found.map_or(reached, |choice| choice.score.reliability.max(reached));
+        }
+        if reached >= target {
+            return Some((width, target));
+        }
+        if of_lower_aim.is_none() && reached >= lower_aim {
+            of_lower_aim = Some((width, lower_aim));
+            if target.value() > at_best {
+                break;
+            }
+        }
+    }
+    let least = most_reliable.iter().map(|(_, fails)| *fails);
+    let least = least.fold(f64::INFINITY, f64::min).max(0.0);
+    let best = most_reliable
+        .iter()
+        .find(|(_, fails)| *fails <= AS_RELIABLE * least + f64::EPSILON);
+    of_lower_aim.or_else(|| best.map(|(width, _)| (*width, Probability::ONE)))
+}
+
+/// Some of the hosts of a joint distribution.
+struct Among<'a, J> {
+    joint: &'a J,
+    hosts: &'a [usize],
+}
+
+impl<J: Joint> Joint for Among<'_, J> {
+    fn at_least(&self, hosts: &[usize], needed: usize) -> Probability {
+        let hosts: Vec<usize> = hosts.iter().map(|host| self.hosts[*host]).collect();
+        self.joint.at_least(&hosts, needed)
+    }
+
+    fn at_best(&self) -> Probability {
+        self.joint.at_best()
+    }
+}
+
+/// The hosts for one code: those of the best score if enough of them can be read with probability `aim`, else
+/// the most reliable ones.
+fn for_code(
     candidates: &[Candidate],
     stake: &Stake,
     joint: &impl Joint,
     width: Width,
-    target: Probability,
-) -> Option<Chosen> {
+    aim: Probability,
+) -> Option<Choice> {
     let stake = Stake { width, ..*stake };
     let choice = choose(candidates, &stake, joint).ok()?;
-    let reaches = |choice: &Choice| choice.score.reliability >= target;
-    if reaches(&choice) {
-        return Some(Chosen {
-            width,
-            choice,
-            reaches_target: true,
-        });
+    if choice.score.reliability >= aim {
+        return Some(choice);
     }
-    let careful = Stake {
-        work_seconds: ALL_FOR_RELIABILITY,
-        need: Probability::ONE,
-        ..stake
-    };
+    let careful = careful(&stake);
     let mut choice = choose(candidates, &careful, joint).ok()?;
     choice.score = crate::objective::score(candidates, &choice.hosts, &stake, joint);
-    let reaches_target = reaches(&choice);
-    Some(Chosen {
-        width,
-        choice,
-        reaches_target,
-    })
+    Some(choice)
+}
+
+/// The hosts that are the most reliable if they are independent, and how reliable they are by `joint`.
+fn most_reliable_hosts(
+    candidates: &[Candidate],
+    stake: &Stake,
+    joint: &impl Joint,
+    width: Width,
+) -> Option<Choice> {
+    let stake = Stake { width, ..*stake };
+    let mut choice = choose_independent(candidates, &careful(&stake)).ok()?;
+    choice.score = crate::objective::score(candidates, &choice.hosts, &stake, joint);
+    Some(choice)
+}
+
+/// The stake with which the objective looks for reliability alone.
+const fn careful(stake: &Stake) -> Stake {
+    Stake {
+        work_seconds: ALL_FOR_RELIABILITY,
+        need: Probability::ONE,
+        ..*stake
+    }
+}
+
+/// At most [`SHORTLIST`] of the candidates: half of them the most reliable ones, half the fastest. As long as
+/// there are others, at most [`OF_ONE_SITE_MAX`] of a site.
+fn shortlist(candidates: &[Candidate], stake: &Stake) -> Vec<usize> {
+    if candidates.len() <= SHORTLIST {
+        return (0..candidates.len()).collect();
+    }
+    let seconds: Vec<f64> = candidates.iter().map(|c| c.shard_seconds(stake)).collect();
+    let draw = |a: usize, b: usize| candidates[a].draw.cmp(&candidates[b].draw).then(a.cmp(&b));
+    let readable = |a: usize, b: usize| candidates[b].readable.cmp(&candidates[a].readable);
+    let fast = |a: usize, b: usize| seconds[a].total_cmp(&seconds[b]);
+    let mut listed = BTreeSet::new();
+    let mut of_sites = BTreeMap::new();
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    let mut take = |order: &[usize], total: usize| {
+        for host in order {
+            if listed.len() == total {
+                break;
+            }
+            let site = candidates[*host].domains[0];
+            let others = site.map_or(0, |site| of_sites.get(&site).copied().unwrap_or(0));
+            if others < OF_ONE_SITE_MAX && listed.insert(*host) {
+                site.map(|site| of_sites.insert(site, others + 1));
+            }
+        }
+    };
+    order.sort_unstable_by(|a, b| readable(*a, *b).then(fast(*a, *b)).then(draw(*a, *b)));
+    take(&order, SHORTLIST / 2);
+    order.sort_unstable_by(|a, b| fast(*a, *b).then(readable(*a, *b)).then(draw(*a, *b)));
+    take(&order, SHORTLIST);
+    for host in order {
+        if listed.len() < SHORTLIST {
+            listed.insert(host);
+        }
+    }
+    listed.into_iter().collect()
 }
 
 /// The code nearest to `usual` for which there are enough hosts: as many data shards as possible, and the
@@ -114,11 +293,11 @@ pub fn narrowed(usual: Width, hosts: impl Fn(Width) -> usize) -> Option<Width> {
     })
 }
 
-/// The codes that need at most `hosts` hosts, cheapest first.
-fn by_cost(hosts: usize) -> Vec<Width> {
+/// The codes within `bounds` that need at most `hosts` hosts, cheapest first.
+fn by_cost(hosts: usize, bounds: Bounds) -> Vec<Width> {
     let mut widths: Vec<Width> = (1..=DATA_MAX)
         .flat_map(|data| (0..=PARITY_MAX).filter_map(move |parity| Width::new(data, parity)))
-        .filter(|width| width.total() <= hosts)
+        .filter(|width| width.total() <= hosts && bounds.allow(*width))
         .collect();
     widths.sort_by(|a, b| cost(*a).total_cmp(&cost(*b)));
     widths
@@ -128,7 +307,7 @@ fn by_cost(hosts: usize) -> Vec<Width> {
 mod tests {
     use super::*;
     use crate::bandwidth::RateForecast;
-    use crate::joint::Independent;
+    use crate::joint::{Independent, at_least};
 
     fn pool(readable: &[f64]) -> Vec<Candidate> {
         let host = |readable: &f64| Candidate {
@@ -141,19 +320,28 @@ mod tests {
         readable.iter().map(host).collect()
     }
 
-    fn cheapest_of(readable: &[f64], target: f64) -> Chosen {
-        let candidates = pool(readable);
-        let stake = Stake {
-            stored_bytes: 1 << 30,
+    fn stake_of(stored_bytes: u64) -> Stake {
+        Stake {
+            stored_bytes,
             width: Width::FALCON,
             lead_seconds: 0.0,
             uplink_bytes_per_second: None,
             need: Probability::new(0.1).unwrap(),
             work_seconds: 600.0,
-        };
+        }
+    }
+
+    fn cheapest_of(readable: &[f64], target: f64) -> Chosen {
+        cheapest_within(Bounds::FREE, readable, target)
+    }
+
+    fn cheapest_within(bounds: Bounds, readable: &[f64], target: f64) -> Chosen {
+        let candidates = pool(readable);
+        let stake = stake_of(1 << 30);
         let readable: Vec<Probability> = candidates.iter().map(|c| c.readable).collect();
         let target = Probability::new(target).unwrap();
-        cheapest(&candidates, &stake, &Independent(&readable), target).unwrap()
+        let joint = Independent(&readable);
+        cheapest(&candidates, &stake, &joint, target, bounds).unwrap()
     }
 
     #[test]
@@ -186,7 +374,7 @@ mod tests {
     fn no_cheaper_code_reaches_the_target() {
         let chosen = cheapest_of(&[0.95; 10], 0.999);
         let hosts = [Probability::new(0.95).unwrap(); 10];
-        for width in by_cost(10) {
+        for width in by_cost(10, Bounds::FREE) {
             if cost(width) < cost(chosen.width) {
                 let reached = at_least(hosts.iter().take(width.total()).copied(), width.data());
                 assert!(reached.value() < 0.999, "{width:?}");
@@ -220,6 +408,78 @@ mod tests {
             need: Probability::ONE,
             work_seconds: 1.0,
         };
-        assert!(cheapest(&[], &stake, &Independent(&[]), Probability::ONE).is_none());
+        let none = cheapest(
+            &[],
+            &stake,
+            &Independent(&[]),
+            Probability::ONE,
+            Bounds::FREE,
+        );
+        assert!(none.is_none());
+    }
+    #[test]
+    fn a_code_that_nobody_asked_for_can_lose_two_hosts_stores_three_times_and_leaves_spares() {
+        let good = cheapest_within(Bounds::usual(12), &[0.995; 12], 0.9);
+        assert!(good.reaches_target && good.width.parity() == 2, "{good:?}");
+        assert_eq!(good.width, Width::new(6, 2).unwrap());
+        // 1+8 would fail least.
+        let poor = cheapest_within(Bounds::usual(9), &[0.6; 9], 0.999);
+        assert!(!poor.reaches_target);
+        assert_eq!(poor.width, Width::new(2, 4).unwrap());
+    }
+
+    /// Independent hosts in a pool that is gone as a whole for a share of the time.
+    struct Gone<'a>(Independent<'a>, f64);
+
+    impl Joint for Gone<'_> {
+        fn at_least(&self, hosts: &[usize], needed: usize) -> Probability {
+            let there = self.0.at_least(hosts, needed).value();
+            Probability::saturating(there * (1.0 - self.1))
+        }
+
+        fn at_best(&self) -> Probability {
+            Probability::saturating(1.0 - self.1)
+        }
+    }
+
+    #[test]
+    fn what_no_code_prevents_does_not_drive_the_code() {
+        let candidates = pool(&[0.95; 20]);
+        let readable = [Probability::new(0.95).unwrap(); 20];
+        let stake = stake_of(1 << 30);
+        let target = Probability::new(0.999).unwrap();
+        let of = |gone| {
+            let joint = Gone(Independent(&readable), gone);
+            cheapest(&candidates, &stake, &joint, target, Bounds::FREE).unwrap()
+        };
+        let (safe, unsafe_pool) = (of(0.0), of(0.002));
+        assert!(safe.reaches_target && !unsafe_pool.reaches_target);
+        assert_eq!(safe.width, unsafe_pool.width);
+        // As long as the target can be reached, the code makes up for the pool.
+        let half = of(0.000_9);
+        assert!(half.reaches_target && cost(half.width) > cost(safe.width));
+    }
+
+    #[test]
+    fn of_many_hosts_the_good_ones_are_found_in_small_sites() {
+        let mut candidates = pool(&[0.97; 500]);
+        for (host, candidate) in candidates.iter_mut().enumerate() {
+            candidate.domains[0] = Some(crate::joint::DomainId(u32::from(host >= 480)));
+            candidate.draw = host as u64;
+        }
+        let readable: Vec<Probability> = candidates.iter().map(|c| c.readable).collect();
+        let listed = shortlist(&candidates, &careful(&stake_of(1 << 30)));
+        assert_eq!(listed.len(), SHORTLIST);
+        assert!(listed.iter().filter(|host| **host >= 480).count() >= OF_ONE_SITE_MAX);
+        let target = Probability::new(0.999).unwrap();
+        let joint = Independent(&readable);
+        let chosen = cheapest(
+            &candidates,
+            &stake_of(1 << 30),
+            &joint,
+            target,
+            Bounds::FREE,
+        );
+        assert!(chosen.unwrap().reaches_target);
     }
 }

@@ -4,7 +4,7 @@ use placement::Probability;
 use placement::joint::{Compute, Correlated, Independent};
 use placement::levels::level;
 use placement::objective::{Candidate, Stake, Width};
-use placement::redundancy::{cheapest, narrowed};
+use placement::redundancy::{Bounds, cheapest, narrowed};
 use placement::schemes::Scheme;
 use rand::Rng;
 
@@ -24,7 +24,7 @@ pub enum Policy {
     /// On hosts chosen by a scheme that knows the past.
     Hosts(Scheme),
     /// As [`Scheme::Correlated`], and where hosts are too few for the code that is asked for, one with fewer
-    /// data shards and as much parity: what `ckpt save` does.
+    /// data shards and as much parity: what `ckpt save` does while less than 27 days of the pool are known.
     Narrow,
     /// On hosts, and with a code, chosen for a probability of being able to restart: what `ckpt save
     /// --redundancy auto` does.
@@ -160,7 +160,8 @@ impl Policy {
         let joint = || joint(knowledge, &hosts, &candidates, compute);
         let (chosen, width) = match self {
             Self::Auto(target) => {
-                let chosen = cheapest(&candidates, &stake, &joint(), target.probability())?;
+                let target = target.probability();
+                let chosen = cheapest(&candidates, &stake, &joint(), target, Bounds::FREE)?;
                 (Ok(chosen.choice.hosts), chosen.width)
             }
             Self::Hosts(Scheme::Correlated) | Self::Narrow => {

@@ -89,6 +89,63 @@ fn steady_hosts_are_chosen_before_flaky_ones() -> Result<()> {
     Ok(())
 }
 
+/// Saves an image without any option that says how, and returns the report.
+fn save_by_default(grid: &Grid) -> Result<serde_json::Value> {
+    std::fs::write(grid.path("image"), image::memory(1 << 20, 4))?;
+    let save = ["--json", "save", "--job", "42", "image"];
+    grid.run(save)?.expect(0)?.json()
+}
+
+#[test]
+fn without_history_a_save_makes_three_data_and_two_parity_shards() -> Result<()> {
+    let grid = Grid::up(9)?;
+    let saved = save_by_default(&grid)?;
+    assert_eq!(saved["redundancy"], "3+2", "{saved:#}");
+    Ok(())
+}
+
+#[test]
+fn with_a_history_of_thirty_days_the_code_is_chosen_by_forecast() -> Result<()> {
+    let grid = Grid::up(9)?;
+    let hosts = grid.running()?;
+    grid.stop()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    for (number, (host, _)) in (1..).zip(&hosts) {
+        // Each machine was rebooted once, on a day of its own.
+        let reboot = now - number * 2 * DAY;
+        let runs = [
+            run(now - 30 * DAY..reboot, States::CALM),
+            run(reboot..reboot + 300, States::GONE),
+            run(reboot + 300..now, States::CALM),
+        ];
+        history::write(&grid.data_dir(host), &runs)?;
+    }
+    grid.restart()?;
+    // Nine machines that hardly ever fail need fewer bytes for the same safety. Three of them are spares.
+    let saved = save_by_default(&grid)?;
+    assert_eq!(saved["redundancy"], "4+2", "{saved:#}");
+    assert_eq!(
+        (&saved["can_lose"], &saved["stored_times"]),
+        (&2.into(), &1.5.into())
+    );
+    let notes = saved["notes"].to_string();
+    assert!(
+        notes.contains("by forecast") && notes.contains("1.5 times"),
+        "{notes}"
+    );
+    // A code that is given is kept to.
+    let given = ["--json", "save", "--job", "42", "--parity", "2", "image"];
+    assert_eq!(grid.run(given)?.expect(0)?.json()?["redundancy"], "3+2");
+    // The report and the exit status say whether a target holds.
+    let target = |target| grid.run(["save", "--job", "42", "--target", target, "image"]);
+    target("0.9")?.expect(0)?;
+    let missed = target("0.9999999")?.expect(3)?;
+    let said = String::from_utf8_lossy(&missed.stdout);
+    assert!(said.contains("instead of 0.9999999"), "{missed}");
+    assert!(restore_bytes(&grid, "42")? == image::memory(1 << 20, 4));
+    Ok(())
+}
+
 #[test]
 fn hosts_can_be_named_or_drawn_at_random() -> Result<()> {
     let grid = Grid::up(9)?;

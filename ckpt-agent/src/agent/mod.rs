@@ -72,7 +72,7 @@ pub use jobkeys::Voided;
 pub use notices::Tenure;
 pub use open::{Image, ImageFile, ReadCost};
 pub use outlook::{HostSays, MachineOutlook, Neighbours};
-pub use place::{Choose, PlacementWish};
+pub use place::{Choose, PlacementWish, TARGET_USUAL};
 pub use verify::Depth;
 
 /// Data shards of a checkpoint by default.
@@ -107,8 +107,8 @@ pub struct SaveRequest {
     pub job: JobId,
     /// What to save.
     pub input: SaveInput,
-    /// How many data and parity shards. `None`: 3 and 2; where fewer than five hosts take a shard, 2 and 2,
-    /// or 1 and 2.
+    /// How many data and parity shards. `None`: by forecast, at least 2 parity shards, where enough is known
+    /// of the hosts; else 3 and 2, and where fewer than five hosts take a shard, 2 and 2, or 1 and 2.
     pub redundancy: Option<Redundancy>,
     /// Fewest parity shards with which to commit, when hosts for all can't be had. `None`: all are needed.
     pub allow_degraded: Option<u8>,

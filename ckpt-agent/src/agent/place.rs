@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use codec::{JobId, Redundancy};
+use placement::Probability;
 use placement::objective::{Score, Width};
 use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
@@ -35,6 +36,9 @@ const FIRST_INTERVAL_SECONDS: f64 = 3600.0;
 /// Least and longest time between checkpoints that is calculated with.
 const INTERVAL_SECONDS: std::ops::RangeInclusive<f64> = 60.0..=86_400.0;
 
+/// Probability of being able to restart that is aimed at by default.
+pub const TARGET_USUAL: f64 = 0.999;
+
 /// Assumed ratio of stored bytes to image bytes for the first checkpoint of a job.
 const FIRST_RATIO: f64 = 0.6;
 
@@ -55,9 +59,9 @@ pub enum Choose {
 pub struct PlacementWish {
     /// On which grounds hosts are chosen.
     pub choose: Choose,
-    /// Probability of being able to restart, from which the number of shards follows; `None` when the
-    /// redundancy is given.
-    pub target: Option<placement::Probability>,
+    /// Probability of being able to restart, from which the number of shards follows. `None` when the
+    /// redundancy is given, or the usual one is wanted.
+    pub target: Option<Probability>,
     /// Name of the host of the grid on which the job runs; `None`: it is found by its address.
     pub compute_host: Option<String>,
     /// Whether the report has the table behind the choice.
@@ -117,7 +121,9 @@ impl Agent {
         let wanted = match (wish.target, given) {
             (Some(target), _) => Wanted::Target(target),
             (None, Some(given)) => Wanted::Width(given),
-            (None, None) => Wanted::AtMost(width),
+            // Who chooses hosts otherwise does not want them chosen by forecast, and the code even less.
+            (None, None) if wish.choose != Choose::Forecast => Wanted::AtMost(width),
+            (None, None) => Wanted::Usual(Probability::saturating(TARGET_USUAL)),
         };
         let since = newest.map_or(FIRST_INTERVAL_SECONDS, |newest| {
             now.saturating_sub(newest.manifest.public().created) as f64
@@ -346,7 +352,7 @@ impl Agent {
             disk: row.storage_state.map(|state| state.to_string()),
             bytes_per_second: row.rate,
             measured: row.rate_is_measured,
-            stays: row.stays.map(placement::Probability::value),
+            stays: row.stays.map(Probability::value),
             readable: row.readable.value(),
             correlation: row.correlation,
             objective_with: row.with.map(|score| score.total()),
@@ -357,8 +363,20 @@ impl Agent {
     /// Notes for the user on a choice.
     pub(super) fn placement_notes(&self, placed: &Placed) -> Vec<String> {
         let mut notes = Vec::new();
+        let (data, parity) = (placed.code.data(), placed.code.parity());
+        if placed.is_forecast {
+            notes.push(format!(
+                "{data}+{parity} shards, by forecast: they can be restored with probability {:.5} when the job \
+                 needs them{}; each byte is stored {:.1} times",
+                placed.score.reliability.value(),
+                match placed.reaches_target {
+                    true => "",
+                    false => ", the most that this pool allows",
+                },
+                placed.code.expansion()
+            ));
+        }
         if placed.is_narrowed {
-            let (data, parity) = (placed.code.data(), placed.code.parity());
             notes.push(format!(
                 "{data}+{parity} shards, not {}, because too few hosts take a shard: each byte is stored \
                  {:.1} times",

@@ -21,7 +21,9 @@ use super::run_args::{NotifyArgs, RunArgs};
 use super::runs::RunsArgs;
 use super::trace::TraceCommand;
 use super::watch::WatchArgs;
-use crate::agent::{AfterWhich, ByteRange, Choose, HealthRequest, PlacementWish, Strength, Tenure};
+use crate::agent::{
+    AfterWhich, ByteRange, Choose, HealthRequest, PlacementWish, Strength, TARGET_USUAL, Tenure,
+};
 use crate::core::effort::Effort;
 use crate::core::glob::Glob;
 use crate::core::sought::{Sought, SoughtLabel};
@@ -341,10 +343,10 @@ pub struct Save {
     #[arg(long)]
     pub job: JobId,
     /// Data shards: any this many shards restore the image (1 to 32) [default: 3; without --data and
-    /// --parity 2 on four hosts, 1 on three].
+    /// --parity by forecast where enough is known of the hosts, else 2 on four hosts, 1 on three].
     #[arg(long, value_name = "N")]
     pub data: Option<u8>,
-    /// Parity shards: this many shards can be lost (0 to 32) [default: 2].
+    /// Parity shards: this many shards can be lost (0 to 32) [default: 2; by forecast at least 2].
     #[arg(long, value_name = "N")]
     pub parity: Option<u8>,
     /// Versions to keep, this one included.
@@ -458,12 +460,12 @@ impl Filter {
 /// Options that say how hosts are chosen.
 #[derive(Debug, Args)]
 pub struct Placing {
-    /// Choose the number of shards that reaches the restart probability --target.
+    /// Choose the number of shards that reaches the restart probability --target, and end with 3 if none does.
     #[arg(long, value_name = "auto", value_parser = ["auto"], conflicts_with_all = ["data", "parity"])]
     pub redundancy: Option<String>,
-    /// Probability that the checkpoint can be restored, for --redundancy auto.
-    #[arg(long, default_value = "0.999", value_parser = parse_target, requires = "redundancy", value_name = "P")]
-    pub target: Probability,
+    /// Probability that the checkpoint can be restored; means --redundancy auto [default: 0.999].
+    #[arg(long, value_parser = parse_target, conflicts_with_all = ["data", "parity"], value_name = "P")]
+    pub target: Option<Probability>,
     /// How to choose hosts: by forecast, at random (for comparison; no spares), or only the named ones.
     #[arg(long, default_value = "forecast", value_parser = parse_choose, value_name = "forecast|random|HOST,...")]
     pub choose: Choose,
@@ -477,7 +479,10 @@ impl Placing {
     pub fn wish(&self, explain: bool) -> PlacementWish {
         PlacementWish {
             choose: self.choose.clone(),
-            target: self.redundancy.as_ref().map(|_| self.target),
+            target: self.target.or_else(|| {
+                let usual = Probability::saturating(TARGET_USUAL);
+                self.redundancy.as_ref().map(|_| usual)
+            }),
             compute_host: self.compute_host.clone().filter(|name| !name.is_empty()),
             explain,
         }

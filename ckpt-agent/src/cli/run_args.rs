@@ -142,10 +142,10 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct RunSave {
     /// Data shards: any this many shards restore the image (1 to 32) [default: 3; without --data and
-    /// --parity 2 on four hosts, 1 on three].
+    /// --parity by forecast where enough is known of the hosts, else 2 on four hosts, 1 on three].
     #[arg(long, value_name = "N")]
     pub data: Option<u8>,
-    /// Parity shards: this many shards can be lost (0 to 32) [default: 2].
+    /// Parity shards: this many shards can be lost (0 to 32) [default: 2; by forecast at least 2].
     #[arg(long, value_name = "N")]
     pub parity: Option<u8>,
     /// Versions to keep, the newest included.

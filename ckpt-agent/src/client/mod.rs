@@ -42,6 +42,7 @@ pub use crate::report::{
     RestoreReport, SaveReport, Silent,
 };
 pub use codec::{JobId, Redundancy, Version};
+pub use placement::Probability;
 
 use crate::agent::{
     Agent, ByteRange, CatRequest, MEMORY_USUAL, PlacementWish, Resources, RestoreRequest,
@@ -152,8 +153,9 @@ pub struct Save {
 }
 
 impl Save {
-    /// Saves this input as the next version of a job, like `ckpt save` without options: 3 data and 2
-    /// parity shards, or fewer data shards where fewer than five hosts take a shard; two versions kept.
+    /// Saves this input as the next version of a job, like `ckpt save` without options: two versions are kept,
+    /// and any two hosts can be lost. The code is chosen by forecast where enough is known of the hosts; else
+    /// 3 data and 2 parity shards, or fewer data shards where fewer than five hosts take a shard.
     pub fn of(job: &JobId, input: SaveInput) -> Self {
         let request = SaveRequest {
             job: job.clone(),
@@ -210,6 +212,14 @@ impl Save {
     #[must_use]
     pub const fn redundancy(mut self, redundancy: Redundancy) -> Self {
         self.request.redundancy = Some(redundancy);
+        self
+    }
+
+    /// Chooses the code that reaches this probability of being able to restart, like `ckpt save --target`. If no
+    /// code reaches it, the report has a warning. Without effect if the numbers of shards are set.
+    #[must_use]
+    pub const fn target(mut self, target: Probability) -> Self {
+        self.request.placement.target = Some(target);
         self
     }
 

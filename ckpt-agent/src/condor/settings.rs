@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use codec::Redundancy;
 use command_line::time;
+use placement::Probability;
 use protocol::grid::OwnerFiles;
 
 use super::classad::parse_lines;
@@ -57,6 +58,8 @@ pub(super) struct Wishes {
     pub(super) tenure: Tenure,
     pub(super) keep: u32,
     pub(super) redundancy: Option<Redundancy>,
+    /// Probability of being able to restart that the code is to reach.
+    pub(super) target: Option<Probability>,
 }
 
 impl Surroundings {
@@ -197,6 +200,17 @@ impl Surroundings {
                     .map_err(|cause| usage(format!("CKPT_DATA and CKPT_PARITY: {cause}")))?,
             ),
         };
+        let target = self.read("CKPT_TARGET", |text| {
+            let number = text.parse().ok();
+            let number = number.filter(|number| *number > 0.0 && *number < 1.0);
+            let target = number.and_then(|number| Probability::new(number).ok());
+            target.ok_or_else(|| format!("{text:?} is not a probability between 0 and 1"))
+        })?;
+        if target.is_some() && redundancy.is_some() {
+            return Err(usage(
+                "CKPT_TARGET together with CKPT_DATA or CKPT_PARITY".into(),
+            ));
+        }
         let tenure = self.read("CKPT_TTL", |text| match text {
             "none" => Ok(Tenure::Forever),
             text => time::parse_with_unit(text).map(Tenure::For),
@@ -210,6 +224,7 @@ impl Surroundings {
             tenure: tenure.unwrap_or(Tenure::For(LEASE_USUAL)),
             keep: self.number("CKPT_KEEP", KEEP_USUAL)?.max(1),
             redundancy,
+            target,
         })
     }
 
@@ -363,6 +378,7 @@ mod tests {
         assert_eq!(usual.retry, Duration::from_secs(600));
         assert_eq!(usual.tenure, Tenure::For(Duration::from_secs(30 * 86_400)));
         assert_eq!((usual.keep, usual.redundancy), (3, None));
+        assert_eq!(usual.target, None);
         let said = [
             ("CKPT_RETRY", "0"),
             ("CKPT_TTL", "none"),
@@ -378,7 +394,13 @@ mod tests {
         assert_eq!(said.redundancy, Redundancy::new(2, 1).ok());
         let one = with(&[("CKPT_PARITY", "1")], site).wishes().unwrap();
         assert_eq!(one.redundancy, Redundancy::new(3, 1).ok());
+        let auto = with(&[("CKPT_TARGET", "0.99")], site).wishes().unwrap();
+        assert_eq!(auto.target, Probability::new(0.99).ok());
+        let both = with(&[("CKPT_TARGET", "0.99"), ("CKPT_DATA", "2")], site).wishes();
+        assert_eq!(both.unwrap_err().status, ExitStatus::Usage);
         for (name, value) in [
+            ("CKPT_TARGET", "1"),
+            ("CKPT_TARGET", "auto"),
             ("CKPT_RETRY", "soon"),
             ("CKPT_TTL", "30"),
             ("CKPT_KEEP", "-1"),

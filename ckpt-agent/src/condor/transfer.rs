@@ -91,6 +91,9 @@ impl Transfer<'_> {
         if let Some(redundancy) = wishes.redundancy {
             save = save.redundancy(redundancy);
         }
+        if let Some(target) = wishes.target {
+            save = save.target(target);
+        }
         let report = self
             .again(&checkpoint, &wishes, &doing, async |client| {
                 client.save(save.clone()).await

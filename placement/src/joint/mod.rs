@@ -21,9 +21,16 @@
 //! f      share of these observations in which fewer than m hosts of A were usable
 //! K      PRIOR_FAILURES: expected failures after which the counts weigh as much as the model
 //! ```
+//!
+//! 3. A floor: the past does not hold every incident that takes down the whole pool. No set of hosts can be
+//!    read with a higher probability than that of no such incident ([`PoolPast::unseen`]), which multiplies the
+//!    result.
+
+mod pool;
 
 use crate::bitmap::{AvailabilityBitmap, SLOT_SECONDS, Slot, SlotSet, WORDS};
 use crate::probability::Probability;
+pub use pool::PoolPast;
 
 /// Kinds of failure domain that a host can be in at once: level 0 is the site, level 1 the owner.
 pub const LEVELS: usize = 2;
@@ -93,6 +100,12 @@ pub trait Joint {
     /// Probability that at least `needed` of `hosts` (indices into the pool) can be read when the compute
     /// host has failed.
     fn at_least(&self, hosts: &[usize], needed: usize) -> Probability;
+
+    /// Upper bound of that probability for any hosts: there is no incident of the whole pool that the past does
+    /// not hold.
+    fn at_best(&self) -> Probability {
+        Probability::ONE
+    }
 }
 
 /// Hosts that fail independently of each other and of the compute host, each with its probability of being
@@ -142,6 +155,7 @@ pub struct Correlated {
     levels: [Level; LEVELS],
     /// Correlation of hosts that share no domain, from 0 to [`CORRELATION_MAX`].
     everywhere: f64,
+    pool: PoolPast,
 }
 
 /// A [`Member`] whose bitmap ends at the same slot as all others.
@@ -157,6 +171,15 @@ struct Aligned {
 struct Past {
     known: SlotSet,
     usable: SlotSet,
+}
+
+impl Past {
+    fn ending_at(bitmap: &AvailabilityBitmap, newest: Slot) -> Self {
+        Self {
+            known: bitmap.known().ending_at(newest),
+            usable: bitmap.usable().ending_at(newest),
+        }
+    }
 }
 
 /// How strongly the hosts of a domain fail together, for the domains of one level. Every number is a
@@ -238,10 +261,7 @@ impl Correlated {
             .map(|member| Aligned {
                 readable: member.readable,
                 domains: member.domains,
-                past: member.past.map(|past| Past {
-                    known: past.known().ending_at(newest),
-                    usable: past.usable().ending_at(newest),
-                }),
+                past: member.past.map(|past| Past::ending_at(&past, newest)),
             })
             .collect();
         let moments = compute.as_ref().and_then(|compute| {
@@ -252,11 +272,23 @@ impl Correlated {
         });
         Self {
             everywhere: everywhere(&members),
+            pool: PoolPast::of(
+                &members
+                    .iter()
+                    .filter_map(|m| m.past.as_ref())
+                    .collect::<Vec<_>>(),
+            ),
             levels: std::array::from_fn(|level| learn_level(&members, level)),
             members,
             compute,
             moments,
         }
+    }
+
+    /// What is known of incidents of the whole pool.
+    #[must_use]
+    pub const fn pool(&self) -> PoolPast {
+        self.pool
     }
 
     /// Correlation coefficient of the availability of two hosts, from 0 to 0.95: the largest one of the
@@ -407,6 +439,9 @@ impl Correlated {
 
 impl Joint for Correlated {
     fn at_least(&self, hosts: &[usize], needed: usize) -> Probability {
+        if needed == 0 {
+            return Probability::ONE;
+        }
         let readable = |host: &usize| {
             self.members
                 .get(*host)
@@ -420,7 +455,12 @@ impl Joint for Correlated {
             (PRIOR_FAILURES + counted.observations * counted.failed_share)
                 / (PRIOR_FAILURES + counted.observations * expected.max(0.0))
         });
-        Probability::saturating(1.0 - fails * correction)
+        let without_floor = (1.0 - fails * correction).clamp(0.0, 1.0);
+        Probability::saturating(without_floor * self.at_best().value())
+    }
+
+    fn at_best(&self) -> Probability {
+        self.pool.unseen().complement()
     }
 }
 

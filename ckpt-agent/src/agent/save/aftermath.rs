@@ -103,7 +103,7 @@ impl Agent {
         if let Some(target) = request.placement.target.filter(|_| !placed.reaches_target) {
             let reached = placed.score.reliability.value();
             let warning = format!(
-                "restart probability {reached:.5} instead of {target}: there are too few hosts for more"
+                "restart probability {reached:.5} instead of {target}: no code reaches more on these hosts"
             );
             report.warnings.push(warning);
         }

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use placement::bandwidth::{RateForecast, UNKNOWN_SPREAD};
 use placement::hazard::{HazardModel, HostSummary};
-use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member};
+use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member, PoolPast};
 use placement::levels::level;
 use placement::objective::{Candidate, Score, Stake, Width, readable_within};
-use placement::redundancy::{cheapest, narrowed};
+use placement::redundancy::{Bounds, cheapest, narrowed};
 use placement::select::{Caps, Choice, choose, spares, with, without};
 use placement::state::{AvailabilityState, Presence, StorageState};
 use placement::{Probability, SurvivalCurve};
@@ -69,6 +69,10 @@ pub enum Wanted {
     AtMost(Width),
     /// The fewest that reach this probability of being able to restart.
     Target(Probability),
+    /// Where enough is known of the pool's past ([`PoolPast::is_enough`]), the fewest that reach this probability
+    /// of being able to restart, within the bounds of a code that nobody asked for ([`Bounds::usual`]). Elsewhere
+    /// 3 and 2 or, where too few hosts take a shard, fewer data shards and the same parity.
+    Usual(Probability),
 }
 
 impl Wanted {
@@ -76,7 +80,7 @@ impl Wanted {
     const fn width(self) -> Width {
         match self {
             Self::Width(width) | Self::AtMost(width) => width,
-            Self::Target(_) => Width::FALCON,
+            Self::Target(_) | Self::Usual(_) => Width::FALCON,
         }
     }
 }
@@ -215,6 +219,8 @@ pub struct Placed {
     pub width: Width,
     /// Whether `code` has fewer data shards than usual, because too few hosts take a shard.
     pub is_narrowed: bool,
+    /// Whether the code was chosen by forecast without having been asked for.
+    pub is_forecast: bool,
     /// Whether the target is reached; true when none was set.
     pub reaches_target: bool,
     /// Hosts in order of preference; the first `width.total()` are the chosen ones.
@@ -233,6 +239,52 @@ pub struct Placed {
 /// Chooses hosts; `None` when there are too few for a single data shard. With fewer hosts than shards,
 /// all of them are chosen. Only with `explain` does the answer have rows.
 pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<Placed> {
+    let Wanted::Usual(target) = question.wanted else {
+        return place_wanted(views, question, Bounds::FREE, explain);
+    };
+    let with = |wanted| Question {
+        wanted,
+        ..question.clone()
+    };
+    let claims = views.iter().filter_map(|view| view.claims.as_ref());
+    let bitmaps: Vec<_> = claims.map(|claims| &claims.presence_bitmap).collect();
+    if PoolPast::seen(&bitmaps).is_enough() {
+        let by_target = with(Wanted::Target(target));
+        let takers = views
+            .iter()
+            .filter(|view| reserve(view, &by_target).is_none());
+        let bounds = Bounds::usual(takers.count());
+        let placed = place_wanted(views, &by_target, bounds, explain);
+        if let Some(placed) = placed.filter(|placed| has_room(placed, views, question)) {
+            return Some(Placed {
+                is_forecast: true,
+                ..placed
+            });
+        }
+    }
+    place_wanted(
+        views,
+        &with(Wanted::AtMost(Width::FALCON)),
+        Bounds::FREE,
+        explain,
+    )
+}
+
+/// Whether all chosen hosts have room for a shard of the code that was chosen with them.
+fn has_room(placed: &Placed, views: &[HostView], question: &Question) -> bool {
+    let shard_bytes = question.stored_bytes.div_ceil(placed.code.data() as u64);
+    let chosen = &placed.order[..placed.width.total()];
+    let mut views = views.iter().filter(|view| chosen.contains(&view.host));
+    views.all(|view| view.free_bytes >= shard_bytes)
+}
+
+/// Chooses hosts, with a code within `bounds` if it is the code that is asked for.
+fn place_wanted(
+    views: &[HostView],
+    question: &Question,
+    bounds: Bounds,
+    explain: bool,
+) -> Option<Placed> {
     let (question, is_narrowed) = &settled(question, views);
     let unknown = unknown_rate(views);
     let (mut ready, mut rest): (Vec<usize>, Vec<usize>) =
@@ -240,7 +292,7 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
     rest.sort_by_key(|i| reserve(&views[*i], question).map(|reserve| reserve as u8));
     let fewest = match question.wanted {
         Wanted::Width(width) | Wanted::AtMost(width) => width.total(),
-        Wanted::Target(_) => 1,
+        Wanted::Target(_) | Wanted::Usual(_) => 1,
     };
     let missing = fewest.saturating_sub(ready.len()).min(rest.len());
     ready.extend(rest.drain(..missing));
@@ -261,18 +313,12 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
         need,
         work_seconds: question.work_seconds,
     };
-    let (code, width, choice, reaches_target) = match question.wanted {
-        Wanted::Width(code) | Wanted::AtMost(code) => {
-            let width = fitting(code, candidates.len())?;
-            let stake = Stake { width, ..stake };
-            (code, width, choose(&candidates, &stake, &joint).ok()?, true)
-        }
-        Wanted::Target(target) => {
-            let chosen = cheapest(&candidates, &stake, &joint, target)?;
-            let code = chosen.width;
-            (code, code, chosen.choice, chosen.reaches_target)
-        }
-    };
+    let Coded {
+        code,
+        width,
+        choice,
+        reaches_target,
+    } = coded(question.wanted, bounds, &candidates, &stake, &joint)?;
     let stake = Stake { width, ..stake };
     let spares = spares(&choice, &candidates, &stake, &joint);
     let order = choice.hosts.iter().chain(&spares).map(|i| ready[*i]);
@@ -293,6 +339,7 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
         code,
         width,
         is_narrowed: *is_narrowed,
+        is_forecast: false,
         reaches_target,
         order: order.into_iter().map(|i| views[i].host).collect(),
         score: choice.score,
@@ -300,6 +347,45 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
         need,
         rows,
     })
+}
+
+/// Hosts, and the code for which they were chosen.
+struct Coded {
+    code: Width,
+    width: Width,
+    choice: Choice,
+    reaches_target: bool,
+}
+
+/// Chooses hosts, and the code if it is not given.
+fn coded(
+    wanted: Wanted,
+    bounds: Bounds,
+    candidates: &[Candidate],
+    stake: &Stake,
+    joint: &Correlated,
+) -> Option<Coded> {
+    match wanted {
+        Wanted::Width(code) | Wanted::AtMost(code) => {
+            let width = fitting(code, candidates.len())?;
+            let stake = Stake { width, ..*stake };
+            Some(Coded {
+                code,
+                width,
+                choice: choose(candidates, &stake, joint).ok()?,
+                reaches_target: true,
+            })
+        }
+        Wanted::Target(target) | Wanted::Usual(target) => {
+            let chosen = cheapest(candidates, stake, joint, target, bounds)?;
+            Some(Coded {
+                code: chosen.width,
+                width: chosen.width,
+                choice: chosen.choice,
+                reaches_target: chosen.reaches_target,
+            })
+        }
+    }
 }
 
 /// The width, narrowed to the number of hosts. Whether a save goes on with fewer shards is for its session

@@ -288,6 +288,88 @@ fn better_hosts_need_less_redundancy_for_the_same_target() {
     );
 }
 
+fn usual(views: &[HostView]) -> Placed {
+    let usual = Question {
+        wanted: Wanted::Usual(Probability::saturating(0.999)),
+        ..question(Width::FALCON)
+    };
+    place(views, &usual, false).unwrap()
+}
+
+fn pool(hosts: usize, rate_per_hour: f64, gone: f64) -> Vec<HostView> {
+    let claims = |host| claims_in_phase(rate_per_hour, gone, host as u64);
+    (0..hosts).map(|i| view(i, Some(claims(i)))).collect()
+}
+
+/// The pool, of which only the last ten days are known. On this many of these days, all hosts were away for half
+/// an hour.
+fn young(mut views: Vec<HostView>, incidents: u64) -> Vec<HostView> {
+    let first = SLOTS as u64 - 2880;
+    for view in &mut views {
+        let bitmap = &mut view.claims.as_mut().unwrap().presence_bitmap;
+        for slot in 0..first {
+            bitmap.record(Slot(slot), Availability::Unknown);
+        }
+        for day in 0..incidents {
+            for slot in 0..6 {
+                bitmap.record(Slot(first + day * 288 + slot), Availability::NotUsable);
+            }
+        }
+    }
+    views
+}
+
+#[test]
+fn without_much_history_the_usual_code_is_3_and_2() {
+    let unknown: Vec<HostView> = (0..12).map(|i| view(i, None)).collect();
+    for views in [unknown, young(pool(12, 0.001, 0.005), 2)] {
+        let placed = usual(&views);
+        assert_eq!((placed.code, placed.is_forecast), (Width::FALCON, false));
+    }
+    // Too few hosts cost data shards, whatever is known of them.
+    let placed = usual(&pool(4, 0.001, 0.005));
+    assert_eq!(
+        (placed.code, placed.is_forecast),
+        (Width::new(2, 2).unwrap(), false)
+    );
+}
+
+#[test]
+fn with_four_weeks_or_three_incidents_the_usual_code_is_chosen_by_forecast() {
+    let steady = usual(&pool(12, 0.001, 0.005));
+    assert!(
+        steady.is_forecast && steady.reaches_target,
+        "{:?}",
+        steady.score
+    );
+    assert!(steady.code.parity() >= 2 && steady.code.total() <= 8);
+    assert!(steady.code.expansion() < Width::FALCON.expansion());
+    let poor = usual(&pool(12, 0.3, 0.2));
+    assert!(
+        poor.is_forecast && poor.code.parity() > 2,
+        "{:?}",
+        poor.code
+    );
+    assert!(poor.code.expansion() <= 3.0);
+    assert!(usual(&young(pool(12, 0.001, 0.005), 3)).is_forecast);
+}
+
+#[test]
+fn a_code_for_which_the_chosen_hosts_have_no_room_is_not_chosen() {
+    let mut views = pool(6, 1.0, 0.4);
+    let roomy = usual(&views);
+    assert!(
+        roomy.is_forecast && roomy.code.data() < 3,
+        "{:?}",
+        roomy.code
+    );
+    for view in &mut views {
+        view.free_bytes = question(Width::FALCON).stored_bytes / 3 + 1;
+    }
+    let placed = usual(&views);
+    assert_eq!((placed.code, placed.is_forecast), (Width::FALCON, false));
+}
+
 #[test]
 fn crowding_is_said_when_there_is_no_other_way() {
     let mut views: Vec<HostView> = (0..6).map(|i| view(i, None)).collect();
