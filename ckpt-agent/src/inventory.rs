@@ -401,13 +401,13 @@ mod tests {
     fn the_memory_for_all_of_them_is_bounded() {
         let mut inventory = Inventory::default();
         let mut entered = 0;
-        while inventory.add(HostIndex(0), shown(entered), 20 << 10) == Entered::Yes {
+        while inventory.add(HostIndex(0), shown(entered + 1), 20 << 10) == Entered::Yes {
             entered += 1;
         }
         assert!((3..10).contains(&entered), "{entered}");
         // Another host of a known checkpoint takes no more memory.
         assert_eq!(
-            inventory.add(HostIndex(1), shown(0), 20 << 10),
+            inventory.add(HostIndex(1), shown(1), 20 << 10),
             Entered::Yes
         );
     }
