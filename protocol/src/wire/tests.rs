@@ -473,7 +473,9 @@ fn unknown_messages_are_refused() {
 
 #[test]
 fn impossible_redundancies_are_refused() {
-    let put = |data, parity| [[2].as_slice(), &[0; 49], &[data, parity, 0, 0]].concat();
+    // Version 1 of a job: the tag of the job, the version, the checkpoint.
+    let claim = [[0; 32].as_slice(), &[1], &[0; 16]].concat();
+    let put = |data, parity| [[2].as_slice(), &claim, &[data, parity, 0, 0]].concat();
     assert!(Request::from_frame(&put(3, 2)).is_ok());
     assert!(Request::from_frame(&put(0, 2)).is_err());
     assert!(Request::from_frame(&put(33, 2)).is_err());

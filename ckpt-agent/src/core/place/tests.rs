@@ -356,7 +356,7 @@ fn with_four_weeks_or_three_incidents_the_usual_code_is_chosen_by_forecast() {
 
 #[test]
 fn a_code_for_which_the_chosen_hosts_have_no_room_is_not_chosen() {
-    let mut views = pool(6, 1.0, 0.4);
+    let mut views = pool(6, 0.3, 0.2);
     let roomy = usual(&views);
     assert!(
         roomy.is_forecast && roomy.code.data() < 3,
