@@ -76,7 +76,7 @@ const CHANGES_QUEUED_MAX: usize = 64;
 /// A client that got no place may ask again after this time, milliseconds.
 const BUSY_RETRY_MS: u32 = 1_000;
 
-/// What a [`Host`] consists of.
+/// What a [`ServedHost`] consists of.
 #[derive(Debug)]
 pub struct HostParts {
     /// The shards of this host.
