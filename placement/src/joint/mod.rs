@@ -285,12 +285,6 @@ impl Correlated {
         }
     }
 
-    /// What is known of incidents of the whole pool.
-    #[must_use]
-    pub const fn pool(&self) -> PoolPast {
-        self.pool
-    }
-
     /// Correlation coefficient of the availability of two hosts, from 0 to 0.95: the largest one of the
     /// domains that they share.
     #[must_use]

@@ -180,8 +180,9 @@ fn targets(evaluations: &[Evaluation], speed: &Speed) -> String {
         100.0 * RELATIVE_ERROR_TARGET
     );
     text += &list(&errors, "met everywhere.");
-    let longest = speed.longest;
-    let ratio = longest.dense.as_secs_f64() / longest.hazard.as_secs_f64();
+    let ratio = speed.longest().map_or(0.0, |longest| {
+        longest.dense.as_secs_f64() / longest.hazard.as_secs_f64()
+    });
     let _ = writeln!(
         text,
         "\nSpeed: a ten-hour curve at 6 s steps in 1/{ratio:.0} of the dense recursion's time \
@@ -340,9 +341,15 @@ fn robustness_table(table: &Table) -> String {
     text
 }
 
+/// Microseconds.
+fn micros(time: std::time::Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
 fn speed_section(speed: &Speed) -> String {
-    let speed = speed.longest;
-    let micros = |time: std::time::Duration| time.as_secs_f64() * 1e6;
+    let Some(speed) = speed.longest() else {
+        return String::new();
+    };
     let ratio = |time: std::time::Duration| speed.dense.as_secs_f64() / time.as_secs_f64();
     format!(
         "\n## Speed\n\nTR over ten hours at 6 s steps, all 6001 values, best of several calls in one \

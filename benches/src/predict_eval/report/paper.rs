@@ -7,6 +7,7 @@ use placement::history::DayKind;
 use super::super::HORIZON_HOURS;
 use super::super::paper::{BY_SHARE, ByHorizon, Errors, PaperFigures};
 use super::super::speed::Speed;
+use super::micros;
 
 /// The section of one trace: figures 5, 6 and 7.
 pub(super) fn section(figures: &PaperFigures) -> String {
@@ -87,8 +88,4 @@ pub(super) fn speed(speed: &Speed) -> String {
         );
     }
     text
-}
-
-fn micros(time: std::time::Duration) -> f64 {
-    time.as_secs_f64() * 1e6
 }

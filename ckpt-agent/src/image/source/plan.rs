@@ -72,7 +72,7 @@ impl FileState {
 
     /// How a file differs from its earlier state; `None` if it does not.
     pub(super) fn change(&self, now: &Self) -> Option<&'static str> {
-        if self.inode != now.inode {
+        if self.is_another(now) {
             Some("it was replaced by another file")
         } else if self.size != now.size {
             Some("its size changed")
