@@ -38,8 +38,14 @@ impl Shortage {
     }
 }
 
-/// `at 18:00 (in 2h)`, by the clock and the time zone of this machine.
+/// A wait that a clock without seconds would show as none, milliseconds.
+const SOON_MS: u64 = 60_000;
+
+/// `at 18:00 (in 2h)`, by the clock and the time zone of this machine; `in 5 s` for less than a minute.
 fn clock_time(wait_ms: u64) -> String {
+    if wait_ms < SOON_MS {
+        return format!("in {} s", wait_ms.div_ceil(1000).max(1));
+    }
     let now = Zoned::now();
     let wait_s = i64::try_from(wait_ms / 1000).unwrap_or(i64::MAX);
     let at = now.timestamp().as_second().saturating_add(wait_s);
@@ -138,5 +144,7 @@ mod tests {
         assert!(message.starts_with(expected), "{message}");
         assert!(message.ends_with("(in 2h)"), "{message}");
         assert_eq!(clock_time(u64::MAX), "much later");
+        assert_eq!(clock_time(0), "in 1 s", "the wait may be over by now");
+        assert_eq!(clock_time(59_001), "in 60 s");
     }
 }
