@@ -1,14 +1,21 @@
 //! What the supervisor knows of the job.
 
+/// Why the job is stopped; both reasons may hold at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HoldFor {
+    /// The owner needs the machine.
+    Owner,
+    /// The image of the job is being read.
+    Reading,
+}
+
 /// The job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobState {
     /// Some of its processes are there.
     pub(super) alive: bool,
-    /// It is stopped because the owner needs the machine.
-    pub(super) held_for_owner: bool,
-    /// It is stopped because its image is being read. Both reasons may hold at once.
-    pub(super) held_for_reading: bool,
+    held_for_owner: bool,
+    held_for_reading: bool,
     /// It cannot be asked for a checkpoint now.
     pub(super) busy: bool,
     /// The checkpoint on disk, if it is not being saved and was not saved before.
@@ -47,6 +54,41 @@ impl JobState {
             image: None,
             committed,
         }
+    }
+
+    /// Whether the job is stopped.
+    pub(super) const fn is_held(&self) -> bool {
+        self.held_for_owner || self.held_for_reading
+    }
+
+    /// Whether the job is stopped for this reason.
+    pub(super) const fn is_held_for(&self, reason: HoldFor) -> bool {
+        match reason {
+            HoldFor::Owner => self.held_for_owner,
+            HoldFor::Reading => self.held_for_reading,
+        }
+    }
+
+    /// Adds a reason to hold the job.
+    pub(super) const fn hold(&mut self, reason: HoldFor) {
+        match reason {
+            HoldFor::Owner => self.held_for_owner = true,
+            HoldFor::Reading => self.held_for_reading = true,
+        }
+    }
+
+    /// Ends a reason to hold the job.
+    pub(super) const fn release(&mut self, reason: HoldFor) {
+        match reason {
+            HoldFor::Owner => self.held_for_owner = false,
+            HoldFor::Reading => self.held_for_reading = false,
+        }
+    }
+
+    /// Ends every reason to hold the job.
+    pub(super) const fn release_all(&mut self) {
+        self.held_for_owner = false;
+        self.held_for_reading = false;
     }
 
     /// The committed version that holds the state of the job after `work_ms` milliseconds of work, if one

@@ -8,7 +8,7 @@ use crate::clock::{Millis, millis, seconds};
 use crate::event::FilesAtEnd;
 use crate::settings::Asking;
 use crate::status::{EndedBy, Ending, JobStatus, Why};
-use crate::supervisor::job::ImageOnDisk;
+use crate::supervisor::job::{HoldFor, ImageOnDisk};
 
 /// `SIGTERM`.
 pub(super) const TERM: u8 = 15;
@@ -102,7 +102,7 @@ impl Supervisor {
             chance,
         }));
         if self.owner_needs {
-            self.hold(true, self.job.held_for_reading);
+            self.hold(HoldFor::Owner);
         }
         self.machine = Machine::Leaving(Leaving { why, deadline });
         // Final saves don't wait for the back-off of an earlier failure.
@@ -157,7 +157,7 @@ impl Supervisor {
                         purpose: Purpose::Last,
                         ..asked
                     });
-                    self.hold(false, false);
+                    self.release_all();
                 }
             }
             Checkpoints::Idle => {
@@ -189,7 +189,7 @@ impl Supervisor {
             self.stop(now, Outcome::Left(why));
         } else {
             // A job that can't be asked now has to run until it can be asked.
-            self.hold(false, false);
+            self.release_all();
             if self.job.busy {
                 return;
             }
@@ -210,7 +210,7 @@ impl Supervisor {
         }
         self.cancel_save();
         let kill_ms = self.settings.kill_ms;
-        let at_once = self.is_held() || deadline.is_some_and(|deadline| deadline <= now);
+        let at_once = self.job.is_held() || deadline.is_some_and(|deadline| deadline <= now);
         let kill_at = if at_once {
             now
         } else {
@@ -330,8 +330,7 @@ impl Supervisor {
             }
         }
         self.job.alive = false;
-        self.job.held_for_owner = false;
-        self.job.held_for_reading = false;
+        self.job.release_all();
         let saving = match self.checkpoints {
             Checkpoints::Saving(saving) => Some(saving),
             _ => {

@@ -2,6 +2,7 @@
 
 use placement::state::TRANSIENT_SECONDS;
 
+use super::job::HoldFor;
 use super::{Machine, Supervisor};
 use crate::action::{Action, Report};
 use crate::clock::{Millis, millis, seconds};
@@ -44,7 +45,7 @@ impl Supervisor {
         self.owner_needs = is_high || user || owner.memory_short;
         self.follow(now, owner.load, is_high || user, is_low);
         if self.owner_needs && self.leaving_deadline().is_some() && !self.awaits_last() {
-            self.hold(true, self.job.held_for_reading);
+            self.hold(HoldFor::Owner);
         }
         if owner.memory_short {
             self.leave(now, Why::Memory, self.settings.grace_ms);
@@ -74,7 +75,7 @@ impl Supervisor {
                 let calm = is_calm(&mut suspended.calm_since, !stops, now);
                 if calm {
                     self.machine = Machine::Lowest(is_low.then_some(now));
-                    self.hold(false, self.job.held_for_reading);
+                    self.release(HoldFor::Owner);
                     self.act(Action::Report(Report::Resumed { after_ms }));
                 }
             }
@@ -91,7 +92,7 @@ impl Supervisor {
             calm_since: None,
         });
         self.accounts.suspensions += 1;
-        self.hold(true, self.job.held_for_reading);
+        self.hold(HoldFor::Owner);
         self.act(Action::Report(Report::Suspended { load }));
     }
 

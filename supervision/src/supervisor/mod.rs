@@ -13,7 +13,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use self::costs::Learned;
-use self::job::{Committed, ImageOnDisk, JobState};
+use self::job::{Committed, HoldFor, ImageOnDisk, JobState};
 use self::leave::{Leaving, Stopping};
 use self::machine::Suspended;
 use self::saving::{Checkpoints, Retry};
@@ -249,9 +249,9 @@ impl Supervisor {
         if ms == 0 || !self.job.alive || matches!(self.machine, Machine::Ended) {
             return;
         }
-        if self.job.held_for_owner {
+        if self.job.is_held_for(HoldFor::Owner) {
             self.accounts.suspended_ms += ms;
-        } else if self.job.held_for_reading || self.is_dumping() {
+        } else if self.job.is_held_for(HoldFor::Reading) || self.is_dumping() {
             self.accounts.checkpoint_ms += ms;
         } else {
             self.accounts.work_ms += ms;
@@ -341,20 +341,29 @@ impl Supervisor {
         self.actions.push_back(action);
     }
 
-    /// Whether the job is stopped.
-    const fn is_held(&self) -> bool {
-        self.job.held_for_owner || self.job.held_for_reading
+    /// Stops the job for this reason, unless it is stopped already.
+    fn hold(&mut self, reason: HoldFor) {
+        self.change_holds(|job| job.hold(reason));
     }
 
-    /// Sets the reasons to hold the job: stops it if it has one now and had none, and the other way
-    /// round.
-    fn hold(&mut self, for_owner: bool, for_reading: bool) {
+    /// Ends this reason to hold the job; the job goes on if there is no other.
+    fn release(&mut self, reason: HoldFor) {
+        self.change_holds(|job| job.release(reason));
+    }
+
+    /// Ends every reason to hold the job.
+    fn release_all(&mut self) {
+        self.change_holds(JobState::release_all);
+    }
+
+    /// Changes the reasons to hold the job, and stops it or lets it go on if that is the effect.
+    fn change_holds(&mut self, change: impl FnOnce(&mut JobState)) {
         if !self.job.alive {
             return;
         }
-        let before = self.is_held();
-        (self.job.held_for_owner, self.job.held_for_reading) = (for_owner, for_reading);
-        match (before, self.is_held()) {
+        let before = self.job.is_held();
+        change(&mut self.job);
+        match (before, self.job.is_held()) {
             (false, true) => self.act(Action::Stop),
             (true, false) => self.act(Action::GoOn),
             _ => {}

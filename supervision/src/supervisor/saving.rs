@@ -5,7 +5,7 @@ use crate::action::{Action, Report, SaveKind, SaveOrder};
 use crate::clock::{Millis, millis, seconds};
 use crate::event::{SaveNumber, SaveOutcome};
 use crate::settings::{Asking, WhileRead};
-use crate::supervisor::job::{Committed, ImageOnDisk};
+use crate::supervisor::job::{Committed, HoldFor, ImageOnDisk};
 
 /// Time until a failed save is tried again, milliseconds: after the first failure, and at most.
 const RETRY_MS: (u64, u64) = (30_000, 600_000);
@@ -106,7 +106,7 @@ impl Supervisor {
             Checkpoints::Halting { since, .. } => {
                 if now.since(since) > STILL_MS {
                     self.checkpoints = Checkpoints::Idle;
-                    self.hold(self.job.held_for_owner, false);
+                    self.release(HoldFor::Reading);
                     let retry_at = self.back_off(now);
                     self.act(Action::Report(Report::SaveFailed { retry_at }));
                 }
@@ -251,12 +251,12 @@ impl Supervisor {
     /// this is the last checkpoint, after which no work would be saved.
     pub(super) fn read_image(&mut self, now: Millis, purpose: Purpose) {
         let stops = self.settings.while_read == WhileRead::Stopped && self.job.alive;
-        if stops && self.is_held() {
+        if stops && self.job.is_held() {
             // The job is stopped already; the shell checks once more whether all processes stand still.
             self.act(Action::Stop);
         }
         if stops || purpose.is_last() {
-            self.hold(self.job.held_for_owner, true);
+            self.hold(HoldFor::Reading);
         }
         if stops {
             self.checkpoints = Checkpoints::Halting {
@@ -281,7 +281,11 @@ impl Supervisor {
         self.checkpoints = Checkpoints::Idle;
         let last = purpose.is_last();
         let again = last || self.settings.asking == Asking::Possible;
-        self.hold(self.job.held_for_owner && !last, false);
+        if last {
+            self.release_all();
+        } else {
+            self.release(HoldFor::Reading);
+        }
         if again {
             self.checkpoints = Checkpoints::Asked(Asked {
                 since: now,
@@ -355,7 +359,7 @@ impl Supervisor {
             self.costs.stood_still(now.since(saving.held_since));
         }
         if saving.purpose.is_last() && dumped {
-            self.hold(self.job.held_for_owner, true);
+            self.hold(HoldFor::Reading);
         } else if !saving.purpose.is_last() {
             self.release_after_reading();
         }
@@ -364,7 +368,7 @@ impl Supervisor {
     /// Lets the job run and write again, unless it leaves.
     fn release_after_reading(&mut self) {
         if !matches!(self.machine, Machine::Leaving(_) | Machine::Stopping(_)) {
-            self.hold(self.job.held_for_owner, false);
+            self.release(HoldFor::Reading);
         }
     }
 
@@ -379,7 +383,7 @@ impl Supervisor {
         let since_saving = self.dues.since_saving.take();
         if saving.purpose.is_last() {
             // Work after the final checkpoint would be lost.
-            self.hold(self.job.held_for_owner, true);
+            self.hold(HoldFor::Reading);
         } else {
             self.release_after_reading();
         }
