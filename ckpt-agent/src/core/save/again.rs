@@ -152,8 +152,9 @@ impl SaveSession {
         }
         again.not_before = at;
         // When many clients save at once, those that came first end soon.
-        if fault.is_crowded() && self.wants_all() && self.now.since(self.began) < CROWDED_MS {
-            again.retries = retries;
+        if fault.is_crowded() && self.now.since(self.began) < CROWDED_MS {
+            // A caller that accepts fewer shards waits longer only while there are too few hosts for those.
+            again.for_need = !self.wants_all() && retries >= RETRIES_MAX;
             return Some(again);
         }
         again.for_need = !fault.is_crowded() && !self.wants_all();

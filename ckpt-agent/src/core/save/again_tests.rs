@@ -211,3 +211,20 @@ fn a_host_that_is_used_in_the_end_has_no_trouble() {
     rig.accept(2..3);
     assert_eq!(rig.session.troubles().count(), 0);
 }
+
+#[test]
+fn a_save_that_accepts_fewer_shards_waits_for_crowded_hosts_while_it_has_too_few() {
+    let mut plan = plan(2, 1, 3);
+    plan.min_parity = 0;
+    let mut rig = Rig::new(plan);
+    rig.accept(0..1);
+    rig.handle(SaveEvent::Failed(AttemptId(1), refused(Code::NoSpace, 0)));
+    let mut asked = AttemptId(2);
+    for _ in 0..10 {
+        rig.handle(SaveEvent::Failed(asked, refused(Code::Busy, 1_000)));
+        assert!(rig.session.outcome().is_none(), "{:?}", rig.session.outcome());
+        let at = rig.session.next_deadline().unwrap();
+        rig.at(at.0, SaveEvent::Tick);
+        asked = AttemptId(asked.0 + 1);
+    }
+}
