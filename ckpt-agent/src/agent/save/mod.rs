@@ -1,17 +1,21 @@
-//! A save in three steps: prepare it, run its session, and complete its report.
+//! A save in three steps: prepare it, run its session, and complete its report. A session that lost its hosts only
+//! because they have too many transfers is followed by another one, with a new checkpoint.
 
 mod aftermath;
 mod prepare;
+mod restart;
 mod run;
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use self::run::Shell;
+use self::prepare::Prepared;
+use self::restart::Restarts;
+use self::run::{Shell, Unsaved};
 use super::{Agent, SaveRequest};
 use crate::cancel::Cancel;
-use crate::report::{Failure, Observer, SaveReport};
+use crate::report::{Failure, Observer, ProgressEvent, SaveReport};
 
 impl Agent {
     /// Saves an image as the next version of a job.
@@ -25,18 +29,64 @@ impl Agent {
         cancel: Cancel,
     ) -> Result<SaveReport, Failure> {
         let started = Instant::now();
-        self.is_large_enough(&request)?;
-        let source = prepare::open_source(&request).await?;
-        let bytes = source.planned_bytes();
-        let mut prepared = self
-            .prepare(&request, bytes, started, cancel.clone())
-            .await?;
-        let plan = prepared.plan(&request)?;
-        let (candidates, input) = (prepared.candidates(), prepared.input(source));
-        let session = Shell::start(self, &request, plan, candidates, input, observer, started);
-        match session.run(cancel).await {
-            Ok(report) => Ok(self.finish(report, prepared, &request).await),
-            Err(failure) => Err(self.give_up(failure, &prepared).await),
+        let mut cancel = cancel;
+        let mut restarts = Restarts::of(&request, started);
+        loop {
+            let (unsaved, prepared) = match self
+                .save_once(&request, &observer, cancel.clone(), started)
+                .await?
+            {
+                Ended::Committed(report) => return Ok(*report),
+                Ended::Failed(unsaved, prepared) => (unsaved, prepared),
+            };
+            let again = restarts.next(unsaved.crowded_for, started.elapsed());
+            let failure = self.give_up(*unsaved.failure, &prepared).await;
+            let Some(wait) = again else {
+                return Err(failure);
+            };
+            observer.event(ProgressEvent::Warning {
+                message: format!(
+                    "{}; hosts have too many transfers: the save begins again in {} s",
+                    failure.message,
+                    wait.as_secs().max(1)
+                ),
+            });
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = cancel.cancelled() => return Err(failure),
+            }
         }
     }
+
+    async fn save_once(
+        &self,
+        request: &SaveRequest,
+        observer: &Arc<dyn Observer>,
+        cancel: Cancel,
+        started: Instant,
+    ) -> Result<Ended, Failure> {
+        self.is_large_enough(request)?;
+        let source = prepare::open_source(request).await?;
+        let bytes = source.planned_bytes();
+        let mut prepared = self
+            .prepare(request, bytes, started, cancel.clone())
+            .await?;
+        let plan = prepared.plan(request)?;
+        let (candidates, input) = (prepared.candidates(), prepared.input(source));
+        let observer = Arc::clone(observer);
+        let session = Shell::start(self, request, plan, candidates, input, observer, started);
+        Ok(match session.run(cancel).await {
+            Ok(report) => {
+                let report = self.finish(report, prepared, request).await;
+                Ended::Committed(Box::new(report))
+            }
+            Err(unsaved) => Ended::Failed(unsaved, Box::new(prepared)),
+        })
+    }
+}
+
+/// How a session ended.
+enum Ended {
+    Committed(Box<SaveReport>),
+    Failed(Unsaved, Box<Prepared>),
 }

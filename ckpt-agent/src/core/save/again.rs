@@ -137,6 +137,10 @@ impl SaveSession {
     ) -> Option<Candidate> {
         let Some(named) = fault.named_wait_ms() else {
             again.not_before = self.rested(REST_MS << retries.min(DOUBLINGS_MAX), again);
+            // The host drops what it got of an earlier transfer as soon as it sees the end of that.
+            if matches!(code, Code::Exists) && retries < RETRIES_MAX {
+                return Some(again);
+            }
             let may_change = matches!(code, Code::Busy | Code::Stopping | Code::NoSpace);
             return self.within_deadline(again).filter(|_| may_change);
         };

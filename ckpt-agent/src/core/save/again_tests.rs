@@ -2,7 +2,7 @@
 
 use protocol::wire::Code;
 
-use super::again::HEARING_MS;
+use super::again::{HEARING_MS, RETRIES_MAX};
 use super::tests::{Rig, limits, opened, plan, refused};
 use super::*;
 
@@ -222,9 +222,30 @@ fn a_save_that_accepts_fewer_shards_waits_for_crowded_hosts_while_it_has_too_few
     let mut asked = AttemptId(2);
     for _ in 0..10 {
         rig.handle(SaveEvent::Failed(asked, refused(Code::Busy, 1_000)));
-        assert!(rig.session.outcome().is_none(), "{:?}", rig.session.outcome());
+        assert!(
+            rig.session.outcome().is_none(),
+            "{:?}",
+            rig.session.outcome()
+        );
         let at = rig.session.next_deadline().unwrap();
         rig.at(at.0, SaveEvent::Tick);
         asked = AttemptId(asked.0 + 1);
     }
+}
+
+#[test]
+fn a_host_that_still_has_an_earlier_transfer_is_asked_again_a_bounded_number_of_times() {
+    let mut rig = Rig::new(plan(1, 0, 1));
+    for tries in 0..RETRIES_MAX {
+        rig.handle(SaveEvent::Failed(
+            AttemptId(tries),
+            refused(Code::Exists, 0),
+        ));
+        assert!(rig.session.outcome().is_none());
+        let at = rig.session.next_deadline().unwrap();
+        assert_eq!(opened(&rig.at(at.0, SaveEvent::Tick)), [(0, 0)]);
+    }
+    let last = SaveEvent::Failed(AttemptId(RETRIES_MAX), refused(Code::Exists, 0));
+    rig.handle(last);
+    assert!(rig.session.outcome().is_some());
 }

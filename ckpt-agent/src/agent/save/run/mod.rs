@@ -23,7 +23,7 @@ use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
     SaveSession,
 };
-use crate::core::{HostIndex, Millis};
+use crate::core::{Fault, HostIndex, Millis};
 use crate::image::{Source, SourceError, Warning};
 use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
@@ -75,6 +75,13 @@ pub(super) struct Input {
     pub(super) source: Source,
     pub(super) base: Option<Arc<Base>>,
     pub(super) fencing: Option<Fencing>,
+}
+
+/// A session that committed nothing.
+pub(super) struct Unsaved {
+    pub(super) failure: Box<Failure>,
+    /// The shortest wait named by hosts that only had too many transfers, if the save failed for want of hosts.
+    pub(super) crowded_for: Option<Duration>,
 }
 
 /// The results of reading an image to its end.
@@ -205,7 +212,7 @@ impl<'a> Shell<'a> {
         self.session.handle(now, event);
     }
 
-    pub(super) async fn run(mut self, mut cancel: Cancel) -> Result<SaveReport, Failure> {
+    pub(super) async fn run(mut self, mut cancel: Cancel) -> Result<SaveReport, Unsaved> {
         let mut cancelled = false;
         loop {
             self.carry_out();
@@ -539,18 +546,50 @@ impl<'a> Shell<'a> {
         notes.collect()
     }
 
-    fn conclude(mut self) -> Result<SaveReport, Failure> {
+    fn conclude(mut self) -> Result<SaveReport, Unsaved> {
+        let unsaved = |failure| Unsaved {
+            failure: Box::new(failure),
+            crowded_for: None,
+        };
         match self.session.outcome().cloned() {
             Some(SaveOutcome::Committed { holders }) => match self.ended.take() {
                 Some(ended) => Ok(self.report(&ended, &holders)),
-                None => Err(Failure::new(
+                None => Err(unsaved(Failure::new(
                     ExitStatus::Failed,
                     "committed without an image",
-                )),
+                ))),
             },
-            Some(SaveOutcome::Failed(why)) => Err(self.half_done(self.failure(why))),
-            None => Err(Failure::new(ExitStatus::Failed, "the save did not end")),
+            Some(SaveOutcome::Failed(why)) => Err(Unsaved {
+                crowded_for: self.crowded_for(&why),
+                failure: Box::new(self.half_done(self.failure(why))),
+            }),
+            None => Err(unsaved(Failure::new(
+                ExitStatus::Failed,
+                "the save did not end",
+            ))),
         }
+    }
+
+    /// The shortest wait named by hosts that have too many transfers, if the save failed for want of hosts and
+    /// would have enough with these and the slow ones.
+    fn crowded_for(&self, why: &SaveFailure) -> Option<Duration> {
+        let SaveFailure::NotEnoughHosts { placed, needed } = *why else {
+            return None;
+        };
+        let is_loaded = |fault: &Fault| fault.is_crowded() || matches!(fault, Fault::Slow { .. });
+        let loaded = self
+            .session
+            .troubles()
+            .filter(|(_, fault)| is_loaded(fault));
+        if placed + loaded.count() < needed {
+            return None;
+        }
+        let crowded = self
+            .session
+            .troubles()
+            .filter(|(_, fault)| fault.is_crowded());
+        let waits = crowded.filter_map(|(_, fault)| fault.named_wait_ms());
+        waits.min().map(Duration::from_millis)
     }
 
     fn report(

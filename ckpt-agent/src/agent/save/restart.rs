@@ -1,0 +1,98 @@
+//! Whether and when a save begins again that lost its hosts to too many transfers.
+//!
+//! A host with more transfers than it can take drops the slowest. Blocks that the other hosts have acknowledged
+//! are gone from memory by then, so that a dropped shard can't be sent again if fewer hosts than data shards are
+//! left. An image that is still there can be read and sent again when the other transfers have ended.
+
+use tokio::time::{Duration, Instant};
+
+use crate::agent::{SaveInput, SaveRequest};
+
+/// Without a deadline, no save begins again later than this after its beginning.
+const BEGIN_AGAIN_MAX: Duration = Duration::from_secs(300);
+
+/// The least wait before the second session; doubles each time.
+const WAIT_MIN: Duration = Duration::from_secs(2);
+
+/// Most doublings of the wait.
+const DOUBLINGS_MAX: u32 = 4;
+
+/// The restarts of a save.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Restarts {
+    /// When the last session has to begin, after the beginning of the save. `None`: there is only one session.
+    last_begin: Option<Duration>,
+    done: u32,
+    /// Differs between clients, which were dropped at the same time and should not return at the same time.
+    draw: u64,
+}
+
+impl Restarts {
+    /// Those of a save that began at `started`. A stream can be read only once, and a save that follows a
+    /// checkpoint has proposed its own to the witnesses: both have one session.
+    pub(super) fn of(request: &SaveRequest, started: Instant) -> Self {
+        let is_there = matches!(request.input, SaveInput::Paths(_) | SaveInput::Named(_));
+        let may_repeat = is_there && request.after.is_none();
+        let end = request.deadline.unwrap_or(BEGIN_AGAIN_MAX);
+        Self {
+            last_begin: may_repeat.then_some(end),
+            done: 0,
+            draw: u64::from(started.elapsed().subsec_nanos()) ^ u64::from(std::process::id()),
+        }
+    }
+
+    /// The wait before the next session, `elapsed` after the beginning of the save; `None` if the save ends.
+    /// `crowded_for` is the wait that a host with too many transfers named, if there was one.
+    pub(super) fn next(
+        &mut self,
+        crowded_for: Option<Duration>,
+        elapsed: Duration,
+    ) -> Option<Duration> {
+        let (named, last_begin) = (crowded_for?, self.last_begin?);
+        let least = named.max(WAIT_MIN * 2_u32.pow(self.done.min(DOUBLINGS_MAX)));
+        let share = (self.draw.wrapping_mul(u64::from(self.done) + 1) % 1_000) as f64 / 1_000.0;
+        let wait = least.mul_f64(1.0 + share);
+        self.done += 1;
+        (elapsed + wait < last_begin).then_some(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn restarts(last_begin: Option<Duration>) -> Restarts {
+        Restarts {
+            last_begin,
+            done: 0,
+            draw: 77,
+        }
+    }
+
+    #[test]
+    fn a_save_begins_again_later_each_time_and_never_after_its_end() {
+        let mut restarts = restarts(Some(BEGIN_AGAIN_MAX));
+        let mut elapsed = Duration::ZERO;
+        let mut sessions = 0;
+        while let Some(wait) = restarts.next(Some(Duration::from_secs(1)), elapsed) {
+            assert!(wait >= WAIT_MIN && wait <= WAIT_MIN * 2 * 16, "{wait:?}");
+            elapsed += wait;
+            sessions += 1;
+            assert!(elapsed < BEGIN_AGAIN_MAX);
+        }
+        assert!((5..30).contains(&sessions), "{sessions}");
+    }
+
+    #[test]
+    fn a_save_that_lacks_hosts_for_another_reason_ends() {
+        let mut restarts = restarts(Some(BEGIN_AGAIN_MAX));
+        assert_eq!(restarts.next(None, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn a_stream_is_not_read_twice() {
+        let mut restarts = restarts(None);
+        let crowded = Some(Duration::from_secs(1));
+        assert_eq!(restarts.next(crowded, Duration::ZERO), None);
+    }
+}
