@@ -44,6 +44,9 @@ const SEARCHES_MAX: usize = 12;
 /// Codes that fail at most this many times as often as the most reliable one count as equally reliable.
 const AS_RELIABLE: f64 = 1.1;
 
+/// The probability of being able to restart that a code reaches which nobody asked for.
+pub const TARGET_USUAL: f64 = 0.999;
+
 /// Which codes may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {

@@ -6,9 +6,9 @@ use std::num::NonZeroU32;
 
 use placement::bandwidth::{Measurement, RateForecast, RateHistory};
 use placement::bitmap::Slot;
-use placement::hazard::{Forecaster, HazardModel};
+use placement::hazard::{Contribution, Forecaster, HazardModel, Trial, refit};
 use placement::history::{DAY_SECONDS, Timeline};
-use placement::joint::Member;
+use placement::joint::{Member, PoolPast};
 use placement::objective::readable_within;
 use placement::state::{AvailabilityState, ModelState};
 use placement::{AvailabilityBitmap, Probability, SurvivalCurve};
@@ -58,6 +58,16 @@ pub struct Knowledge<'a> {
     rates: BTreeMap<(usize, usize), RateHistory>,
     /// Mean time to eviction in the grid before the jobs begin, seconds.
     pooled_mean: f64,
+    learnt: Learnt,
+}
+
+/// Models that were refitted to the grid; `None` where that was not done, or the refit lost its trial.
+#[derive(Clone, Debug, Default)]
+struct Learnt {
+    /// Of the hosts' disks.
+    presence: Option<HazardModel>,
+    /// Of guests.
+    guest: Option<HazardModel>,
 }
 
 impl<'a> Knowledge<'a> {
@@ -79,7 +89,50 @@ impl<'a> Knowledge<'a> {
             guests: BTreeMap::new(),
             rates: BTreeMap::new(),
             pooled_mean: (seconds as f64 / (failures + 1) as f64).max(3600.0),
+            learnt: Learnt::default(),
         }
+    }
+
+    /// Refits the model to the grid, as a client does that has known the hosts for as long as they are known,
+    /// 28 days at most: with sums up to a day before the jobs begin, and a trial on that day. A refit that wins
+    /// is used for all later forecasts; programs try another one each day.
+    pub(crate) fn learn(&mut self) {
+        let hosts = self.grid.hosts.iter().map(|host| &self.world.hosts[*host]);
+        let disks = hosts.clone().map(|host| host.disk_observed(self.world));
+        let guests = hosts.map(|host| host.guest_observed(self.world));
+        self.learnt = Learnt {
+            presence: self.refitted(disks.collect()),
+            guest: self.refitted(guests.collect()),
+        };
+    }
+
+    fn refitted(&self, hosts: Vec<Observed<'_>>) -> Option<HazardModel> {
+        let made = self.grid.start.saturating_sub(DAY_SECONDS);
+        let views: Vec<View> = hosts
+            .iter()
+            .map(|of| View::learning(self.model, *of, made))
+            .collect();
+        let contributions = views.iter().zip(&hosts).filter_map(|(view, of)| {
+            Some(Contribution {
+                sums: view.forecaster.sums()?,
+                days_known: (made - View::begin(*of, made)) as f64 / DAY_SECONDS as f64,
+            })
+        });
+        let refit = refit::refit(self.model, &contributions.collect::<Vec<_>>())?;
+        let mut trial = Trial::default();
+        for (view, of) in views.iter().zip(&hosts) {
+            let after = of
+                .states
+                .bitmap(self.grid.start, |state| !state.is_failure());
+            trial.add(self.model, &refit.model, &view.bitmap, &after);
+        }
+        trial.is_won().then_some(refit.model)
+    }
+
+    /// The incidents of the whole grid, as its hosts announce them.
+    pub(crate) fn pool(&self) -> PoolPast {
+        let bitmaps = self.disks.iter().map(|view| &view.bitmap);
+        PoolPast::seen(&bitmaps.collect::<Vec<_>>())
     }
 
     /// The host with this index into the grid's hosts.
@@ -161,7 +214,7 @@ impl<'a> Knowledge<'a> {
 
     /// Probability that a host can be read at a random moment within the next `horizon` seconds.
     pub(crate) fn readable(&self, host: usize, horizon: f64) -> Probability {
-        let curve = self.curve(&self.disks[host]);
+        let curve = self.presence(host);
         readable_within(&curve, self.long_run(host), horizon)
     }
 
@@ -177,25 +230,22 @@ impl<'a> Knowledge<'a> {
     /// Survival curve of a guest on a host, and the bitmap of when guests could run there in the past.
     pub(crate) fn guest(&mut self, host: usize, now: u64) -> (SurvivalCurve, AvailabilityBitmap) {
         let model = self.model;
-        let of = Observed {
-            states: &self.host(host).guest,
-            loads: &self.host(host).loads,
-            load_seconds: self.world.load_seconds,
-        };
+        let of = self.host(host).guest_observed(self.world);
         let view = self
             .guests
             .entry(host)
             .or_insert_with(|| View::new(model, of, now));
         view.advance(model, of, now);
         let bitmap = view.bitmap.clone();
-        (self.curve(&self.guests[&host]), bitmap)
+        let curve = self.curve(&self.guests[&host], self.learnt.guest.as_ref());
+        (curve, bitmap)
     }
 
     /// Survival curves, from `now` on, of a host's presence and of a guest on it.
     pub(crate) fn outlook(&mut self, host: usize, now: u64) -> (SurvivalCurve, SurvivalCurve) {
         let of = self.host(host).disk_observed(self.world);
         self.disks[host].advance(self.model, of, now);
-        let presence = self.curve(&self.disks[host]);
+        let presence = self.presence(host);
         (presence, self.guest(host, now).0)
     }
 
@@ -217,8 +267,17 @@ impl<'a> Knowledge<'a> {
         (seconds as f64 + self.pooled_mean) / (failures + 1) as f64
     }
 
-    fn curve(&self, view: &View) -> SurvivalCurve {
-        view.forecaster.curve(self.model, CURVE_STEP, CURVE_STEPS)
+    fn presence(&self, host: usize) -> SurvivalCurve {
+        self.curve(&self.disks[host], self.learnt.presence.as_ref())
+    }
+
+    /// The curve that a host announces, or that of the refitted model.
+    fn curve(&self, view: &View, refitted: Option<&HazardModel>) -> SurvivalCurve {
+        let Some(refitted) = refitted else {
+            return view.forecaster.curve(self.model, CURVE_STEP, CURVE_STEPS);
+        };
+        let covariates = view.forecaster.summary().covariates(self.model.pool());
+        refitted.curve(&covariates, CURVE_STEP, CURVE_STEPS)
     }
 }
 
@@ -255,15 +314,40 @@ impl Host {
             load_seconds: world.load_seconds,
         }
     }
+
+    fn guest_observed<'a>(&'a self, world: &World) -> Observed<'a> {
+        Observed {
+            states: &self.guest,
+            loads: &self.loads,
+            load_seconds: world.load_seconds,
+        }
+    }
 }
 
 impl View {
     fn new(model: &HazardModel, of: Observed<'_>, now: u64) -> Self {
-        let begin = now
-            .saturating_sub(HISTORY_SECONDS)
-            .max(of.states.start().min(now));
+        Self::fed(Forecaster::new(Self::begin(of, now)), model, of, now)
+    }
+
+    /// A view with the sums of what the past says about the weights of the model.
+    fn learning(model: &HazardModel, of: Observed<'_>, now: u64) -> Self {
+        Self::fed(Forecaster::learning(Self::begin(of, now)), model, of, now)
+    }
+
+    /// Where the past begins that is known at `now`.
+    fn begin(of: Observed<'_>, now: u64) -> u64 {
+        now.saturating_sub(HISTORY_SECONDS)
+            .max(of.states.start().min(now))
+    }
+
+    fn fed(
+        forecaster: Forecaster<AvailabilityState>,
+        model: &HazardModel,
+        of: Observed<'_>,
+        now: u64,
+    ) -> Self {
         let mut view = Self {
-            forecaster: Forecaster::new(begin),
+            forecaster,
             bitmap: of.states.bitmap(now, |state| !state.is_failure()),
         };
         view.feed(model, of, now);
@@ -343,6 +427,48 @@ mod tests {
             known(AvailabilityState::Gone),
             known(AvailabilityState::Idle)
         );
+    }
+
+    /// Hosts that are away for an hour after 1, 2, 4, 8 or 16 hours of use, up to `days`.
+    fn regular_hosts(count: u64, days: u64) -> World {
+        let host = |number: u64| {
+            let mut timeline = Timeline::new(0);
+            let mut at = 600 * number;
+            timeline.push(0..at, Some(AvailabilityState::Idle));
+            while at < days * DAY_SECONDS {
+                let leaves = at + (3600 << (number % 5));
+                timeline.push(at..leaves, Some(AvailabilityState::Idle));
+                timeline.push(leaves..leaves + 3600, Some(AvailabilityState::Gone));
+                at = leaves + 3600;
+            }
+            Host::new(timeline, Vec::new(), None, None, Reading::Gone)
+        };
+        World::new((0..count).map(host).collect(), 0)
+    }
+
+    #[test]
+    fn a_grid_learns_from_its_own_past() {
+        let world = regular_hosts(30, 40);
+        let model = HazardModel::pretrained();
+        let grid = |days: u64| Grid {
+            hosts: (0..30).collect(),
+            start: days * DAY_SECONDS + 7000,
+            seed: 0,
+        };
+        let curves = |known: &Knowledge<'_>| -> Vec<SurvivalCurve> {
+            (0..30).map(|host| known.presence(host)).collect()
+        };
+        let grid_of_28_days = grid(28);
+        let mut known = Knowledge::at(&world, &grid_of_28_days, &model);
+        let shipped = curves(&known);
+        known.learn();
+        assert!(known.learnt.presence.is_some() && known.learnt.guest.is_some());
+        assert_ne!(curves(&known), shipped);
+        // On its first day a grid has nothing to learn from.
+        let grid_of_a_day = grid(0);
+        let mut known = Knowledge::at(&world, &grid_of_a_day, &model);
+        known.learn();
+        assert!(known.learnt.presence.is_none() && known.learnt.guest.is_none());
     }
 
     #[test]

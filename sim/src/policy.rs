@@ -1,10 +1,10 @@
 //! Policies for where checkpoints are stored.
 
 use placement::Probability;
-use placement::joint::{Compute, Correlated, Independent};
+use placement::joint::{Compute, Correlated, Independent, PoolPast};
 use placement::levels::level;
 use placement::objective::{Candidate, Stake, Width};
-use placement::redundancy::{Bounds, cheapest, narrowed};
+use placement::redundancy::{Bounds, TARGET_USUAL, cheapest, narrowed};
 use placement::schemes::Scheme;
 use rand::Rng;
 
@@ -26,6 +26,11 @@ pub enum Policy {
     /// As [`Scheme::Correlated`], and where hosts are too few for the code that is asked for, one with fewer
     /// data shards and as much parity: what `ckpt save` does while less than 27 days of the pool are known.
     Narrow,
+    /// As [`Narrow`](Self::Narrow) and, where enough of the pool's past is known, with a code chosen by forecast:
+    /// what `ckpt save` without options does.
+    Usual,
+    /// The same with models that were refitted to the pool before the jobs begin.
+    Learning,
     /// On hosts, and with a code, chosen for a probability of being able to restart: what `ckpt save
     /// --redundancy auto` does.
     Auto(Target),
@@ -104,6 +109,8 @@ impl Policy {
             Self::Foresight => "(foresight)",
             Self::Clairvoyant => "(clairvoyant)",
             Self::Narrow => "ckpt",
+            Self::Usual => "ckpt by forecast",
+            Self::Learning => "ckpt, learning",
             Self::Hosts(Scheme::Correlated) => "ckpt --data 3",
             Self::Auto(Target::P90) => "auto 0.90",
             Self::Auto(Target::P97) => "auto 0.97",
@@ -124,8 +131,13 @@ impl Policy {
         without: &[usize],
     ) -> Option<Chosen> {
         let hosts = takers(knowledge, question, without);
-        let width = self.fitting(width, hosts.len())?;
         knowledge.advance(question.now);
+        let pool = self.reads_pool().then(|| knowledge.pool());
+        let by_forecast = self.by_forecast(pool, hosts.len());
+        let width = match by_forecast {
+            Some(_) => (!hosts.is_empty()).then_some(width)?,
+            None => self.fitting(width, hosts.len())?,
+        };
         let candidates: Vec<Candidate> = hosts
             .iter()
             .map(|host| self.candidate(knowledge, settings, question, *host))
@@ -134,49 +146,34 @@ impl Policy {
             let all = Foreseen::new(knowledge, settings, question, &hosts, &candidates);
             return all.choose(without.is_empty());
         }
-        let candidates = match self {
-            Self::Hosts(Scheme::Independent | Scheme::Correlated)
-            | Self::Narrow
-            | Self::Auto(_) => level(candidates, settings.image_bytes, width),
-            _ => candidates,
+        let candidates = if self == Self::Hosts(Scheme::Independent) || self.reads_pool() {
+            level(candidates, settings.image_bytes, width)
+        } else {
+            candidates
         };
-        let (guest, bitmap) = knowledge.guest(question.compute, question.now);
-        let survives = guest.at(question.interval_seconds);
-        let stake = Stake {
-            stored_bytes: settings.image_bytes.max(1),
-            width,
-            lead_seconds: LEAD_SECONDS,
-            uplink_bytes_per_second: None,
-            need: survives.complement(),
-            work_seconds: question.work_seconds,
-        };
+        let (stake, compute) = stake(knowledge, settings, question, width);
         let long_run: Vec<Probability> = hosts.iter().map(|h| knowledge.long_run(*h)).collect();
-        let compute = Compute {
-            survives,
-            domains: knowledge.host(question.compute).domains,
-            failures: Some(bitmap.failures()),
-            restart_seconds: 2 * settings.restart_seconds as u64,
+        let joint = || {
+            let members = hosts.iter().zip(&candidates);
+            let members = members.map(|(host, c)| knowledge.member(*host, c.readable));
+            Correlated::learn_in(pool.unwrap_or_default(), members.collect(), Some(compute))
         };
-        let joint = || joint(knowledge, &hosts, &candidates, compute);
-        let (chosen, width) = match self {
-            Self::Auto(target) => {
-                let target = target.probability();
-                let chosen = cheapest(&candidates, &stake, &joint(), target, Bounds::FREE)?;
-                (Ok(chosen.choice.hosts), chosen.width)
-            }
-            Self::Hosts(Scheme::Correlated) | Self::Narrow => {
-                let scheme = Scheme::Correlated;
-                let chosen = scheme.choose(&candidates, &long_run, &stake, &joint());
-                (chosen, width)
-            }
-            Self::Hosts(scheme) => {
+        if let Some((target, bounds)) = by_forecast {
+            let chosen = cheapest(&candidates, &stake, &joint(), target, bounds)?;
+            return Some(Chosen {
+                hosts: chosen.choice.hosts.iter().map(|i| hosts[*i]).collect(),
+                width: chosen.width,
+            });
+        }
+        let chosen = match self {
+            Self::Hosts(scheme) if scheme != Scheme::Correlated => {
                 let readable: Vec<Probability> = candidates.iter().map(|c| c.readable).collect();
-                let joint = Independent(&readable);
-                (scheme.choose(&candidates, &long_run, &stake, &joint), width)
+                scheme.choose(&candidates, &long_run, &stake, &Independent(&readable))
             }
-            Self::Foresight | Self::Clairvoyant | Self::Dedicated => {
-                (Ok(most_readable(&candidates, &stake)), width)
+            _ if self.reads_pool() => {
+                Scheme::Correlated.choose(&candidates, &long_run, &stake, &joint())
             }
+            _ => Ok(most_readable(&candidates, &stake)),
         };
         let chosen = chosen.ok()?;
         Some(Chosen {
@@ -185,12 +182,38 @@ impl Policy {
         })
     }
 
+    /// Whether the choice depends on the incidents of the whole pool.
+    const fn reads_pool(self) -> bool {
+        matches!(
+            self,
+            Self::Hosts(Scheme::Correlated)
+                | Self::Narrow
+                | Self::Usual
+                | Self::Learning
+                | Self::Auto(_)
+        )
+    }
+
+    /// The probability for which the code is chosen among `hosts` hosts, and its bounds; `None` for a code that
+    /// is not chosen by forecast.
+    fn by_forecast(self, pool: Option<PoolPast>, hosts: usize) -> Option<(Probability, Bounds)> {
+        match self {
+            Self::Auto(target) => Some((target.probability(), Bounds::FREE)),
+            Self::Usual | Self::Learning if pool?.is_enough() => {
+                Some((Probability::saturating(TARGET_USUAL), Bounds::usual(hosts)))
+            }
+            _ => None,
+        }
+    }
+
     /// The code for `hosts` hosts when `width` is asked for; for a policy that chooses the code with the hosts,
     /// `width` itself. `None` if there are too few hosts.
     fn fitting(self, width: Width, hosts: usize) -> Option<Width> {
         let width = match self {
-            Self::Auto(_) | Self::Clairvoyant => return (hosts > 0).then_some(width),
-            Self::Narrow => narrowed(width, |_| hosts).or(Width::new(1, width.parity()))?,
+            Self::Clairvoyant => return (hosts > 0).then_some(width),
+            Self::Narrow | Self::Usual | Self::Learning => {
+                narrowed(width, |_| hosts).or(Width::new(1, width.parity()))?
+            }
             _ => width,
         };
         let parity = width.parity().min(hosts.checked_sub(width.data())?);
@@ -231,9 +254,40 @@ impl Policy {
         match self {
             Self::Dedicated => Width::new(1, 0).unwrap_or(asked),
             Self::Hosts(scheme) => scheme.width(asked),
-            Self::Foresight | Self::Clairvoyant | Self::Narrow | Self::Auto(_) => asked,
+            Self::Foresight
+            | Self::Clairvoyant
+            | Self::Narrow
+            | Self::Usual
+            | Self::Learning
+            | Self::Auto(_) => asked,
         }
     }
+}
+
+/// What is at stake with a checkpoint in a code of this `width`, and its compute host.
+fn stake(
+    knowledge: &mut Knowledge<'_>,
+    settings: &Settings,
+    question: &Question,
+    width: Width,
+) -> (Stake, Compute) {
+    let (guest, bitmap) = knowledge.guest(question.compute, question.now);
+    let survives = guest.at(question.interval_seconds);
+    let stake = Stake {
+        stored_bytes: settings.image_bytes.max(1),
+        width,
+        lead_seconds: LEAD_SECONDS,
+        uplink_bytes_per_second: None,
+        need: survives.complement(),
+        work_seconds: question.work_seconds,
+    };
+    let compute = Compute {
+        survives,
+        domains: knowledge.host(question.compute).domains,
+        failures: Some(bitmap.failures()),
+        restart_seconds: 2 * settings.restart_seconds as u64,
+    };
+    (stake, compute)
 }
 
 /// The hosts that take shards now, other than the compute host and those in `without`.
@@ -244,18 +298,6 @@ fn takers(knowledge: &Knowledge<'_>, question: &Question, without: &[usize]) -> 
     };
     let all = 0..knowledge.grid.hosts.len();
     all.filter(fits).collect()
-}
-
-/// The joint distribution of `hosts`, which are these `candidates`.
-fn joint(
-    knowledge: &Knowledge<'_>,
-    hosts: &[usize],
-    candidates: &[Candidate],
-    compute: Compute,
-) -> Correlated {
-    let members = hosts.iter().zip(candidates);
-    let members = members.map(|(host, c)| knowledge.member(*host, c.readable));
-    Correlated::learn(members.collect(), Some(compute))
 }
 
 /// The hosts that are readable for longest, the fastest of those that are equal, as indices.

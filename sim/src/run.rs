@@ -81,7 +81,10 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(knowledge: Knowledge<'a>, settings: Settings, policy: Policy) -> Self {
+    fn new(mut knowledge: Knowledge<'a>, settings: Settings, policy: Policy) -> Self {
+        if policy == Policy::Learning {
+            knowledge.learn();
+        }
         let (world, grid) = (knowledge.world, knowledge.grid);
         let trace_left = world.span().end.saturating_sub(grid.start) as f64;
         let end = trace_left.min(LONGEST_MAKESPAN * settings.work_seconds);
@@ -279,7 +282,9 @@ impl<'a> Simulation<'a> {
         let (knowledge, settings) = (&mut self.knowledge, &self.settings);
         // A host that takes the place of another one holds a shard of the code that was chosen before.
         let policy = match self.policy {
-            Policy::Narrow | Policy::Auto(_) if !without.is_empty() => {
+            Policy::Narrow | Policy::Usual | Policy::Learning | Policy::Auto(_)
+                if !without.is_empty() =>
+            {
                 Policy::Hosts(Scheme::Correlated)
             }
             policy => policy,

@@ -20,6 +20,8 @@ fn policies() -> impl Iterator<Item = Policy> {
         Policy::Dedicated,
         Policy::Foresight,
         Policy::Narrow,
+        Policy::Usual,
+        Policy::Learning,
         Policy::Clairvoyant,
     ]
     .into_iter()
@@ -29,7 +31,10 @@ fn policies() -> impl Iterator<Item = Policy> {
 
 /// Whether the policy uses the code that is asked for.
 const fn keeps_code(policy: Policy) -> bool {
-    !matches!(policy, Policy::Auto(_) | Policy::Clairvoyant)
+    !matches!(
+        policy,
+        Policy::Auto(_) | Policy::Clairvoyant | Policy::Usual | Policy::Learning
+    )
 }
 
 fn outcomes(world: &World, grid: &Grid, settings: &Settings, policy: Policy) -> Vec<JobOutcome> {
@@ -288,6 +293,32 @@ fn a_code_that_fits_the_hosts_saves_what_another_loses() {
         assert_eq!(failed(Policy::Narrow), loses.filter(|_| narrow_loses));
         assert_eq!(failed(Policy::Clairvoyant), None);
     }
+}
+
+/// As long as little is known of a pool, the code is 3+2. Later, hosts that never fail get fewer bytes.
+#[test]
+fn the_code_follows_from_the_past_once_enough_of_it_is_known() {
+    let end = 2000 * HOUR;
+    let hosts = (0..21).map(|site| host(&[], end, site));
+    let world = World::new(hosts.collect(), 0);
+    let settings = Settings {
+        jobs: 1,
+        work_seconds: 30.0 * 3600.0,
+        image_bytes: 60_000_000,
+        network: plain_network(),
+        ..Settings::default()
+    };
+    let bytes = |policy, start| {
+        let job = outcomes(&world, &grid(21, start, 3), &settings, policy).remove(0);
+        assert!(job.finished && job.stored > 0);
+        job.sent_bytes / job.stored as f64
+    };
+    let usual = 60_000_000.0 * 5.0 / 3.0;
+    for policy in [Policy::Usual, Policy::Learning] {
+        assert!((bytes(policy, 20 * 24 * HOUR) - usual).abs() < 1.0);
+        assert!(bytes(policy, 30 * 24 * HOUR) < 0.9 * usual);
+    }
+    assert!((bytes(Policy::Narrow, 30 * 24 * HOUR) - usual).abs() < 1.0);
 }
 
 #[test]

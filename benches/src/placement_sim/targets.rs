@@ -92,7 +92,13 @@ pub(super) fn codes(studies: &[Study]) -> String {
     for study in studies {
         let clairvoyant = sums(study, Policy::Clairvoyant);
         let random = sums(study, RANDOM);
-        let judged = [OURS, Policy::Hosts(Scheme::Correlated)].into_iter();
+        let judged = [
+            OURS,
+            Policy::Usual,
+            Policy::Learning,
+            Policy::Hosts(Scheme::Correlated),
+        ];
+        let judged = judged.into_iter();
         let judged = judged.chain(Target::ALL.into_iter().map(Policy::Auto));
         for policy in [RANDOM, Policy::Clairvoyant].into_iter().chain(judged) {
             let s = sums(study, policy);

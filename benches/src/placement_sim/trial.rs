@@ -107,7 +107,7 @@ pub fn policies() -> Vec<Policy> {
     let schemes = Scheme::ALL.into_iter().map(Policy::Hosts);
     std::iter::once(Policy::Dedicated)
         .chain(schemes)
-        .chain([Policy::Narrow])
+        .chain([Policy::Narrow, Policy::Usual, Policy::Learning])
         .chain(Target::ALL.into_iter().map(Policy::Auto))
         .chain([Policy::Foresight, Policy::Clairvoyant])
         .collect()

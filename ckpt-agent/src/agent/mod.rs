@@ -72,7 +72,8 @@ pub use jobkeys::Voided;
 pub use notices::Tenure;
 pub use open::{Image, ImageFile, ReadCost};
 pub use outlook::{HostSays, MachineOutlook, Neighbours};
-pub use place::{Choose, PlacementWish, TARGET_USUAL};
+pub use place::{Choose, PlacementWish};
+pub use placement::redundancy::TARGET_USUAL;
 pub use verify::Depth;
 
 /// Data shards of a checkpoint by default.

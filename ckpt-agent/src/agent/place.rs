@@ -6,6 +6,7 @@ use std::time::Duration;
 use codec::{JobId, Redundancy};
 use placement::Probability;
 use placement::objective::{Score, Width};
+use placement::redundancy::TARGET_USUAL;
 use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 
@@ -13,7 +14,7 @@ use super::Agent;
 use super::gather::{Gathered, WaitUntil};
 use crate::core::HostIndex;
 use crate::core::place::{
-    Among, DomainNames, HostView, Placed, Question, Reserve, Row, Wanted, place,
+    Among, CodeRequest, DomainNames, HostView, Placed, Question, Reserve, Row, place,
 };
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Knowledge, KnownHost, Observation};
@@ -35,9 +36,6 @@ const FIRST_INTERVAL_SECONDS: f64 = 3600.0;
 
 /// Least and longest time between checkpoints that is calculated with.
 const INTERVAL_SECONDS: std::ops::RangeInclusive<f64> = 60.0..=86_400.0;
-
-/// Probability of being able to restart that is aimed at by default.
-pub const TARGET_USUAL: f64 = 0.999;
 
 /// Assumed ratio of stored bytes to image bytes for the first checkpoint of a job.
 const FIRST_RATIO: f64 = 0.6;
@@ -118,12 +116,12 @@ impl Agent {
         let stored_bytes = self.expected_bytes(newest, planned);
         let given = redundancy.and_then(|code| Width::new(code.data(), code.parity()));
         let width = given.unwrap_or(Width::FALCON);
-        let wanted = match (wish.target, given) {
-            (Some(target), _) => Wanted::Target(target),
-            (None, Some(given)) => Wanted::Width(given),
+        let code = match (wish.target, given) {
+            (Some(target), _) => CodeRequest::Target(target),
+            (None, Some(given)) => CodeRequest::Width(given),
             // Who chooses hosts otherwise does not want them chosen by forecast, and the code even less.
-            (None, None) if wish.choose != Choose::Forecast => Wanted::AtMost(width),
-            (None, None) => Wanted::Usual(Probability::saturating(TARGET_USUAL)),
+            (None, None) if wish.choose != Choose::Forecast => CodeRequest::AtMost(width),
+            (None, None) => CodeRequest::Usual(Probability::saturating(TARGET_USUAL)),
         };
         let since = newest.map_or(FIRST_INTERVAL_SECONDS, |newest| {
             now.saturating_sub(newest.manifest.public().created) as f64
@@ -131,7 +129,7 @@ impl Agent {
         let interval = since.clamp(*INTERVAL_SECONDS.start(), *INTERVAL_SECONDS.end());
         let question = Question {
             stored_bytes,
-            wanted,
+            code,
             // Older checkpoints are on hosts that fail together with these, so all work of the job is at
             // stake; it is estimated by the number of the job's checkpoints.
             work_seconds: interval

@@ -242,9 +242,18 @@ impl PairSums {
 }
 
 impl Correlated {
-    /// Learns the correlations from the pasts of `members`. Host `i` of the other methods is `members[i]`.
+    /// Learns the correlations from the pasts of `members`, which are the whole pool. Host `i` of the other
+    /// methods is `members[i]`.
     #[must_use]
     pub fn learn(members: Vec<Member>, compute: Option<Compute>) -> Self {
+        let bitmaps = members.iter().filter_map(|member| member.past.as_ref());
+        let pool = PoolPast::seen(&bitmaps.collect::<Vec<_>>());
+        Self::learn_in(pool, members, compute)
+    }
+
+    /// The same for `members` that are some hosts of a pool with this past.
+    #[must_use]
+    pub fn learn_in(pool: PoolPast, members: Vec<Member>, compute: Option<Compute>) -> Self {
         let newest = members
             .iter()
             .filter_map(|member| member.past.as_ref())
@@ -272,12 +281,7 @@ impl Correlated {
         });
         Self {
             everywhere: everywhere(&members),
-            pool: PoolPast::of(
-                &members
-                    .iter()
-                    .filter_map(|m| m.past.as_ref())
-                    .collect::<Vec<_>>(),
-            ),
+            pool,
             levels: std::array::from_fn(|level| learn_level(&members, level)),
             members,
             compute,

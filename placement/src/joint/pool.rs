@@ -80,19 +80,16 @@ impl PoolPast {
         let sample = bitmaps.iter().step_by(stride);
         let past =
             |bitmap: &&AvailabilityBitmap| Past::ending_at(bitmap, newest.unwrap_or(Slot(0)));
-        let pasts: Vec<Past> = sample.map(past).collect();
-        Self::of(&pasts.iter().collect::<Vec<_>>())
+        Self::of(&sample.map(past).collect::<Vec<_>>())
     }
 
     /// The incidents in the pasts of hosts, which end at the same slot.
-    pub(super) fn of(pasts: &[&Past]) -> Self {
-        let stride = pasts.len().div_ceil(SAMPLE_MAX).max(1);
-        let sample: Vec<&Past> = pasts.iter().copied().step_by(stride).collect();
+    fn of(sample: &[Past]) -> Self {
         if sample.len() < HOSTS_MIN {
             return Self::default();
         }
         let least = HOSTS_MIN.max(sample.len().div_ceil(2));
-        let counts: Vec<(usize, usize)> = in_time(&sample)
+        let counts: Vec<(usize, usize)> = in_time(sample)
             .filter(|(known, _)| *known >= least)
             .collect();
         let (known, usable) = counts
@@ -118,12 +115,12 @@ impl PoolPast {
 }
 
 /// For each slot, oldest first: of how many hosts it is known whether they were usable, and how many were.
-fn in_time(pasts: &[&Past]) -> impl Iterator<Item = (usize, usize)> {
+fn in_time(pasts: &[Past]) -> impl Iterator<Item = (usize, usize)> {
     let newest = pasts.first().map_or(0, |past| past.known.newest().0);
     let first = (newest + 1).saturating_sub(SLOTS as u64);
     (first..=newest).map(move |slot| {
         let of = |set: fn(&Past) -> &SlotSet| {
-            let sets = pasts.iter().map(|past| set(past));
+            let sets = pasts.iter().map(set);
             sets.filter(|set| set.contains(Slot(slot))).count()
         };
         (of(|past| &past.known), of(|past| &past.usable))
@@ -153,7 +150,7 @@ mod tests {
             }
         };
         let pasts: Vec<Past> = (0..hosts).map(past).collect();
-        PoolPast::of(&pasts.iter().collect::<Vec<_>>())
+        PoolPast::of(&pasts)
     }
 
     #[test]

@@ -60,9 +60,9 @@ pub struct HostView {
     pub free_bytes: u64,
 }
 
-/// How many shards are wanted.
+/// How many shards are asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wanted {
+pub enum CodeRequest {
     /// This width.
     Width(Width),
     /// This width or, where too few hosts take a shard, one with fewer data shards and the same parity.
@@ -75,8 +75,8 @@ pub enum Wanted {
     Usual(Probability),
 }
 
-impl Wanted {
-    /// The width to calculate with before the choice is made.
+impl CodeRequest {
+    /// The width to calculate with before the hosts are known.
     const fn width(self) -> Width {
         match self {
             Self::Width(width) | Self::AtMost(width) => width,
@@ -85,29 +85,38 @@ impl Wanted {
     }
 }
 
-/// The question with the width for which there are hosts, if narrower ones than the usual are allowed, and
-/// whether it is narrower. Hosts that take no shards now count only if the others are too few even for one data shard.
-fn settled(question: &Question, views: &[HostView]) -> (Question, bool) {
-    let mut question = question.clone();
-    let Wanted::AtMost(usual) = question.wanted else {
-        return (question, false);
-    };
+/// What a [`CodeRequest`] comes to with the hosts that there are.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    /// This width.
+    Width(Width),
+    /// The fewest shards within these bounds that reach this probability of being able to restart.
+    Target(Probability, Bounds),
+}
+
+impl Wanted {
+    /// The width to calculate with before the choice is made.
+    const fn width(self) -> Width {
+        match self {
+            Self::Width(width) => width,
+            Self::Target(..) => Width::FALCON,
+        }
+    }
+}
+
+/// The width for which there are hosts: `usual`, or one with fewer data shards and the same parity. Hosts that
+/// take no shards now count only if the others are too few even for one data shard.
+fn settled(usual: Width, question: &Question, views: &[HostView]) -> Width {
     let narrowest = Width::new(1, usual.parity()).unwrap_or(usual);
     let taking = |width: Width| {
-        let question = Question {
-            wanted: Wanted::Width(width),
-            ..question.clone()
-        };
-        let reserves = views.iter().map(|view| reserve(view, &question));
+        let reserves = views.iter().map(|view| reserve(view, question, width));
         reserves
             .filter(|reserve| reserve.is_none_or(|why| why == Reserve::ComputeHost))
             .count()
     };
-    let width = narrowed(usual, taking)
+    narrowed(usual, taking)
         .or_else(|| narrowed(usual, |_| views.len()))
-        .unwrap_or(narrowest);
-    question.wanted = Wanted::Width(width);
-    (question, width != usual)
+        .unwrap_or(narrowest)
 }
 
 /// What is to be placed, and what the choice depends on besides the hosts.
@@ -115,8 +124,8 @@ fn settled(question: &Question, views: &[HostView]) -> (Question, bool) {
 pub struct Question {
     /// Bytes after compression; an estimate.
     pub stored_bytes: u64,
-    /// How many shards are wanted.
-    pub wanted: Wanted,
+    /// How many shards are asked for.
+    pub code: CodeRequest,
     /// Seconds of work that are lost if the job can't restart.
     pub work_seconds: f64,
     /// Seconds until the next checkpoint is expected.
@@ -159,7 +168,8 @@ impl Among {
                 views.sort_by_cached_key(|view| {
                     let drawn = [&question.seed[..], &view.host.0.to_le_bytes()].concat();
                     let drawn = *blake3::hash(&drawn).as_bytes();
-                    (reserve(view, question).map(|reserve| reserve as u8), drawn)
+                    let reserve = reserve(view, question, question.code.width());
+                    (reserve.map(|reserve| reserve as u8), drawn)
                 });
                 views.truncate(shards);
             }
@@ -239,35 +249,35 @@ pub struct Placed {
 /// Chooses hosts; `None` when there are too few for a single data shard. With fewer hosts than shards,
 /// all of them are chosen. Only with `explain` does the answer have rows.
 pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<Placed> {
-    let Wanted::Usual(target) = question.wanted else {
-        return place_wanted(views, question, Bounds::FREE, explain);
-    };
-    let with = |wanted| Question {
-        wanted,
-        ..question.clone()
-    };
     let claims = views.iter().filter_map(|view| view.claims.as_ref());
     let bitmaps: Vec<_> = claims.map(|claims| &claims.presence_bitmap).collect();
-    if PoolPast::seen(&bitmaps).is_enough() {
-        let by_target = with(Wanted::Target(target));
-        let takers = views
-            .iter()
-            .filter(|view| reserve(view, &by_target).is_none());
-        let bounds = Bounds::usual(takers.count());
-        let placed = place_wanted(views, &by_target, bounds, explain);
-        if let Some(placed) = placed.filter(|placed| has_room(placed, views, question)) {
-            return Some(Placed {
+    let pool = PoolPast::seen(&bitmaps);
+    let with = |wanted| place_wanted(views, question, wanted, pool, explain);
+    let at_most = |usual| {
+        let width = settled(usual, question, views);
+        let placed = with(Wanted::Width(width))?;
+        Some(Placed {
+            is_narrowed: width != usual,
+            ..placed
+        })
+    };
+    match question.code {
+        CodeRequest::Width(width) => with(Wanted::Width(width)),
+        CodeRequest::AtMost(usual) => at_most(usual),
+        CodeRequest::Target(target) => with(Wanted::Target(target, Bounds::FREE)),
+        CodeRequest::Usual(target) if pool.is_enough() => {
+            let takes = |view: &&HostView| reserve(view, question, Width::FALCON).is_none();
+            let bounds = Bounds::usual(views.iter().filter(takes).count());
+            let placed = with(Wanted::Target(target, bounds));
+            let placed = placed.filter(|placed| has_room(placed, views, question));
+            let forecast = placed.map(|placed| Placed {
                 is_forecast: true,
                 ..placed
             });
+            forecast.or_else(|| at_most(Width::FALCON))
         }
+        CodeRequest::Usual(_) => at_most(Width::FALCON),
     }
-    place_wanted(
-        views,
-        &with(Wanted::AtMost(Width::FALCON)),
-        Bounds::FREE,
-        explain,
-    )
 }
 
 /// Whether all chosen hosts have room for a shard of the code that was chosen with them.
@@ -278,33 +288,35 @@ fn has_room(placed: &Placed, views: &[HostView], question: &Question) -> bool {
     views.all(|view| view.free_bytes >= shard_bytes)
 }
 
-/// Chooses hosts, with a code within `bounds` if it is the code that is asked for.
+/// Chooses hosts of a pool with this past, and the code if it is not given.
 fn place_wanted(
     views: &[HostView],
     question: &Question,
-    bounds: Bounds,
+    wanted: Wanted,
+    pool: PoolPast,
     explain: bool,
 ) -> Option<Placed> {
-    let (question, is_narrowed) = &settled(question, views);
     let unknown = unknown_rate(views);
+    let usual = wanted.width();
+    let reserve_of = |i: usize| reserve(&views[i], question, usual);
     let (mut ready, mut rest): (Vec<usize>, Vec<usize>) =
-        (0..views.len()).partition(|i| reserve(&views[*i], question).is_none());
-    rest.sort_by_key(|i| reserve(&views[*i], question).map(|reserve| reserve as u8));
-    let fewest = match question.wanted {
-        Wanted::Width(width) | Wanted::AtMost(width) => width.total(),
-        Wanted::Target(_) | Wanted::Usual(_) => 1,
+        (0..views.len()).partition(|i| reserve_of(*i).is_none());
+    rest.sort_by_key(|i| reserve_of(*i).map(|reserve| reserve as u8));
+    let fewest = match wanted {
+        Wanted::Width(width) => width.total(),
+        Wanted::Target(..) => 1,
     };
     let missing = fewest.saturating_sub(ready.len()).min(rest.len());
     ready.extend(rest.drain(..missing));
 
     let candidates: Vec<Candidate> = ready
         .iter()
-        .map(|i| candidate(&views[*i], question, unknown))
+        .map(|i| candidate(&views[*i], question, usual, unknown))
         .collect();
-    let candidates = level(candidates, question.stored_bytes, question.wanted.width());
+    let candidates = level(candidates, question.stored_bytes, usual);
     let compute = compute(views, question);
     let need = compute.survives.complement();
-    let joint = correlated(views, &ready, &candidates, compute);
+    let joint = correlated(views, &ready, &candidates, compute, pool);
     let stake = Stake {
         stored_bytes: question.stored_bytes.max(1),
         width: Width::FALCON,
@@ -318,7 +330,7 @@ fn place_wanted(
         width,
         choice,
         reaches_target,
-    } = coded(question.wanted, bounds, &candidates, &stake, &joint)?;
+    } = coded(wanted, &candidates, &stake, &joint)?;
     let stake = Stake { width, ..stake };
     let spares = spares(&choice, &candidates, &stake, &joint);
     let order = choice.hosts.iter().chain(&spares).map(|i| ready[*i]);
@@ -329,6 +341,7 @@ fn place_wanted(
             ready: &ready,
             candidates: &candidates,
             question,
+            usual,
         };
         table.rows(&choice, &spares, &rest, &stake, &joint)
     } else {
@@ -338,7 +351,7 @@ fn place_wanted(
     Some(Placed {
         code,
         width,
-        is_narrowed: *is_narrowed,
+        is_narrowed: false,
         is_forecast: false,
         reaches_target,
         order: order.into_iter().map(|i| views[i].host).collect(),
@@ -360,13 +373,12 @@ struct Coded {
 /// Chooses hosts, and the code if it is not given.
 fn coded(
     wanted: Wanted,
-    bounds: Bounds,
     candidates: &[Candidate],
     stake: &Stake,
     joint: &Correlated,
 ) -> Option<Coded> {
     match wanted {
-        Wanted::Width(code) | Wanted::AtMost(code) => {
+        Wanted::Width(code) => {
             let width = fitting(code, candidates.len())?;
             let stake = Stake { width, ..*stake };
             Some(Coded {
@@ -376,7 +388,7 @@ fn coded(
                 reaches_target: true,
             })
         }
-        Wanted::Target(target) | Wanted::Usual(target) => {
+        Wanted::Target(target, bounds) => {
             let chosen = cheapest(candidates, stake, joint, target, bounds)?;
             Some(Coded {
                 code: chosen.width,
@@ -414,7 +426,8 @@ fn crowding(choice: &Choice, candidates: &[Candidate]) -> Option<Caps> {
     Some(std::array::from_fn(|level| Some(most(level))))
 }
 
-fn reserve(view: &HostView, question: &Question) -> Option<Reserve> {
+/// Why a host is no candidate for a shard of a code of this `width`.
+fn reserve(view: &HostView, question: &Question, width: Width) -> Option<Reserve> {
     let refuses = view
         .claims
         .as_ref()
@@ -423,7 +436,7 @@ fn reserve(view: &HostView, question: &Question) -> Option<Reserve> {
         Some(Reserve::ComputeHost)
     } else if refuses {
         Some(Reserve::Refuses)
-    } else if view.free_bytes < question.stored_bytes / question.wanted.width().data() as u64 {
+    } else if view.free_bytes < question.stored_bytes / width.data() as u64 {
         Some(Reserve::NoRoom)
     } else {
         None
@@ -453,13 +466,16 @@ fn rate(view: &HostView, unknown: RateForecast) -> RateForecast {
     view.measured.unwrap_or_else(assumed)
 }
 
-fn candidate(view: &HostView, question: &Question, unknown: RateForecast) -> Candidate {
+fn candidate(
+    view: &HostView,
+    question: &Question,
+    width: Width,
+    unknown: RateForecast,
+) -> Candidate {
     let rate = rate(view, unknown);
     // A host's rate makes no difference beyond the host's share of what this machine can send. With equal
     // rates, the draw decides, so that fast hosts take turns.
-    let share = question
-        .uplink
-        .map(|uplink| uplink / question.wanted.width().total() as f64);
+    let share = question.uplink.map(|uplink| uplink / width.total() as f64);
     let rate = share.map_or(rate, |share| rate.limited_to(share));
     Candidate {
         rate,
@@ -531,6 +547,7 @@ fn correlated(
     ready: &[usize],
     candidates: &[Candidate],
     compute: Compute,
+    pool: PoolPast,
 ) -> Correlated {
     let members = ready
         .iter()
@@ -545,7 +562,7 @@ fn correlated(
                 .filter(|_| n < PASTS_MAX)
                 .map(|claims| claims.presence_bitmap.clone()),
         });
-    Correlated::learn(members.collect(), Some(compute))
+    Correlated::learn_in(pool, members.collect(), Some(compute))
 }
 
 /// The data of which the rows of the table are made.
@@ -554,6 +571,8 @@ struct Table<'a> {
     ready: &'a [usize],
     candidates: &'a [Candidate],
     question: &'a Question,
+    /// The width with which the candidates were made.
+    usual: Width,
 }
 
 impl Table<'_> {
@@ -597,7 +616,7 @@ impl Table<'_> {
         Row {
             host: view.host,
             chosen: false,
-            reserve: reserve(view, self.question),
+            reserve: reserve(view, self.question, self.usual),
             guest_state: claims.map(|claims| claims.guest_state),
             storage_state: claims.map(|claims| claims.storage_state),
             rate: known.map_or(0.0, |rate| rate.median()),

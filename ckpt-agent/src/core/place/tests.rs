@@ -13,7 +13,7 @@ const NOW: u64 = 1_700_000_000;
 fn question(width: Width) -> Question {
     Question {
         stored_bytes: 600 << 20,
-        wanted: Wanted::Width(width),
+        code: CodeRequest::Width(width),
         work_seconds: 3600.0,
         interval_seconds: 3600.0,
         compute: None,
@@ -95,7 +95,7 @@ fn chosen(views: &[HostView], question: &Question) -> Vec<usize> {
 #[test]
 fn too_few_hosts_cost_data_shards_before_parity() {
     let usual = Question {
-        wanted: Wanted::AtMost(Width::FALCON),
+        code: CodeRequest::AtMost(Width::FALCON),
         ..question(Width::FALCON)
     };
     let code = |views: &[HostView], question: &Question| {
@@ -270,7 +270,7 @@ fn with_fewer_hosts_than_shards_all_are_offered() {
 #[test]
 fn better_hosts_need_less_redundancy_for_the_same_target() {
     let auto = Question {
-        wanted: Wanted::Target(Probability::saturating(0.999)),
+        code: CodeRequest::Target(Probability::saturating(0.999)),
         ..question(Width::FALCON)
     };
     let pool = |rate, gone| {
@@ -290,7 +290,7 @@ fn better_hosts_need_less_redundancy_for_the_same_target() {
 
 fn usual(views: &[HostView]) -> Placed {
     let usual = Question {
-        wanted: Wanted::Usual(Probability::saturating(0.999)),
+        code: CodeRequest::Usual(Probability::saturating(0.999)),
         ..question(Width::FALCON)
     };
     place(views, &usual, false).unwrap()
@@ -435,7 +435,7 @@ proptest! {
             .collect();
         let mut question = question(Width::new(data, parity).unwrap());
         if auto {
-            question.wanted = Wanted::Target(Probability::saturating(0.99));
+            question.code = CodeRequest::Target(Probability::saturating(0.99));
         }
         if let Some(placed) = place(&views, &question, true) {
             let mut hosts: Vec<usize> = placed.order.iter().map(|host| host.0).collect();
