@@ -1,5 +1,7 @@
 //! Transfers that share links, with max-min fair rates.
 
+use crate::jobs::JobIndex;
+
 /// A transfer with at most this many bytes left counts as ended, because of errors of rounding.
 const ROUNDING_BYTES: f64 = 1.0;
 
@@ -18,7 +20,7 @@ pub(crate) enum End {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// The job that it belongs to.
-    pub(crate) job: usize,
+    pub(crate) job: JobIndex,
     /// The compute host.
     pub(crate) near: usize,
     /// The other host.
@@ -187,7 +189,7 @@ impl Flows {
     }
 
     /// Removes the transfers of a job and returns the bytes that they had moved.
-    pub(crate) fn cancel(&mut self, job: usize) -> f64 {
+    pub(crate) fn cancel(&mut self, job: JobIndex) -> f64 {
         let mine = self.list.iter().filter(|flow| flow.plan.job == job);
         let moved = mine.map(Flow::moved).sum();
         self.list.retain(|flow| flow.plan.job != job);
@@ -195,7 +197,7 @@ impl Flows {
     }
 
     /// Number of transfers of a job that are in progress.
-    pub(crate) fn count(&self, job: usize) -> usize {
+    pub(crate) fn count(&self, job: JobIndex) -> usize {
         self.list.iter().filter(|flow| flow.plan.job == job).count()
     }
 }
@@ -204,7 +206,11 @@ impl Flows {
 mod tests {
     use super::*;
 
-    fn flow(job: usize, far: usize, bytes: f64) -> Flow {
+    fn job(number: usize) -> JobIndex {
+        JobIndex::first(number + 1).last().unwrap()
+    }
+
+    fn flow(job: JobIndex, far: usize, bytes: f64) -> Flow {
         Flow::new(Plan {
             job,
             near: 0,
@@ -221,8 +227,8 @@ mod tests {
     #[test]
     fn links_are_shared_and_freed_again() {
         let mut flows = Flows::new(vec![12.0, 100.0, 3.0], 1000.0);
-        flows.push(flow(0, 1, 60.0));
-        flows.push(flow(0, 2, 60.0));
+        flows.push(flow(job(0), 1, 60.0));
+        flows.push(flow(job(0), 2, 60.0));
         flows.share(0.0);
         // The second transfer gets 3 of the 12, all that its host's link allows; the first gets the other 9.
         assert!((flows.next_event(0.0) - 60.0 / 9.0).abs() < 1e-9);
@@ -232,16 +238,16 @@ mod tests {
         assert!(flows.take_ended(7.0).is_none());
         flows.share(7.0);
         assert_eq!(flows.next_event(7.0), 20.0);
-        assert_eq!(flows.cancel(0), 21.0);
+        assert_eq!(flows.cancel(job(0)), 21.0);
         assert_eq!(flows.next_event(7.0), f64::INFINITY);
     }
 
     #[test]
     fn a_transfer_ends_early_when_it_breaks_or_its_host_leaves() {
         let mut flows = Flows::new(vec![100.0; 3], 1000.0);
-        let mut breaking = flow(0, 1, 60.0);
+        let mut breaking = flow(job(0), 1, 60.0);
         breaking.plan.breaks_with = Some(40.0);
-        let mut leaving = flow(1, 2, 60.0);
+        let mut leaving = flow(job(1), 2, 60.0);
         leaving.plan.leaves = 3.0;
         flows.push(breaking);
         flows.push(leaving);

@@ -30,6 +30,7 @@ mod foreseen;
 pub mod grid5000;
 mod guarded;
 mod job;
+mod jobs;
 mod knowledge;
 mod network;
 mod outcome;

@@ -10,6 +10,7 @@ use rand::Rng;
 
 use crate::draw::{Purpose, draws};
 use crate::foreseen::Foreseen;
+use crate::jobs::JobIndex;
 use crate::knowledge::Knowledge;
 use crate::settings::Settings;
 
@@ -77,7 +78,7 @@ impl Target {
 /// What the choice of hosts for a checkpoint depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    pub(crate) job: usize,
+    pub(crate) job: JobIndex,
     /// Number of the checkpoint.
     pub(crate) number: u64,
     /// Index of the compute host into the grid's hosts.
@@ -239,7 +240,7 @@ impl Policy {
         } else {
             knowledge.readable(host, question.interval_seconds)
         };
-        let keys = [question.job as u64, question.number, far.host];
+        let keys = [question.job.key(), question.number, far.host];
         Candidate {
             rate,
             rtt_seconds: settings.network.round_trip(seed, near, far),

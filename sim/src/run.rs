@@ -12,6 +12,7 @@ use rand::Rng;
 use crate::draw::{Purpose, draws, lognormal};
 use crate::flow::{End, Flow, Flows, Plan};
 use crate::job::{Checkpoint, Job, Phase, Restore, Store};
+use crate::jobs::{JobIndex, Jobs};
 use crate::knowledge::Knowledge;
 use crate::outcome::JobOutcome;
 use crate::policy::{LEAD_SECONDS, Policy, Question};
@@ -74,7 +75,7 @@ struct Simulation<'a> {
     server: Server,
     wipes: Wipes,
     flows: Flows,
-    jobs: Vec<Job>,
+    jobs: Jobs,
     /// Seconds since the start.
     now: f64,
     end: f64,
@@ -125,7 +126,7 @@ impl<'a> Simulation<'a> {
         while let Some((flow, end)) = self.flows.take_ended(next) {
             self.transfer_ended(&flow, end);
         }
-        for job in 0..self.jobs.len() {
+        for job in self.jobs.indices() {
             if self.jobs[job].leaves() <= next {
                 self.evict(job);
             } else if self.jobs[job].timer <= next {
@@ -136,7 +137,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn outcomes(mut self) -> Vec<JobOutcome> {
-        for job in &mut self.jobs {
+        for job in self.jobs.iter_mut() {
             if !job.outcome.finished {
                 job.finish(self.end, false);
             }
@@ -153,7 +154,7 @@ impl<'a> Simulation<'a> {
         self.knowledge.grid.hosts.len()
     }
 
-    fn timer(&mut self, job: usize) {
+    fn timer(&mut self, job: JobIndex) {
         match self.jobs[job].phase() {
             Phase::Queued => self.arrive(job),
             Phase::Working => self.work_stops(job),
@@ -163,7 +164,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The job gets its next host and restores the newest checkpoint.
-    fn arrive(&mut self, job: usize) {
+    fn arrive(&mut self, job: JobIndex) {
         self.jobs[job].arrive();
         if let Some(newest) = self.jobs[job].checkpoints.last() {
             let state = self.readable(newest, self.now);
@@ -176,7 +177,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The job has to leave its compute host.
-    fn evict(&mut self, job: usize) {
+    fn evict(&mut self, job: JobIndex) {
         self.check_newest(job);
         let moved = self.flows.cancel(job);
         let now = self.now;
@@ -190,7 +191,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The job computes until the next checkpoint or the end.
-    fn work(&mut self, job: usize) {
+    fn work(&mut self, job: JobIndex) {
         let left = self.settings.work_seconds - self.jobs[job].progress;
         let interval = self.interval(job, left).max(LEAST_INTERVAL_SECONDS);
         let until = self.now + interval.min(left);
@@ -198,7 +199,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Work until the next checkpoint, seconds; at least `left` if no checkpoint pays.
-    fn interval(&mut self, job: usize, left: f64) -> f64 {
+    fn interval(&mut self, job: JobIndex, left: f64) -> f64 {
         let now = self.unix(self.now);
         let this = &self.jobs[job];
         let Some(compute) = this.host() else {
@@ -214,7 +215,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The job's working time is over: it takes a checkpoint, or its work is done.
-    fn work_stops(&mut self, job: usize) {
+    fn work_stops(&mut self, job: JobIndex) {
         let now = self.now;
         // Entering the phase again accounts for the work up to now.
         self.jobs[job].enter(now, Phase::Working, f64::INFINITY);
@@ -228,7 +229,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Begins to store a checkpoint. If there are no hosts for it, the job goes on computing.
-    fn store(&mut self, job: usize, left: f64) {
+    fn store(&mut self, job: JobIndex, left: f64) {
         let width = self.policy.width(self.settings.width);
         let interval = self.interval(job, left).min(left);
         let Some((hosts, width)) = self.choose(job, interval, width, &[]) else {
@@ -253,7 +254,7 @@ impl<'a> Simulation<'a> {
     /// Hosts for a checkpoint, other than those in `without`, and the code that is used.
     fn choose(
         &mut self,
-        job: usize,
+        job: JobIndex,
         interval: f64,
         width: Width,
         without: &[usize],
@@ -294,7 +295,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Begins a transfer between the job's compute host and `far`, not before `from`.
-    fn transfer(&mut self, job: usize, far: usize, bytes: f64, from: f64, upload: bool) {
+    fn transfer(&mut self, job: JobIndex, far: usize, bytes: f64, from: f64, upload: bool) {
         let Some(near) = self.jobs[job].host() else {
             return;
         };
@@ -303,7 +304,7 @@ impl<'a> Simulation<'a> {
         let (a, b) = (self.knowledge.place(near), self.knowledge.place(far));
         let this = &mut self.jobs[job];
         this.transfers += 1;
-        let keys = [job as u64, this.transfers, b.host];
+        let keys = [job.key(), this.transfers, b.host];
         let mut noise = draws(seed, Purpose::Noise, keys);
         let mut chance = draws(seed, Purpose::Breaks, keys);
         let breaks = upload && chance.random::<f64>() < self.settings.breaks;
@@ -375,7 +376,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Sends a shard that could not be stored to another host, if there is one.
-    fn replace(&mut self, job: usize, store: &mut Store) {
+    fn replace(&mut self, job: JobIndex, store: &mut Store) {
         let one = Width::new(1, 0).unwrap_or(self.settings.width);
         let interval = self.jobs[job].expected_cost;
         let Some((hosts, _)) = self.choose(job, interval, one, &store.asked) else {
@@ -391,7 +392,7 @@ impl<'a> Simulation<'a> {
     /// Reads the newest checkpoint back. If it can't be read, the job waits for its hosts for as long as it
     /// would take to do the work again that only this checkpoint holds; then it goes back to the newest
     /// checkpoint that can be read.
-    fn restore(&mut self, job: usize) {
+    fn restore(&mut self, job: JobIndex) {
         let now = self.now;
         let this = &self.jobs[job];
         let readable: Vec<Readable> = this
@@ -436,7 +437,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn begin_restore(&mut self, job: usize, checkpoint: usize) {
+    fn begin_restore(&mut self, job: JobIndex, checkpoint: usize) {
         let found = self.jobs[job].checkpoints[checkpoint].clone();
         let needed = found.data;
         let mut hosts = self.fastest_readable(job, &found, &[]);
@@ -455,7 +456,12 @@ impl<'a> Simulation<'a> {
 
     /// The hosts of a checkpoint that may be present, other than those in `without`: those known to be
     /// present first, then by expected rate.
-    fn fastest_readable(&mut self, job: usize, of: &Checkpoint, without: &[usize]) -> Vec<usize> {
+    fn fastest_readable(
+        &mut self,
+        job: JobIndex,
+        of: &Checkpoint,
+        without: &[usize],
+    ) -> Vec<usize> {
         let state = self.readable(of, self.now);
         let Some(near) = self.jobs[job].host() else {
             return Vec::new();
@@ -538,7 +544,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Counts at how many of some moments since the last call the newest checkpoint could not be read.
-    fn check_newest(&mut self, job: usize) {
+    fn check_newest(&mut self, job: JobIndex) {
         let moments = self.jobs[job].moments_to_look(self.now);
         let Some(newest) = self.jobs[job].checkpoints.last() else {
             return;

@@ -12,6 +12,7 @@ use rand::seq::IndexedRandom;
 use supervision::leaving::FinalSave;
 
 use crate::draw::{Purpose, draws, lognormal};
+use crate::jobs::JobIndex;
 use crate::knowledge::Knowledge;
 use crate::outcome::JobOutcome;
 
@@ -65,7 +66,7 @@ impl GuardedJobs {
 /// The state of a job when a stay on a host begins.
 #[derive(Clone, Copy, Debug)]
 struct Stand {
-    job: usize,
+    job: JobIndex,
     /// Index into the grid's hosts.
     host: usize,
     /// Number of stays before this one.
@@ -104,7 +105,9 @@ pub fn run_guarded(knowledge: &Knowledge<'_>, jobs: &GuardedJobs, guard: Guard) 
         jobs: *jobs,
         end: trace_left.min(LONGEST_MAKESPAN * jobs.work_seconds),
     };
-    (0..jobs.jobs).map(|job| ground.live(job, guard)).collect()
+    JobIndex::first(jobs.jobs)
+        .map(|job| ground.live(job, guard))
+        .collect()
 }
 
 impl Ground<'_> {
@@ -113,7 +116,7 @@ impl Ground<'_> {
     }
 
     /// Runs a job to its end.
-    fn live(&self, job: usize, guard: Guard) -> JobOutcome {
+    fn live(&self, job: JobIndex, guard: Guard) -> JobOutcome {
         let mut outcome = JobOutcome {
             work_seconds: self.jobs.work_seconds,
             ..JobOutcome::default()
@@ -159,9 +162,9 @@ impl Ground<'_> {
     }
 
     /// A random usable host for the next stay of a job; `None` if no host is usable.
-    fn offer(&self, job: usize, moves: u64, now: f64) -> Option<usize> {
+    fn offer(&self, job: JobIndex, moves: u64, now: f64) -> Option<usize> {
         let grid = self.knowledge.grid;
-        let mut rng = draws(grid.seed, Purpose::Compute, [job as u64, moves, 1]);
+        let mut rng = draws(grid.seed, Purpose::Compute, [job.key(), moves, 1]);
         let usable = |host: &usize| self.knowledge.host(*host).usable(self.unix(now));
         let hosts = 0..grid.hosts.len();
         let free: Vec<usize> = hosts.filter(|host| usable(host) == Some(true)).collect();
@@ -221,7 +224,7 @@ impl Ground<'_> {
 
     /// Seconds that save number `number` takes of a job that has done `work` seconds since the save before.
     fn save_seconds(&self, stand: &Stand, number: u64, work: f64) -> f64 {
-        let keys = [stand.job as u64, stand.moves, number];
+        let keys = [stand.job.key(), stand.moves, number];
         let mut rng = draws(self.knowledge.grid.seed, Purpose::Save, keys);
         lognormal(
             &mut rng,

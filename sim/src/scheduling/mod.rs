@@ -12,6 +12,7 @@ use supervision::leaving::FinalSave;
 
 use crate::draw::{Purpose, draws};
 use crate::guarded::Waiting;
+use crate::jobs::JobIndex;
 use crate::knowledge::Knowledge;
 use crate::outcome::JobOutcome;
 use choose::Chooser;
@@ -114,7 +115,7 @@ pub fn run_scheduled(
         keeping,
         end: world.span().end.saturating_sub(grid.start) as f64,
     };
-    (0..jobs.jobs)
+    JobIndex::first(jobs.jobs)
         .filter_map(|job| ground.live(job, choice))
         .collect()
 }
@@ -125,12 +126,12 @@ impl<'a> Ground<'a> {
     }
 
     /// When a job is submitted, seconds since the start of the grid.
-    fn submitted(&self, job: usize) -> f64 {
+    fn submitted(&self, job: JobIndex) -> f64 {
         if !self.jobs.as_in_the_paper {
             return 0.0;
         }
         let grid = self.knowledge.grid;
-        let mut rng = draws(grid.seed, Purpose::Begin, [job as u64, 0, 2]);
+        let mut rng = draws(grid.seed, Purpose::Begin, [job.key(), 0, 2]);
         let hour = rng.random_range(6.0..22.0);
         let at = grid.start / DAY * DAY + (hour * HOUR) as u64;
         let at = if at < grid.start { at + DAY } else { at };
@@ -138,7 +139,7 @@ impl<'a> Ground<'a> {
     }
 
     /// Runs a job to its end; `None` if its work does not fit into the rest of the trace.
-    fn live(&self, job: usize, choice: Choice) -> Option<Scheduled> {
+    fn live(&self, job: JobIndex, choice: Choice) -> Option<Scheduled> {
         let begin = self.submitted(job);
         let end = self
             .end
@@ -157,7 +158,7 @@ impl<'a> Ground<'a> {
         let mut attempts = 0;
         while stand.now < end {
             let start = scheduled.starts;
-            let Some(host) = chooser.choose(self, &stand, choice, [job as u64, start]) else {
+            let Some(host) = chooser.choose(self, &stand, choice, [job.key(), start]) else {
                 attempts += 1;
                 if self.jobs.as_in_the_paper && start == 0 && attempts > 1 {
                     scheduled.unscheduled = true;
