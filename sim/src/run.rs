@@ -46,6 +46,15 @@ pub fn run(knowledge: &Knowledge<'_>, settings: &Settings, policy: Policy) -> Ve
     simulation.outcomes()
 }
 
+/// The direction of a transfer, seen from the job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    /// A shard is stored.
+    ToHost,
+    /// A shard is read.
+    FromHost,
+}
+
 /// Which shards of a checkpoint can be read.
 struct Readable {
     /// Hosts that are known to be present.
@@ -247,7 +256,7 @@ impl<'a> Simulation<'a> {
         self.jobs[job].number += 1;
         self.jobs[job].enter(self.now, Phase::Storing(store), f64::INFINITY);
         for host in hosts {
-            self.transfer(job, host, shard_bytes, self.now, true);
+            self.transfer(job, host, shard_bytes, self.now, Direction::ToHost);
         }
     }
 
@@ -295,7 +304,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Begins a transfer between the job's compute host and `far`, not before `from`.
-    fn transfer(&mut self, job: JobIndex, far: usize, bytes: f64, from: f64, upload: bool) {
+    fn transfer(&mut self, job: JobIndex, far: usize, bytes: f64, from: f64, direction: Direction) {
         let Some(near) = self.jobs[job].host() else {
             return;
         };
@@ -307,7 +316,8 @@ impl<'a> Simulation<'a> {
         let keys = [job.key(), this.transfers, b.host];
         let mut noise = draws(seed, Purpose::Noise, keys);
         let mut chance = draws(seed, Purpose::Breaks, keys);
-        let breaks = upload && chance.random::<f64>() < self.settings.breaks;
+        let breaks =
+            direction == Direction::ToHost && chance.random::<f64>() < self.settings.breaks;
         let path = network.path(seed, a, b);
         let leaves = if far == self.dedicated() {
             self.server.leaves(self.now)
@@ -385,7 +395,7 @@ impl<'a> Simulation<'a> {
         let from = self.now + self.settings.detect_seconds;
         for host in hosts {
             store.asked.push(host);
-            self.transfer(job, host, store.shard_bytes, from, true);
+            self.transfer(job, host, store.shard_bytes, from, Direction::ToHost);
         }
     }
 
@@ -450,7 +460,7 @@ impl<'a> Simulation<'a> {
         self.jobs[job].enter(self.now, Phase::Restoring(restore), f64::INFINITY);
         let bytes = self.settings.image_bytes as f64 / needed as f64;
         for host in hosts {
-            self.transfer(job, host, bytes, self.now, false);
+            self.transfer(job, host, bytes, self.now, Direction::FromHost);
         }
     }
 
@@ -508,7 +518,7 @@ impl<'a> Simulation<'a> {
             };
             restore.asked.push(other);
             let from = now + self.settings.detect_seconds;
-            self.transfer(job, other, plan.bytes, from, false);
+            self.transfer(job, other, plan.bytes, from, Direction::FromHost);
         }
         if restore.read < checkpoint.data {
             *self.jobs[job].phase_mut() = Phase::Restoring(restore);

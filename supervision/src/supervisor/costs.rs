@@ -28,6 +28,18 @@ pub(super) struct Learned {
     is_measured: bool,
 }
 
+/// A committed save, as it was measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MeasuredSave {
+    pub(super) took_ms: u64,
+    pub(super) stored_bytes: u64,
+    pub(super) image_bytes: u64,
+    /// Work since the save before, seconds.
+    pub(super) work_seconds: f64,
+    /// It ended as soon as the image was read: its time is that of reading.
+    pub(super) ended_with_reading: bool,
+}
+
 impl Learned {
     /// `has_version` if the job was restored from a version.
     pub(super) fn new(costs: Costs, has_version: bool) -> Self {
@@ -82,13 +94,12 @@ impl Learned {
         self.costs.ask_seconds = f64::midpoint(self.costs.ask_seconds, seconds(ms));
     }
 
-    /// A save took `ms` milliseconds, `work` seconds of work after the one before, and stored `stored` of
-    /// the `image` bytes. The first version stores everything, so it teaches nothing about changes. If
-    /// the save ended as soon as the image was read (`meanwhile`), its time is that of reading, and
-    /// teaches only that sending is no slower.
-    pub(super) fn saved(&mut self, ms: u64, stored: u64, image: u64, work: f64, meanwhile: bool) {
+    /// Learns from a committed save. The first version stores everything, so it teaches nothing about
+    /// changes. If the time was that of reading, the save teaches only that sending is no slower.
+    pub(super) fn saved(&mut self, save: &MeasuredSave) {
+        let (work, meanwhile) = (save.work_seconds, save.ended_with_reading);
         let is_whole = !self.has_version;
-        let took = seconds(ms).max(1e-3);
+        let took = seconds(save.took_ms).max(1e-3);
         let sends = self.final_save(0);
         let forecast = (sends.seconds(work) - sends.ask_seconds).max(1e-3);
         let error = if meanwhile {
@@ -99,11 +110,11 @@ impl Learned {
         self.errors.0 += error * error;
         self.errors.1 += f64::from(u8::from(!meanwhile));
         self.has_version = true;
-        self.is_measured |= stored > 0;
+        self.is_measured |= save.stored_bytes > 0;
         let costs = &mut self.costs;
         let spread = (self.errors.0 / self.errors.1).sqrt();
         costs.spread = spread.clamp(SPREAD_RANGE.0, SPREAD_RANGE.1);
-        let (stored, image) = (stored as f64, image as f64);
+        let (stored, image) = (save.stored_bytes as f64, save.image_bytes as f64);
         if image > 0.0 {
             costs.image_bytes = image;
             let changed = stored / image;
@@ -129,6 +140,21 @@ impl Learned {
 mod tests {
     use super::*;
 
+    const fn save(
+        took_ms: u64,
+        stored_bytes: u64,
+        image_bytes: u64,
+        work_seconds: f64,
+    ) -> MeasuredSave {
+        MeasuredSave {
+            took_ms,
+            stored_bytes,
+            image_bytes,
+            work_seconds,
+            ended_with_reading: false,
+        }
+    }
+
     #[test]
     fn costs_follow_what_saves_show() {
         let mut learned = Learned::new(Costs::default(), true);
@@ -137,7 +163,7 @@ mod tests {
             let work = 900.0_f64;
             let stored = image * -(-work / change).exp_m1();
             let ms = crate::clock::millis(stored / rate);
-            learned.saved(ms, stored as u64, image as u64, work, false);
+            learned.saved(&save(ms, stored as u64, image as u64, work));
             learned.stood_still(7000);
             learned.answered(500);
         }
@@ -169,7 +195,7 @@ mod tests {
         });
         assert_eq!(learned.final_save(30_000).seconds(60.0), expected);
         // From then on only changes are stored, at the rate that was measured.
-        learned.saved(5450, 218_000_000, 218_000_000, 60.0, false);
+        learned.saved(&save(5450, 218_000_000, 218_000_000, 60.0));
         let next = learned.final_save(30_000);
         assert_eq!(next.change_seconds, Costs::default().change_seconds);
         let measured = next.bytes_per_second;
@@ -186,8 +212,8 @@ mod tests {
     fn a_save_of_nothing_or_all_changes_no_rate_of_change() {
         let mut learned = Learned::new(Costs::default(), true);
         let before = learned.final_save(0).change_seconds;
-        learned.saved(1000, 1000, 1000, 60.0, false);
-        learned.saved(0, 0, 0, 0.0, false);
+        learned.saved(&save(1000, 1000, 1000, 60.0));
+        learned.saved(&save(0, 0, 0, 0.0));
         let after = learned.final_save(0);
         assert_eq!(after.change_seconds, before);
         assert!(after.spread.is_finite() && after.bytes_per_second > 0.0);
@@ -197,11 +223,17 @@ mod tests {
     fn a_save_that_waited_for_the_image_says_only_that_sending_is_no_slower() {
         let mut learned = Learned::new(Costs::default(), true);
         let before = learned.final_save(0);
-        learned.saved(20_000, 1_000_000, 10_000_000, 60.0, true);
+        learned.saved(&MeasuredSave {
+            ended_with_reading: true,
+            ..save(20_000, 1_000_000, 10_000_000, 60.0)
+        });
         let slow = learned.final_save(0);
         assert_eq!(slow.bytes_per_second, before.bytes_per_second);
         assert_eq!(slow.spread, before.spread);
-        learned.saved(1000, 100_000_000, 1_000_000_000, 60.0, true);
+        learned.saved(&MeasuredSave {
+            ended_with_reading: true,
+            ..save(1000, 100_000_000, 1_000_000_000, 60.0)
+        });
         assert_eq!(learned.final_save(0).bytes_per_second, 50e6);
     }
 }

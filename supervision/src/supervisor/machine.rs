@@ -28,6 +28,17 @@ pub(super) struct Suspended {
     calm_since: Option<Millis>,
 }
 
+/// What the owner needs of the machine now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OwnerNeeds {
+    /// So little that the job may run as it was started.
+    Little,
+    /// To go before the job.
+    Precedence,
+    /// All of it: the job is stopped.
+    Machine,
+}
+
 impl Supervisor {
     /// Takes a reading of the owner.
     pub(super) fn owner(&mut self, now: Millis, owner: &OwnerSample) {
@@ -43,7 +54,12 @@ impl Supervisor {
         let is_low = owner.load < thresholds.first();
         let user = owner.user_active && !run_if_user_active;
         self.owner_needs = is_high || user || owner.memory_short;
-        self.follow(now, owner.load, is_high || user, is_low);
+        let needs = match (is_high || user, is_low) {
+            (true, _) => OwnerNeeds::Machine,
+            (false, false) => OwnerNeeds::Precedence,
+            (false, true) => OwnerNeeds::Little,
+        };
+        self.follow(now, owner.load, needs);
         if self.owner_needs && self.leaving_deadline().is_some() && !self.awaits_last() {
             self.hold(HoldFor::Owner);
         }
@@ -56,9 +72,12 @@ impl Supervisor {
         }
     }
 
-    fn follow(&mut self, now: Millis, load: f64, stops: bool, is_low: bool) {
+    fn follow(&mut self, now: Millis, load: f64, needs: OwnerNeeds) {
+        let is_low = needs == OwnerNeeds::Little;
         match &mut self.machine {
-            Machine::Normal | Machine::Lowest(_) if stops => self.suspend(now, load),
+            Machine::Normal | Machine::Lowest(_) if needs == OwnerNeeds::Machine => {
+                self.suspend(now, load)
+            }
             Machine::Normal if !is_low => {
                 self.machine = Machine::Lowest(None);
                 self.act(Action::Lower);
@@ -72,7 +91,7 @@ impl Supervisor {
             }
             Machine::Suspended(suspended) => {
                 let after_ms = now.since(suspended.since);
-                let calm = is_calm(&mut suspended.calm_since, !stops, now);
+                let calm = is_calm(&mut suspended.calm_since, needs != OwnerNeeds::Machine, now);
                 if calm {
                     self.machine = Machine::Lowest(is_low.then_some(now));
                     self.release(HoldFor::Owner);

@@ -1,5 +1,6 @@
 //! Checkpoints while the job runs, and what is common to all saves.
 
+use super::costs::MeasuredSave;
 use super::{Due, Machine, Supervisor};
 use crate::action::{Action, Report, SaveKind, SaveOrder};
 use crate::clock::{Millis, millis, seconds};
@@ -395,10 +396,13 @@ impl Supervisor {
             } => {
                 let took_ms = now.since(saving.since);
                 let read_ms = saving.image_taken.map_or(0, |at| at.since(saving.since));
-                let meanwhile = took_ms <= read_ms;
-                let work = saving.work;
-                let costs = &mut self.costs;
-                costs.saved(took_ms, stored_bytes, image_bytes, work, meanwhile);
+                self.costs.saved(&MeasuredSave {
+                    took_ms,
+                    stored_bytes,
+                    image_bytes,
+                    work_seconds: saving.work,
+                    ended_with_reading: took_ms <= read_ms,
+                });
                 // A dump that was not reported as taken holds an unknown state.
                 let dumps = self.settings.asking == Asking::Dump;
                 let is_known = !dumps || saving.image_taken.is_some();
