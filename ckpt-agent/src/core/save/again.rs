@@ -138,7 +138,8 @@ impl SaveSession {
         let Some(named) = fault.named_wait_ms() else {
             again.not_before = self.rested(REST_MS << retries.min(DOUBLINGS_MAX), again);
             // The host drops what it got of an earlier transfer as soon as it sees the end of that.
-            if matches!(code, Code::Exists) && retries < RETRIES_MAX {
+            if matches!(code, Code::Exists) && self.now.since(self.began) < CROWDED_MS {
+                again.for_need = !self.wants_all() && retries >= RETRIES_MAX;
                 return Some(again);
             }
             let may_change = matches!(code, Code::Busy | Code::Stopping | Code::NoSpace);
