@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::joint::Joint;
-use crate::objective::{Candidate, Stake, Width};
+use crate::objective::{Candidate, Stake, Width, score};
 use crate::probability::Probability;
 use crate::select::{Choice, choose, choose_independent};
 
@@ -136,6 +136,39 @@ pub fn cheapest(
         reaches_target: choice.score.reliability >= target,
         choice,
     })
+}
+
+/// The one of both that costs a job less time ([`Score::total`](crate::objective::Score::total)): `forecast`, or
+/// hosts for the code `usual`, where there are enough. A code that reaches a target may cost more in every
+/// checkpoint than the restores that it saves.
+#[must_use]
+pub fn less_costly(
+    forecast: Chosen,
+    usual: Option<Width>,
+    candidates: &[Candidate],
+    stake: &Stake,
+    joint: &impl Joint,
+) -> Chosen {
+    // The hosts of a forecast may have been scored with another stake.
+    let total = |chosen: &Chosen| {
+        let stake = Stake {
+            width: chosen.width,
+            ..*stake
+        };
+        score(candidates, &chosen.choice.hosts, &stake, joint).total()
+    };
+    let usual = usual.and_then(|width| {
+        let choice = choose(candidates, &Stake { width, ..*stake }, joint).ok()?;
+        Some(Chosen {
+            width,
+            choice,
+            reaches_target: true,
+        })
+    });
+    match usual {
+        Some(usual) if total(&usual) < total(&forecast) => usual,
+        _ => forecast,
+    }
 }
 
 /// The code, and the probability for which hosts are to be chosen for it.

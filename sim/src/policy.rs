@@ -4,7 +4,7 @@ use placement::Probability;
 use placement::joint::{Compute, Correlated, Independent, PoolPast};
 use placement::levels::level;
 use placement::objective::{Candidate, Stake, Width};
-use placement::redundancy::{Bounds, TARGET_USUAL, cheapest, narrowed};
+use placement::redundancy::{Bounds, TARGET_USUAL, cheapest, less_costly, narrowed};
 use placement::schemes::Scheme;
 use rand::Rng;
 
@@ -160,7 +160,15 @@ impl Policy {
             Correlated::learn_in(pool.unwrap_or_default(), members.collect(), Some(compute))
         };
         if let Some((target, bounds)) = by_forecast {
-            let chosen = cheapest(&candidates, &stake, &joint(), target, bounds)?;
+            let joint = joint();
+            let chosen = cheapest(&candidates, &stake, &joint, target, bounds)?;
+            let chosen = match self {
+                Self::Usual | Self::Learning => {
+                    let usual = self.fitting(width, hosts.len());
+                    less_costly(chosen, usual, &candidates, &stake, &joint)
+                }
+                _ => chosen,
+            };
             return Some(Chosen {
                 hosts: chosen.choice.hosts.iter().map(|i| hosts[*i]).collect(),
                 width: chosen.width,

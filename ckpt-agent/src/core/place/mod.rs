@@ -9,7 +9,7 @@ use placement::hazard::{HazardModel, HostSummary};
 use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member, PoolPast};
 use placement::levels::level;
 use placement::objective::{Candidate, Score, Stake, Width, readable_within};
-use placement::redundancy::{Bounds, cheapest, narrowed};
+use placement::redundancy::{Bounds, cheapest, less_costly, narrowed};
 use placement::select::{Caps, Choice, choose, spares, with, without};
 use placement::state::{AvailabilityState, Presence, StorageState};
 use placement::{Probability, SurvivalCurve};
@@ -70,7 +70,8 @@ pub enum CodeRequest {
     /// The fewest that reach this probability of being able to restart.
     Target(Probability),
     /// Where enough is known of the pool's past ([`PoolPast::is_enough`]), the fewest that reach this probability
-    /// of being able to restart, within the bounds of a code that nobody asked for ([`Bounds::usual`]). Elsewhere
+    /// of being able to restart, within the bounds of a code that nobody asked for ([`Bounds::usual`]), if that
+    /// costs the job no more time than 3 and 2 do. Elsewhere
     /// 3 and 2 or, where too few hosts take a shard, fewer data shards and the same parity.
     Usual(Probability),
 }
@@ -92,6 +93,8 @@ enum Wanted {
     Width(Width),
     /// The fewest shards within these bounds that reach this probability of being able to restart.
     Target(Probability, Bounds),
+    /// The same, or this width where that costs the job less time.
+    TargetOr(Probability, Bounds, Width),
 }
 
 impl Wanted {
@@ -99,7 +102,7 @@ impl Wanted {
     const fn width(self) -> Width {
         match self {
             Self::Width(width) => width,
-            Self::Target(..) => Width::FALCON,
+            Self::Target(..) | Self::TargetOr(..) => Width::FALCON,
         }
     }
 }
@@ -268,12 +271,15 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
         CodeRequest::Usual(target) if pool.is_enough() => {
             let takes = |view: &&HostView| reserve(view, question, Width::FALCON).is_none();
             let bounds = Bounds::usual(views.iter().filter(takes).count());
-            let placed = with(Wanted::Target(target, bounds));
+            let usual = settled(Width::FALCON, question, views);
+            let placed = with(Wanted::TargetOr(target, bounds, usual));
             let placed = placed.filter(|placed| has_room(placed, views, question));
-            let forecast = placed.map(|placed| Placed {
-                is_forecast: true,
-                ..placed
-            });
+            let forecast = placed
+                .filter(|placed| placed.code != usual)
+                .map(|placed| Placed {
+                    is_forecast: true,
+                    ..placed
+                });
             forecast.or_else(|| at_most(Width::FALCON))
         }
         CodeRequest::Usual(_) => at_most(Width::FALCON),
@@ -304,7 +310,7 @@ fn place_wanted(
     rest.sort_by_key(|i| reserve_of(*i).map(|reserve| reserve as u8));
     let fewest = match wanted {
         Wanted::Width(width) => width.total(),
-        Wanted::Target(..) => 1,
+        Wanted::Target(..) | Wanted::TargetOr(..) => 1,
     };
     let missing = fewest.saturating_sub(ready.len()).min(rest.len());
     ready.extend(rest.drain(..missing));
@@ -388,8 +394,11 @@ fn coded(
                 reaches_target: true,
             })
         }
-        Wanted::Target(target, bounds) => {
-            let chosen = cheapest(candidates, stake, joint, target, bounds)?;
+        Wanted::Target(target, bounds) | Wanted::TargetOr(target, bounds, _) => {
+            let mut chosen = cheapest(candidates, stake, joint, target, bounds)?;
+            if let Wanted::TargetOr(_, _, usual) = wanted {
+                chosen = less_costly(chosen, Some(usual), candidates, stake, joint);
+            }
             Some(Coded {
                 code: chosen.width,
                 width: chosen.width,

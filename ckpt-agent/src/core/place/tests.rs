@@ -289,8 +289,13 @@ fn better_hosts_need_less_redundancy_for_the_same_target() {
 }
 
 fn usual(views: &[HostView]) -> Placed {
+    usual_with(views, question(Width::FALCON).work_seconds)
+}
+
+fn usual_with(views: &[HostView], work_seconds: f64) -> Placed {
     let usual = Question {
         code: CodeRequest::Usual(Probability::saturating(0.999)),
+        work_seconds,
         ..question(Width::FALCON)
     };
     place(views, &usual, false).unwrap()
@@ -355,9 +360,19 @@ fn with_four_weeks_or_three_incidents_the_usual_code_is_chosen_by_forecast() {
 }
 
 #[test]
+fn a_code_by_forecast_that_costs_more_time_than_it_saves_is_not_chosen() {
+    let views = pool(6, 0.3, 0.2);
+    let little = usual_with(&views, 60.0);
+    assert_eq!((little.code, little.is_forecast), (Width::FALCON, false));
+    let much = usual_with(&views, 1e6);
+    assert!(much.is_forecast && much.code.data() < 3, "{:?}", much.code);
+    assert!(much.score.reliability > little.score.reliability);
+}
+
+#[test]
 fn a_code_for_which_the_chosen_hosts_have_no_room_is_not_chosen() {
     let mut views = pool(6, 0.3, 0.2);
-    let roomy = usual(&views);
+    let roomy = usual_with(&views, 1e6);
     assert!(
         roomy.is_forecast && roomy.code.data() < 3,
         "{:?}",
@@ -366,7 +381,7 @@ fn a_code_for_which_the_chosen_hosts_have_no_room_is_not_chosen() {
     for view in &mut views {
         view.free_bytes = question(Width::FALCON).stored_bytes / 3 + 1;
     }
-    let placed = usual(&views);
+    let placed = usual_with(&views, 1e6);
     assert_eq!((placed.code, placed.is_forecast), (Width::FALCON, false));
 }
 
