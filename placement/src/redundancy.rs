@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::joint::Joint;
-use crate::objective::{Candidate, Stake, Width, score};
+use crate::objective::{Candidate, Stake, Width};
 use crate::probability::Probability;
 use crate::select::{Choice, choose, choose_independent};
 
@@ -149,14 +149,6 @@ pub fn less_costly(
     stake: &Stake,
     joint: &impl Joint,
 ) -> Chosen {
-    // The hosts of a forecast may have been scored with another stake.
-    let total = |chosen: &Chosen| {
-        let stake = Stake {
-            width: chosen.width,
-            ..*stake
-        };
-        score(candidates, &chosen.choice.hosts, &stake, joint).total()
-    };
     let usual = usual.and_then(|width| {
         let choice = choose(candidates, &Stake { width, ..*stake }, joint).ok()?;
         Some(Chosen {
@@ -166,7 +158,7 @@ pub fn less_costly(
         })
     });
     match usual {
-        Some(usual) if total(&usual) < total(&forecast) => usual,
+        Some(usual) if usual.choice.score.total() < forecast.choice.score.total() => usual,
         _ => forecast,
     }
 }

@@ -323,14 +323,7 @@ fn place_wanted(
     let compute = compute(views, question);
     let need = compute.survives.complement();
     let joint = correlated(views, &ready, &candidates, compute, pool);
-    let stake = Stake {
-        stored_bytes: question.stored_bytes.max(1),
-        width: Width::FALCON,
-        lead_seconds: LEAD_SECONDS,
-        uplink_bytes_per_second: question.uplink,
-        need,
-        work_seconds: question.work_seconds,
-    };
+    let stake = stake(question, need);
     let Coded {
         code,
         width,
@@ -366,6 +359,18 @@ fn place_wanted(
         need,
         rows,
     })
+}
+
+/// What is at stake, before the code is known.
+fn stake(question: &Question, need: Probability) -> Stake {
+    Stake {
+        stored_bytes: question.stored_bytes.max(1),
+        width: Width::FALCON,
+        lead_seconds: LEAD_SECONDS,
+        uplink_bytes_per_second: question.uplink,
+        need,
+        work_seconds: question.work_seconds,
+    }
 }
 
 /// Hosts, and the code for which they were chosen.
