@@ -21,7 +21,6 @@ fn policies() -> impl Iterator<Item = Policy> {
         Policy::Foresight,
         Policy::Narrow,
         Policy::Usual,
-        Policy::Learning,
         Policy::Clairvoyant,
     ]
     .into_iter()
@@ -33,7 +32,7 @@ fn policies() -> impl Iterator<Item = Policy> {
 const fn keeps_code(policy: Policy) -> bool {
     !matches!(
         policy,
-        Policy::Auto(_) | Policy::Clairvoyant | Policy::Usual | Policy::Learning
+        Policy::Auto(_) | Policy::Clairvoyant | Policy::Usual
     )
 }
 
