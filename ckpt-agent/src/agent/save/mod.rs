@@ -30,7 +30,7 @@ impl Agent {
     ) -> Result<SaveReport, Failure> {
         let started = Instant::now();
         let mut cancel = cancel;
-        let mut restarts = Restarts::of(&request, started);
+        let mut restarts = Restarts::of(&request)?;
         loop {
             let (unsaved, prepared) = match self
                 .save_once(&request, &observer, cancel.clone(), started)

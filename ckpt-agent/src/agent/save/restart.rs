@@ -4,9 +4,10 @@
 //! are gone from memory by then, so that a dropped shard can't be sent again if fewer hosts than data shards are
 //! left. An image that is still there can be read and sent again when the other transfers have ended.
 
-use tokio::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::agent::{SaveInput, SaveRequest};
+use crate::agent::{SaveInput, SaveRequest, random};
+use crate::report::Failure;
 
 /// Without a deadline, no save begins again later than this after its beginning.
 const BEGIN_AGAIN_MAX: Duration = Duration::from_secs(300);
@@ -28,17 +29,20 @@ pub(super) struct Restarts {
 }
 
 impl Restarts {
-    /// Those of a save that began at `started`. A stream can be read only once, and a save that follows a
+    /// Those of a save that begins. A stream can be read only once, and a save that follows a
     /// checkpoint has proposed its own to the witnesses: both have one session.
-    pub(super) fn of(request: &SaveRequest, started: Instant) -> Self {
+    ///
+    /// # Errors
+    /// When the system has no random bytes.
+    pub(super) fn of(request: &SaveRequest) -> Result<Self, Failure> {
         let is_there = matches!(request.input, SaveInput::Paths(_) | SaveInput::Named(_));
         let may_repeat = is_there && request.after.is_none();
         let end = request.deadline.unwrap_or(BEGIN_AGAIN_MAX);
-        Self {
+        Ok(Self {
             last_begin: may_repeat.then_some(end),
             done: 0,
-            draw: u64::from(started.elapsed().subsec_nanos()) ^ u64::from(std::process::id()),
-        }
+            draw: u64::from(u32::from_le_bytes(random()?)),
+        })
     }
 
     /// The wait before the next session, `elapsed` after the beginning of the save; `None` if the save ends.
