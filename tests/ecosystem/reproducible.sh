@@ -14,6 +14,7 @@ for needed in git dpkg-deb objcopy jq; do
     command -v "$needed" >/dev/null || missing "$needed is not installed"
 done
 unset SOURCE_DATE_EPOCH CKPT_PROGRAM CARGO_TARGET_DIR RUSTFLAGS
+commit=$(git -C "$top" rev-parse HEAD)
 work=$(mktemp -d "${CKPT_WORK:-/var/tmp}/ckpt-reproducible.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 # build DIRECTORY TO PART...
@@ -22,6 +23,7 @@ build() {
     shift 2
     mkdir -p "$(dirname "$tree")"
     git clone --quiet "$top" "$tree"
+    git -C "$tree" checkout --quiet --detach "$commit"
     made=$("$tree/packaging/release.sh" "$@" 2>"$work/log") || {
         tail -n 15 "$work/log" >&2
         die "not built in $tree"

@@ -71,6 +71,8 @@ pub struct Tally {
     pub saved: u64,
     /// Saves that reported a failure.
     pub not_saved: u64,
+    /// The longest time that a save took, whatever it reported.
+    pub longest_save: Duration,
     /// Restores of the right bytes.
     pub restored: u64,
     /// Those of `restored` that restored the version before the newest.
@@ -94,12 +96,13 @@ impl std::fmt::Display for Tally {
             .collect();
         write!(
             f,
-            "faults: {}; {} of {} lies; saves: {} acknowledged, {} failed; jobs forgotten: {}; restores: {} right ({} of older versions), 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
+            "faults: {}; {} of {} lies; saves: {} acknowledged, {} failed, {:.0} s at most; jobs forgotten: {}; restores: {} right ({} of older versions), 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
             faults.join(", "),
             self.lies.len(),
             Lie::ALL.len(),
             self.saved,
             self.not_saved,
+            self.longest_save.as_secs_f64(),
             self.forgotten,
             self.restored,
             self.restored_older,
@@ -256,7 +259,11 @@ impl Stage<'_> {
         let save = ["--json", "save", "--job", &name, "--ttl", "1h", &image];
         let saved = {
             let _changing = self.changing(job)?;
-            self.cluster.run(save)?
+            let started = Instant::now();
+            let saved = self.cluster.run(save)?;
+            let mut tally = self.tally();
+            tally.longest_save = tally.longest_save.max(started.elapsed());
+            saved
         };
         let mut job = self.job(job)?;
         if matches!(saved.code, Some(0 | 3)) {

@@ -15,6 +15,9 @@ use crate::skip::not_checked;
 /// Longest time that one command of a test may take.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
 
+/// How long the output of a command that was killed is waited for.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Path of the `ckpt` binary; the first call in a test process builds it.
 ///
 /// `cargo test` builds the binaries of other packages only by chance, so a test that takes the binary from
@@ -189,7 +192,14 @@ pub fn wait(child: Child) -> Result<Outcome> {
         Ok(output) => Ok(output?.into()),
         Err(_) => {
             rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
-            bail!("not finished after {COMMAND_TIMEOUT:?}");
+            // Programs that it started may hold its output open.
+            let output = finished.recv_timeout(OUTPUT_TIMEOUT);
+            let shown = output
+                .ok()
+                .and_then(Result::ok)
+                .map(Outcome::from)
+                .map_or_else(String::new, |outcome| format!("\n{outcome}"));
+            bail!("not finished after {COMMAND_TIMEOUT:?}{shown}");
         }
     }
 }
