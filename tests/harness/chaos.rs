@@ -642,13 +642,18 @@ impl Stage<'_> {
     /// shards away, so a job that was whole stays so.
     fn heal_for(&self, limit: Duration) -> Result<Duration> {
         let started = Instant::now();
-        let mut missing: Vec<usize> = (0..self.jobs.len()).collect();
+        let mut missing: Vec<(usize, String)> = (0..self.jobs.len())
+            .map(|job| (job, String::new()))
+            .collect();
         loop {
-            for job in std::mem::take(&mut missing) {
+            for (job, _) in std::mem::take(&mut missing) {
                 // A save would remove versions while `verify` reads them.
                 let _changing = self.changing(job)?;
-                if self.job(job)?.acknowledged.is_some() && !self.is_whole(job)? {
-                    missing.push(job);
+                if self.job(job)?.acknowledged.is_none() {
+                    continue;
+                }
+                if let Some(why) = self.what_is_missing(job)? {
+                    missing.push((job, why));
                 }
             }
             if missing.is_empty() {
@@ -656,21 +661,23 @@ impl Stage<'_> {
             }
             ensure!(
                 started.elapsed() < limit,
-                "jobs {missing:?} are not whole again after {limit:?}"
+                "jobs are not whole again after {limit:?}: {missing:#?}"
             );
         }
     }
 
-    /// Whether all shards are there of every version of a job that hosts show.
-    fn is_whole(&self, job: usize) -> Result<bool> {
+    /// What `verify` finds if not all shards are there of every version of a job that hosts show.
+    fn what_is_missing(&self, job: usize) -> Result<Option<String>> {
         let name = format!("job-{job}");
         let newest = self.job(job)?.newest;
         let verify = ["--json", "verify", "--read-data", "--job", &name];
-        let Ok(report) = self.cluster.run(verify)?.json() else {
-            return Ok(false);
+        let verified = self.cluster.run(verify)?;
+        let found = format!("version {newest} was acknowledged; {verified}");
+        let Ok(report) = verified.json() else {
+            return Ok(Some(found));
         };
         let Some(checkpoints) = report["checkpoints"].as_array() else {
-            return Ok(false);
+            return Ok(Some(found));
         };
         // Every version counts: others may build on any of them.
         let is_whole = |one: &Value| {
@@ -682,7 +689,8 @@ impl Stage<'_> {
             shards.len() == 5
         };
         let shown = checkpoints.iter().filter_map(|one| one["version"].as_u64());
-        Ok(shown.max() >= Some(newest) && checkpoints.iter().all(is_whole))
+        let is_whole = shown.max() >= Some(newest) && checkpoints.iter().all(is_whole);
+        Ok((!is_whole).then_some(found))
     }
 
     /// Starts what does not run, waits until all jobs are whole, and restores all of them.

@@ -1,6 +1,7 @@
 //! Daemons and registries whose networks, disks and clocks a test can disturb. Each is behind a relay.
 //! Hosts have a small file system of their own where one can be mounted, and all have a clock that can
-//! be set where libfaketime is installed.
+//! be set where libfaketime is installed. With `CKPT_KEEP_CLUSTER` set, data and logs stay in the directory for
+//! temporary files.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -182,7 +183,10 @@ impl Cluster {
             .build()?;
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let mut cluster = Self {
-            dir: tempfile::Builder::new().prefix("ckpt-cluster-").tempdir()?,
+            dir: tempfile::Builder::new()
+                .prefix("ckpt-cluster-")
+                .disable_cleanup(std::env::var_os("CKPT_KEEP_CLUSTER").is_some())
+                .tempdir()?,
             env: env.iter().map(owned).collect(),
             hosts: Vec::new(),
             registries: Vec::new(),
