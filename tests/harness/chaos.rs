@@ -44,6 +44,10 @@ pub struct Chaos {
 /// Most hosts that are bad at once: the number of parity shards of the checkpoints.
 const BAD_MAX: usize = 2;
 
+/// Fewest shards of a checkpoint: one data shard, which a save makes that reaches three hosts, and two of
+/// parity.
+const SHARDS_MIN: usize = 3;
+
 /// Largest random image.
 const IMAGE_BYTES_MAX: usize = 2 << 20;
 
@@ -69,6 +73,8 @@ pub struct Tally {
     pub faults: BTreeMap<&'static str, u64>,
     /// Saves that were acknowledged.
     pub saved: u64,
+    /// Those of `saved` that made fewer than three data shards, because too few hosts answered.
+    pub narrow: u64,
     /// Saves that reported a failure.
     pub not_saved: u64,
     /// The longest time that a save took, whatever it reported.
@@ -96,11 +102,12 @@ impl std::fmt::Display for Tally {
             .collect();
         write!(
             f,
-            "faults: {}; {} of {} lies; saves: {} acknowledged, {} failed, {:.0} s at most; jobs forgotten: {}; restores: {} right ({} of older versions), 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
+            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most; jobs forgotten: {}; restores: {} right ({} of older versions), 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
             faults.join(", "),
             self.lies.len(),
             Lie::ALL.len(),
             self.saved,
+            self.narrow,
             self.not_saved,
             self.longest_save.as_secs_f64(),
             self.forgotten,
@@ -159,8 +166,9 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
         }
         ended
     });
-    ended.into_iter().collect::<Result<Vec<()>>>()?;
-    let healed_after = stage.heal()?;
+    let ended = ended.into_iter().collect::<Result<Vec<()>>>();
+    ended.with_context(|| stage.tally().to_string())?;
+    let healed_after = stage.heal().with_context(|| stage.tally().to_string())?;
     let mut tally = stage.tally().clone();
     tally.healed_after = healed_after.as_secs_f64();
     Ok(tally)
@@ -267,7 +275,9 @@ impl Stage<'_> {
         };
         let mut job = self.job(job)?;
         if matches!(saved.code, Some(0 | 3)) {
-            let version = saved.json()?["version"].as_u64().context("version")?;
+            let report = saved.json()?;
+            let version = report["version"].as_u64().context("version")?;
+            let redundancy = report["redundancy"].as_str().context("redundancy")?;
             ensure!(
                 version > job.newest,
                 "{name}: a version after {}: {saved}",
@@ -277,7 +287,9 @@ impl Stage<'_> {
             job.acknowledged = Some(number);
             job.known.insert(number);
             job.kept.push((version, number));
-            self.tally().saved += 1;
+            let mut tally = self.tally();
+            tally.saved += 1;
+            tally.narrow += u64::from(redundancy != "3+2");
         } else {
             ensure!(matches!(saved.code, Some(1 | 5)), "{name}: {saved}");
             job.kept.clear();
@@ -679,14 +691,15 @@ impl Stage<'_> {
         let Some(checkpoints) = report["checkpoints"].as_array() else {
             return Ok(Some(found));
         };
-        // Every version counts: others may build on any of them.
+        // Every version counts: others may build on any of them. A save that reaches few hosts makes fewer
+        // shards than five; those that it made and that are missing are among the bad ones.
         let is_whole = |one: &Value| {
-            let good = one["good"].as_array().cloned().unwrap_or_default();
-            let shards: BTreeSet<_> = good
-                .iter()
-                .filter_map(|one| one["shard"].as_u64())
-                .collect();
-            shards.len() == 5
+            let numbers = |kind: &str| -> BTreeSet<u64> {
+                let shards = one[kind].as_array().into_iter().flatten();
+                shards.filter_map(|one| one["shard"].as_u64()).collect()
+            };
+            let good = numbers("good");
+            good.len() >= SHARDS_MIN && numbers("bad").is_subset(&good)
         };
         let shown = checkpoints.iter().filter_map(|one| one["version"].as_u64());
         let is_whole = shown.max() >= Some(newest) && checkpoints.iter().all(is_whole);
