@@ -26,6 +26,7 @@
 pub mod bandwidth;
 pub mod bitmap;
 pub mod calibration;
+pub mod clock;
 pub mod contention;
 pub mod hazard;
 pub mod history;

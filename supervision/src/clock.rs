@@ -1,29 +1,6 @@
-//! Time as the supervisor counts it.
+//! Seconds and milliseconds. The clock of a supervisor also counts the time that the machine sleeps.
 
-/// Milliseconds since a fixed moment, which the caller chooses, on a clock that never goes back. The clock of
-/// a supervisor also counts the time that the machine sleeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Millis(pub u64);
-
-impl Millis {
-    /// The moment `ms` milliseconds later.
-    #[must_use]
-    pub const fn plus(self, ms: u64) -> Self {
-        Self(self.0.saturating_add(ms))
-    }
-
-    /// The moment `ms` milliseconds earlier, but not before the beginning of the clock.
-    #[must_use]
-    pub const fn minus(self, ms: u64) -> Self {
-        Self(self.0.saturating_sub(ms))
-    }
-
-    /// Milliseconds from `earlier` to this moment; 0 if `earlier` is later.
-    #[must_use]
-    pub const fn since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
-    }
-}
+pub use placement::clock::Millis;
 
 /// Milliseconds as seconds.
 pub(crate) const fn seconds(ms: u64) -> f64 {

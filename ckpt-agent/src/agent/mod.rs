@@ -43,6 +43,7 @@ use codec::keys::Keys;
 use codec::labels::Labels;
 use codec::seal::Cipher;
 use codec::{JobId, JobTag, Redundancy, ShardIndex, Version};
+pub(crate) use protocol::errors::chain;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
 use protocol::list::ListFiles;
@@ -425,16 +426,4 @@ fn random<const N: usize>() -> Result<[u8; N], Failure> {
     aws_lc_rs::rand::fill(&mut bytes)
         .map_err(|_| Failure::new(ExitStatus::Failed, "the system returned no random numbers"))?;
     Ok(bytes)
-}
-
-/// An error and its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

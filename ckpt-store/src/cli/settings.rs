@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::path::Path;
 
+use protocol::errors::chain;
 use serde::Serialize;
 
-use crate::monitor::DisplayChain;
 use crate::monitor::preferences;
 
 /// Above this load, the status explains why a machine counts as idle.
@@ -29,7 +29,7 @@ impl OwnerSettings {
                 idle_below: Some(settings.cpu.first()),
             },
             Err(cause) => Self {
-                preferences_error: Some(DisplayChain(&cause).to_string()),
+                preferences_error: Some(chain(&cause)),
                 idle_below: None,
             },
         }

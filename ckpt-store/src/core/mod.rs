@@ -31,15 +31,4 @@ pub mod traffic;
 
 pub use catalog::{Catalog, Denied, Key, PutId, Shard};
 pub use ledger::Ledger;
-
-/// Milliseconds of a clock that only goes forward. Its zero has no meaning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Millis(pub u64);
-
-impl Millis {
-    /// The time `duration` after this one.
-    pub fn after(self, duration: std::time::Duration) -> Self {
-        let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(millis))
-    }
-}
+pub use placement::clock::Millis;

@@ -26,6 +26,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use placement::state::HostReading;
+use protocol::errors::chain;
 use protocol::wire::Withheld;
 use protocol::wire::announcement::Announced;
 use protocol::wire::learning::Learnt;
@@ -222,7 +223,7 @@ impl Monitor {
         };
         let done = inner.observe(&self.data_dir, reading, room_bytes);
         if let Err(cause) = done {
-            warn!(cause = %DisplayChain(&cause), "can't write the history");
+            warn!(cause = %chain(&cause), "can't write the history");
         }
         inner.program = program;
         if self.stand_back {
@@ -459,7 +460,7 @@ impl Monitor {
         let mut inner = self.inner();
         let last = inner.watch.close();
         if let Err(cause) = inner.write(last) {
-            warn!(cause = %DisplayChain(&cause), "can't write the history");
+            warn!(cause = %chain(&cause), "can't write the history");
         }
     }
 
@@ -571,7 +572,7 @@ impl Inner {
                 self.preferences_error = None;
             }
             Err(cause) => {
-                let cause = DisplayChain(&cause).to_string();
+                let cause = chain(&cause);
                 warn!(cause, "the previous preferences stay in force");
                 self.preferences_error = Some(cause);
             }
@@ -582,20 +583,6 @@ impl Inner {
 /// A panic can't leave the value half changed, so a poisoned lock is used all the same.
 fn lock<T>(inner: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     inner.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Displays an error with its causes.
-pub(crate) struct DisplayChain<'a>(pub(crate) &'a dyn std::error::Error);
-
-impl std::fmt::Display for DisplayChain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let causes = std::iter::successors(self.0.source(), |cause| cause.source());
-        for cause in causes {
-            write!(f, ": {cause}")?;
-        }
-        Ok(())
-    }
 }
 
 /// Reads the history of a data directory up to `now`.
@@ -620,7 +607,7 @@ fn remembered(
         };
         // A full disk must not keep a host from serving what it holds.
         if let Err(cause) = written {
-            warn!(cause = %DisplayChain(&cause), "can't write the history");
+            warn!(cause = %chain(&cause), "can't write the history");
         }
     }
     Ok((watch, history))

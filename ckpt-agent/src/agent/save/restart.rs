@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use crate::agent::{SaveInput, SaveRequest, random};
+use crate::core::save::CROWDED_MS;
 use crate::report::Failure;
 
 /// Without a deadline, no save begins again later than this after its beginning.
-const BEGIN_AGAIN_MAX: Duration = Duration::from_secs(300);
+const BEGIN_AGAIN_MAX: Duration = Duration::from_millis(CROWDED_MS);
 
 /// The least wait before the second session; doubles each time.
 const WAIT_MIN: Duration = Duration::from_secs(2);

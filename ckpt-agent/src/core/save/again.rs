@@ -15,8 +15,9 @@ use crate::core::{Fault, HostIndex, Millis};
 pub(super) const RETRIES_MAX: u32 = 3;
 
 /// Without a deadline, how long after its beginning a save asks hosts again that have too many transfers at the
-/// moment, milliseconds: eight clients that each save 256 MiB over links of 200 Mbit/s need 190 s for all.
-pub(super) const CROWDED_MS: u64 = 300_000;
+/// moment, milliseconds: eight clients that each save 256 MiB over links of 200 Mbit/s need 190 s for all. The
+/// sessions of a save that begins again share this time.
+pub(crate) const CROWDED_MS: u64 = 300_000;
 
 /// Without a deadline, a host that refuses is waited for only if the time that it names is at most this many
 /// milliseconds after the beginning of the save.
@@ -106,6 +107,11 @@ impl SaveSession {
         }
     }
 
+    /// Whether hosts with too many transfers are still asked again when there is no deadline.
+    const fn may_wait_for_crowds(&self) -> bool {
+        self.now.0 < CROWDED_MS
+    }
+
     fn after_silence(
         &self,
         mut again: Candidate,
@@ -138,14 +144,15 @@ impl SaveSession {
         let Some(named) = fault.named_wait_ms() else {
             again.not_before = self.rested(REST_MS << retries.min(DOUBLINGS_MAX), again);
             // The host drops what it got of an earlier transfer as soon as it sees the end of that.
-            if matches!(code, Code::Exists) && self.now.since(self.began) < CROWDED_MS {
+            if matches!(code, Code::Exists) && self.may_wait_for_crowds() {
                 again.for_need = !self.wants_all() && retries >= RETRIES_MAX;
                 return Some(again);
             }
             let may_change = matches!(code, Code::Busy | Code::Stopping | Code::NoSpace);
             return self.within_deadline(again).filter(|_| may_change);
         };
-        let at = self.now.plus(named);
+        // Whatever time a host names, it is not asked without a rest.
+        let at = self.now.plus(named.max(REST_MS));
         self.soonest = Some(self.soonest.map_or(at, |soonest| soonest.min(at)));
         if self.plan.deadline.is_some() {
             again.not_before = self.with_jitter(named, again);
@@ -157,7 +164,7 @@ impl SaveSession {
         }
         again.not_before = at;
         // When many clients save at once, those that came first end soon.
-        if fault.is_crowded() && self.now.since(self.began) < CROWDED_MS {
+        if fault.is_crowded() && self.may_wait_for_crowds() {
             // A caller that accepts fewer shards waits longer only while there are too few hosts for those.
             again.for_need = !self.wants_all() && retries >= RETRIES_MAX;
             return Some(again);

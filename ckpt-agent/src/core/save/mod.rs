@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use codec::ShardIndex;
 
 use super::{Fault, HostIndex, Millis};
+pub(crate) use again::CROWDED_MS;
 use again::Candidate;
 use attempt::{Attempt, Phase};
 pub use plan::{
@@ -86,7 +87,8 @@ const COMMITS_MAX: u32 = 3;
 const RETRACT_MS: u64 = 1000;
 
 impl SaveSession {
-    /// Begins a save: opens attempts on the first candidates.
+    /// Begins a session of a save: opens attempts on the first candidates. All times are milliseconds since the
+    /// beginning of the save, which is earlier than `now` if the save begins again.
     pub fn new(plan: SavePlan, now: Millis) -> Self {
         let mut candidates = VecDeque::with_capacity(plan.candidates.len());
         for host in &plan.candidates {

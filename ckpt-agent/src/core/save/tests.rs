@@ -515,6 +515,15 @@ fn a_host_that_names_a_time_is_asked_again_a_bounded_number_of_times() {
 }
 
 #[test]
+fn a_host_that_names_a_shorter_time_has_a_rest_nevertheless() {
+    let mut rig = Rig::new(plan(1, 1, 2));
+    rig.accept(0..1);
+    rig.handle(SaveEvent::Failed(AttemptId(1), refused(Code::Busy, 1)));
+    assert_eq!(opened(&rig.at(REST_MS - 1, SaveEvent::Tick)), []);
+    assert_eq!(opened(&rig.at(REST_MS, SaveEvent::Tick)), [(1, 1)]);
+}
+
+#[test]
 fn a_host_with_too_many_transfers_is_asked_until_it_has_a_place() {
     let crowded = || refused(Code::Busy, 1_000);
     let mut rig = Rig::new(plan(1, 1, 2));
