@@ -5,10 +5,11 @@ use std::error::Error;
 /// An error and its causes, in one line.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    for cause in causes {
+    let mut source = error.source();
+    while let Some(cause) = source {
         text.push_str(": ");
         text.push_str(&cause.to_string());
+        source = cause.source();
     }
     text
 }
