@@ -283,7 +283,7 @@ pub struct GridHealth {
 pub struct Silence {
     /// Its name.
     pub host: String,
-    /// Why.
+    /// Why it did not count.
     pub why: String,
 }
 

@@ -213,7 +213,7 @@ impl Hosts {
             .await;
     }
 
-    /// All hosts.
+    /// All hosts, in the order of the grid.
     pub fn all(&self) -> impl Iterator<Item = HostIndex> + use<> {
         (0..self.0.hosts.len()).map(HostIndex)
     }

@@ -67,10 +67,10 @@ pub struct TokenTerms {
     pub nonce: [u8; 16],
 }
 
-/// A token.
+/// A join token: whoever shows it to the registry becomes a member, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinToken {
-    /// The grid.
+    /// The grid to which it admits.
     pub grid: GridId,
     /// The content of the token.
     pub terms: TokenTerms,
