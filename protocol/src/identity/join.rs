@@ -67,7 +67,7 @@ pub struct TokenTerms {
     pub nonce: [u8; 16],
 }
 
-/// A join token: whoever shows it to the registry becomes a member, once.
+/// A join token. The registry makes the first machine or person that shows it a member of the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinToken {
     /// The grid to which it admits.
