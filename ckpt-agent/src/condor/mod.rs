@@ -44,6 +44,7 @@ const VARIABLES: &str = "\
 In the job's environment (condor_submit: environment) or that of the program:
   CKPT_GRID=FILE       grid file; else /etc/ckpt/GRID.toml
   CKPT_KEY_FILE=FILE   key; else /etc/ckpt/GRID.key
+  CKPT_CERT_FILE=FILE  certificate of the key, where it is not beside the key
   CKPT_RETRY=10min     for how long too few hosts are tried again
   CKPT_TTL=30d         lease of the job's checkpoints, or none
   CKPT_KEEP=3          versions to keep
