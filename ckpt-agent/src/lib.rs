@@ -6,10 +6,10 @@
 //!
 //! # What is stable
 //!
-//! Stable within 0.x are [`client`], the items of [`agent`] and [`report`] that it names, and the exit
-//! statuses. What is there stays; structs of reports may get more fields (match them with `..`).
-//! Everything else (`core`, `pipeline`, `image`, `inventory`, `knowledge`, `cli`, `condor`) is
-//! implementation. It is public for tests and for the program, and changes without notice.
+//! Stable within 0.x are [`client`], the items of other modules that it names, and the exit statuses. What
+//! is there stays; structs of reports may get more fields (match them with `..`). Everything else (`core`,
+//! `pipeline`, `image`, `inventory`, `knowledge`, `learning`, `cli`, `condor`, `run`) is implementation. It is
+//! public for tests and for the program, and changes without notice.
 
 // Only the commands print, with `writeln!`.
 #![cfg_attr(

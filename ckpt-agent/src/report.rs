@@ -220,7 +220,7 @@ pub struct SaveReport {
     pub held_seconds: f64,
     /// Which host holds which shard.
     pub holders: Vec<Holder>,
-    /// Hosts that were replaced during the save, and why.
+    /// Hosts that were replaced during the save, and why; hosts that hold a shard in the end are left out.
     pub replaced: Vec<HostNote>,
     /// Versions that `--keep` removed.
     pub removed: Vec<Version>,
@@ -228,7 +228,8 @@ pub struct SaveReport {
     pub kept_until: Option<u64>,
     /// With `--after`: which version this one follows, and who agreed.
     pub fence: Option<FenceReport>,
-    /// What could be better with other or more hosts, although nothing is wrong.
+    /// Remarks that do not change the exit status, such as a code that was chosen by forecast, a limit of the
+    /// grid, or a host that was not informed of a removal.
     pub notes: Vec<String>,
     /// The table behind the choice of hosts, with `--explain`.
     pub placement: Option<PlacementReport>,
@@ -256,7 +257,8 @@ pub struct PlacementReport {
     pub objective_seconds: f64,
     /// The hosts: first the chosen ones, then the others in the order in which they would be tried.
     pub hosts: Vec<PlacedHost>,
-    /// What could be better with other or more hosts, although nothing is wrong.
+    /// Remarks that do not change the exit status, such as a code that was chosen by forecast, a limit of the
+    /// grid, or a host that was not informed of a removal.
     pub notes: Vec<String>,
     /// Hosts that did not answer.
     pub silent: Vec<HostNote>,
@@ -456,7 +458,7 @@ pub struct ShowReport {
     pub kind: String,
     /// Whether segments are encrypted.
     pub encrypted: bool,
-    /// How many segments are stored: the rows, without those of the index.
+    /// Segments of which bytes are stored: the rows of the image, without those of piece hashes and of the index.
     pub segments: u64,
     /// Bytes in segments that are all zero.
     pub zero_bytes: u64,
@@ -531,7 +533,7 @@ pub struct VerifiedCheckpoint {
 pub struct BadShard {
     /// Number of the shard.
     pub shard: u8,
-    /// The host that should have it, if a host announced it.
+    /// The host that announced it; `None` if no host that answers has it.
     pub host: Option<String>,
     /// What is wrong.
     pub what: String,
@@ -544,7 +546,8 @@ pub struct ForgetReport {
     pub job: JobId,
     /// Versions that were removed.
     pub removed: Vec<Version>,
-    /// What could be better with other or more hosts, although nothing is wrong.
+    /// Remarks that do not change the exit status, such as a code that was chosen by forecast, a limit of the
+    /// grid, or a host that was not informed of a removal.
     pub notes: Vec<String>,
     /// Hosts that could not be reached and may still hold shards.
     pub silent: Vec<HostNote>,

@@ -47,7 +47,8 @@ pub enum RedundancyError {
 }
 
 impl Redundancy {
-    /// Three data and two parity shards: FALCON's choice and the default here.
+    /// Three data and two parity shards: FALCON's choice, and the default of a save. `placement`, which does not
+    /// know this crate, has the same code as `Width::FALCON`.
     pub const DEFAULT: Self = Self { data: 3, parity: 2 };
 
     /// One data and two parity shards: what is left of [`Self::DEFAULT`] where only three hosts take a shard.

@@ -39,7 +39,7 @@ impl DirectReader {
         }
     }
 
-    /// The file.
+    /// The file that is read.
     pub const fn file(&self) -> &File {
         &self.file
     }

@@ -13,7 +13,7 @@ pub const SAMPLES_MAX: usize = 7 * 24 * 6;
 /// Hosts and repairs at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Unix seconds.
+    /// When the sample was taken, Unix seconds.
     pub at: u64,
     /// How many hosts were known.
     pub known: usize,

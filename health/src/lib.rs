@@ -85,7 +85,7 @@ pub struct Health {
 pub struct Attention {
     /// What it is, for programs.
     pub kind: Kind,
-    /// What it is about: a job, a host, a key.
+    /// What it is about: a job, a host, a registry, a key.
     pub about: String,
     /// What is wrong, in a sentence.
     pub what: String,
@@ -207,7 +207,8 @@ pub struct HostHealth {
     pub why: Option<String>,
     /// Seconds for which it takes no new shards.
     pub refuses_for_s: Option<u32>,
-    /// Bytes that it lends.
+    /// Bytes that it lends; of a host that is down, the last value that a registry received, if the report is
+    /// for an admin.
     pub capacity_bytes: Option<u64>,
     /// Bytes that are taken.
     pub used_bytes: Option<u64>,
@@ -232,7 +233,7 @@ pub struct HostHealth {
 pub struct RegistryHealth {
     /// Its name; `etcd` for etcd.
     pub name: String,
-    /// How many hosts announced themselves to it lately; none when the registry does not answer.
+    /// From how many hosts it received a message lately; none when the registry does not answer.
     pub hosts_heard: Option<Known<usize>>,
     /// Why it does not answer.
     pub why: Option<String>,
@@ -267,11 +268,11 @@ pub struct GridHealth {
     pub too_few: u64,
     /// Checkpoints of which fewer shards were proved than they were saved with.
     pub below: u64,
-    /// Those of the former with claimed shards that no host was asked to prove yet.
+    /// Checkpoints of `below` of which hosts claim further shards without a recent proof.
     pub unchecked: u64,
-    /// Checks by submitters that failed.
+    /// Checks by submitters that failed in the last seven days, at most 50 of each host.
     pub failed_checks: u64,
-    /// Proofs between hosts that failed.
+    /// Proofs that hosts asked of each other and that failed, since each host first counted them.
     pub failed_proofs: u64,
     /// How much each submitter uses, the most first.
     pub owners: Vec<OwnerHealth>,
@@ -282,7 +283,7 @@ pub struct GridHealth {
 pub struct Silence {
     /// Its name.
     pub host: String,
-    /// Why.
+    /// Why it did not count.
     pub why: String,
 }
 

@@ -30,7 +30,7 @@ const ROWS_MAX: usize = 2000;
 pub struct View<'a> {
     /// Whose state it is, such as `grid lab`.
     pub of: &'a str,
-    /// The state.
+    /// The report that the page shows.
     pub health: &'a Health,
     /// What was seen before.
     pub history: &'a History,

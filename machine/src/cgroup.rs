@@ -24,7 +24,7 @@ pub enum CgroupVersion {
 /// A mounted tree of groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Its interface.
+    /// Version of its interface.
     pub version: CgroupVersion,
     /// Controllers of a hierarchy of version 1; empty for version 2.
     pub controllers: Vec<String>,

@@ -43,7 +43,7 @@ pub struct Process {
     pub parent: i32,
     /// Its process group.
     pub group: i32,
-    /// Its session.
+    /// Number of its session, by which the kernel groups processes.
     pub session: i32,
     /// `R` if it runs, `S` if it sleeps, `T` if it is stopped, `Z` if it has ended, and so on.
     pub state: char,

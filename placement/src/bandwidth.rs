@@ -33,7 +33,7 @@ const DAY_SECONDS: f64 = 86_400.0;
 /// One transfer: when it ended, and its rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measurement {
-    /// Unix seconds.
+    /// When the transfer ended, Unix seconds.
     pub at: u64,
     /// Bytes per second.
     pub bytes_per_second: f64,

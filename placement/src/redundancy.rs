@@ -54,7 +54,7 @@ pub struct Bounds {
     pub least_parity: usize,
     /// Most bytes on all hosts for each byte stored.
     pub most_expansion: f64,
-    /// Most shards.
+    /// Most shards, each of which needs a host of its own.
     pub most_hosts: usize,
 }
 
@@ -88,7 +88,7 @@ impl Bounds {
 /// A code, the hosts for it, and what was reached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
-    /// The code.
+    /// The numbers of data and parity shards.
     pub width: Width,
     /// The hosts, as indices into the candidates, and their score.
     pub choice: Choice,

@@ -27,15 +27,16 @@ pub struct Grid {
     pub name: String,
     /// Certificate of the authority.
     pub authority: CertificateDer<'static>,
-    /// Storage hosts.
+    /// Hosts that the grid file or the signed list names. Hosts that joined with a token are found through
+    /// registries.
     pub hosts: Vec<GridHost>,
-    /// Registries.
+    /// Registries, in the order of the grid file.
     pub registries: Vec<GridRegistry>,
     /// `host:port` of the members of an etcd cluster that serves as a registry, too.
     pub etcd: Vec<String>,
     /// Files of the submitter that `ckpt` acts for by default.
     pub owner: Option<OwnerFiles>,
-    /// Revoked keys.
+    /// Keys that the authority revoked.
     pub revoked: Revocations,
     /// Path of the signed list, if the grid file names one.
     pub list_file: Option<PathBuf>,
@@ -61,7 +62,7 @@ pub struct GridHost {
     pub owner: Option<String>,
 }
 
-/// A registry.
+/// A registry, as the grid file names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridRegistry {
     /// Name of the registry.
@@ -89,7 +90,7 @@ pub enum GridError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why the system refused it.
         #[source]
         cause: io::Error,
     },

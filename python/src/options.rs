@@ -19,7 +19,7 @@ pub(crate) struct SaveOptions {
     redundancy: Option<(u8, u8)>,
     /// A version, an id, or `none`.
     after: Option<String>,
-    /// Seconds.
+    /// Seconds from the start of the save to its latest end.
     deadline: Option<f64>,
     /// Seconds; infinity stands for a lease without an end.
     ttl: Option<f64>,

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 /// Most shards.
 const SHARDS_MAX: usize = 16;
 
-/// For so long hosts have to stay while they store or are read, seconds.
+/// How long hosts have to stay while they store or are read, seconds.
 const TRANSFER_SECONDS: u64 = 900;
 
 /// A host, and what it is worth at each time at which the checkpoint may be read: 2 if it is readable and stays

@@ -63,7 +63,7 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// A job.
+/// A simulated job: its phase, its work, and its checkpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     phase: Phase,

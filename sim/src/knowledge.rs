@@ -64,9 +64,9 @@ pub struct Knowledge<'a> {
 /// Models that were refitted to the grid; `None` where that was not done, or the refit lost its trial.
 #[derive(Clone, Debug, Default)]
 struct Learnt {
-    /// Of the hosts' disks.
+    /// The model of hosts that stay reachable.
     presence: Option<HazardModel>,
-    /// Of guests.
+    /// The model of guests that stay alive.
     guest: Option<HazardModel>,
 }
 

@@ -64,7 +64,7 @@ impl Default for Network {
 /// Where a host is in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
-    /// The host.
+    /// Number of the host.
     pub(crate) host: u64,
     /// Its site; a host without a site has one of its own.
     pub(crate) site: u64,

@@ -57,10 +57,10 @@ pub enum Target {
 }
 
 impl Target {
-    /// All targets.
+    /// All targets, the lowest first.
     pub const ALL: [Self; 3] = [Self::P90, Self::P97, Self::P99];
 
-    /// The probability.
+    /// The probability of being able to restart that the policy aims at.
     #[must_use]
     pub const fn share(self) -> f64 {
         match self {
@@ -83,7 +83,7 @@ pub(crate) struct Question {
     pub(crate) number: u64,
     /// Index of the compute host into the grid's hosts.
     pub(crate) compute: usize,
-    /// Unix seconds.
+    /// When the checkpoint is taken, Unix seconds.
     pub(crate) now: u64,
     /// When the job may read this checkpoint, Unix seconds, in order. Empty for policies that do not know the
     /// future.

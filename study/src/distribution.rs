@@ -59,7 +59,7 @@ impl Family {
 /// A distribution: a family with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Distribution {
-    /// Which family.
+    /// The family of distributions.
     pub family: Family,
     /// First parameter.
     pub a: f64,

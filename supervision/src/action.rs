@@ -73,7 +73,7 @@ pub enum Report {
     },
     /// The job has to leave the machine.
     Leaving {
-        /// Why.
+        /// Why the job has to leave.
         why: Why,
         /// When the job has to be gone.
         deadline: Millis,

@@ -145,7 +145,7 @@ pub enum JobNews {
 /// How a save ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaveOutcome {
-    /// Committed.
+    /// The save committed a version.
     Committed {
         /// The version that it became.
         version: u64,

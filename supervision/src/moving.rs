@@ -43,8 +43,8 @@ impl Elsewhere {
         self.seconds() < left_seconds
     }
 
-    /// Whether the job would be done there so much earlier than here, in `remaining_seconds`, that a move
-    /// pays (AVAM, condition 2).
+    /// Whether a move pays because the job would be done there much earlier than here: in less than
+    /// [`WORTHWHILE`] of `remaining_seconds` (AVAM, condition 2).
     #[must_use]
     pub fn is_worthwhile(&self, remaining_seconds: f64) -> bool {
         self.seconds() < WORTHWHILE * remaining_seconds

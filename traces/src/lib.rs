@@ -34,7 +34,7 @@ pub struct Trace {
 /// One host of a trace.
 #[derive(Debug)]
 pub struct TracedHost {
-    /// Unique name.
+    /// Name of the host; no other host of the trace has it.
     pub name: String,
     /// Failure domain by place; may be empty.
     pub site: String,

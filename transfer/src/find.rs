@@ -21,7 +21,7 @@ const PACE_BYTES: u64 = 64 << 10;
 /// shards is only its claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The manifest.
+    /// The manifest, with a checked signature.
     pub manifest: Manifest,
     /// Shards that the host claims to hold.
     pub shards: Vec<ShardIndex>,

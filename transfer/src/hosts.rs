@@ -213,7 +213,7 @@ impl Hosts {
             .await;
     }
 
-    /// All hosts.
+    /// All hosts, in the order of the grid.
     pub fn all(&self) -> impl Iterator<Item = HostIndex> + use<> {
         (0..self.0.hosts.len()).map(HostIndex)
     }
@@ -535,8 +535,8 @@ impl Hosts {
     }
 
     /// Sends `bytes` to a host and returns their rate in bytes per second. `None` if they took no longer
-    /// than the first bytes of any connection: the connection is not slow then, and its rate can't be
-    /// measured with so few.
+    /// than the first bytes of any connection: the connection is not slow then, and this number of bytes is
+    /// too small to measure its rate.
     ///
     /// # Errors
     /// When the host does not take the bytes.

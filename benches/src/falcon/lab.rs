@@ -10,10 +10,10 @@ use tests::image;
 use tests::net::{CLIENT, NetGrid};
 use tests::program::wait_until;
 
-/// Donors.
+/// Number of donors.
 pub const HOSTS: u8 = 12;
 
-/// Of these, donors behind slow links: the last ones.
+/// Number of donors behind slow links: the last ones.
 pub const SLOW_HOSTS: u8 = 3;
 
 /// Most machines on which jobs run.
@@ -24,11 +24,11 @@ const SERVER_PORT: u16 = 7001;
 /// What links carry in each direction, Mbit/s.
 #[derive(Clone, Copy, Debug)]
 pub struct Links {
-    /// Of donors and compute machines.
+    /// Links of donors and compute machines.
     pub usual: u32,
-    /// Of the slow donors.
+    /// Links of the slow donors.
     pub slow: u32,
-    /// Of the server.
+    /// The link of the server.
     pub server: u32,
 }
 

@@ -21,9 +21,9 @@ const HOSTS_OF_A_SITE: usize = 4;
 const HOSTS_MIN: usize = 7;
 /// A job has as much work as takes it this many evictions on average.
 const EVICTIONS: f64 = 3.0;
-/// But not less and not more than this.
+/// Least and most work of a job, seconds.
 const WORK_SECONDS: (f64, f64) = (6.0 * HOUR, 120.0 * HOUR);
-/// The trace has to go on for so many times the work.
+/// The trace has to go on for this many times the work.
 const ROOM: f64 = 2.5;
 /// Share of that time for which something is known of every host.
 const KNOWN: f64 = 0.8;

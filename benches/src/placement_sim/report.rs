@@ -264,7 +264,7 @@ fn rules(studies: &[Study]) -> String {
     table
 }
 
-/// A few figures of a case, for whoever waits.
+/// A few figures of a case, printed while the others are computed.
 #[must_use]
 pub fn summary(study: &Study) -> String {
     let of = |policy| super::targets::sums(study, policy);

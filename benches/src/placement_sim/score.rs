@@ -19,45 +19,45 @@ const INCIDENT_SECONDS: u64 = 3600;
 pub struct Sums {
     /// Day on which the grid began, days since 1970. Only [`over_days`] uses it.
     pub day: u64,
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: f64,
-    /// Of these, those that were done before the trace ended.
+    /// Jobs that were done before the trace ended.
     pub finished: f64,
     /// See [`JobOutcome::work_seconds`]; the others likewise.
     pub work: f64,
-    /// Makespans.
+    /// Makespans of the jobs, seconds.
     pub makespan: f64,
-    /// Time held up by checkpoints, stored or not.
+    /// Seconds for which checkpoints held jobs up, stored or not.
     pub storing: f64,
-    /// Work lost.
+    /// Work that was lost, seconds.
     pub lost: f64,
-    /// Time waiting for storage hosts.
+    /// Seconds of waiting for storage hosts.
     pub waiting: f64,
-    /// Time reading back.
+    /// Seconds of reading back.
     pub restoring: f64,
-    /// Evictions.
+    /// Number of evictions.
     pub evictions: f64,
-    /// Checkpoints stored.
+    /// Checkpoints that were stored.
     pub stored: f64,
-    /// Time to store these.
+    /// Seconds that it took to store them.
     pub stored_seconds: f64,
-    /// Checkpoints not stored.
+    /// Checkpoints that were not stored.
     pub not_stored: f64,
-    /// Bytes sent.
+    /// Bytes that were sent.
     pub sent: f64,
-    /// Restores tried.
+    /// Restores that were tried.
     pub restores: f64,
-    /// Of these, failed.
+    /// Restores that failed.
     pub failed: f64,
-    /// Of all, those that would have failed with one parity shard less.
+    /// Restores that would have failed with one parity shard less.
     pub without_spare: f64,
-    /// And with two less.
+    /// Restores that would have failed with two parity shards less.
     pub with_one_spare: f64,
-    /// Of those that failed, back to an older checkpoint or the beginning.
+    /// Restores that failed for the newest checkpoint, so that the job went back to an older one or to the beginning.
     pub lost_newest: f64,
-    /// Looks at checkpoints.
+    /// Moments at which it was asked whether a checkpoint can be read.
     pub looks: f64,
-    /// Of these, those at which it could not be read.
+    /// Moments among these at which it could not be read.
     pub looks_failed: f64,
 }
 

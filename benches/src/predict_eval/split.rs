@@ -95,20 +95,20 @@ fn landmarks(trace: &Trace, days: &[u64]) -> u64 {
     trace.hosts.iter().map(known).sum::<u64>() / super::HOUR
 }
 
-/// Which of the landmarks are judged: every so many hours of every so many hosts.
+/// Which of the landmarks are judged: one of every `hours` hours of one of every `hosts` hosts.
 ///
 /// Hours are thinned only a little, since the paper's measure wants many days at the same hour of
 /// the same host; beyond that, hosts are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thinning {
-    /// Every so many hours.
+    /// Of this many successive hours one is judged; 1 judges all.
     pub hours: u64,
-    /// Every so many hosts.
+    /// Of this many successive hosts one is judged; 1 judges all.
     pub hosts: u64,
 }
 
 impl Thinning {
-    /// Everything.
+    /// All landmarks are judged.
     pub const NONE: Self = Self { hours: 1, hosts: 1 };
 
     /// The least thinning with which at most `most` landmarks on these days remain.

@@ -23,7 +23,7 @@ use crate::report::{FenceReport, HostNote, SuccessorNote};
 /// Which checkpoint a save is to follow, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct After {
-    /// The checkpoint.
+    /// The checkpoint to follow.
     pub which: AfterWhich,
     /// How many of its witnesses have to agree.
     pub strength: Strength,

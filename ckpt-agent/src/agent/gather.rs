@@ -38,8 +38,8 @@ const MEMORY_SHARE: u64 = 2;
 pub(super) enum WaitUntil {
     /// The answers of these hosts.
     Answers(Wait),
-    /// Enough hosts have answered to place a checkpoint of `shards` shards, and so few are missing that
-    /// at least one holder of every checkpoint with as many shards has answered.
+    /// Enough hosts have answered to place a checkpoint of `shards` shards, and fewer than `shards` are
+    /// missing: of each checkpoint with as many shards, at least one holder has answered.
     ToSave {
         /// Shards of the new checkpoint.
         shards: usize,

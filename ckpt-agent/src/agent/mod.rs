@@ -77,10 +77,10 @@ pub use place::{Choose, PlacementWish};
 pub use placement::redundancy::TARGET_USUAL;
 pub use verify::Depth;
 
-/// Data shards of a checkpoint by default.
+/// Data shards of a checkpoint by default, as in [`Redundancy::DEFAULT`].
 pub const DATA_USUAL: u8 = 3;
 
-/// Parity shards of a checkpoint by default.
+/// Parity shards of a checkpoint by default, as in [`Redundancy::DEFAULT`].
 pub const PARITY_USUAL: u8 = 2;
 
 /// Memory for data in flight by default, bytes.

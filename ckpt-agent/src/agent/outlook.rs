@@ -174,7 +174,7 @@ impl Agent {
 pub struct Neighbours {
     /// The machine itself, if it is a host of the grid.
     pub here: Option<Announced>,
-    /// Other hosts.
+    /// Those of at most 40 other hosts of the grid.
     pub others: Vec<Announced>,
 }
 

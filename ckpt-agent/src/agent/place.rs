@@ -119,7 +119,7 @@ impl Agent {
         let code = match (wish.target, given) {
             (Some(target), _) => CodeRequest::Target(target),
             (None, Some(given)) => CodeRequest::Width(given),
-            // Who chooses hosts otherwise does not want them chosen by forecast, and the code even less.
+            // A user who names hosts, or wants random ones, wants no forecast to choose them or the code.
             (None, None) if wish.choose != Choose::Forecast => CodeRequest::AtMost(width),
             (None, None) => CodeRequest::Usual(Probability::saturating(TARGET_USUAL)),
         };

@@ -1,7 +1,7 @@
 //! `ckpt save --metrics-file`: how saves went, for node_exporter's textfile collector.
 //!
 //! The file has no field that stays good when nothing is saved any more: it says when the last save
-//! succeeded, and whoever reads it computes the age.
+//! succeeded, and its reader computes the age.
 
 use std::collections::BTreeMap;
 use std::fs;

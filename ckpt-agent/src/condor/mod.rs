@@ -4,6 +4,9 @@
 //! HTCondor calls the transfer plug-in once for a checkpoint, with the list of all its files. It calls
 //! the clean-up plug-in for each file of a checkpoint that it does not need any more. Here a checkpoint
 //! of HTCondor is a version of the job. The number that HTCondor gave it is a label of the version.
+//!
+//! The job's ad, and the variables in it, are read in `settings`; the list of files is read, and the answer
+//! to HTCondor written, in `transfer`; arguments are read in `call`, and addresses in `address`.
 
 pub mod address;
 mod call;
@@ -41,10 +44,12 @@ const VARIABLES: &str = "\
 In the job's environment (condor_submit: environment) or that of the program:
   CKPT_GRID=FILE       grid file; else /etc/ckpt/GRID.toml
   CKPT_KEY_FILE=FILE   key; else /etc/ckpt/GRID.key
+  CKPT_CERT_FILE=FILE  certificate of the key, where it is not beside the key
   CKPT_RETRY=10min     for how long too few hosts are tried again
   CKPT_TTL=30d         lease of the job's checkpoints, or none
   CKPT_KEEP=3          versions to keep
   CKPT_DATA=3 CKPT_PARITY=2
+  CKPT_TARGET=0.999    probability of being able to restart, instead of these two
   CKPT_LOG=NAME        log in the sandbox, instead of the system's
 ";
 

@@ -51,7 +51,7 @@ pub enum Forecast {
 }
 
 impl Forecast {
-    /// Both.
+    /// Both kinds of forecast.
     pub const ALL: [Self; 2] = [Self::Presence, Self::Guest];
 }
 
@@ -67,7 +67,7 @@ pub struct Fetched {
 /// A trial, and when it was.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tried {
-    /// Unix seconds.
+    /// When the trial was, Unix seconds.
     pub at: u64,
     /// The log losses.
     pub trial: Trial,
@@ -82,7 +82,7 @@ pub struct Candidate {
     pub hosts: usize,
     /// Number of landmarks in these sums, faded.
     pub landmarks: f64,
-    /// The model.
+    /// The refitted model.
     pub model: HazardModel,
 }
 

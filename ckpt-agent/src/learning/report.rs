@@ -7,9 +7,9 @@ use serde::Serialize;
 pub struct ModelsReport {
     /// When this machine last collected what hosts learnt, Unix seconds; none if it never did.
     pub collected: Option<u64>,
-    /// Of the forecasts whether a host stays reachable.
+    /// The model that forecasts whether a host stays reachable.
     pub presence: ModelReport,
-    /// Of the forecasts whether a guest job on a host stays alive.
+    /// The model that forecasts whether a guest job on a host stays alive.
     pub guest: ModelReport,
 }
 
@@ -18,13 +18,13 @@ pub struct ModelsReport {
 pub struct ModelReport {
     /// Whether a model that was refitted to the grid is used; otherwise the shipped one is.
     pub refitted: bool,
-    /// Since when that is so, Unix seconds; none if it always was.
+    /// Since when the model is in use, Unix seconds; none if no other model was in use before.
     pub since: Option<u64>,
     /// When the model in use was refitted, Unix seconds.
     pub refitted_at: Option<u64>,
-    /// From how many hosts it was.
+    /// Number of hosts from whose sums it was refitted.
     pub hosts: Option<usize>,
-    /// From how many of their hours it was; old ones fade.
+    /// Number of landmarks (hours of these hosts) in these sums; old landmarks fade.
     pub landmarks: Option<u64>,
     /// Whether another refit waits for its trial.
     pub to_be_tried: bool,
@@ -35,7 +35,7 @@ pub struct ModelReport {
 /// A trial: the shipped model and a refit, on a day that neither had seen.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct TrialReport {
-    /// When it was, Unix seconds.
+    /// When the trial was, Unix seconds.
     pub at: u64,
     /// Number of forecasts that were judged.
     pub landmarks: u64,

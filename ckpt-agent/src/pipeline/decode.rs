@@ -51,7 +51,7 @@ pub trait StreamSink: Send + 'static {
 /// Good blocks of a row, enough of them to decode it.
 #[derive(Clone, Debug)]
 pub struct RowBlocks {
-    /// The row.
+    /// Number of the row in the checkpoint.
     pub row: u64,
     /// Its blocks, which agree with the tables of their shards.
     pub blocks: Vec<(ShardIndex, Bytes)>,
@@ -94,7 +94,7 @@ impl DecodePool {
 /// Earlier bytes that segments are made of.
 #[derive(Debug)]
 pub struct Earlier {
-    /// Applies patches.
+    /// Makes a segment of its patch and the rows that it refers to.
     pub composer: Composer,
     /// Decoded rows of the base, if segments of the image refer to it.
     pub base: Option<DecodedRows>,

@@ -39,7 +39,7 @@ pub(super) struct FoundDir {
 /// A directory that is whole and not saved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Whole {
-    /// Its path.
+    /// Path of the directory, below the one that is watched.
     pub(super) path: PathBuf,
     /// The hash of its files.
     pub(super) digest: String,

@@ -13,7 +13,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A clock.
+    /// A clock that counts from the start of the machine.
     pub(super) fn new() -> Self {
         Self {
             started: Instant::now(),

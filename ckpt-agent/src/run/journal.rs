@@ -17,7 +17,7 @@ const OLD_EXTENSION: &str = "jsonl.1";
 pub(super) struct Line {
     /// When it happened, Unix milliseconds.
     pub at_ms: u64,
-    /// What happened.
+    /// The event and its fields.
     #[serde(flatten)]
     pub entry: Entry,
 }

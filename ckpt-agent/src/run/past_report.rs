@@ -69,7 +69,7 @@ pub struct RunForecastReport {
     pub share: Option<f64>,
     /// Processor time of the run with the nearest numbers, seconds: the rule of AVAM.
     pub nearest_seconds: f64,
-    /// How many earlier runs the forecast rests on.
+    /// How many earlier runs were compared with this one.
     pub runs: usize,
     /// Names of the numbers that lie outside the range of all earlier runs.
     pub outside: Vec<String>,

@@ -12,7 +12,7 @@ pub struct RunReport {
     pub exit_code: u8,
     /// Who ended it: `job` or `supervisor`.
     pub ended_by: &'static str,
-    /// Why it ended, such as `exit status 0` or `the owner needs the machine`.
+    /// Why it ended, such as `exit status 0` or `the owner needs the processors`.
     pub why: String,
     /// The version from which the job began on this machine; `None` if it began anew.
     pub began_from: Option<u64>,

@@ -60,7 +60,7 @@ impl RunLog {
         self.journal.path()
     }
 
-    /// All warnings.
+    /// All warnings so far, for the report.
     pub(super) fn into_warnings(self) -> Vec<String> {
         self.warnings
     }

@@ -62,10 +62,10 @@ impl SavePlan {
     }
 }
 
-/// One save.
+/// A save of the job's files or image that is to be started.
 #[derive(Debug)]
 pub struct SaveJob {
-    /// Its number.
+    /// The supervisor's number for the save, by which its end is reported.
     pub number: SaveNumber,
     /// The paths that are saved.
     pub paths: Vec<PathBuf>,
@@ -113,7 +113,7 @@ pub enum News {
 /// A save that is under way.
 #[derive(Debug)]
 pub struct Saving {
-    /// Its number.
+    /// The supervisor's number for the save.
     pub number: SaveNumber,
     canceller: Canceller,
     task: JoinHandle<()>,

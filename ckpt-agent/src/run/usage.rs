@@ -100,7 +100,7 @@ fn bytes_moved(pid: i32) -> u64 {
 /// A run of the command that asks a job for a checkpoint, or writes an image of it.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
-    /// The command.
+    /// The command, run by a shell.
     pub command: Script,
     /// Process id of the job.
     pub pid: i32,

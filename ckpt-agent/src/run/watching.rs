@@ -34,7 +34,7 @@ const RETRY_WAIT_MAX: Duration = Duration::from_secs(60);
 /// What to watch, and how it is saved.
 #[derive(Clone, Debug)]
 pub struct WatchOrders {
-    /// The directory.
+    /// The directory whose directories are saved.
     pub dir: PathBuf,
     /// Whether directories count that were not renamed into place.
     pub in_place: bool,
@@ -51,11 +51,11 @@ pub enum WatchEvent {
     Saved(Box<WatchedSave>),
     /// A directory was not saved, and will be tried again.
     Failed {
-        /// Its name.
+        /// Name of the directory.
         name: String,
-        /// Why.
+        /// Why it was not saved.
         failure: Box<Failure>,
-        /// When it is tried again.
+        /// Time until it is tried again.
         wait: Duration,
     },
 }

@@ -208,7 +208,7 @@ struct Serve {
     /// the grid, or 0.0.0.0:7600].
     #[arg(long, value_name = "ADDR")]
     listen: Option<Address>,
-    /// Address at which others reach this host, announced by registries [default: --listen].
+    /// Address at which others reach this host; registries pass it on [default: --listen].
     #[arg(long, value_name = "ADDR")]
     announce: Option<SocketAddr>,
     /// Building, campus or cloud zone: machines at one site may fail together [default: as in the grid

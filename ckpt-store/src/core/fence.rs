@@ -103,7 +103,7 @@ impl<V: Copy> Default for Acceptor<V> {
 /// What is known of the successors of one checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// The job.
+    /// Tag of the checkpoint's job.
     pub job_tag: JobTag,
     /// When the save of the checkpoint began, Unix seconds.
     pub created: u64,

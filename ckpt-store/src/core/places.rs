@@ -139,7 +139,7 @@ impl<K: Ord + Copy> Stock<K> {
         self.tally.add(who, count);
     }
 
-    /// Removes `count`.
+    /// Takes back `count` that was added for `who`.
     pub fn take(&mut self, who: Who<K>, count: u64) {
         self.all = self.all.saturating_sub(count);
         self.tally.take(who, count);

@@ -22,7 +22,7 @@ pub const HEARTBEAT: Duration = Duration::from_secs(10);
 /// A donor that sends nothing for this long is forgotten.
 pub const FORGET_AFTER: Duration = Duration::from_secs(86_400);
 
-/// Most donors.
+/// Most donors that a registry knows.
 pub const HOSTS_MAX: usize = 100_000;
 
 /// Most shards of one donor. A host knows at most half as many checkpoints, and usually holds one shard

@@ -238,9 +238,9 @@ fn weight(key: Key, shard: ShardIndex, host: &OwnerId) -> [u8; 32] {
 /// A missing shard that this host should rebuild now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
-    /// The checkpoint.
+    /// The checkpoint that lacks a shard.
     pub key: Key,
-    /// The shard.
+    /// The missing shard.
     pub shard: ShardIndex,
     /// How many shards the checkpoint can still lose, if all claims are true.
     pub spare: usize,
@@ -376,7 +376,7 @@ const PROVERS_MAX: usize = 16;
 pub struct Wanted {
     /// The checkpoint.
     pub key: Key,
-    /// The shard.
+    /// The shard of which a part is to be proved.
     pub shard: ShardIndex,
     /// The host that claims the shard.
     pub host: OwnerId,

@@ -35,7 +35,7 @@ impl Moved {
 /// A limit on the bytes of the last days, both directions together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferLimit {
-    /// Most bytes.
+    /// Most bytes within these days.
     pub bytes: u64,
     /// Number of days, today included; at least 1.
     pub days: u32,

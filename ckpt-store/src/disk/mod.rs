@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use real::RealDisk;
 
-/// A disk.
+/// The operations on files of a data directory, so that tests can stand in for the disk and its failures.
 pub trait Disk: Debug + Send + Sync + 'static {
     /// Creates a directory and syncs its parent. Does nothing if the directory exists.
     ///

@@ -33,7 +33,7 @@ pub const UNREADABLE: &str = "unreadable";
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// As asked.
+    /// With the answer that was asked for.
     Answered,
     /// With a refusal.
     Refused,

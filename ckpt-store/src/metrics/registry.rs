@@ -35,11 +35,11 @@ const PROVED: &str = "proved";
 pub struct Announced {
     /// Hosts that still announce themselves.
     pub alive: u64,
-    /// Hosts that did within a day.
+    /// Hosts that announced themselves within a day and no longer do.
     pub silent: u64,
-    /// Bytes that the former lend.
+    /// Bytes that the hosts that are alive lend.
     pub capacity_bytes: u64,
-    /// Bytes that those of them that take shards can still store.
+    /// Bytes that those of them that take shards say they can still store.
     pub free_bytes: u64,
 }
 
@@ -106,7 +106,7 @@ impl RegistryMetrics {
         to.register("checkpoints", help, self.checkpoints.clone());
         let help = "Checkpoints with fewer proved shards than they were saved with";
         to.register("below_redundancy_checkpoints", help, self.below.clone());
-        let help = "Those of them with shards that no host was asked to prove yet";
+        let help = "Those of them of which hosts claim further shards without a recent proof";
         to.register("unchecked_checkpoints", help, self.unchecked.clone());
         let help = "Hosts whose counts are included in these numbers, and other hosts";
         to.register("counting_hosts", help, self.counting.clone());

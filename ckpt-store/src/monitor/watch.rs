@@ -136,7 +136,7 @@ impl MachineWatch {
         self.current.as_ref().and_then(|current| current.run.states)
     }
 
-    /// The forecasts.
+    /// What the states so far say of the time ahead.
     #[must_use]
     pub const fn outlook(&self) -> &Outlook {
         &self.outlook

@@ -48,7 +48,7 @@ pub struct Visitor {
     pub members: Members,
 }
 
-/// Accepts connections.
+/// Accepts connections, and bounds those that have shown no certificate yet.
 #[derive(Debug)]
 pub struct Reception {
     endpoint: Endpoint,

@@ -64,9 +64,9 @@ pub enum FoundFile {
 pub struct Loaded {
     /// Complete shards.
     pub shards: u64,
-    /// Manifests.
+    /// Manifests of committed checkpoints.
     pub manifests: u64,
-    /// Notices.
+    /// Notices of owners.
     pub notices: u64,
     /// Damaged files, which were removed.
     pub damaged: u64,

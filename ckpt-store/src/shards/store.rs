@@ -411,8 +411,8 @@ impl Store {
         self.enter_manifest(key, step, &manifest)
     }
 
-    /// Keeps a manifest of which no shard need be here: whoever asks for its job learns that the checkpoint
-    /// exists. It is kept until its owner removes the checkpoint, or the lease of its job ends.
+    /// Keeps a manifest whose shards may all be elsewhere, so that a client that asks for its job learns that
+    /// the checkpoint exists. It is kept until its owner removes the checkpoint, or the lease of its job ends.
     ///
     /// # Errors
     /// When the manifest is not the owner's, there is no room for it, its version belongs to another

@@ -119,7 +119,7 @@ impl From<AvailabilityState> for State {
 /// That the owner lends less than usual at present.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withheld {
-    /// The reason.
+    /// Why the owner lends less.
     pub why: Why,
     /// Seconds after which that may change.
     pub for_s: u32,

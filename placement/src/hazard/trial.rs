@@ -91,7 +91,7 @@ impl Trial {
     }
 }
 
-/// A trial looks at no more days than this. Whoever learns every day needs one.
+/// A trial looks at no more days than this. A client that learns every day needs one.
 const DAYS_MAX: u64 = 8;
 
 /// Minus the logarithm of the probability that was given to what happened.

@@ -125,7 +125,7 @@ impl Joint for Independent<'_> {
 pub struct Member {
     /// Probability that it can be read when it has to be, whatever the other hosts do.
     pub readable: Probability,
-    /// Its domains.
+    /// The failure domains that it is in.
     pub domains: Domains,
     /// Its past; `None` when it announced no bitmap.
     pub past: Option<AvailabilityBitmap>,
@@ -136,7 +136,7 @@ pub struct Member {
 pub struct Compute {
     /// Probability that it does not fail before the next checkpoint.
     pub survives: Probability,
-    /// Its domains.
+    /// The failure domains that it is in.
     pub domains: Domains,
     /// When it failed in the past; `None` when that is not known.
     pub failures: Option<SlotSet>,

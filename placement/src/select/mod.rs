@@ -45,7 +45,7 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found} hosts for {needed} shards")]
 pub struct TooFewHosts {
-    /// Candidates offered.
+    /// Number of candidates.
     pub found: usize,
     /// Shards to place.
     pub needed: usize,

@@ -48,7 +48,7 @@ pub enum AuthorityDirError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why the system refused it.
         #[source]
         cause: io::Error,
     },
@@ -199,14 +199,14 @@ pub struct AuthorityDir {
 pub struct Joiner {
     /// Name, as the member claims.
     pub name: String,
-    /// Public key.
+    /// Public key of the member's certificate.
     pub key: OwnerId,
 }
 
 /// The result of revoking a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revoked {
-    /// The key.
+    /// The key that is revoked now.
     pub key: OwnerId,
     /// Whether the key was revoked before.
     pub was_already: bool,

@@ -67,10 +67,10 @@ pub struct TokenTerms {
     pub nonce: [u8; 16],
 }
 
-/// A token.
+/// A join token. The registry makes the first machine or person that shows it a member of the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinToken {
-    /// The grid.
+    /// The grid to which it admits.
     pub grid: GridId,
     /// The content of the token.
     pub terms: TokenTerms,

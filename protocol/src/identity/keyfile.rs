@@ -25,7 +25,7 @@ pub enum KeyFileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why the system refused it.
         #[source]
         cause: io::Error,
     },

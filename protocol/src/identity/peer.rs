@@ -16,7 +16,7 @@ use super::granted::grant_of;
 /// A member, as its certificate describes it. The caller makes sure that TLS has checked the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Public key.
+    /// Public key of the certificate; for a job key, its own. [`Self::account`] is the owner's.
     pub id: OwnerId,
     /// Name of the member; for a job key, that of its owner and `/job-key`.
     pub name: String,

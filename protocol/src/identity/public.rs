@@ -18,9 +18,9 @@ const FILE_BYTES_MAX: u64 = 512;
 /// nothing: the authority's admin has to make sure of its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicPart {
-    /// The key.
+    /// The public key.
     pub key: OwnerId,
-    /// The name.
+    /// The name that its holder asks for.
     pub name: String,
 }
 
@@ -32,7 +32,7 @@ pub enum PublicPartError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why the system refused it.
         #[source]
         cause: io::Error,
     },

@@ -70,7 +70,7 @@ pub struct EndpointConfig {
     pub streams_max: u32,
     /// Largest datagram that is tried, at most [`MTU_MAX`].
     pub mtu_max: u16,
-    /// Congestion control.
+    /// How the sender adapts to the link.
     pub congestion: Congestion,
     /// Time without a datagram after which the other side is asked for a sign of life.
     pub keep_alive: Duration,

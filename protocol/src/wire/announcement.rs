@@ -1,5 +1,8 @@
 //! What a host announces about its own availability. An announcement is a claim: what a client itself saw
 //! of the host counts for more.
+//!
+//! The fields of [`Announcement`] are fixed, because `ckpt/1` sends them. What came later travels as a numbered
+//! part ([`super::parts`]), such as [`MachineClaim`], and is a field of [`Announced`].
 
 use std::num::NonZeroU32;
 

@@ -9,7 +9,7 @@ pub(super) enum HoldFor {
     Reading,
 }
 
-/// The job.
+/// What the supervisor knows of the job's processes and state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobState {
     /// Some of its processes are there.

@@ -31,7 +31,7 @@ pub(super) struct Suspended {
 /// What the owner needs of the machine now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OwnerNeeds {
-    /// So little that the job may run as it was started.
+    /// Little: the job may run as it was started.
     Little,
     /// To go before the job.
     Precedence,

@@ -91,7 +91,7 @@ pub struct Needs {
 /// The sources that segments are made of.
 #[derive(Debug)]
 pub struct Materials<'a> {
-    /// Applies patches.
+    /// Makes a segment of its patch and the rows that it refers to.
     pub composer: &'a Composer,
     /// Decoded rows of the checkpoint.
     pub rows: RawRows,

@@ -32,7 +32,7 @@ pub(super) struct Kept {
     pub run: String,
     /// The working directory.
     pub dir: Word,
-    /// The command.
+    /// The job's command and its arguments.
     pub command: Vec<Word>,
     /// The version as which the working directory was saved.
     pub staged: u64,

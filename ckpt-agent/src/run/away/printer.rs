@@ -17,7 +17,7 @@ pub(super) enum Stream {
 /// Output that was printed: of which incarnation, to which stream, and how many bytes.
 pub(super) type Done = (u32, Stream, u64);
 
-/// Prints output.
+/// Prints the job's output in a thread of its own, so that a slow reader holds nothing else up.
 #[derive(Debug)]
 pub(super) struct Printer {
     parts: Option<mpsc::Sender<(u32, Stream, Vec<u8>)>>,

@@ -23,7 +23,8 @@ pub struct AwayReport {
     pub hosts: Vec<String>,
     /// How often the job was started on a host, by earlier processes as well.
     pub starts: u32,
-    /// For each move that this process has seen: seconds from the end on one host to running on another.
+    /// For each move that this process has seen: seconds from the last report that the job ran undisturbed to
+    /// the first one from the next host.
     pub moves_seconds: Vec<f64>,
     /// Number of files of the working directory that are new or different; `None` if nothing was
     /// restored.

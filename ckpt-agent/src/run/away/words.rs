@@ -64,9 +64,9 @@ impl From<Word> for OsString {
 /// How much of the job's output was shown, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Shown {
-    /// Standard output.
+    /// Bytes of standard output.
     pub out: u64,
-    /// Standard error.
+    /// Bytes of standard error.
     pub err: u64,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Order {
     pub host: String,
     /// The job.
     pub job: String,
-    /// The incarnation.
+    /// The incarnation of the job that the host is to start or to find.
     pub incarnation: Incarnation,
     /// How much of its output was shown already.
     pub shown: Shown,
@@ -103,7 +103,7 @@ pub(super) struct Order {
 pub(super) struct Start {
     /// Options of `ckpt run`.
     pub options: Vec<Word>,
-    /// The command.
+    /// The job's command and its arguments.
     pub command: Vec<Word>,
     /// The grid file.
     pub grid: String,

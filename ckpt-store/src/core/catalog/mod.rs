@@ -49,9 +49,9 @@ pub const UNCOMMITTED_MAX: usize = 1024;
 /// The name of a checkpoint on a host. Owners choose the ids, and two owners may choose the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The owner.
+    /// The owner of the checkpoint.
     pub owner: OwnerId,
-    /// The checkpoint.
+    /// The id that the owner gave it.
     pub checkpoint: CheckpointId,
 }
 

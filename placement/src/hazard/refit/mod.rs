@@ -42,7 +42,7 @@ pub struct Contribution<'a> {
 /// A model that was refitted, and how much it rests on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refit {
-    /// The model.
+    /// The refitted model.
     pub model: HazardModel,
     /// Number of hosts that contributed.
     pub hosts: usize,
