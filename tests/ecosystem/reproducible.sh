@@ -36,6 +36,8 @@ say "built once"
 (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 build "$work/another/directory" "$work/second" "$@")
 say "built again"
 cat "$work/first/SHA256SUMS"
+# Names the files that differ; the list of sums itself would be the first of them.
+diff "$work/first/SHA256SUMS" "$work/second/SHA256SUMS" || die "the files above differ"
 for file in "$work"/first/*; do
     cmp "$file" "$work/second/$(basename "$file")" || die "$(basename "$file") differs"
 done
