@@ -234,6 +234,10 @@ fn a_registry_shows_what_its_hosts_prove_and_no_names() -> Result<()> {
 }
 
 fn registry_page(seen: SocketAddr) -> Result<()> {
+    // The page is made again every few seconds, so it may be older than the last host.
+    wait_until("the page says that all hosts are up", LIMIT, || {
+        Ok(get(seen, "/", "")?.2.contains("3 of 3 hosts up"))
+    })?;
     let (status, head, page) = get(seen, "/", "")?;
     ensure!(status == 200 && head.contains("text/html"), "{head}");
     ensure!(
