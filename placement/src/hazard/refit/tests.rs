@@ -13,8 +13,8 @@ const STEP: NonZeroU32 = NonZeroU32::new(300).unwrap();
 const HOUR: u64 = 3600;
 const HORIZONS: [f64; 4] = [1.0, 3.0, 5.0, 10.0];
 
-/// The most that a tenth of liars may move a single forecast. What they can do is bounded in the mean only: in
-/// 26 of 5,040 pools a forecast moved by more than 0.2, and 0.31 is the most that was found.
+/// The most that a tenth of liars may move a single forecast. The refit bounds the mean of the changes only: in 26
+/// of 5,040 pools liars moved a forecast by more than 0.2, and 0.31 is the most that was found in any pool.
 const SINGLE_MOST: f64 = 0.4;
 
 /// A host that fails `rate` times a day in the mean, for an hour each time.
