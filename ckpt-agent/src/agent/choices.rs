@@ -69,9 +69,16 @@ impl Agent {
     /// Asks the hosts which checkpoints there are.
     pub(super) async fn choices(&self, wish: &Wish<'_>) -> Result<Choices, Failure> {
         let patience = WaitUntil::ToRestore(wish.which);
-        let gathered = self.gather(Some(wish.job_tag), patience).await;
+        let mut gathered = self.gather(Some(wish.job_tag), patience).await;
         self.require_answers(&gathered, wish.doing)?;
-        let known = self.choose(&gathered, wish);
+        let mut known = self.choose(&gathered, wish);
+        let is_short = known.first().is_some_and(|best| best.can_lose().is_none());
+        if is_short && gathered.silent.is_empty() {
+            // A shard that moves from one host to another while they are asked may show at neither.
+            gathered = self.gather(Some(wish.job_tag), patience).await;
+            self.require_answers(&gathered, wish.doing)?;
+            known = self.choose(&gathered, wish);
+        }
         let skipped = self.hidden(&gathered, &known, wish);
         Ok(Choices {
             gathered,

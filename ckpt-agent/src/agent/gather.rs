@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use codec::JobTag;
 use codec::grant::VoidList;
 use codec::notice::{GONE_MAX, Lease, Notice, Words};
+use codec::{JobTag, ShardIndex};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
 use protocol::wire::message::HostStatus;
@@ -293,6 +293,24 @@ impl Agent {
         }
         self.set_void_aside(&mut gathered);
         gathered
+    }
+
+    /// Asks all hosts which of them hold a checkpoint now: hosts hand shards over to others, and repair makes
+    /// new ones. `None` if no host that answers shows it any more.
+    pub(super) async fn holders_now(
+        &self,
+        known: &KnownCheckpoint,
+    ) -> (Gathered, Option<Vec<(ShardIndex, HostIndex)>>) {
+        let public = known.manifest.public();
+        let gathered = self.gather(Some(public.job_tag), WaitUntil::ALL).await;
+        let holders = {
+            let inventory = &gathered.inventory;
+            let aside = inventory.void().chain(inventory.passed_over());
+            let mut all = inventory.get(public.checkpoint).into_iter().chain(aside);
+            all.find(|shown| shown.manifest.hash() == known.manifest.hash())
+                .map(|shown| shown.holders.clone())
+        };
+        (gathered, holders)
     }
 
     async fn ask(

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::choices::{Choices, FoundImage, Wish};
-use super::gather::{Gathered, WaitUntil};
+use super::gather::Gathered;
 use super::restore::lost_status;
 use super::rows::{SeenOfHosts, Unreadable, WantedRows};
 use super::{Agent, Which};
@@ -471,7 +471,7 @@ impl Image {
             };
             let (read, seen) = self
                 .agent
-                .read_these_rows(&known, &origin.summary, &origin.reader, rows)
+                .read_from_known(&known, &origin.summary, &origin.reader, rows)
                 .await;
             cost.fetched_bytes += seen.bytes;
             origin.saw(&seen, self.now());
@@ -493,18 +493,9 @@ impl Image {
     /// Asks all hosts which of them hold the checkpoint now: it may have been repaired elsewhere, or
     /// forgotten.
     async fn look_again(&self, origin: &mut Origin) -> Result<Gathered, Failure> {
-        let public = origin.known.manifest.public();
-        let (job_tag, checkpoint) = (public.job_tag, public.checkpoint);
-        let gathered = self.agent.gather(Some(job_tag), WaitUntil::ALL).await;
+        let (gathered, found) = self.agent.holders_now(&origin.known).await;
         let doing = format!("cannot read job {}", self.job);
         self.agent.require_answers(&gathered, &doing)?;
-        let found = {
-            let inventory = &gathered.inventory;
-            let aside = inventory.void().chain(inventory.passed_over());
-            let mut all = inventory.get(checkpoint).into_iter().chain(aside);
-            all.find(|known| known.manifest.hash() == origin.known.manifest.hash())
-                .map(|known| known.holders.clone())
-        };
         let Some(holders) = found else {
             let what = "no host that answers shows it any more";
             let status = if gathered.silent.is_empty() {

@@ -38,6 +38,15 @@ const HEDGE_MS: u64 = 500;
 /// Failures after which a host is given up, even if it could come back.
 const STRIKES_MAX: u32 = 4;
 
+/// Half of the memory is for blocks in flight, and half for decoded rows.
+const READ_SHARES: u64 = 2;
+
+/// How often one read asks all hosts who holds the shards now.
+const SEARCHES_MAX: u32 = 3;
+
+/// Longest such search, milliseconds: more than a request to a silent host takes.
+const SEARCH_MS: u64 = 60_000;
+
 /// Longest wait of a driver before it calls its session again.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
 
@@ -120,25 +129,35 @@ impl Agent {
     ) -> Result<Vec<u8>, Unreadable> {
         let rows = (first..).zip(rows.iter().map(|stored| (*stored, None)));
         let rows: WantedRows = rows.collect();
-        let (read, _) = self.read_these_rows(known, summary, reader, &rows).await;
+        let driver = Driver::new(self, known, reader, row_runs(&rows), READ_SHARES);
+        let (read, _) = self.read_with(driver, known, summary, &rows).await;
         Ok(read?.into_values().flatten().collect())
     }
 
-    /// Reads and decodes these rows of a checkpoint. Also returns what was observed of the hosts.
-    pub(super) async fn read_these_rows(
+    /// Reads and decodes these rows of a checkpoint from its known holders, for a caller that searches for
+    /// others itself. Also returns what was observed of the hosts.
+    pub(super) async fn read_from_known(
         &self,
         known: &KnownCheckpoint,
         summary: &Summary,
         reader: &BlockReader,
         rows: &WantedRows,
     ) -> (Result<BTreeMap<u64, Vec<u8>>, Unreadable>, SeenOfHosts) {
+        let driver = Driver::of_known_holders(self, known, reader, row_runs(rows), READ_SHARES);
+        self.read_with(driver, known, summary, rows).await
+    }
+
+    async fn read_with(
+        &self,
+        mut driver: Driver<'_>,
+        known: &KnownCheckpoint,
+        summary: &Summary,
+        rows: &WantedRows,
+    ) -> (Result<BTreeMap<u64, Vec<u8>>, Unreadable>, SeenOfHosts) {
         let public = known.manifest.public();
         let cpus = self.resources.cpus.max(1);
         let mut decoding: JoinSet<(u64, Result<Vec<u8>, DecodeError>)> = JoinSet::new();
         let mut parts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        let wanted = runs(&rows.keys().copied().collect());
-        // Half of the memory is for blocks in flight, and half for decoded rows.
-        let mut driver = Driver::new(self, known, reader, wanted, 2);
         let ended = loop {
             tokio::select! {
                 biased;
@@ -175,6 +194,10 @@ impl Agent {
 /// The rows to read, and how they are stored. Rows without a hash are trusted, since the summary describes
 /// them.
 pub(super) type WantedRows = BTreeMap<u64, (StoredSegment, Option<SegmentHash>)>;
+
+fn row_runs(rows: &WantedRows) -> Vec<Range<u64>> {
+    runs(&rows.keys().copied().collect())
+}
 
 /// What was observed of hosts during a read.
 #[derive(Debug, Default)]
@@ -229,6 +252,7 @@ pub(super) fn runs(rows: &BTreeSet<u64>) -> Vec<Range<u64>> {
 pub(super) struct Driver<'a> {
     agent: &'a Agent,
     reader: BlockReader,
+    known: KnownCheckpoint,
     pub(super) session: RestoreSession,
     started: Instant,
     events: mpsc::UnboundedReceiver<Event>,
@@ -242,9 +266,12 @@ pub(super) struct Driver<'a> {
     /// Requests of which no block has come yet.
     silent: BTreeSet<FetchId>,
     slow: BTreeSet<HostIndex>,
+    /// The search for holders, if one is under way.
+    search: JoinSet<()>,
 }
 
 impl<'a> Driver<'a> {
+    /// Reads from the known holders, and if these handed shards over to other hosts, from those.
     pub(super) fn new(
         agent: &'a Agent,
         known: &KnownCheckpoint,
@@ -252,26 +279,60 @@ impl<'a> Driver<'a> {
         rows: Vec<Range<u64>>,
         shares: u64,
     ) -> Self {
+        let limits = Self::limits(agent, known, shares);
+        Self::with_limits(agent, known, reader, rows, limits)
+    }
+
+    /// Reads from the known holders only.
+    fn of_known_holders(
+        agent: &'a Agent,
+        known: &KnownCheckpoint,
+        reader: &BlockReader,
+        rows: Vec<Range<u64>>,
+        shares: u64,
+    ) -> Self {
+        let limits = RestoreLimits {
+            searches_max: 0,
+            ..Self::limits(agent, known, shares)
+        };
+        Self::with_limits(agent, known, reader, rows, limits)
+    }
+
+    /// The limits of a read that has one in `shares` of the memory for blocks.
+    fn limits(agent: &Agent, known: &KnownCheckpoint, shares: u64) -> RestoreLimits {
         let redundancy = known.manifest.public().redundancy;
         // A row in flight takes the memory of its blocks, perhaps of hedges too, and of its decoded segment.
         let per_row = (row_bytes_max(redundancy) + SEGMENT_BYTES) as u64;
         let window_rows = (agent.resources.memory_bytes * 3 / 4 / shares / per_row).max(1);
+        RestoreLimits {
+            window_rows,
+            batch_rows: BATCH_ROWS.min(window_rows),
+            hedge_ms: HEDGE_MS + agent.resources.patience_ms(redundancy),
+            stall_ms: 10_000 + agent.resources.patience_ms(redundancy),
+            strikes_max: STRIKES_MAX,
+            searches_max: SEARCHES_MAX,
+            search_ms: SEARCH_MS,
+        }
+    }
+
+    fn with_limits(
+        agent: &'a Agent,
+        known: &KnownCheckpoint,
+        reader: &BlockReader,
+        rows: Vec<Range<u64>>,
+        limits: RestoreLimits,
+    ) -> Self {
         let plan = RestorePlan {
-            data: redundancy.data(),
+            data: known.manifest.public().redundancy.data(),
             rows,
             sources: known.holders.clone(),
-            limits: RestoreLimits {
-                window_rows,
-                batch_rows: BATCH_ROWS.min(window_rows),
-                hedge_ms: HEDGE_MS + agent.resources.patience_ms(redundancy),
-                stall_ms: 10_000 + agent.resources.patience_ms(redundancy),
-                strikes_max: STRIKES_MAX,
-            },
+            limits,
         };
         let (sender, events) = mpsc::unbounded_channel();
         Self {
             agent,
             reader: reader.clone(),
+            known: known.clone(),
             session: RestoreSession::new(plan, Millis(0)),
             started: Instant::now(),
             events,
@@ -282,6 +343,7 @@ impl<'a> Driver<'a> {
             meter: SourceMeter::default(),
             silent: BTreeSet::new(),
             slow: BTreeSet::new(),
+            search: JoinSet::new(),
         }
     }
 
@@ -309,6 +371,7 @@ impl<'a> Driver<'a> {
                     host,
                     rows,
                 } => self.fetch(fetch, shard, host, rows),
+                RestoreAction::FindHolders => self.find_holders(),
                 RestoreAction::Cancel(fetch) => {
                     let is_silent = self.silent.contains(&fetch);
                     if let Some((host, _)) = self.fetches.get(&fetch).filter(|_| is_silent) {
@@ -398,6 +461,18 @@ impl<'a> Driver<'a> {
         self.meter.begin(host, self.started.elapsed());
         self.silent.insert(fetch);
         self.fetches.insert(fetch, (host, task));
+    }
+
+    /// Asks all hosts who holds the shards now.
+    fn find_holders(&mut self) {
+        let (agent, known) = (self.agent.clone(), self.known.clone());
+        let sender = self.sender.clone();
+        self.search.spawn(async move {
+            let (_, holders) = agent.holders_now(&known).await;
+            let found = RestoreEvent::Holders(holders.unwrap_or_default());
+            // Fails only when the restore has ended.
+            let _ = sender.send(Event::Session(found));
+        });
     }
 
     /// Bytes that hosts sent.

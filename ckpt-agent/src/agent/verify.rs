@@ -114,6 +114,53 @@ fn sample(rows: u64, blocks: u32, mut number: impl FnMut(u64) -> u64) -> BTreeSe
     chosen
 }
 
+/// The holders of a checkpoint, while its shards are verified one after the other.
+struct Holders<'a> {
+    known: &'a KnownCheckpoint,
+    all: Vec<(ShardIndex, HostIndex)>,
+    next: usize,
+    /// The holders as all hosts showed them when one of them did not have its shard.
+    found_later: Option<Vec<(ShardIndex, HostIndex)>>,
+}
+
+impl<'a> Holders<'a> {
+    fn new(known: &'a KnownCheckpoint) -> Self {
+        Self {
+            known,
+            all: known.holders.clone(),
+            next: 0,
+            found_later: None,
+        }
+    }
+
+    fn next(&mut self) -> Option<(ShardIndex, HostIndex)> {
+        let next = self.all.get(self.next).copied();
+        self.next += 1;
+        next
+    }
+
+    /// Whether this host, which was verified last and does not have its shard, handed it over to another host
+    /// meanwhile. If so, the new holder is verified in its place.
+    async fn has_moved(&mut self, agent: &Agent, holder: (ShardIndex, HostIndex)) -> bool {
+        if self.found_later.is_none() {
+            let (_, holders) = agent.holders_now(self.known).await;
+            let holders = self.found_later.insert(holders.unwrap_or_default());
+            let new = holders.iter().filter(|found| !self.all.contains(found));
+            let new: Vec<_> = new.copied().collect();
+            self.all.extend(new);
+        }
+        let found_later = self.found_later.as_deref().unwrap_or_default();
+        let (shard, _) = holder;
+        let has_moved =
+            !found_later.contains(&holder) && found_later.iter().any(|(held, _)| *held == shard);
+        if has_moved {
+            self.next -= 1;
+            self.all.remove(self.next);
+        }
+        has_moved
+    }
+}
+
 struct Verifier<'a> {
     agent: &'a Agent,
     depth: Depth,
@@ -131,14 +178,21 @@ impl Verifier<'_> {
         let public = known.manifest.public();
         let (mut good, mut bad) = (Vec::new(), Vec::new());
         let (mut whole, mut unread) = (BTreeSet::new(), BTreeSet::new());
-        for (shard, host) in &known.holders {
-            let name = self.agent.hosts.name(*host).to_owned();
-            let checked = self.shard(known, *shard, *host).await;
-            self.report(public.checkpoint, *shard, *host, &checked)
-                .await;
+        let mut holders = Holders::new(known);
+        while let Some((shard, host)) = holders.next() {
+            let name = self.agent.hosts.name(host).to_owned();
+            let checked = self.shard(known, shard, host).await;
+            if checked
+                .as_ref()
+                .is_err_and(|fault| fault.is_refused_as(Code::NotFound))
+                && holders.has_moved(self.agent, (shard, host)).await
+            {
+                continue;
+            }
+            self.report(public.checkpoint, shard, host, &checked).await;
             match checked {
                 Ok(_) => {
-                    whole.insert(*shard);
+                    whole.insert(shard);
                     good.push(Holder {
                         shard: shard.number(),
                         host: Some(name),
@@ -146,7 +200,7 @@ impl Verifier<'_> {
                 }
                 Err(fault) => {
                     if may_come_back(&fault) {
-                        unread.insert(*shard);
+                        unread.insert(shard);
                     }
                     bad.push(BadShard {
                         shard: shard.number(),
@@ -157,7 +211,7 @@ impl Verifier<'_> {
             }
         }
         for shard in public.redundancy.shards() {
-            if known.holders.iter().all(|(held, _)| *held != shard) {
+            if holders.all.iter().all(|(held, _)| *held != shard) {
                 bad.push(BadShard {
                     shard: shard.number(),
                     host: None,
@@ -165,7 +219,7 @@ impl Verifier<'_> {
                 });
             }
         }
-        let held = known.holders.iter().map(|(shard, _)| *shard).collect();
+        let held = holders.all.iter().map(|(shard, _)| *shard).collect();
         let away = away(public.redundancy, &whole, &unread, &held, self.silent);
         VerifiedCheckpoint {
             job: one.summary.job.clone(),

@@ -2,7 +2,8 @@
 //!
 //! Rows are fetched in **batches** of a few, within a window. Each batch is requested from `data` different
 //! shards: those whose hosts are expected to answer first. When one of these hosts fails, lies or is slow,
-//! another shard is requested for the rows that still lack blocks. Wrong bytes are never used: the shell
+//! another shard is requested for the rows that still lack blocks. When too few hosts are left, and one of them
+//! handed its shard over to another host, the shell is asked who holds the shards now. Wrong bytes are never used: the shell
 //! checks every block against the signed table before it reports the block.
 
 mod plan;
@@ -36,6 +37,9 @@ pub struct RestoreSession {
     wanting: BTreeSet<u64>,
     fetches: BTreeMap<FetchId, Fetch>,
     last_fetch: u64,
+    searches: u32,
+    /// When the search for holders that is under way counts as one that found nothing.
+    search_ends: Option<Millis>,
     request_times: RequestTimes,
     faults: Vec<(HostIndex, Fault)>,
     actions: VecDeque<RestoreAction>,
@@ -94,6 +98,8 @@ impl RestoreSession {
             wanting: BTreeSet::new(),
             fetches: BTreeMap::new(),
             last_fetch: 0,
+            searches: 0,
+            search_ends: None,
             request_times: RequestTimes::default(),
             faults: Vec::new(),
             actions: VecDeque::new(),
@@ -116,6 +122,7 @@ impl RestoreSession {
             RestoreEvent::Consumed(row) => {
                 self.unwritten.remove(&row);
             }
+            RestoreEvent::Holders(holders) => self.found(&holders),
             RestoreEvent::Tick => {}
         }
         self.expire();
@@ -143,7 +150,7 @@ impl RestoreSession {
             }
         });
         let resting = self.sources.iter().filter_map(|s| s.rests_until(self.now));
-        fetches.chain(resting).min()
+        fetches.chain(resting).chain(self.search_ends).min()
     }
 
     /// How the restore ended; `None` while it runs.
@@ -248,6 +255,9 @@ impl RestoreSession {
     /// Ends requests that stalled, and hedges those that are slow.
     fn expire(&mut self) {
         let (now, limits) = (self.now, self.plan.limits);
+        if self.search_ends.is_some_and(|end| end <= now) {
+            self.found(&[]);
+        }
         let stalled: Vec<FetchId> = self
             .fetches
             .iter()
@@ -341,7 +351,7 @@ impl RestoreSession {
             }
             let Some(source) = self.best_source(start, batch) else {
                 if short > 0 && coming == 0 {
-                    self.give_up_if_no_source_comes_back(start);
+                    self.search_or_give_up_if_no_source_comes_back(start);
                 }
                 return short == 0;
             };
@@ -458,8 +468,9 @@ impl RestoreSession {
         );
     }
 
-    /// Ends the restore if the batch can't be completed, neither now nor later.
-    fn give_up_if_no_source_comes_back(&mut self, start: u64) {
+    /// Ends the restore if the batch can't be completed, neither now nor later, nor from holders that a search
+    /// finds.
+    fn search_or_give_up_if_no_source_comes_back(&mut self, start: u64) {
         let Some(batch) = self.batches.get(&start) else {
             return;
         };
@@ -472,15 +483,45 @@ impl RestoreSession {
                 .collect();
             shards.len() + others.len() < self.plan.data
         });
-        if let Some((row, shards)) = hopeless {
-            self.outcome = Some(RestoreOutcome::Lost {
-                row: *row,
-                good: shards.len(),
-                needed: self.plan.data,
-            });
+        let lost = hopeless.map(|(row, shards)| RestoreOutcome::Lost {
+            row: *row,
+            good: shards.len(),
+            needed: self.plan.data,
+        });
+        if lost.is_some() && self.search_ends.is_none() && !self.search() {
+            self.outcome = lost;
             let running = std::mem::take(&mut self.fetches);
             let cancel = running.into_keys().map(RestoreAction::Cancel);
             self.actions.extend(cancel);
+        }
+    }
+
+    /// Begins a search for the holders if one of them does not have its shard any more. Returns whether it
+    /// did.
+    fn search(&mut self) -> bool {
+        let is_over = self.searches >= self.plan.limits.searches_max;
+        if is_over || !self.sources.iter().any(Source::is_missing) {
+            return false;
+        }
+        self.searches += 1;
+        self.search_ends = Some(self.now.plus(self.plan.limits.search_ms));
+        self.actions.push_back(RestoreAction::FindHolders);
+        true
+    }
+
+    /// These hosts hold shards now.
+    fn found(&mut self, holders: &[(ShardIndex, HostIndex)]) {
+        if self.search_ends.take().is_none() {
+            return;
+        }
+        for source in &mut self.sources {
+            source.searched(holders.contains(&(source.shard, source.host)));
+        }
+        for (shard, host) in holders {
+            let mut known = self.sources.iter();
+            if !known.any(|source| (source.shard, source.host) == (*shard, *host)) {
+                self.sources.push(Source::new(*shard, *host));
+            }
         }
     }
 

@@ -25,6 +25,11 @@ pub struct RestoreLimits {
     pub stall_ms: u64,
     /// Failures after which a source is given up, even if it could come back.
     pub strikes_max: u32,
+    /// How often the shell is asked to find the holders anew, because too few are left and one of them does
+    /// not have its shard any more.
+    pub searches_max: u32,
+    /// Longest wait for the result of such a search.
+    pub search_ms: u64,
 }
 
 /// What is to be read from where.
@@ -54,6 +59,8 @@ pub enum RestoreEvent {
     Failed(FetchId, Fault),
     /// A decoded row is written; its memory is free.
     Consumed(u64),
+    /// Which hosts hold the shards now; the answer to [`RestoreAction::FindHolders`].
+    Holders(Vec<(ShardIndex, HostIndex)>),
     /// Nothing happened but that time passed.
     Tick,
 }
@@ -72,6 +79,9 @@ pub enum RestoreAction {
         /// The rows.
         rows: Range<u64>,
     },
+    /// Find out which hosts hold the shards now, and report `Holders`: hosts may have handed their shards
+    /// over to others.
+    FindHolders,
     /// Cancel a request; no more reports of it are needed.
     Cancel(FetchId),
     /// Decode a row from the blocks of these shards, and drop its other blocks, also those that may still

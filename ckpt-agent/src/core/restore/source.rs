@@ -1,6 +1,7 @@
 //! One shard at one host, and its speed and failures so far.
 
 use codec::ShardIndex;
+use protocol::wire::Code;
 
 use crate::core::{Fault, HostIndex, Millis};
 
@@ -26,22 +27,43 @@ pub(super) struct Source {
     crowded_since: Option<Millis>,
     not_before: Millis,
     given_up: bool,
+    /// Whether the host says that it does not have the shard, since the holders were last searched for.
+    is_missing: bool,
 }
 
 impl Source {
     pub(super) fn list(sources: &[(ShardIndex, HostIndex)]) -> Vec<Self> {
+        let sources = sources.iter();
         sources
-            .iter()
-            .map(|(shard, host)| Self {
-                shard: *shard,
-                host: *host,
-                us_per_row: None,
-                strikes: 0,
-                crowded_since: None,
-                not_before: Millis(0),
-                given_up: false,
-            })
+            .map(|(shard, host)| Self::new(*shard, *host))
             .collect()
+    }
+
+    pub(super) const fn new(shard: ShardIndex, host: HostIndex) -> Self {
+        Self {
+            shard,
+            host,
+            us_per_row: None,
+            strikes: 0,
+            crowded_since: None,
+            not_before: Millis(0),
+            given_up: false,
+            is_missing: false,
+        }
+    }
+
+    /// Whether the shard may have been handed over to another host since the holders were last searched for.
+    pub(super) const fn is_missing(&self) -> bool {
+        self.is_missing
+    }
+
+    /// The holders were searched for; `is_holder` if this host still announces the shard. A host that denied
+    /// to have it then has it back.
+    pub(super) fn searched(&mut self, is_holder: bool) {
+        if self.is_missing && is_holder {
+            *self = Self::new(self.shard, self.host);
+        }
+        self.is_missing = false;
     }
 
     pub(super) const fn is_given_up(&self) -> bool {
@@ -96,6 +118,7 @@ impl Source {
             }
         }
         self.strikes += 1;
+        self.is_missing |= fault.is_refused_as(Code::NotFound);
         self.given_up = fault.is_final() || self.strikes >= strikes_max;
         let rest = REST_MS << self.strikes.min(6);
         self.not_before = now.plus(fault.retry_after_ms().unwrap_or(rest));
@@ -105,7 +128,6 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use codec::Redundancy;
-    use protocol::wire::Code;
 
     use super::*;
 

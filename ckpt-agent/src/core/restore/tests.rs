@@ -10,6 +10,8 @@ fn limits() -> RestoreLimits {
         hedge_ms: 100,
         stall_ms: 1_000,
         strikes_max: 3,
+        searches_max: 2,
+        search_ms: 60_000,
     }
 }
 
@@ -44,6 +46,7 @@ struct Rig {
     asked: Vec<Asked>,
     cancelled: Vec<FetchId>,
     decoded: Vec<(u64, Vec<u8>)>,
+    searches: usize,
 }
 
 impl Rig {
@@ -54,6 +57,7 @@ impl Rig {
             asked: Vec::new(),
             cancelled: Vec::new(),
             decoded: Vec::new(),
+            searches: 0,
         };
         rig.collect();
         rig
@@ -65,6 +69,7 @@ impl Rig {
                 RestoreAction::Fetch {
                     fetch, host, rows, ..
                 } => self.asked.push((fetch, host.0, rows)),
+                RestoreAction::FindHolders => self.searches += 1,
                 RestoreAction::Cancel(fetch) => self.cancelled.push(fetch),
                 RestoreAction::Decode(row, shards) => {
                     let shards = shards.iter().map(|shard| shard.number()).collect();
@@ -185,6 +190,65 @@ fn rows_that_a_failed_request_did_not_bring_are_requested_from_another_host() {
     assert_eq!(rig.decoded, [(0, vec![0, 1])]);
     rig.answer(rig.last(2));
     assert_eq!(rig.decoded[1], (1, vec![1, 2]));
+}
+
+fn not_found() -> Fault {
+    Fault::Refused {
+        code: Code::NotFound,
+        detail: String::new(),
+        retry_after_ms: 0,
+    }
+}
+
+#[test]
+fn shards_that_moved_during_a_restore_are_read_from_their_new_holders() {
+    let mut rig = Rig::new(plan(2, 2, 3));
+    rig.fail(0, not_found());
+    assert_eq!(rig.searches, 0, "two hosts are left");
+    rig.fail(1, not_found());
+    rig.answer(rig.last(2));
+    assert_eq!(rig.searches, 1);
+    assert_eq!(rig.session.outcome(), None);
+    // Shard 1 is at host 7 now, and shard 0 back at host 0.
+    let now = [(0, 0), (1, 7), (2, 2)];
+    let now = now.map(|(number, host)| (shard(number), HostIndex(host)));
+    rig.handle(RestoreEvent::Holders(now.into()));
+    rig.answer(rig.last(0));
+    assert_eq!(rig.decoded, [(0, vec![0, 2]), (1, vec![0, 2])]);
+    rig.handle(RestoreEvent::Consumed(0));
+    rig.handle(RestoreEvent::Consumed(1));
+    assert_eq!(rig.session.outcome(), Some(&RestoreOutcome::Done));
+}
+
+#[test]
+fn a_host_that_announces_a_shard_and_denies_it_does_not_keep_a_restore_alive() {
+    let mut rig = Rig::new(plan(1, 2, 1));
+    for searches in 1..=2 {
+        rig.fail(0, not_found());
+        assert_eq!(rig.searches, searches);
+        assert!(!rig.is_lost());
+        let again = vec![(shard(0), HostIndex(0))];
+        rig.handle(RestoreEvent::Holders(again));
+    }
+    rig.fail(0, not_found());
+    assert!(rig.is_lost());
+    assert_eq!(rig.searches, 2);
+}
+
+#[test]
+fn a_search_that_finds_nothing_or_does_not_end_ends_the_restore() {
+    for ends in [true, false] {
+        let mut rig = Rig::new(plan(1, 2, 1));
+        rig.fail(0, not_found());
+        assert!(!rig.is_lost());
+        assert_eq!(rig.session.next_deadline(), Some(Millis(60_000)));
+        if ends {
+            rig.handle(RestoreEvent::Holders(Vec::new()));
+        } else {
+            rig.at(60_000, RestoreEvent::Tick);
+        }
+        assert!(rig.is_lost());
+    }
 }
 
 #[test]

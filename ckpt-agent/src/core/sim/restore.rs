@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codec::ShardIndex;
+use protocol::wire::Code;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -15,6 +16,9 @@ use crate::core::restore::{
 };
 use crate::core::{Fault, HostIndex, Millis};
 
+/// Number of the host that takes a shard over, counted from the one that hands it over.
+const MOVED: usize = 1000;
+
 /// How a host misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Vice {
@@ -25,6 +29,8 @@ enum Vice {
     Dead,
     LiesAtRow(u64),
     StallsAtRow(u64),
+    /// Hands its shard over to another host at this row.
+    MovesAtRow(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +60,7 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
     for holder in &order[bad..] {
         vices[*holder] = match rng.random_range(0..6) {
             0 => Vice::Slow,
+            2 => Vice::MovesAtRow(rng.random_range(0..saved.rows)),
             1 => Vice::Flaky(rng.random_range(1..3)),
             _ => Vice::None,
         };
@@ -65,6 +72,8 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
         hedge_ms: 20,
         stall_ms: 200,
         strikes_max: 4,
+        searches_max: 1,
+        search_ms: 1_000,
     };
     // Rows that this restore does not need.
     let hole = rng.random_range(0..=saved.rows);
@@ -168,6 +177,11 @@ impl Shell {
                     self.running.insert(fetch, shard);
                     self.serve(fetch, (shard, host), rows);
                 }
+                RestoreAction::FindHolders => {
+                    let holders = self.holders_now();
+                    let found = Event::Session(RestoreEvent::Holders(holders));
+                    self.agenda.plan(self.now.plus(20), found);
+                }
                 RestoreAction::Cancel(fetch) => {
                     self.running.remove(&fetch);
                 }
@@ -181,6 +195,22 @@ impl Shell {
                 }
             }
         }
+    }
+
+    /// All shards that were handed over are at new hosts now.
+    fn holders_now(&mut self) -> Vec<(ShardIndex, HostIndex)> {
+        let old = self.holders.clone();
+        let moves = old
+            .into_iter()
+            .filter(|(_, vice)| matches!(vice, Vice::MovesAtRow(_)));
+        let moved =
+            moves.map(|((shard, host), _)| ((shard, HostIndex(host.0 + MOVED)), Vice::None));
+        self.holders.extend(moved);
+        let shown = self
+            .holders
+            .iter()
+            .filter(|(_, vice)| !matches!(vice, Vice::MovesAtRow(_)));
+        shown.map(|(holder, _)| *holder).collect()
     }
 
     fn serve(
@@ -210,6 +240,14 @@ impl Shell {
                 Vice::LiesAtRow(lies) if row >= *lies => {
                     let lied = Fault::Lied(format!("row {row}"));
                     return plan(at, RestoreEvent::Failed(fetch, lied));
+                }
+                Vice::MovesAtRow(moves) if row >= *moves => {
+                    let not_found = Fault::Refused {
+                        code: Code::NotFound,
+                        detail: String::new(),
+                        retry_after_ms: 0,
+                    };
+                    return plan(at, RestoreEvent::Failed(fetch, not_found));
                 }
                 Vice::StallsAtRow(stalls) if row >= *stalls => return,
                 _ => plan(at, RestoreEvent::Block(fetch, row)),
