@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use ckpt_store::monitor::history::{self, Run, States};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use serde_json::Value;
 use tests::net::{self, NetGrid};
 use tests::{Grid, image, skip};
 
@@ -90,7 +92,7 @@ fn steady_hosts_are_chosen_before_flaky_ones() -> Result<()> {
 }
 
 /// Saves an image without any option that says how, and returns the report.
-fn save_by_default(grid: &Grid) -> Result<serde_json::Value> {
+fn save_by_default(grid: &Grid) -> Result<Value> {
     std::fs::write(grid.path("image"), image::memory(1 << 20, 4))?;
     let save = ["--json", "save", "--job", "42", "image"];
     grid.run(save)?.expect(0)?.json()
@@ -181,13 +183,13 @@ fn hosts_can_be_named_or_drawn_at_random() -> Result<()> {
 fn passed_over(grid: &Grid, steady: &BTreeSet<String>, job: &str) -> Result<Vec<String>> {
     let save = ["--json", "save", "--explain", "--job", job, "image"];
     let saved = grid.run(save)?.expect(0)?.json()?;
-    let names = |list: &serde_json::Value, field: &str| -> BTreeSet<String> {
+    let names = |list: &Value, field: &str| -> BTreeSet<String> {
         let entries = list.as_array().into_iter().flatten();
         let names = entries.filter_map(|entry| entry[field].as_str());
         names.map(str::to_owned).collect()
     };
     let table = saved["placement"]["hosts"].as_array().context("no table")?;
-    let rate = |row: &serde_json::Value| row["bytes_per_second"].as_f64().unwrap_or(0.0);
+    let rate = |row: &Value| row["bytes_per_second"].as_f64().unwrap_or(0.0);
     let chosen = table.iter().filter(|row| row["chosen"] == true);
     let fastest = chosen.map(rate).fold(0.0, f64::max);
     let slow = table.iter().filter(|row| rate(row) < fastest);
@@ -263,12 +265,11 @@ fn advice_follows_from_the_figures_given() -> Result<()> {
     };
     let often = advise(&["--mtbf", "2h", "--cost", "30s"])?;
     let seldom = advise(&["--mtbf", "20h", "--cost", "30s"])?;
-    let young =
-        |report: &serde_json::Value| report["young_seconds"].as_f64().context("no interval");
+    let young = |report: &Value| report["young_seconds"].as_f64().context("no interval");
     // sqrt(2 * 30 * 7200) = 657 s.
     assert!((young(&often)? - 657.3).abs() < 1.0, "{often}");
     assert!((young(&seldom)? / young(&often)? - 10_f64.sqrt()).abs() < 0.01);
-    let count = |report: &serde_json::Value| report["checkpoints"].as_array().map(Vec::len);
+    let count = |report: &Value| report["checkpoints"].as_array().map(Vec::len);
     assert!(count(&often) > count(&seldom));
     Ok(())
 }
@@ -330,5 +331,49 @@ fn a_restore_learns_the_rates_of_its_sources() -> Result<()> {
     assert_eq!(measured()?, 0);
     elsewhere(&["restore", "--job", "42", "-o", "out"])?;
     assert!(measured()? >= 3);
+    Ok(())
+}
+
+/// The file of what the client observed of hosts.
+fn notebook(grid: &Grid) -> Result<PathBuf> {
+    let files = std::fs::read_dir(grid.path("state"))?;
+    let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
+    let is_it = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".json") && name.matches('.').count() == 1
+    };
+    paths.find(is_it).context("the client keeps no notebook")
+}
+
+#[test]
+fn the_client_notes_when_most_hosts_are_away_unless_all_are() -> Result<()> {
+    let grid = Grid::up(6)?;
+    save_file(&grid, "job", &image::memory(100_000, 3))?;
+    // Five contacts with each host, as after some hours.
+    let path = notebook(&grid)?;
+    let mut known: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    for host in known["hosts"].as_array_mut().context("no hosts")? {
+        host["good"] = 5.0.into();
+    }
+    std::fs::write(&path, known.to_string())?;
+    let incidents = || -> Result<usize> {
+        grid.run(["list"])?;
+        let known: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+        let incidents = known["pool"]["incidents"].as_array();
+        Ok(incidents.context("no look at the pool")?.len())
+    };
+    assert_eq!(incidents()?, 0);
+    let hosts = grid.running()?;
+    for (host, _) in &hosts[..4] {
+        grid.kill(host)?;
+    }
+    assert_eq!(incidents()?, 1);
+    let seen: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    for (host, _) in &hosts[4..] {
+        grid.kill(host)?;
+    }
+    assert_eq!(incidents()?, 1);
+    let later: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    assert_eq!(later["pool"], seen["pool"], "the machine may be cut off");
     Ok(())
 }

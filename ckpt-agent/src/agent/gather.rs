@@ -1,6 +1,7 @@
 //! Asks all hosts what they hold, and waits for hosts that are gone no longer than needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use transfer::find::Shown;
 use super::waiting::{Wait, silent_at};
 use super::{Agent, SaveRequest, Which};
 use crate::cancel::Cancel;
+use crate::core::place::DomainNames;
+use crate::core::pool_watch::Asked;
 use crate::core::{Fault, HostIndex};
 use crate::inventory::{Entered, Inventory, KnownCheckpoint};
 use crate::knowledge::{Contact, Observation};
@@ -244,14 +247,12 @@ impl Agent {
                 Ok(None) => break,
                 Ok(Some(Ok((host, Ok((answer, notices)))))) => {
                     waiting.retain(|waited| *waited != host);
-                    self.saw(host, Contact::Answered);
                     last_answer = Instant::now();
                     gathered.answered.push((host, answer));
                     gathered.hear(&notices);
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
                     waiting.retain(|waited| *waited != host);
-                    self.saw_fault(host, &fault);
                     if matches!(fault, Fault::Lied(_)) {
                         showing.lock().0.drop_host(host);
                         // The host may have sent much that is not read any more.
@@ -282,6 +283,8 @@ impl Agent {
         drop(asking);
         (gathered.inventory, gathered.is_too_much) = std::mem::take(&mut *showing.lock());
         gathered.is_cut_short = !waiting.is_empty();
+        let given_up: &[HostIndex] = if grace.is_some() { &[] } else { &waiting };
+        self.saw_pool(&gathered, given_up);
         let why = not_waited_for(begun, grace.is_some());
         let slow = waiting.into_iter().map(|host| (host, why.clone()));
         gathered.silent.extend(slow);
@@ -368,6 +371,42 @@ impl Agent {
         Ok((answer, notices))
     }
 
+    /// Records which hosts answered and which did not. Hosts that are `given_up` had as much time as a host gets;
+    /// others that are not in `gathered` were not waited for.
+    fn saw_pool(&self, gathered: &Gathered, given_up: &[HostIndex]) {
+        let faults: BTreeMap<HostIndex, &Fault> = gathered
+            .silent
+            .iter()
+            .map(|(h, fault)| (*h, fault))
+            .collect();
+        let answered: BTreeSet<HostIndex> = gathered.hosts().collect();
+        let came = |host: &HostIndex| match faults.get(host) {
+            Some(fault) => Some(!is_away(fault)),
+            None if given_up.contains(host) => Some(false),
+            None => answered.contains(host).then_some(true),
+        };
+        let mut names = DomainNames::default();
+        let asked = self.hosts.all().filter_map(|host| {
+            let entry = self.hosts.entry(host)?;
+            let (site, owner) = (entry.site.as_deref(), entry.owner.as_deref());
+            let addr = self.hosts.address(host).map(|addr| addr.ip());
+            let addr = addr.unwrap_or(Ipv4Addr::LOCALHOST.into());
+            let [place, _] = names.of(site, owner, addr);
+            Some(Asked {
+                host: entry.id,
+                place,
+                answered: came(&host),
+            })
+        });
+        self.notebook.note(Observation::Look(asked.collect()));
+        for host in answered {
+            self.saw(host, Contact::Answered);
+        }
+        for (host, fault) in faults {
+            self.saw_fault(host, fault);
+        }
+    }
+
     /// Records how a contact with a host went.
     pub(super) fn saw(&self, host: HostIndex, contact: Contact) {
         if let Some(entry) = self.hosts.entry(host) {
@@ -378,11 +417,9 @@ impl Agent {
     /// Records a failed contact, if the failure says something about the host.
     pub(super) fn saw_fault(&self, host: HostIndex, fault: &Fault) {
         match fault {
-            Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_) => {
-                self.saw(host, Contact::Silent)
-            }
+            fault if is_away(fault) => self.saw(host, Contact::Silent),
             Fault::Lied(_) => self.saw(host, Contact::Lied),
-            Fault::Refused { .. } | Fault::Slow { .. } | Fault::Starved => {}
+            _ => {}
         }
     }
 
@@ -441,6 +478,11 @@ impl Agent {
     pub(super) fn silent_notes(&self, gathered: &Gathered) -> Vec<HostNote> {
         self.notes(&gathered.silent)
     }
+}
+
+/// Whether the fault shows that a host can't be reached.
+const fn is_away(fault: &Fault) -> bool {
+    matches!(fault, Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_))
 }
 
 /// Why hosts that were asked at `begun` count as silent: the others were enough, or these hosts had all the

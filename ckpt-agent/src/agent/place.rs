@@ -127,6 +127,7 @@ impl Agent {
             now.saturating_sub(newest.manifest.public().created) as f64
         });
         let interval = since.clamp(*INTERVAL_SECONDS.start(), *INTERVAL_SECONDS.end());
+        let known = self.notebook.read(now);
         let question = Question {
             stored_bytes,
             code,
@@ -136,7 +137,8 @@ impl Agent {
                 * newest.map_or(1.0, |newest| newest.version().number() as f64 + 1.0),
             interval_seconds: interval,
             compute,
-            uplink: self.notebook.read(now).uplink(now),
+            uplink: known.uplink(now),
+            watched: known.watched(now),
             seed,
             now,
         };

@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 use codec::{JobTag, Version};
 use placement::Probability;
 use placement::bandwidth::{Measurement, RateForecast, RateHistory};
+use placement::joint::Watched;
 use protocol::grid::GridHost;
 use protocol::identity::HostId;
+
+use crate::core::pool_watch::{Asked, PoolWatch, sight};
 
 /// Days after which an observation counts half.
 const HALF_LIFE_DAYS: f64 = 7.0;
@@ -18,6 +21,9 @@ const CLAIM_WORTH: f64 = 2.0;
 
 /// Successful contacts within this many seconds count as one.
 const SAME_CONTACT_SECONDS: u64 = 300;
+
+/// Contacts, faded, from which a host has a record that says how often it usually answers.
+const RECORD_MIN: f64 = 2.0;
 
 /// Least time between two probes of a host.
 const PROBE_PERIOD_SECONDS: u64 = 3600;
@@ -55,6 +61,8 @@ pub enum Observation {
     Removed(JobTag, Option<Version>),
     /// This machine sent data to all hosts together at this rate, bytes per second.
     Uplink(f64),
+    /// All hosts were asked at once. To be noted before the contacts of that time.
+    Look(Vec<Asked>),
 }
 
 /// How long a save took.
@@ -90,6 +98,8 @@ pub struct Knowledge {
     pub(crate) uplink: RateHistory,
     /// The hosts that registries listed last.
     pub(crate) roster: Vec<GridHost>,
+    /// When most hosts were away.
+    pub(crate) pool: PoolWatch,
 }
 
 impl KnownHost {
@@ -130,6 +140,13 @@ impl KnownHost {
         let (good, bad) = (self.good * fade, self.bad * fade);
         let seen = good + bad;
         Probability::saturating((good + CLAIM_WORTH * claims.value()) / (seen + CLAIM_WORTH))
+    }
+
+    /// Share of its contacts that the host answered, from 0 to 1; `None` if they were few, or are long ago.
+    fn usual(&self, now: u64) -> Option<f64> {
+        let seen = self.good + self.bad;
+        let is_record = seen * fade(now.saturating_sub(self.last_contact)) >= RECORD_MIN;
+        is_record.then(|| self.good / seen)
     }
 
     fn contact(&mut self, contact: Contact, now: u64) {
@@ -185,6 +202,11 @@ impl Knowledge {
         &self.roster
     }
 
+    /// The incidents of the whole pool that this machine saw in the four weeks before `now`, Unix seconds.
+    pub fn watched(&self, now: u64) -> Watched {
+        self.pool.watched(now)
+    }
+
     /// The newest version of a job that this machine has ever seen. Hosts that show only older ones have lost
     /// it, or hide it.
     pub fn newest(&self, job: JobTag) -> Option<Version> {
@@ -220,6 +242,12 @@ impl Knowledge {
             Observation::Version(job, version) => {
                 let (at, newest) = self.newest.entry(*job).or_insert((now, *version));
                 (*at, *newest) = (now, (*newest).max(*version));
+            }
+            Observation::Look(asked) => {
+                let usual = |host| self.hosts.get(&host)?.usual(now);
+                if let Some(sight) = sight(asked, usual) {
+                    self.pool.look(sight, now);
+                }
             }
             Observation::Removed(job, None) => {
                 self.newest.remove(job);
@@ -326,5 +354,34 @@ mod tests {
         assert_eq!(known.newest(job), Some(Version::new(5).unwrap()));
         known.observe(&Observation::Removed(job, None), DAY);
         assert_eq!(known.newest(job), None);
+    }
+
+    #[test]
+    fn most_hosts_away_at_once_are_an_incident_of_the_pool() {
+        use Contact::{Answered, Silent};
+        let mut known = Knowledge::default();
+        // Hourly, eight hosts are asked; from hour 6 to 8, only the first three answer.
+        for hour in 0..12 {
+            let now = DAY + hour * 3600;
+            let host = |i: u8| HostId(codec::OwnerId([i; 32]));
+            let answers = |i: u8| i < 3 || !(6..9).contains(&hour);
+            let asked = (0..8).map(|i| Asked {
+                host: host(i),
+                place: None,
+                answered: Some(answers(i)),
+            });
+            known.observe(&Observation::Look(asked.collect()), now);
+            for i in 0..8 {
+                let contact = if answers(i) { Answered } else { Silent };
+                known.observe(&Observation::Contact(host(i), contact), now);
+            }
+        }
+        let watched = known.watched(DAY + 12 * 3600);
+        assert_eq!(
+            (watched.incidents, watched.incident_seconds),
+            (1, 3.0 * 3600.0)
+        );
+        // Two contacts, faded a little, are no record: the first look that showed something was in hour 3.
+        assert!((watched.days - 9.0 / 24.0).abs() < 1e-9, "{watched:?}");
     }
 }

@@ -20,6 +20,7 @@ pub mod pick;
     reason = "positions in the views that it is given, as `placement` returns them"
 )]
 pub mod place;
+pub mod pool_watch;
 pub mod read;
 pub mod restore;
 pub mod save;

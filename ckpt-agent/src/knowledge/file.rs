@@ -13,6 +13,7 @@ use protocol::identity::HostId;
 use serde::{Deserialize, Serialize};
 
 use super::{Knowledge, KnownHost, SaveTimes};
+use crate::core::pool_watch::PoolWatch;
 use crate::file_lock;
 
 /// Largest file that is read, bytes.
@@ -62,6 +63,19 @@ struct FileText {
     /// Pairs of Unix seconds and bytes per second.
     #[serde(default)]
     uplink: Vec<(u64, f64)>,
+    /// Older programs neither know this field nor keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pool: Option<PoolText>,
+}
+
+/// Times in hours since 1970.
+#[derive(Debug, Serialize, Deserialize)]
+struct PoolText {
+    since: u64,
+    newest: u64,
+    is_away: bool,
+    /// Pairs of the first and the last hour.
+    incidents: Vec<(u64, u64)>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -174,6 +188,15 @@ impl Knowledge {
             known.hosts.insert(id, entry);
         }
         read_rates(&mut known.uplink, file.uplink);
+        if let Some(pool) = file.pool {
+            let PoolText {
+                since,
+                newest,
+                is_away,
+                incidents,
+            } = pool;
+            known.pool = PoolWatch::kept(since, newest, is_away, &incidents);
+        }
         for save in file.saves {
             let tag = JobTag::from_hex(&save.job_tag)
                 .ok_or_else(|| format!("job tag {:?}", save.job_tag))?;
@@ -243,6 +266,7 @@ impl Knowledge {
                 })
                 .collect(),
             uplink: rates_text(&self.uplink),
+            pool: pool_text(&self.pool),
             hosts: hosts
                 .into_iter()
                 .map(|(id, host)| HostText {
@@ -283,6 +307,17 @@ fn rates_text(history: &RateHistory) -> Vec<(u64, f64)> {
     history.iter().map(|m| (m.at, m.bytes_per_second)).collect()
 }
 
+fn pool_text(pool: &PoolWatch) -> Option<PoolText> {
+    let (since, newest) = pool.looks()?;
+    let incidents = pool.incidents().iter();
+    Some(PoolText {
+        since,
+        newest,
+        is_away: pool.is_away(),
+        incidents: incidents.map(|one| (one.first, one.last)).collect(),
+    })
+}
+
 /// Reads the file at `path`, applies `change`, and replaces the file in one step, under a lock.
 pub(super) fn update(
     path: &Path,
@@ -313,6 +348,8 @@ fn malformed(path: &Path, what: String) -> KnowledgeError {
 #[cfg(test)]
 mod tests {
     use super::super::{Contact, Notebook, Observation};
+    use crate::core::pool_watch::Sight;
+    use placement::joint::Watched;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -343,6 +380,27 @@ mod tests {
         assert_eq!(later.save_times(JobTag([4; 32])), Some(times));
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn incidents_are_kept_and_files_without_them_are_read() {
+        let hour = 1_795_000_000 / 3600;
+        let mut known = Knowledge::default();
+        assert!(!known.to_text().contains("pool"));
+        known.pool.look(Sight::Usual, (hour - 48) * 3600);
+        known.pool.look(Sight::Incident, hour * 3600);
+        let text = known.to_text();
+        assert_eq!(Knowledge::parse(&text), Ok(known));
+        let watched = |text: &str| Knowledge::parse(text).map(|k| k.watched(hour * 3600));
+        let seen = watched(&text).unwrap();
+        assert_eq!((seen.incidents, seen.days), (1, 2.0));
+        assert_eq!(watched(r#"{"version":1}"#), Ok(Watched::default()));
+        // Hours that can't be right are left out, and the rest is read.
+        let damaged = text.replace(
+            "\"incidents\":[",
+            "\"incidents\":[[9,3],[0,18446744073709551615],",
+        );
+        assert_eq!(watched(&damaged).unwrap().incidents, 1);
     }
 
     #[test]

@@ -56,7 +56,12 @@ pub(crate) fn knowledge(input: &[u8]) -> bool {
         return false;
     };
     // The text may leave out older entries, and can be read again.
-    assert!(Knowledge::parse(&knowledge.to_text()).is_ok());
+    let again = Knowledge::parse(&knowledge.to_text());
+    for now in [0, 1_795_000_000, u64::MAX] {
+        let watched = knowledge.watched(now);
+        assert!(watched.days <= 28.0 && watched.incidents <= 16);
+        assert_eq!(again.as_ref().map(|again| again.watched(now)), Ok(watched));
+    }
     true
 }
 

@@ -22,7 +22,7 @@
 //! K      PRIOR_FAILURES: expected failures after which the counts weigh as much as the model
 //! ```
 //!
-//! 3. A floor: the past does not hold every incident that takes down the whole pool. No set of hosts can be
+//! 3. A floor: the bitmaps do not hold every incident that takes down the whole pool. No set of hosts can be
 //!    read with a higher probability than that of no such incident ([`PoolPast::unseen`]), which multiplies the
 //!    result.
 
@@ -30,7 +30,7 @@ mod pool;
 
 use crate::bitmap::{AvailabilityBitmap, SLOT_SECONDS, Slot, SlotSet, WORDS};
 use crate::probability::Probability;
-pub use pool::PoolPast;
+pub use pool::{PoolPast, Watched};
 
 /// Kinds of failure domain that a host can be in at once: level 0 is the site, level 1 the owner.
 pub const LEVELS: usize = 2;

@@ -33,6 +33,21 @@ const INCIDENTS_ENOUGH: u32 = 3;
 
 const DAY_SECONDS: f64 = 86_400.0;
 
+/// Days for which a client counts as having watched, at least. Else an incident in its first hours would fill
+/// nearly all of the time.
+const WATCHED_DAYS_MIN: f64 = 1.0;
+
+/// Incidents of a whole pool that a client saw itself: fewer than half of the usual share of the hosts answered it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Watched {
+    /// Days since the client first asked so many hosts that it could see an incident; from 0 to 28.
+    pub days: f64,
+    /// Distinct incidents in these days.
+    pub incidents: u32,
+    /// How long these incidents lasted together, seconds.
+    pub incident_seconds: f64,
+}
+
 /// What is known of the incidents of a whole pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PoolPast {
@@ -43,33 +58,60 @@ pub struct PoolPast {
     pub incidents: u32,
     /// How long these incidents lasted together, seconds.
     pub incident_seconds: f64,
+    /// What the client saw itself. Most of it is on the bitmaps, too, so the larger of both counts is taken.
+    pub watched: Watched,
 }
 
 impl PoolPast {
-    /// Whether the past is long enough, or bad enough, to choose a code by forecast: 27 days (an announcement
-    /// holds no more than 28) or three incidents.
+    /// This past and what the client saw itself.
     #[must_use]
-    pub fn is_enough(&self) -> bool {
-        self.days >= DAYS_ENOUGH || self.incidents >= INCIDENTS_ENOUGH
+    pub const fn and(self, watched: Watched) -> Self {
+        Self { watched, ..self }
     }
 
-    /// Share of the time that is lost to incidents of a kind that the past does not hold: half an incident in
-    /// the days observed, of the mean length. 0 without a past.
+    /// Whether the past is long enough, or bad enough, to choose a code by forecast: 27 days (an announcement
+    /// holds no more than 28) or three incidents, on the bitmaps or seen by the client.
+    #[must_use]
+    pub fn is_enough(&self) -> bool {
+        let incidents = self.incidents.max(self.watched.incidents);
+        self.days >= DAYS_ENOUGH || incidents >= INCIDENTS_ENOUGH
+    }
+
+    /// Share of the time that is lost to incidents that the bitmaps do not hold: half an incident of the mean
+    /// length in the days observed, and those that the client saw beyond the number of those on the bitmaps. 0
+    /// without a past.
     ///
     /// ```text
-    /// 1/2 * L / D      L = (seconds of the incidents + 1 h) / (number of incidents + 1), D the days observed
+    /// 1/2 * L / D + (w - n) * W / V      the second term where w > n
+    ///
+    /// n, L, D   on the bitmaps: number of incidents; (their seconds + 1 h) / (n + 1); days observed
+    /// w, W, V   seen by the client: number of incidents; their mean length; days, D or 1 if that is more
     /// ```
     ///
     /// It is a lower bound of the probability that too few hosts can be read when a job needs them: incidents
     /// also end jobs, so that jobs need their checkpoints during incidents more often than at other times.
     #[must_use]
     pub fn unseen(&self) -> Probability {
+        let beyond = self.beyond_the_bitmaps();
         if self.days <= 0.0 {
-            return Probability::ZERO;
+            return Probability::saturating(beyond);
         }
         let length =
             (self.incident_seconds + PRIOR_LENGTH_SECONDS) / (f64::from(self.incidents) + 1.0);
-        Probability::saturating(UNSEEN_INCIDENTS * length / (self.days * DAY_SECONDS))
+        Probability::saturating(UNSEEN_INCIDENTS * length / (self.days * DAY_SECONDS) + beyond)
+    }
+
+    /// Share of the time that was lost to incidents that the client saw beyond the number on the bitmaps.
+    fn beyond_the_bitmaps(&self) -> f64 {
+        let Watched {
+            days,
+            incidents,
+            incident_seconds,
+        } = self.watched;
+        let beyond = incidents.saturating_sub(self.incidents);
+        let length = incident_seconds / f64::from(incidents.max(1));
+        let days = days.max(self.days).max(WATCHED_DAYS_MIN);
+        f64::from(beyond) * length / (days * DAY_SECONDS)
     }
 
     /// The incidents in these bitmaps of the hosts of a pool.
@@ -110,6 +152,7 @@ impl PoolPast {
             days: counts.len() as f64 * SLOT_SECONDS as f64 / DAY_SECONDS,
             incidents,
             incident_seconds: f64::from(slots) * SLOT_SECONDS as f64,
+            watched: Watched::default(),
         }
     }
 }
@@ -131,6 +174,7 @@ fn in_time(pasts: &[Past]) -> impl Iterator<Item = (usize, usize)> {
 mod tests {
     use super::*;
     use crate::bitmap::Availability;
+    use proptest::prelude::*;
 
     /// Hosts of which this is known: `up(host, slot)`, `None` for unknown.
     fn pool(hosts: usize, up: impl Fn(usize, u64) -> Option<bool>) -> PoolPast {
@@ -198,5 +242,85 @@ mod tests {
         };
         assert_eq!([days(2).incidents, days(3).incidents], [2, 3]);
         assert!(!days(2).is_enough() && days(3).is_enough());
+    }
+
+    const fn watched(days: f64, incidents: u32) -> Watched {
+        Watched {
+            days,
+            incidents,
+            incident_seconds: 3600.0 * incidents as f64,
+        }
+    }
+
+    #[test]
+    fn what_the_client_saw_counts_beyond_what_is_on_the_bitmaps() {
+        let steady = pool(10, |_, _| Some(true));
+        let share = |past: PoolPast| past.unseen().value();
+        // Two hours in 28 days, beside half an incident of an hour.
+        let seen = steady.and(watched(20.0, 2));
+        assert!((share(seen) - 2.5 / (28.0 * 24.0)).abs() < 1e-12);
+        // Both saw the same two incidents: nothing is added.
+        let hit = pool(10, |_, slot| Some(!matches!(slot, 3000..3012 | 6000..6012)));
+        assert_eq!(
+            (hit.incidents, hit.and(watched(20.0, 2)).unseen()),
+            (2, hit.unseen())
+        );
+        assert!(share(hit.and(watched(20.0, 3))) > share(hit));
+        // Without bitmaps the client's own days count, and of these one at least.
+        let none = PoolPast::default();
+        assert!((share(none.and(watched(10.0, 1))) - 1.0 / 240.0).abs() < 1e-12);
+        assert!((share(none.and(watched(0.1, 1))) - 1.0 / 24.0).abs() < 1e-12);
+        assert_eq!(
+            none.and(watched(28.0, 0)),
+            PoolPast {
+                watched: watched(28.0, 0),
+                ..none
+            }
+        );
+        assert_eq!(none.and(watched(28.0, 0)).unseen(), Probability::ZERO);
+    }
+
+    #[test]
+    fn three_incidents_are_enough_whoever_saw_them() {
+        let young = pool(8, |_, slot| (slot >= SLOTS as u64 - 2880).then_some(true));
+        assert!(!young.and(watched(10.0, 2)).is_enough());
+        assert!(young.and(watched(10.0, 3)).is_enough());
+        // The two of the client are two of the three on the bitmaps, or may be: they are not added up.
+        assert!(
+            !PoolPast {
+                incidents: 2,
+                ..young
+            }
+            .and(watched(10.0, 2))
+            .is_enough()
+        );
+        // Days without incidents that only the client saw are not enough: it saw no host at other times.
+        assert!(!young.and(watched(28.0, 0)).is_enough());
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_client_saw_never_makes_a_forecast_better(
+            (days, incidents, length) in (0.0..28.0_f64, 0..9_u32, 300.0..1e5_f64),
+            (own_days, own, own_length) in (0.0..28.0_f64, 0..17_u32, 3600.0..1e6_f64),
+        ) {
+            let of = |days, incidents, length: f64| Watched {
+                days,
+                incidents,
+                incident_seconds: length * f64::from(incidents),
+            };
+            let bitmaps = of(days, incidents, length);
+            let past = PoolPast {
+                days,
+                incidents,
+                incident_seconds: bitmaps.incident_seconds,
+                watched: Watched::default(),
+            };
+            let both = past.and(of(own_days, own, own_length));
+            prop_assert!(both.unseen() >= past.unseen());
+            prop_assert!(both.is_enough() >= past.is_enough());
+            let one_more = past.and(of(own_days, own + 1, own_length));
+            prop_assert!(one_more.unseen() >= both.unseen());
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use placement::bandwidth::{RateForecast, UNKNOWN_SPREAD};
 use placement::hazard::{HazardModel, HostSummary};
-use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member, PoolPast};
+use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member, PoolPast, Watched};
 use placement::levels::level;
 use placement::objective::{Candidate, Score, Stake, Width, readable_within};
 use placement::redundancy::{Bounds, cheapest, less_costly, narrowed};
@@ -137,6 +137,8 @@ pub struct Question {
     pub compute: Option<HostIndex>,
     /// Bytes per second that this machine can send to all hosts together, if that is known.
     pub uplink: Option<f64>,
+    /// The incidents of the whole pool that this machine saw.
+    pub watched: Watched,
     /// Breaks ties between equal hosts; each checkpoint has another seed.
     pub seed: [u8; 16],
     /// Present time, Unix seconds.
@@ -254,7 +256,7 @@ pub struct Placed {
 pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<Placed> {
     let claims = views.iter().filter_map(|view| view.claims.as_ref());
     let bitmaps: Vec<_> = claims.map(|claims| &claims.presence_bitmap).collect();
-    let pool = PoolPast::seen(&bitmaps);
+    let pool = PoolPast::seen(&bitmaps).and(question.watched);
     let with = |wanted| place_wanted(views, question, wanted, pool, explain);
     let at_most = |usual| {
         let width = settled(usual, question, views);

@@ -18,6 +18,7 @@ fn question(width: Width) -> Question {
         interval_seconds: 3600.0,
         compute: None,
         uplink: None,
+        watched: Watched::default(),
         seed: [1; 16],
         now: NOW,
     }
@@ -357,6 +358,26 @@ fn with_four_weeks_or_three_incidents_the_usual_code_is_chosen_by_forecast() {
     );
     assert!(poor.code.expansion() <= 3.0);
     assert!(usual(&young(pool(12, 0.001, 0.005), 3)).is_forecast);
+}
+
+#[test]
+fn incidents_that_this_machine_saw_count_as_those_on_the_bitmaps() {
+    let views = young(pool(12, 0.001, 0.005), 2);
+    let seen = |incidents: u32| {
+        let usual = Question {
+            code: CodeRequest::Usual(Probability::saturating(0.999)),
+            watched: Watched {
+                days: 10.0,
+                incidents,
+                incident_seconds: 3600.0 * f64::from(incidents),
+            },
+            ..question(Width::FALCON)
+        };
+        place(&views, &usual, false).unwrap()
+    };
+    // The bitmaps show two incidents: two that were seen may be the same.
+    assert!(!seen(2).is_forecast && seen(3).is_forecast);
+    assert!(seen(6).score.reliability < seen(2).score.reliability);
 }
 
 #[test]
