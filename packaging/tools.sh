@@ -84,7 +84,8 @@ day_of_tree() {
 
 # same_bytes: keeps the machine out of what is built: no path of the tree or of cargo's directory reaches a program,
 # and neither the time nor the mask of permissions reaches a package. Crates are compiled in one unit each: with
-# several, entries of method tables differed from build to build.
+# several, entries of method tables differed from build to build. Nothing has debugging information, not even before
+# it is stripped: that of C and assembler code names directories, and the linker's build id is a hash of it.
 same_bytes() {
     umask 022
     day_of_tree
@@ -92,6 +93,7 @@ same_bytes() {
     export CKPT_TREE=$top CKPT_SAME_RANDOM=$top/target/same-random.so
     "${CC:-cc}" -shared -fPIC -O2 -o "$CKPT_SAME_RANDOM" "$top/packaging/same-random.c"
     export CARGO_INCREMENTAL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
+    export CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_STRIP=symbols
     export RUSTC_WRAPPER=$top/packaging/rustc-same-bytes.sh
     export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$top=/ckpt -ffile-prefix-map=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 }

@@ -6,7 +6,7 @@
 #   tests/ecosystem/reproducible.sh [PART...]      parts of packaging/release.sh; default: all
 #
 # Needs what packaging/release.sh needs; for all parts 90 min on two cores, for `deb` alone 20. CKPT_WORK is where
-# it builds (default: /var/tmp; 6 GB).
+# it builds (default: /var/tmp; 6 GB). CKPT_KEEP is a new directory for the files of both builds.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -35,6 +35,10 @@ build() {
 say "built once"
 (umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 build "$work/another/directory" "$work/second" "$@")
 say "built again"
+if [ -n "${CKPT_KEEP:-}" ]; then
+    mkdir "$CKPT_KEEP"
+    cp -r "$work/first" "$work/second" "$CKPT_KEEP"
+fi
 cat "$work/first/SHA256SUMS"
 # Names the files that differ; the list of sums itself would be the first of them.
 diff "$work/first/SHA256SUMS" "$work/second/SHA256SUMS" || die "the files above differ"

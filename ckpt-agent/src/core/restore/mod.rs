@@ -2,8 +2,8 @@
 //!
 //! Rows are fetched in **batches** of a few, within a window. Each batch is requested from `data` different
 //! shards: those whose hosts are expected to answer first. When one of these hosts fails, lies or is slow,
-//! another shard is requested for the rows that still lack blocks. When too few hosts are left, and one of them
-//! handed its shard over to another host, the shell is asked who holds the shards now. Wrong bytes are never used: the shell
+//! another shard is requested for the rows that still lack blocks. When too few hosts are left, the shell is asked who
+//! holds the shards now, since a host that leaves hands its shards over to others. Wrong bytes are never used: the shell
 //! checks every block against the signed table before it reports the block.
 
 mod plan;
@@ -496,11 +496,10 @@ impl RestoreSession {
         }
     }
 
-    /// Begins a search for the holders if one of them does not have its shard any more. Returns whether it
-    /// did.
+    /// Begins a search for the holders if one of them may have handed its shard over. Returns whether it did.
     fn search(&mut self) -> bool {
         let is_over = self.searches >= self.plan.limits.searches_max;
-        if is_over || !self.sources.iter().any(Source::is_missing) {
+        if is_over || !self.sources.iter().any(Source::may_have_moved) {
             return false;
         }
         self.searches += 1;

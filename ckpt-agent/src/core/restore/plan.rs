@@ -25,8 +25,8 @@ pub struct RestoreLimits {
     pub stall_ms: u64,
     /// Failures after which a source is given up, even if it could come back.
     pub strikes_max: u32,
-    /// How often the shell is asked to find the holders anew, because too few are left and one of them does
-    /// not have its shard any more.
+    /// How often the shell is asked to find the holders anew, because too few are left and one of them may
+    /// have handed its shard over.
     pub searches_max: u32,
     /// Longest wait for the result of such a search.
     pub search_ms: u64,

@@ -1,7 +1,6 @@
 //! One shard at one host, and its speed and failures so far.
 
 use codec::ShardIndex;
-use protocol::wire::Code;
 
 use crate::core::{Fault, HostIndex, Millis};
 
@@ -27,8 +26,8 @@ pub(super) struct Source {
     crowded_since: Option<Millis>,
     not_before: Millis,
     given_up: bool,
-    /// Whether the host says that it does not have the shard, since the holders were last searched for.
-    is_missing: bool,
+    /// Whether the host failed, otherwise than by wrong bytes, since the holders were last searched for.
+    may_have_moved: bool,
 }
 
 impl Source {
@@ -48,22 +47,23 @@ impl Source {
             crowded_since: None,
             not_before: Millis(0),
             given_up: false,
-            is_missing: false,
+            may_have_moved: false,
         }
     }
 
-    /// Whether the shard may have been handed over to another host since the holders were last searched for.
-    pub(super) const fn is_missing(&self) -> bool {
-        self.is_missing
+    /// Whether the host may have handed the shard over to another one since the holders were last searched
+    /// for: it is given up, since it does not have the shard or does not answer.
+    pub(super) const fn may_have_moved(&self) -> bool {
+        self.given_up && self.may_have_moved
     }
 
-    /// The holders were searched for; `is_holder` if this host still announces the shard. A host that denied
-    /// to have it then has it back.
+    /// The holders were searched for; `is_holder` if this host announces the shard. It is asked again then,
+    /// even if it was given up.
     pub(super) fn searched(&mut self, is_holder: bool) {
-        if self.is_missing && is_holder {
+        if self.may_have_moved() && is_holder {
             *self = Self::new(self.shard, self.host);
         }
-        self.is_missing = false;
+        self.may_have_moved = false;
     }
 
     pub(super) const fn is_given_up(&self) -> bool {
@@ -118,7 +118,7 @@ impl Source {
             }
         }
         self.strikes += 1;
-        self.is_missing |= fault.is_refused_as(Code::NotFound);
+        self.may_have_moved |= !matches!(fault, Fault::Lied(_));
         self.given_up = fault.is_final() || self.strikes >= strikes_max;
         let rest = REST_MS << self.strikes.min(6);
         self.not_before = now.plus(fault.retry_after_ms().unwrap_or(rest));
@@ -128,6 +128,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use codec::Redundancy;
+    use protocol::wire::Code;
 
     use super::*;
 

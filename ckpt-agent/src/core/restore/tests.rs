@@ -209,15 +209,26 @@ fn shards_that_moved_during_a_restore_are_read_from_their_new_holders() {
     rig.answer(rig.last(2));
     assert_eq!(rig.searches, 1);
     assert_eq!(rig.session.outcome(), None);
-    // Shard 1 is at host 7 now, and shard 0 back at host 0.
-    let now = [(0, 0), (1, 7), (2, 2)];
+    // Shard 1 is at host 7 now.
+    let now = [(1, 7), (2, 2)];
     let now = now.map(|(number, host)| (shard(number), HostIndex(host)));
     rig.handle(RestoreEvent::Holders(now.into()));
-    rig.answer(rig.last(0));
-    assert_eq!(rig.decoded, [(0, vec![0, 2]), (1, vec![0, 2])]);
+    rig.answer(rig.last(7));
+    assert_eq!(rig.decoded, [(0, vec![1, 2]), (1, vec![1, 2])]);
     rig.handle(RestoreEvent::Consumed(0));
     rig.handle(RestoreEvent::Consumed(1));
     assert_eq!(rig.session.outcome(), Some(&RestoreOutcome::Done));
+}
+
+#[test]
+fn a_host_that_denied_a_shard_is_asked_again_when_it_announces_the_shard_later() {
+    let mut rig = Rig::new(plan(1, 2, 1));
+    rig.fail(0, not_found());
+    let again = vec![(shard(0), HostIndex(0))];
+    rig.handle(RestoreEvent::Holders(again));
+    assert_eq!(rig.times_asked(0), 2);
+    rig.answer(rig.last(0));
+    assert_eq!(rig.decoded.len(), 2);
 }
 
 #[test]
@@ -305,6 +316,9 @@ fn a_restore_is_given_up_when_hosts_fail_too_often() {
             rig.handle(RestoreEvent::Tick);
         }
     }
+    assert_eq!((rig.is_lost(), rig.searches), (false, 1));
+    // No other host took the shard over.
+    rig.handle(RestoreEvent::Holders(vec![(shard(0), HostIndex(0))]));
     assert!(rig.is_lost(), "{:?}", rig.session);
     assert!(rig.decoded.is_empty());
 }
@@ -312,15 +326,11 @@ fn a_restore_is_given_up_when_hosts_fail_too_often() {
 #[test]
 fn too_few_sources_are_a_loss_at_once_and_say_how_many_blocks_there_are() {
     let mut rig = Rig::new(plan(2, 2, 3));
-    let not_here = Fault::Refused {
-        code: Code::NotFound,
-        detail: String::new(),
-        retry_after_ms: 0,
-    };
+    let lie = Fault::Lied("block of row 0".into());
     rig.answer(rig.last(0));
-    rig.fail(1, not_here.clone());
+    rig.fail(1, lie.clone());
     assert_eq!(rig.session.outcome(), None);
-    rig.fail(2, not_here);
+    rig.fail(2, lie);
     assert_eq!(
         rig.session.outcome(),
         Some(&RestoreOutcome::Lost {
