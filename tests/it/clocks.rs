@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -27,16 +28,26 @@ struct Machine<'a> {
     off_s: i64,
 }
 
+/// What a save made.
+struct Saved {
+    version: String,
+    /// Number of shards: as many as hosts, of which a slow one may be left out.
+    shards: usize,
+}
+
 impl Machine<'_> {
     fn run(&self, args: &[&str]) -> Result<Outcome> {
         self.cluster.run_on(self.name, self.off_s, args)
     }
 
-    /// Saves an image and returns the version.
-    fn save(&self, image: &str) -> Result<String> {
+    /// Saves an image.
+    fn save(&self, image: &str) -> Result<Saved> {
         let saved = self.run(&["--json", "save", "--job", "42", image])?;
         let saved = saved.expect(0)?.json()?;
-        Ok(saved["version"].as_u64().context("version")?.to_string())
+        Ok(Saved {
+            version: saved["version"].as_u64().context("version")?.to_string(),
+            shards: saved["holders"].as_array().context("holders")?.len(),
+        })
     }
 }
 
@@ -84,26 +95,27 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
         ensure!(matches!(forgotten.code, Some(0 | 3)), "{forgotten}");
         Ok(())
     };
-    let mut version = String::new();
     if remover_is_first {
         remove()?;
     }
-    {
-        cut_off_all_but(&cluster, SIDE..2 * SIDE);
-        version.push_str(&saver.save("third")?);
-    }
+    cut_off_all_but(&cluster, SIDE..2 * SIDE);
+    let saved = saver.save("third")?;
     if !remover_is_first {
         remove()?;
     }
 
     cut_off_all_but(&cluster, 0..2 * SIDE);
-    wait_until("what was forgotten is gone", LIMIT, || {
-        let files = cluster
+    let shards = || -> Result<Vec<Vec<PathBuf>>> {
+        cluster
             .hosts
             .iter()
-            .map(|host| Ok(host.shard_files()?.len()));
-        Ok(files.sum::<Result<usize>>()? == SIDE)
-    })?;
+            .map(|host| host.shard_files())
+            .collect()
+    };
+    wait_until("what was forgotten is gone", LIMIT, || {
+        Ok(shards()?.iter().flatten().count() == saved.shards)
+    })
+    .with_context(|| format!("the hosts hold {:?}", shards()))?;
     let another = machine("another", 0);
     wait_until("all hosts answer", LIMIT, || {
         let hosts = another.run(&["--json", "hosts"])?.json()?;
@@ -111,7 +123,7 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
         Ok(all.iter().all(|host| host["up"] == true))
     })?;
     for machine in [remover, saver, another] {
-        check(machine, &version, &bytes, remover_is_ahead)
+        check(machine, &saved.version, &bytes, remover_is_ahead)
             .with_context(|| format!("on the machine called {}", machine.name))?;
     }
     Ok(())
