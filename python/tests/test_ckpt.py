@@ -1,5 +1,6 @@
 """The functions of the package, on a grid of five hosts."""
 
+import contextlib
 import io
 import os
 import pathlib
@@ -197,8 +198,8 @@ WRITES_WITHOUT_END = """
 import sys, ckpt
 class Endless:
     def read(self, size):
-        if not hasattr(self, "told"):
-            self.told = True
+        if not hasattr(self, "is_read"):
+            self.is_read = True
             print("writing", flush=True)
         return b"x" * size
 try:
@@ -208,20 +209,32 @@ except KeyboardInterrupt:
     sys.exit(130)
 """
 
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and they pass that on.
+CTRL_C_ENDS_IT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+
+
+@contextlib.contextmanager
 def started(source):
     child = subprocess.Popen(
-        [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", f"{CTRL_C_ENDS_IT}\n{source}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    assert child.stdout.readline() == "writing\n"
-    return child
+    try:
+        assert child.stdout.readline() == "writing\n"
+        yield child
+    finally:
+        child.kill()
+        child.wait()
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_signal_ends_a_save_that_then_is_not_there(grid, number, status):
-    child = started(WRITES_WITHOUT_END)
-    time.sleep(0.5)
-    child.send_signal(number)
-    out, _ = child.communicate(timeout=30)
+    with started(WRITES_WITHOUT_END) as child:
+        time.sleep(0.5)
+        child.send_signal(number)
+        out, _ = child.communicate(timeout=30)
     assert child.returncode == status
     assert out == ("interrupted\n" if number == signal.SIGINT else "")
     assert ckpt.list("signals") == []
@@ -241,10 +254,10 @@ try:
 except KeyboardInterrupt:
     sys.exit(130)
 """
-    child = started(source)
-    time.sleep(1.5)
-    child.send_signal(signal.SIGINT)
-    child.communicate(timeout=30)
+    with started(source) as child:
+        time.sleep(1.5)
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=30)
     assert child.returncode == 130
 
 
