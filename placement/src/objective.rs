@@ -33,7 +33,7 @@ pub struct Width {
 
 impl Width {
     /// FALCON's code: three data shards and two parity shards. It is also the default of a save, so it has to
-    /// agree with `codec::Redundancy::DEFAULT`.
+    /// agree with `codec::Redundancy::DEFAULT`; `ckpt-agent` does not compile otherwise.
     pub const FALCON: Self = Self { data: 3, parity: 2 };
 
     /// A width; `None` without data shards or with more than [`SHARDS_MAX`] in all.

@@ -66,6 +66,7 @@ pub use absent::unless_hidden;
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
 pub use cat::{ByteRange, CatRequest};
 pub use census::grid_health;
+pub use codec::geometry::{DATA_USUAL, PARITY_USUAL};
 pub use doctor::{MTU_USUAL, Reached, Unreached, Way};
 pub use fencing::{After, AfterError, AfterWhich, Strength};
 pub use health::{HealthRequest, health_status, registries_health};
@@ -76,12 +77,6 @@ pub use outlook::{HostSays, MachineOutlook, Neighbours};
 pub use place::{Choose, PlacementWish};
 pub use placement::redundancy::TARGET_USUAL;
 pub use verify::Depth;
-
-/// Data shards of a checkpoint by default, as in [`Redundancy::DEFAULT`].
-pub const DATA_USUAL: u8 = 3;
-
-/// Parity shards of a checkpoint by default, as in [`Redundancy::DEFAULT`].
-pub const PARITY_USUAL: u8 = 2;
 
 /// Memory for data in flight by default, bytes.
 pub const MEMORY_USUAL: u64 = 256 << 20;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use codec::Redundancy;
 use placement::bandwidth::{RateForecast, UNKNOWN_SPREAD};
 use placement::hazard::{HazardModel, HostSummary};
 use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member, PoolPast, Watched};
@@ -38,6 +39,13 @@ const PASTS_MAX: usize = 2_000;
 
 /// Most rows of the table behind a choice.
 const ROWS_MAX: usize = 100;
+
+// `codec` and `placement` do not know each other, so each has the default code of a save.
+const _: () = assert!(
+    Width::FALCON.data() == Redundancy::DEFAULT.data()
+        && Width::FALCON.parity() == Redundancy::DEFAULT.parity(),
+    "placement::Width::FALCON differs from codec::Redundancy::DEFAULT"
+);
 
 /// What is known of a host that answered.
 #[derive(Clone, Debug)]
