@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use codec::{JobId, Redundancy};
 use placement::Probability;
-use placement::objective::{Score, Width};
+use placement::objective::{SHARDS_MAX, Score, Width};
 use placement::redundancy::TARGET_USUAL;
 use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
@@ -66,6 +66,17 @@ pub struct PlacementWish {
     pub explain: bool,
 }
 
+/// A code that the caller gave, as `placement` counts shards.
+///
+/// # Errors
+/// When it has more shards than `placement` calculates with.
+fn given_width(code: Redundancy) -> Result<Width, Failure> {
+    Width::new(code.data(), code.parity()).ok_or_else(|| {
+        let message = format!("no hosts can be chosen for {code} shards: {SHARDS_MAX} is the most");
+        Failure::new(ExitStatus::Usage, message)
+    })
+}
+
 impl Agent {
     /// Reports where a checkpoint of the job would go if it were saved now, with `redundancy` as in
     /// [`SaveRequest::redundancy`](super::SaveRequest::redundancy).
@@ -114,7 +125,7 @@ impl Agent {
         let compute = self.compute_host(wish.compute_host.as_deref())?;
         let among = self.among(&wish.choose)?;
         let stored_bytes = self.expected_bytes(newest, planned);
-        let given = redundancy.and_then(|code| Width::new(code.data(), code.parity()));
+        let given = redundancy.map(given_width).transpose()?;
         let width = given.unwrap_or(Width::FALCON);
         let code = match (wish.target, given) {
             (Some(target), _) => CodeRequest::Target(target),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use codec::Redundancy;
+use codec::{Redundancy, RedundancyError};
 use placement::bandwidth::{RateForecast, UNKNOWN_SPREAD};
 use placement::hazard::{HazardModel, HostSummary};
 use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member, PoolPast, Watched};
@@ -257,6 +257,18 @@ pub struct Placed {
     pub need: Probability,
     /// The table behind the choice, chosen hosts first.
     pub rows: Vec<Row>,
+}
+
+impl Placed {
+    /// The code as it is stored.
+    ///
+    /// # Errors
+    /// When `code` has more data or parity shards than a checkpoint can have.
+    pub fn redundancy(&self) -> Result<Redundancy, RedundancyError> {
+        // A number that is cut off is still out of range.
+        let number = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
+        Redundancy::new(number(self.code.data()), number(self.code.parity()))
+    }
 }
 
 /// Chooses hosts; `None` when there are too few for a single data shard. With fewer hosts than shards,
