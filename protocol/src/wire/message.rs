@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use codec::hash::ShardRoot;
 use codec::holding::Tag;
+use codec::manifest::Public;
 use codec::proof::{ShardProof, Spot};
 use codec::proposal::Ballot;
 use codec::scope::Blinded;
@@ -765,7 +766,28 @@ impl PutEnd {
     }
 }
 
+impl Claim {
+    /// The claim to the version that a manifest states.
+    pub const fn of(public: &Public) -> Self {
+        Self {
+            job_tag: public.job_tag,
+            version: public.version,
+            checkpoint: public.checkpoint,
+        }
+    }
+}
+
 impl PutShard {
+    /// The head of the transfer of a shard that a manifest describes, of the length that the manifest states.
+    pub const fn of(public: &Public, shard: ShardIndex) -> Self {
+        Self {
+            claim: Claim::of(public),
+            redundancy: public.redundancy,
+            shard: shard.number(),
+            expected_bytes: public.block_bytes,
+        }
+    }
+
     /// The shard's index; `None` if the redundancy has no shard of this number.
     pub fn shard(&self) -> Option<ShardIndex> {
         self.redundancy.shard(self.shard)
