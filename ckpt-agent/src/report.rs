@@ -51,7 +51,8 @@ impl ExitStatus {
         (Self::Usage, "wrong usage or configuration"),
         (
             Self::Degraded,
-            "done, but with less redundancy, an older version or hosts not informed; or needs attention",
+            "done with less redundancy, with warnings, from an older version, or with hosts not informed; \
+             or needs attention",
         ),
         (Self::NotFound, "no such job, version or checkpoint"),
         (
