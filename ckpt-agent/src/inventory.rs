@@ -298,6 +298,20 @@ pub struct OpenedCheckpoint {
     pub is_void: bool,
 }
 
+impl OpenedCheckpoint {
+    /// How many shards this checkpoint can lose, if it can itself lose `own`: no more than its base can.
+    pub fn weakest(
+        &self,
+        own: Option<usize>,
+        base: impl FnOnce(CheckpointId) -> Option<usize>,
+    ) -> Option<usize> {
+        match self.summary.tail.base {
+            Some(reference) => Some(own?.min(base(reference.checkpoint)?)),
+            None => own,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use codec::hash::ShardRoot;

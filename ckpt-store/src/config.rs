@@ -11,6 +11,10 @@ use crate::core::ledger::Quota;
 use crate::repair::RepairSettings;
 use crate::scrub::ScrubSettings;
 
+/// The own copy of a daemon, or a registry, of the signed list of the grid, in the data directory. It is needed where the
+/// copy that the grid file names can't be written.
+pub const LIST_FILE: &str = "grid.members";
+
 /// Everything that a daemon needs to run.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {

@@ -31,9 +31,9 @@ use tracing::{debug, info, warn};
 use web::board::Board;
 
 use crate::clock::Clock;
+use crate::config::LIST_FILE;
 use crate::core::quiet::Quiet;
 use crate::core::registry::{NotHeard, Registry, Wanted};
-use crate::daemon::LIST_FILE;
 use crate::metrics::{self, RegistryMetrics};
 use crate::serve::exchange::{Answer, Asked, serve_requests};
 use crate::serve::lines::Lines;
