@@ -51,8 +51,7 @@ impl ExitStatus {
         (Self::Usage, "wrong usage or configuration"),
         (
             Self::Degraded,
-            "done with less redundancy, with warnings, from an older version, or with hosts not informed; \
-             or needs attention",
+            "done with less redundancy, warnings, an older version, uninformed hosts; or needs attention",
         ),
         (Self::NotFound, "no such job, version or checkpoint"),
         (
