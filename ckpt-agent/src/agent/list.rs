@@ -4,7 +4,7 @@ use codec::index::{FileEntry, FileKind, SegmentEntry};
 use codec::labels::RESERVED;
 use codec::manifest::{ImageKind, Summary};
 use codec::seal::Cipher;
-use codec::{CheckpointId, JobId};
+use codec::JobId;
 
 use super::gather::{Gathered, WaitUntil};
 use super::rows::Unreadable;
