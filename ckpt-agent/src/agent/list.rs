@@ -1,10 +1,10 @@
 //! Lists an owner's checkpoints, and shows one of them.
 
+use codec::JobId;
 use codec::index::{FileEntry, FileKind, SegmentEntry};
 use codec::labels::RESERVED;
 use codec::manifest::{ImageKind, Summary};
 use codec::seal::Cipher;
-use codec::JobId;
 
 use super::gather::{Gathered, WaitUntil};
 use super::rows::Unreadable;

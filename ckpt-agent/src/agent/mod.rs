@@ -71,7 +71,7 @@ pub use doctor::{MTU_USUAL, Reached, Unreached, Way};
 pub use fencing::{After, AfterError, AfterWhich, Strength};
 pub use health::{HealthRequest, health_status, registries_health};
 pub use jobkeys::Voided;
-pub use notices::Tenure;
+pub use notices::{Disposal, Tenure};
 pub use open::{Image, ImageFile, ReadCost};
 pub use outlook::{HostSays, MachineOutlook, Neighbours};
 pub use place::{Choose, PlacementWish};

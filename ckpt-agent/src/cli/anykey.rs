@@ -6,7 +6,9 @@ use codec::{JobId, Version};
 
 use super::cat::standard_output;
 use super::{Connected, Outcome, agent_for, done, heard, identity, verify_status, which};
-use crate::agent::{Agent, CatRequest, Depth, ForgetWhich, RestoreRequest, Which, unless_hidden};
+use crate::agent::{
+    Agent, CatRequest, Depth, Disposal, ForgetWhich, RestoreRequest, Which, unless_hidden,
+};
 use crate::cancel::Cancel;
 use crate::cli::args::{Command, ForgetChoice, Global};
 use crate::core::sought::Sought;
@@ -131,7 +133,11 @@ impl<'a> AnyKey<'a> {
                 heard(report, |one| &one.unheard)
             }
             Command::Gc { dry_run, keep } => {
-                heard(self.gc(keep, dry_run).await?, |one| &one.unheard)
+                let disposal = match dry_run {
+                    true => Disposal::Show,
+                    false => Disposal::Remove,
+                };
+                heard(self.gc(keep, disposal).await?, |one| &one.unheard)
             }
             _ => Err(Failure::new(ExitStatus::Usage, "not a command for any key")),
         }
@@ -317,10 +323,10 @@ impl<'a> AnyKey<'a> {
         all
     }
 
-    async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<GcReport, Failure> {
-        let mut all = self.present.gc(keep, dry_run).await?;
+    async fn gc(&self, keep: Option<u32>, disposal: Disposal) -> Result<GcReport, Failure> {
+        let mut all = self.present.gc(keep, disposal).await?;
         for agent in &self.retired {
-            let Ok(more) = agent.gc(keep, dry_run).await else {
+            let Ok(more) = agent.gc(keep, disposal).await else {
                 continue;
             };
             all.garbage.extend(more.garbage);

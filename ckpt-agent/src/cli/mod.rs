@@ -57,8 +57,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::agent::chain;
 use crate::agent::{
-    self, AdviseRequest, After, Agent, DATA_USUAL, MEMORY_USUAL, PARITY_USUAL, Resources,
-    RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
+    self, AdviseRequest, After, Agent, DATA_USUAL, MEMORY_USUAL, PARITY_USUAL, PlacementWish,
+    Resources, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
 };
 use crate::cancel::{Cancel, canceller};
 use crate::connection::{list_files, load_grid, notebook, roster};
@@ -473,7 +473,7 @@ async fn with_agent(
         Command::Hosts(args::HostsArgs { for_job: None, .. }) => ask_hosts(agent).await,
         Command::Hosts(hosts) => {
             let redundancy = given_code(hosts.data, hosts.parity)?;
-            let wish = hosts.placing.wish(true);
+            let wish = hosts.placing.wish();
             let Some(job) = hosts.for_job else {
                 return ask_hosts(agent).await;
             };
@@ -537,7 +537,10 @@ fn given_code(data: Option<u8>, parity: Option<u8>) -> Result<Option<Redundancy>
 
 fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
-    let placement = save.placing.wish(save.explain);
+    let placement = PlacementWish {
+        explain: save.explain,
+        ..save.placing.wish()
+    };
     let redundancy = given_code(save.data, save.parity)?;
     let labels = labels_with_note(save.label, save.note).map_err(|e| usage(e.to_string()))?;
     if save.no_encryption {

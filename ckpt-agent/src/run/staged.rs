@@ -83,8 +83,17 @@ impl Beat {
         }
     }
 
-    /// Sets whether the job runs and is not leaving, and what is left of it.
-    pub(super) fn set(&self, runs: bool, rest: Option<RemainingWork>) {
+    /// The job runs; `rest` is left of it.
+    pub(super) fn job_runs(&self, rest: Option<RemainingWork>) {
+        self.set(true, rest);
+    }
+
+    /// The job is leaving or has ended; `rest` is left of it.
+    pub(super) fn job_leaves(&self, rest: Option<RemainingWork>) {
+        self.set(false, rest);
+    }
+
+    fn set(&self, runs: bool, rest: Option<RemainingWork>) {
         let did_run = {
             let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
             contents.rest = rest;
