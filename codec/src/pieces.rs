@@ -39,7 +39,7 @@ byte_id! {
 /// The base that a checkpoint refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseRef {
-    /// The base's id.
+    /// The checkpoint that is the base.
     pub checkpoint: CheckpointId,
     /// Hash of the base's manifest.
     pub manifest: ManifestHash,
@@ -86,7 +86,7 @@ impl PieceHasher {
 pub enum Origin {
     /// In a row of the base.
     Base {
-        /// The row.
+        /// Number of the row in the base.
         row: u64,
         /// Bytes of that row's segment before the repeated ones.
         from: u32,

@@ -35,7 +35,7 @@ pub const PROOF_BYTES_MAX: usize = 5 * CHUNK_BYTES + 28 * 32 + 16;
 /// The chunk of a shard that is to be proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spot {
-    /// The row.
+    /// Number of the row in whose block the chunk is.
     pub row: u64,
     /// Any number. The chunk's number in the row's block is the remainder of its division by the number of
     /// chunks of the block, since the asker may not know the block's length.

@@ -45,7 +45,7 @@ const PREFIX_BYTES: usize = 12;
 /// the summary.
 const OVERHEAD_BYTES: usize = PREFIX_BYTES + SIGNATURE_BYTES + 9 + SEAL_OVERHEAD;
 
-/// Formats of manifests.
+/// Formats of manifests; the magic at the beginning says which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// The first format: signed by the owner; without labels and witnesses.
@@ -213,7 +213,7 @@ impl Manifest {
         })
     }
 
-    /// The public part.
+    /// The part that hosts can read; it was checked against the limits.
     pub const fn public(&self) -> &Public {
         &self.public
     }
@@ -242,7 +242,7 @@ impl Manifest {
         self.signed.as_ref().map(|signed| &signed.path)
     }
 
-    /// The manifest's bytes.
+    /// The whole manifest as it is sent and stored, signature included.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
