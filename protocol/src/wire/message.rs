@@ -496,7 +496,7 @@ pub enum AuditFault {
 }
 
 impl AuditFault {
-    /// All faults.
+    /// All faults, in the order of this definition.
     pub const ALL: [Self; 3] = [Self::Missing, Self::Damaged, Self::BrokenOff];
 
     /// The fault's name in files and reports.
@@ -743,7 +743,7 @@ impl PutEnd {
     /// Length: 8 bytes of rows, 32 bytes of root.
     pub const BYTES: usize = 40;
 
-    /// The end's bytes.
+    /// The 40 bytes that are sent.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.rows.to_le_bytes());
@@ -751,7 +751,7 @@ impl PutEnd {
         bytes
     }
 
-    /// Reads an end.
+    /// The end that these bytes stand for. Any bytes are one.
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let (rows, root) = bytes.split_at(8);
         let mut end = Self {
