@@ -85,7 +85,7 @@ enum Slot {
     /// Nothing was tried so far.
     #[default]
     Untried,
-    /// The last connection.
+    /// The connection that was made last; it may have ended since.
     Made(Connection),
     /// Connecting failed: when, and why.
     Failed(Instant, Fault),

@@ -68,7 +68,7 @@ pub enum MeasuredRate {
 /// consists of connecting and syncing.
 const RATE_BYTES_MIN: u64 = 4 << 20;
 
-/// See [`RATE_BYTES_MIN`].
+/// A transfer of fewer than [`RATE_BYTES_MIN`] bytes that takes less than this shows nothing.
 const RATE_TIME_MIN: Duration = Duration::from_millis(500);
 
 /// A transfer that was given up shows how slow its host is if the transfer waited for the host for this
