@@ -62,7 +62,7 @@ pub enum StartError {
     /// The data directory can't be created, read or locked.
     #[error("data directory {path}")]
     Data {
-        /// The directory.
+        /// Path of the data directory.
         path: PathBuf,
         /// The error of the system.
         #[source]
@@ -71,9 +71,9 @@ pub enum StartError {
     /// The content of the data directory can't be used.
     #[error("data directory {path}")]
     Store {
-        /// The directory.
+        /// Path of the data directory.
         path: PathBuf,
-        /// What is wrong.
+        /// Why the store can't be opened.
         #[source]
         cause: StoreError,
     },
@@ -88,7 +88,7 @@ pub enum StartError {
     Metrics(#[from] web::StartError),
 }
 
-/// A running daemon.
+/// A running daemon. Dropping it ends its tasks.
 #[derive(Debug)]
 pub struct Daemon {
     endpoint: Endpoint,

@@ -50,7 +50,7 @@ enum Format {
     Trace,
 }
 
-/// Writes the trace.
+/// Writes the trace of the data directories.
 pub(super) fn history(args: &History) -> Result<ExitCode> {
     let History { output, .. } = args;
     let data = match args.data.as_slice() {

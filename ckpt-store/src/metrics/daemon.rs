@@ -41,7 +41,7 @@ struct LoseLabel {
 #[derive(Clone, Debug)]
 pub struct DaemonMetrics {
     registry: Arc<Registry>,
-    /// Requests of members.
+    /// Requests of members, by their names and ends.
     pub requests: Requests,
     /// Times of syncs of files and directories to the disk.
     pub syncs: Histogram,
@@ -170,7 +170,7 @@ impl DaemonMetrics {
         );
     }
 
-    /// What is exported.
+    /// All metrics of the daemon, for the server that exports them.
     pub fn registry(&self) -> Arc<Registry> {
         Arc::clone(&self.registry)
     }

@@ -74,7 +74,7 @@ const LEAVING_REASON: Reason = Reason {
     retry_after_s: 3600,
 };
 
-/// Watches one machine.
+/// Watches this machine, and says from its states what others may ask of the host.
 #[derive(Debug)]
 pub struct Monitor {
     data_dir: PathBuf,

@@ -64,7 +64,7 @@ pub enum StoreError {
     Disk {
         /// What was being done.
         what: &'static str,
-        /// Why it failed.
+        /// Why the disk refused it.
         cause: io::Error,
     },
     /// A shard file is damaged.
