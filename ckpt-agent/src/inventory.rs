@@ -25,7 +25,7 @@ pub struct KnownCheckpoint {
 }
 
 impl KnownCheckpoint {
-    /// Its version.
+    /// The version that its manifest states.
     pub const fn version(&self) -> Version {
         self.manifest.public().version
     }
@@ -82,7 +82,7 @@ const CHECKPOINT_MEMORY: u64 = 2 << 10;
 /// What became of a checkpoint that a host reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// It was entered.
+    /// It is in the inventory now.
     Yes,
     /// It was left out. Another known checkpoint has the same id, and the owner signed both.
     Contradiction,

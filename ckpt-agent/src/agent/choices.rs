@@ -41,7 +41,7 @@ impl Choices {
         self.known.get(self.next)
     }
 
-    /// The hosts' answers.
+    /// The answers of all hosts, from the last time that they were asked.
     pub(super) const fn gathered(&self) -> &Gathered {
         &self.gathered
     }

@@ -46,7 +46,7 @@ pub enum Choose {
     /// By forecasts of their rate and availability.
     #[default]
     Forecast,
-    /// At random.
+    /// Drawn at random, whatever is known of them.
     Random,
     /// These alone, by name.
     Hosts(Vec<String>),

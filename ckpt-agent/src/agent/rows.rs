@@ -229,7 +229,7 @@ enum Event {
 pub(super) enum Step {
     /// Decode this row, and report `Consumed`.
     Decode(RowBlocks),
-    /// Nothing; call again.
+    /// There is nothing to do yet; the driver is called again.
     Wait,
     /// The session has ended.
     Ended(RestoreOutcome),

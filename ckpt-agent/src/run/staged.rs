@@ -65,7 +65,7 @@ pub(super) struct Beat {
 }
 
 impl Beat {
-    /// Begins to write.
+    /// Begins to write the beat into the job's directory.
     pub(super) fn begin(place: &JobDir) -> Self {
         let contents = Arc::new(Mutex::new(BeatContents::default()));
         let path = place.path(BEAT);

@@ -71,7 +71,7 @@ pub struct HostView {
 /// How many shards are asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CodeRequest {
-    /// This width.
+    /// This width, however few hosts take a shard.
     Width(Width),
     /// This width or, where too few hosts take a shard, one with fewer data shards and the same parity.
     AtMost(Width),
@@ -97,7 +97,7 @@ impl CodeRequest {
 /// What a [`CodeRequest`] comes to with the hosts that there are.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
-    /// This width.
+    /// Exactly this width.
     Width(Width),
     /// The fewest shards within these bounds that reach this probability of being able to restart.
     Target(Probability, Bounds),
@@ -162,7 +162,7 @@ pub enum Among {
     /// As many as there are shards, drawn at random, whatever is known of them: the baseline with which
     /// choices are compared (FALCON's `Random`).
     Random,
-    /// Only these.
+    /// These hosts and no other.
     These(Vec<HostIndex>),
 }
 
@@ -206,7 +206,7 @@ pub enum Reserve {
 /// One host in the table behind a choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The host.
+    /// The host that the row is about.
     pub host: HostIndex,
     /// Whether it was chosen.
     pub chosen: bool,
