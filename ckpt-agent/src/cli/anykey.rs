@@ -133,11 +133,7 @@ impl<'a> AnyKey<'a> {
                 heard(report, |one| &one.unheard)
             }
             Command::Gc { dry_run, keep } => {
-                let disposal = match dry_run {
-                    true => Disposal::Show,
-                    false => Disposal::Remove,
-                };
-                heard(self.gc(keep, disposal).await?, |one| &one.unheard)
+                heard(self.gc(keep, disposal(dry_run)).await?, |one| &one.unheard)
             }
             _ => Err(Failure::new(ExitStatus::Usage, "not a command for any key")),
         }
@@ -334,6 +330,14 @@ impl<'a> AnyKey<'a> {
             merge(&mut all.unheard, more.unheard);
         }
         Ok(all)
+    }
+}
+
+const fn disposal(dry_run: bool) -> Disposal {
+    if dry_run {
+        Disposal::Show
+    } else {
+        Disposal::Remove
     }
 }
 

@@ -57,8 +57,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::agent::chain;
 use crate::agent::{
-    self, AdviseRequest, After, Agent, DATA_USUAL, MEMORY_USUAL, PARITY_USUAL, PlacementWish,
-    Resources, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
+    self, AdviseRequest, After, Agent, DATA_USUAL, MEMORY_USUAL, PARITY_USUAL, Resources,
+    RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
 };
 use crate::cancel::{Cancel, canceller};
 use crate::connection::{list_files, load_grid, notebook, roster};
@@ -537,10 +537,8 @@ fn given_code(data: Option<u8>, parity: Option<u8>) -> Result<Option<Redundancy>
 
 fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
-    let placement = PlacementWish {
-        explain: save.explain,
-        ..save.placing.wish()
-    };
+    let mut placement = save.placing.wish();
+    placement.explain = save.explain;
     let redundancy = given_code(save.data, save.parity)?;
     let labels = labels_with_note(save.label, save.note).map_err(|e| usage(e.to_string()))?;
     if save.no_encryption {
