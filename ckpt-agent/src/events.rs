@@ -50,7 +50,7 @@ pub enum ProgressEvent {
 
 /// Receives the events of a command. It is called from several threads, and has to return quickly.
 pub trait Observer: Send + Sync {
-    /// Takes one event.
+    /// Receives one event.
     fn event(&self, event: ProgressEvent);
 }
 

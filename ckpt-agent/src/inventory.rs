@@ -25,7 +25,7 @@ pub struct KnownCheckpoint {
 }
 
 impl KnownCheckpoint {
-    /// Its version.
+    /// The version that its manifest states.
     pub const fn version(&self) -> Version {
         self.manifest.public().version
     }
@@ -82,7 +82,7 @@ const CHECKPOINT_MEMORY: u64 = 2 << 10;
 /// What became of a checkpoint that a host reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// It was entered.
+    /// It is in the inventory now.
     Yes,
     /// It was left out. Another known checkpoint has the same id, and the owner signed both.
     Contradiction,
@@ -296,6 +296,20 @@ pub struct OpenedCheckpoint {
     pub summary: Summary,
     /// Whether it was signed with a job key that is void now.
     pub is_void: bool,
+}
+
+impl OpenedCheckpoint {
+    /// How many shards this checkpoint can lose, if it can itself lose `own`: no more than its base can.
+    pub fn weakest(
+        &self,
+        own: Option<usize>,
+        base: impl FnOnce(CheckpointId) -> Option<usize>,
+    ) -> Option<usize> {
+        match self.summary.tail.base {
+            Some(reference) => Some(own?.min(base(reference.checkpoint)?)),
+            None => own,
+        }
+    }
 }
 
 #[cfg(test)]

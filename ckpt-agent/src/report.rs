@@ -51,7 +51,7 @@ impl ExitStatus {
         (Self::Usage, "wrong usage or configuration"),
         (
             Self::Degraded,
-            "done, but with less redundancy, an older version or hosts not informed; or needs attention",
+            "done with less redundancy, warnings, an older version, uninformed hosts; or needs attention",
         ),
         (Self::NotFound, "no such job, version or checkpoint"),
         (
@@ -77,7 +77,7 @@ impl ExitStatus {
 /// Why a command failed: what failed, the part of each host in it, and what to do next.
 #[derive(Debug, Serialize)]
 pub struct Failure {
-    /// The exit status.
+    /// The exit status of the command.
     pub status: ExitStatus,
     /// What failed and why, as one sentence that names the thing.
     pub message: String,
@@ -102,9 +102,9 @@ pub struct Failure {
 /// The checkpoint that follows the one that `save --after` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SuccessorNote {
-    /// Its version.
+    /// Version of that checkpoint.
     pub version: Version,
-    /// Its id.
+    /// Id of that checkpoint.
     #[serde(serialize_with = "hex_id")]
     pub checkpoint: CheckpointId,
     /// Whether it is committed. If not, its save was left half done.
@@ -132,9 +132,9 @@ pub struct FenceReport {
 /// One host's part in a failure or a replacement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostNote {
-    /// The host's name.
+    /// Name of the host.
     pub host: String,
-    /// What happened there.
+    /// What the host did, or what kept it from answering.
     pub what: String,
 }
 
@@ -186,11 +186,11 @@ fn redundancy<S: Serializer>(value: &Redundancy, serializer: S) -> Result<S::Ok,
 /// Answer of `ckpt save`.
 #[derive(Clone, Debug, Serialize)]
 pub struct SaveReport {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// The version that was committed.
     pub version: Version,
-    /// The checkpoint's id.
+    /// Id of the new checkpoint.
     #[serde(serialize_with = "hex_id")]
     pub checkpoint: CheckpointId,
     /// Its redundancy, such as `3+2`.
@@ -212,7 +212,7 @@ pub struct SaveReport {
     pub shard_bytes: u64,
     /// How many times hosts store each of the `stored_bytes`: 1.67 with 3+2 shards, 3 with 1+2.
     pub stored_times: f64,
-    /// Number of files.
+    /// Number of files in the image.
     pub files: u64,
     /// Seconds from start to commit.
     pub seconds: f64,
@@ -233,7 +233,7 @@ pub struct SaveReport {
     pub notes: Vec<String>,
     /// The table behind the choice of hosts, with `--explain`.
     pub placement: Option<PlacementReport>,
-    /// Warnings, as sentences.
+    /// What the user should know, in whole sentences.
     pub warnings: Vec<String>,
 }
 
@@ -241,7 +241,7 @@ pub struct SaveReport {
 /// --explain`.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlacementReport {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// Data shards and parity shards, such as `3+2`.
     pub redundancy: String,
@@ -267,7 +267,7 @@ pub struct PlacementReport {
 /// One host in the table behind a choice.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlacedHost {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
     /// Its site, if the grid file names one.
     pub site: Option<String>,
@@ -320,7 +320,7 @@ pub struct Holder {
 /// Answer of `ckpt restore`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RestoreReport {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// The version that was restored; `None` if there was none and `--if-exists` was given.
     pub version: Option<Version>,
@@ -332,7 +332,7 @@ pub struct RestoreReport {
     pub image_bytes: u64,
     /// Bytes that came from hosts; in a dry run, those that would be fetched.
     pub fetched_bytes: u64,
-    /// Number of files.
+    /// Number of files in the image.
     pub files: u64,
     /// Seconds from start to end; in a dry run, the expected time to fetch the bytes.
     pub seconds: f64,
@@ -347,7 +347,7 @@ pub struct RestoreReport {
 /// What one host contributed to a restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceBytes {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
     /// Bytes of blocks from it that were good.
     pub bytes: u64,
@@ -356,7 +356,7 @@ pub struct SourceBytes {
 /// A version that was passed over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkippedVersion {
-    /// The version.
+    /// The version that was not taken.
     pub version: Version,
     /// Why it was passed over.
     pub reason: String,
@@ -371,7 +371,7 @@ impl fmt::Display for SkippedVersion {
 /// Answer of `ckpt cat`.
 #[derive(Clone, Debug, Serialize)]
 pub struct CatReport {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// The version that was read.
     pub version: Version,
@@ -408,21 +408,21 @@ pub struct ListReport {
 /// One checkpoint in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListedCheckpoint {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
-    /// The version.
+    /// Version of the checkpoint within the job.
     pub version: Version,
-    /// The checkpoint's id.
+    /// Id of the checkpoint.
     #[serde(serialize_with = "hex_id")]
     pub checkpoint: CheckpointId,
     /// When the save began, Unix seconds.
     pub created: u64,
-    /// Its redundancy.
+    /// How many shards carry data and parity.
     #[serde(serialize_with = "redundancy")]
     pub redundancy: Redundancy,
     /// Sum of the file sizes.
     pub image_bytes: u64,
-    /// Bytes after compression.
+    /// Bytes of the image after compression, before coding.
     pub stored_bytes: u64,
     /// Different shards that answering hosts hold.
     pub shards_found: usize,
@@ -466,7 +466,7 @@ pub struct ShowReport {
     pub shard_bytes: u64,
     /// Which host holds which shard.
     pub holders: Vec<Holder>,
-    /// The files.
+    /// The files of the image.
     pub files: Vec<ShownFile>,
     /// Hosts that did not answer.
     pub silent: Vec<HostNote>,
@@ -479,11 +479,11 @@ pub struct ShownFile {
     pub path: String,
     /// `directory`, `file`, `symlink`, `hardlink` or `fifo`.
     pub kind: String,
-    /// Length, holes included.
+    /// Length in bytes, holes included.
     pub size: u64,
     /// Bytes that are not holes.
     pub data_bytes: u64,
-    /// Permission bits.
+    /// Permission bits, such as 420 for `rw-r--r--`.
     pub mode: u32,
     /// Last change, Unix seconds.
     pub mtime: i64,
@@ -511,9 +511,9 @@ pub struct VerifyReport {
 /// What verification found of a checkpoint.
 #[derive(Clone, Debug, Serialize)]
 pub struct VerifiedCheckpoint {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
-    /// The version.
+    /// Version of the checkpoint within the job.
     pub version: Version,
     /// Shards that are whole, as far as they were checked.
     pub good: Vec<Holder>,
@@ -535,14 +535,14 @@ pub struct BadShard {
     pub shard: u8,
     /// The host that announced it; `None` if no host that answers has it.
     pub host: Option<String>,
-    /// What is wrong.
+    /// What is wrong with the shard.
     pub what: String,
 }
 
 /// Answer of `ckpt forget`.
 #[derive(Clone, Debug, Serialize)]
 pub struct ForgetReport {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// Versions that were removed.
     pub removed: Vec<Version>,
@@ -559,7 +559,7 @@ pub struct ForgetReport {
 /// Answer of `ckpt touch`.
 #[derive(Clone, Debug, Serialize)]
 pub struct TouchReport {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// Until when its checkpoints are kept, Unix seconds; `None` for ever.
     pub kept_until: Option<u64>,
@@ -587,11 +587,11 @@ pub struct GcReport {
 /// A checkpoint that takes space for nothing.
 #[derive(Clone, Debug, Serialize)]
 pub struct GarbageItem {
-    /// Its job.
+    /// Name of the job.
     pub job: JobId,
-    /// Its version.
+    /// Version of the checkpoint within the job.
     pub version: Version,
-    /// Its id.
+    /// Id of the checkpoint.
     pub checkpoint: CheckpointId,
     /// Why it is garbage.
     pub why: &'static str,
@@ -626,18 +626,18 @@ pub struct HostsSummary {
 /// The state of one host.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostReport {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
     /// Its public key, 64 hexadecimal digits. The first 8 of them identify it, also for `ckpt grid
     /// revoke`.
     pub id: String,
-    /// Its address.
+    /// Address of the host, as the grid file or a registry has it.
     pub addr: String,
     /// When its certificate ends, Unix seconds, if it answered.
     pub certificate_until: Option<u64>,
     /// Its site, if the grid file names one.
     pub site: Option<String>,
-    /// Whether it answered.
+    /// Whether the host answered.
     pub up: bool,
     /// Why it did not answer.
     pub error: Option<String>,
@@ -685,11 +685,11 @@ pub struct DoctorReport {
 /// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What was checked.
+    /// The check that was made.
     pub check: Check,
-    /// `good` or `bad`.
+    /// `good` or `bad`, as the check came out.
     pub verdict: Verdict,
-    /// What was found.
+    /// What the check found, for people.
     pub what: String,
     /// What helps, if the verdict is bad.
     pub remedy: Option<String>,
@@ -705,7 +705,7 @@ pub enum Check {
     Disk,
     /// Limits that the shell sets for the program.
     Limits,
-    /// The grid file.
+    /// Whether the grid file can be read.
     GridFile,
     /// Key, certificate and role.
     Identity,

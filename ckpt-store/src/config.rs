@@ -11,6 +11,10 @@ use crate::core::ledger::Quota;
 use crate::repair::RepairSettings;
 use crate::scrub::ScrubSettings;
 
+/// The own copy of a daemon, or a registry, of the signed list of the grid, in the data directory. It is needed where the
+/// copy that the grid file names can't be written.
+pub const LIST_FILE: &str = "grid.members";
+
 /// Everything that a daemon needs to run.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
@@ -49,7 +53,7 @@ pub struct DaemonConfig {
     /// Time in which a transfer has to move 64 KiB. A slower one gives way to a transfer that waits for
     /// its place or its space.
     pub gives_way_after: Duration,
-    /// Settings of repair.
+    /// Whether and how the host rebuilds shards that other hosts lost.
     pub repair: RepairSettings,
     /// Settings of reading all shards to find damage. `None` switches it off.
     pub scrub: Option<ScrubSettings>,
@@ -109,7 +113,7 @@ const QUESTION_BYTES: u64 = 384 << 10;
 const CHANGES_MAX: usize = 16;
 
 impl MemoryPlan {
-    /// Divides `memory_bytes`.
+    /// Divides this many bytes of memory among transfers and answers.
     pub fn new(memory_bytes: u64) -> Self {
         let whole = memory_bytes.saturating_sub(BASE_BYTES);
         let share = |parts: u64, each: u64, least: u64, most: u64| {

@@ -25,7 +25,8 @@ use crate::accounts::Accounts;
 use crate::checking::Checking;
 use crate::clock::Clock;
 use crate::config::{
-    CONNECTION_WINDOW, DaemonConfig, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW, WRITER_WINDOW,
+    CONNECTION_WINDOW, DaemonConfig, LIST_FILE, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW,
+    WRITER_WINDOW,
 };
 use crate::core::ledger::Quota;
 use crate::disk::RealDisk;
@@ -49,10 +50,6 @@ use crate::traffic::Traffic;
 /// How often expired checkpoints are looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
-/// The daemon's own copy of the signed list of the grid, in the data directory. It is needed where the
-/// copy that the grid file names can't be written.
-pub const LIST_FILE: &str = "grid.members";
-
 /// At a stop, requests that are under way may go on for this long.
 const STOP_GRACE: Duration = Duration::from_secs(8);
 
@@ -65,7 +62,7 @@ pub enum StartError {
     /// The data directory can't be created, read or locked.
     #[error("data directory {path}")]
     Data {
-        /// The directory.
+        /// Path of the data directory.
         path: PathBuf,
         /// The error of the system.
         #[source]
@@ -74,9 +71,9 @@ pub enum StartError {
     /// The content of the data directory can't be used.
     #[error("data directory {path}")]
     Store {
-        /// The directory.
+        /// Path of the data directory.
         path: PathBuf,
-        /// What is wrong.
+        /// Why the store can't be opened.
         #[source]
         cause: StoreError,
     },
@@ -91,7 +88,7 @@ pub enum StartError {
     Metrics(#[from] web::StartError),
 }
 
-/// A running daemon.
+/// A running daemon. Dropping it ends its tasks.
 #[derive(Debug)]
 pub struct Daemon {
     endpoint: Endpoint,

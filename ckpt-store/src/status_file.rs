@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::json_file;
-use crate::monitor::stance::Stance;
+use crate::monitor::stance::{Stance, StanceReport};
 use crate::shards::Usage;
 
 /// No such file is longer, bytes.
@@ -38,21 +38,6 @@ pub struct StatusFile {
     /// Bytes that can still be stored.
     pub free_bytes: u64,
     /// Why the present `preferences.toml` is not in force.
-    pub preferences_error: Option<String>,
-}
-
-/// What the monitor knows of the daemon's stance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StanceReport {
-    /// What the host does for others.
-    pub stance: Stance,
-    /// Since when the stance has been the same, in Unix seconds.
-    pub since: u64,
-    /// When the stance will be open again, in Unix seconds, if that is known.
-    pub until: Option<u64>,
-    /// A program that is running and during which the owner wants the machine alone.
-    pub program: Option<String>,
-    /// Why the present preferences are not in force.
     pub preferences_error: Option<String>,
 }
 

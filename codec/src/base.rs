@@ -48,6 +48,11 @@
 //! The new version stores 1,234 bytes. The test `inserted_or_removed_bytes_end_a_segment` has this
 //! example, and one of removed bytes.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -237,7 +242,7 @@ impl Base {
         }
         let origin = Origin::Base {
             row: self.segment(place)?.row,
-            from: offset_in_segment(place) as u32,
+            from: u32::try_from(offset_in_segment(place)).ok()?,
         };
         Match::of(origin, hashes, old, PIECES_PER_CHANGE_MIN)
     }
@@ -464,7 +469,7 @@ const fn trailing_run(map: u64, pieces: usize) -> usize {
     if pieces == 0 {
         return 0;
     }
-    (map << (u64::BITS - pieces as u32)).leading_ones() as usize
+    (map << (u64::BITS as usize - pieces)).leading_ones() as usize
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use crate::shuffle::{shuffle, unshuffle};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub enum Method {
-    /// Not compressed.
+    /// The bytes as they are.
     Raw,
-    /// One zstd frame.
+    /// One zstd frame of the bytes in their order.
     Zstd,
     /// One zstd frame of the shuffled bytes: sorted by their place in groups of eight.
     ShuffledZstd,
@@ -94,7 +94,7 @@ pub enum DecompressError {
     /// The bytes decompress to another length.
     #[error("{actual} bytes after decompression, {expected} expected")]
     Length {
-        /// Bytes after decompression.
+        /// Bytes that came out of the frame.
         actual: usize,
         /// Bytes that the index asks for.
         expected: usize,

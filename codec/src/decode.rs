@@ -17,15 +17,15 @@ pub enum DecodeError {
     /// There are too few blocks, or they have different lengths.
     #[error("row {row}: {cause}")]
     Code {
-        /// The row.
+        /// Number of the row that could not be rebuilt.
         row: u64,
-        /// What is wrong.
+        /// Why its blocks do not give a segment.
         cause: CodeError,
     },
     /// The blocks have another length than the index asks for.
     #[error("row {row}: blocks of {actual} bytes, {expected} expected")]
     BlockLength {
-        /// The row.
+        /// Number of the row whose blocks they are.
         row: u64,
         /// Length of the blocks.
         actual: usize,
@@ -35,17 +35,17 @@ pub enum DecodeError {
     /// The segment does not open.
     #[error("row {row}: {cause}")]
     Open {
-        /// The row.
+        /// Number of the segment's row.
         row: u64,
-        /// What is wrong.
+        /// Why the sealed bytes do not open.
         cause: OpenError,
     },
     /// The segment does not decompress.
     #[error("row {row}: {cause}")]
     Decompress {
-        /// The row.
+        /// Number of the segment's row.
         row: u64,
-        /// What is wrong.
+        /// Why the opened bytes do not decompress.
         cause: DecompressError,
     },
     /// The patch does not fit the earlier segment.

@@ -139,7 +139,7 @@ impl RowEncoder {
 /// What is fixed when a save begins.
 #[derive(Clone, Debug)]
 pub struct CheckpointPlan {
-    /// The checkpoint.
+    /// The checkpoint that is saved; its id was drawn at random.
     pub checkpoint: CheckpointId,
     /// Job of the checkpoint.
     pub job: JobId,
@@ -337,7 +337,7 @@ impl CheckpointBuilder {
         Ok(())
     }
 
-    /// Rows so far.
+    /// How many rows were recorded so far: of the image, of piece hashes and of the index.
     pub fn rows(&self) -> u64 {
         self.tables.first().map_or(0, TableBuilder::rows)
     }

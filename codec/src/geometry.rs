@@ -11,6 +11,12 @@ pub const SEGMENT_BYTES: usize = 1 << 20;
 /// Rows that share one page of a shard's table.
 pub const PAGE_ROWS: u64 = 1024;
 
+/// Data shards of a checkpoint by default. Two of the five hosts of the default code can be lost.
+pub const DATA_USUAL: u8 = 3;
+
+/// Parity shards of a checkpoint by default.
+pub const PARITY_USUAL: u8 = 2;
+
 /// Most data shards of a checkpoint.
 pub const DATA_MAX: u8 = 32;
 
@@ -48,11 +54,18 @@ pub enum RedundancyError {
 
 impl Redundancy {
     /// Three data and two parity shards: FALCON's choice, and the default of a save. `placement`, which does not
-    /// know this crate, has the same code as `Width::FALCON`.
-    pub const DEFAULT: Self = Self { data: 3, parity: 2 };
+    /// know this crate, has the same code as `Width::FALCON`; `ckpt-agent`, which knows both, does not compile
+    /// if they differ.
+    pub const DEFAULT: Self = Self {
+        data: DATA_USUAL,
+        parity: PARITY_USUAL,
+    };
 
     /// One data and two parity shards: what is left of [`Self::DEFAULT`] where only three hosts take a shard.
-    pub const NARROWEST: Self = Self { data: 1, parity: 2 };
+    pub const NARROWEST: Self = Self {
+        data: 1,
+        parity: PARITY_USUAL,
+    };
 
     /// Checks the counts.
     ///

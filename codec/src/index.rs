@@ -13,7 +13,7 @@ use crate::hash::SegmentHash;
 use crate::pieces;
 use crate::serial::{self, SerialError};
 
-/// Longest encoded index.
+/// Longest encoded index, bytes.
 pub const INDEX_BYTES_MAX: usize = 1 << 30;
 
 /// Most bytes of a path or link target, as on Linux.
@@ -48,7 +48,7 @@ pub struct FileEntry {
 /// What a file of an image is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {
-    /// A directory.
+    /// A directory; what is below it has entries of its own.
     Directory,
     /// A regular file. Bytes that are in no extent are holes.
     Regular {
@@ -57,7 +57,7 @@ pub enum FileKind {
         /// The parts that are in the image stream, ascending.
         extents: Vec<Extent>,
     },
-    /// A symbolic link.
+    /// A symbolic link, which is stored and not followed.
     Symlink {
         /// The target as it is in the link.
         #[serde(with = "serde_bytes")]
@@ -68,7 +68,7 @@ pub enum FileKind {
         /// Number of that file in the list.
         file: u64,
     },
-    /// A named pipe.
+    /// A named pipe; only its name and metadata are stored.
     Fifo,
 }
 
@@ -178,13 +178,13 @@ pub enum IndexError {
         file: usize,
         /// Its path, as text.
         path: String,
-        /// What is wrong.
+        /// What is wrong with it, for the message.
         what: &'static str,
     },
     /// A stored segment has lengths that contradict each other or the limits.
     #[error("row {row}: impossible lengths ({raw_len} raw, {stored_len} stored)")]
     Segment {
-        /// The row.
+        /// Number of the row that stores the segment.
         row: u64,
         /// Image bytes that the index states.
         raw_len: u32,

@@ -130,7 +130,7 @@ impl fmt::Display for JobId {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum JobScope {
-    /// This job alone.
+    /// The job of exactly this name.
     Job(JobId),
     /// All jobs whose names begin with this one and a slash; not the job of this name itself.
     Below(JobId),

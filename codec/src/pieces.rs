@@ -7,6 +7,11 @@
 //!
 //! [`crate::base`] compares with an earlier version, [`EarlierSegments`] with earlier segments of the same image.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -34,7 +39,7 @@ byte_id! {
 /// The base that a checkpoint refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseRef {
-    /// The base's id.
+    /// The checkpoint that is the base.
     pub checkpoint: CheckpointId,
     /// Hash of the base's manifest.
     pub manifest: ManifestHash,
@@ -81,7 +86,7 @@ impl PieceHasher {
 pub enum Origin {
     /// In a row of the base.
     Base {
-        /// The row.
+        /// Number of the row in the base.
         row: u64,
         /// Bytes of that row's segment before the repeated ones.
         from: u32,
@@ -200,10 +205,12 @@ impl EarlierSegments {
         if self.segments.len() >= self.segments_max {
             return;
         }
-        let number = self.segments.len() as u32;
+        let (Ok(number), Ok(len)) = (u32::try_from(self.segments.len()), u32::try_from(len)) else {
+            return;
+        };
         self.segments.push(EarlierSegment {
             offset,
-            len: len as u32,
+            len,
             first: self.hashes.len(),
         });
         self.hashes.extend_from_slice(hashes);
@@ -212,9 +219,14 @@ impl EarlierSegments {
     }
 }
 
+/// Whether a map has the piece of this number, which is less than [`PIECES_MAX`].
+const fn has(map: u64, piece: usize) -> bool {
+    map >> piece & 1 == 1
+}
+
 /// The bytes of a segment of `len` bytes in which the pieces of a map lie, one range for each piece.
 pub fn ranges(changed: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let pieces = (0..PIECES_MAX).filter(move |piece| changed >> piece & 1 == 1);
+    let pieces = (0..PIECES_MAX).filter(move |piece| has(changed, *piece));
     pieces.map(move |piece| {
         let start = (piece * PIECE_BYTES).min(len);
         start..(start + PIECE_BYTES).min(len)
@@ -234,19 +246,21 @@ pub fn is_map_of(changed: u64, len: usize) -> bool {
 
 /// Appends to `patch` the pieces of `raw` that changed.
 pub fn cut_patch(raw: &[u8], changed: u64, patch: &mut Vec<u8>) {
-    for range in ranges(changed, raw.len()) {
-        patch.extend_from_slice(&raw[range]);
+    let pieces = raw.chunks(PIECE_BYTES).take(PIECES_MAX).enumerate();
+    for (_, piece) in pieces.filter(|(number, _)| has(changed, *number)) {
+        patch.extend_from_slice(piece);
     }
 }
 
 /// Puts the pieces of `patch` into the earlier segment `raw`, in the places of those that changed; `false`
 /// when the patch has another length than these places.
 pub fn apply_patch(raw: &mut [u8], changed: u64, mut patch: &[u8]) -> bool {
-    for range in ranges(changed, raw.len()) {
-        let Some((piece, rest)) = patch.split_at_checked(range.len()) else {
+    let pieces = raw.chunks_mut(PIECE_BYTES).take(PIECES_MAX).enumerate();
+    for (_, earlier) in pieces.filter(|(number, _)| has(changed, *number)) {
+        let Some((piece, rest)) = patch.split_at_checked(earlier.len()) else {
             return false;
         };
-        raw[range].copy_from_slice(piece);
+        earlier.copy_from_slice(piece);
         patch = rest;
     }
     patch.is_empty()

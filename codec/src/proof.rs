@@ -12,6 +12,11 @@
 //!
 //! A proof has a few kilobytes, whatever the size of the shard.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -30,7 +35,7 @@ pub const PROOF_BYTES_MAX: usize = 5 * CHUNK_BYTES + 28 * 32 + 16;
 /// The chunk of a shard that is to be proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spot {
-    /// The row.
+    /// Number of the row in whose block the chunk is.
     pub row: u64,
     /// Any number. The chunk's number in the row's block is the remainder of its division by the number of
     /// chunks of the block, since the asker may not know the block's length.
@@ -71,8 +76,8 @@ pub enum ProofError {
 }
 
 /// Where the hash of a page is in the bytes of which the root is the hash.
-const fn place_of_page(page: u64) -> Range<usize> {
-    let start = OUTLINE_HEAD_BYTES + page as usize * 32;
+const fn place_of_page(page: usize) -> Range<usize> {
+    let start = OUTLINE_HEAD_BYTES + page * 32;
     start..start + 32
 }
 
@@ -102,7 +107,11 @@ impl ShardProof {
         let hashed = outline.hashed(identity);
         let derived = Hashing::derived(OUTLINE_CONTEXT);
         Some(Self {
-            outline: slice::cut(&derived, &hashed, place_of_page(number))?,
+            outline: slice::cut(
+                &derived,
+                &hashed,
+                place_of_page(usize::try_from(number).ok()?),
+            )?,
             page: slice::cut(&Hashing::plain(), page, place_of_entry(place))?,
             block: slice::cut(
                 &Hashing::plain(),
@@ -122,12 +131,13 @@ impl ShardProof {
         }
         let part = |part| move |cause| ProofError::Slice { part, cause };
         let (number, place) = page_of(spot.row);
-        let pages = usize::try_from(page_count(rows)).map_err(|_| ProofError::Row(spot.row))?;
+        let as_usize = |count| usize::try_from(count).map_err(|_| ProofError::Row(spot.row));
+        let pages = as_usize(page_count(rows))?;
         let page_hash = slice::read(
             &Hashing::derived(OUTLINE_CONTEXT),
             &root.0,
             OUTLINE_HEAD_BYTES + pages * 32,
-            place_of_page(number),
+            place_of_page(as_usize(number)?),
             &self.outline,
         )
         .map_err(part("outline"))?;
@@ -137,7 +147,7 @@ impl ShardProof {
         let entry = slice::read(
             &Hashing::plain(),
             page_hash,
-            page_rows(rows, number) as usize * ENTRY_BYTES,
+            as_usize(page_rows(rows, number))? * ENTRY_BYTES,
             place_of_entry(place),
             &self.page,
         )

@@ -81,7 +81,7 @@ impl Path {
         self.0.iter().map(|level| level.blinded).collect()
     }
 
-    /// Number of components.
+    /// How many components the job's name has between its slashes.
     pub const fn depth(&self) -> usize {
         self.0.len()
     }

@@ -22,7 +22,7 @@ use crate::pieces::PieceHash;
 pub enum Cipher {
     /// Not sealed: hosts can read the image.
     None,
-    /// AES-256-GCM.
+    /// AES-256-GCM, with 16 bytes of tag for each segment.
     Aes256Gcm,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for DataKey {
 /// another checkpoint does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealContext {
-    /// The checkpoint.
+    /// The checkpoint, which every segment is bound to.
     pub checkpoint: CheckpointId,
     /// Tag of the checkpoint's job.
     pub job_tag: JobTag,

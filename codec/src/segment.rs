@@ -175,7 +175,7 @@ impl Segmenter {
         row
     }
 
-    /// Rows so far.
+    /// How many rows were given out so far.
     pub const fn rows(&self) -> u64 {
         self.rows
     }

@@ -60,9 +60,9 @@ pub enum FormatError {
     Length {
         /// Name of the part.
         part: &'static str,
-        /// Bytes at hand.
+        /// Bytes that there are.
         actual: usize,
-        /// Bytes needed.
+        /// Bytes that the part has in a whole shard.
         expected: usize,
     },
     /// The header does not begin, or the footer does not end, as that of a shard does.
@@ -80,9 +80,9 @@ pub enum FormatError {
     /// The redundancy has no shard of this number.
     #[error("shard {index} of {redundancy}")]
     Shard {
-        /// The index found.
+        /// The number in the header.
         index: u8,
-        /// The redundancy found.
+        /// The redundancy in the header.
         redundancy: Redundancy,
     },
     /// A number contradicts another one, or is larger than a shard allows.
@@ -99,9 +99,9 @@ impl From<TryFromIntError> for FormatError {
 /// The fields that identify a shard; its header and its root both have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardIdentity {
-    /// The checkpoint.
+    /// The checkpoint that the shard is a part of.
     pub checkpoint: CheckpointId,
-    /// The checkpoint's redundancy.
+    /// How many shards of the checkpoint carry data and parity.
     pub redundancy: Redundancy,
     /// Index of the shard in the checkpoint.
     pub shard: ShardIndex,
@@ -123,7 +123,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header's bytes.
+    /// The header as it is at the beginning of the file.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(HEADER_MAGIC);
@@ -194,7 +194,7 @@ impl BlockEntry {
         }
     }
 
-    /// Reads an entry.
+    /// Reads an entry of a page.
     pub(crate) fn decode(bytes: &[u8; ENTRY_BYTES]) -> Self {
         let (mut len, mut hash) = ([0; 4], [0; 32]);
         len.copy_from_slice(&bytes[..4]);
@@ -252,7 +252,7 @@ impl Page {
         Ok(Self { entries })
     }
 
-    /// The page's bytes.
+    /// The page as it is in the file, of which the outline has the hash.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.entries.len() * ENTRY_BYTES);
         for entry in &self.entries {
@@ -285,7 +285,7 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// The shard's root.
+    /// The root: the hash of the identity and this outline, which the owner signs.
     pub fn root(&self, identity: &ShardIdentity) -> ShardRoot {
         ShardRoot(blake3::derive_key(OUTLINE_CONTEXT, &self.hashed(identity)))
     }
@@ -337,7 +337,7 @@ impl TableBuilder {
         (self.page.entries.len() as u64 == PAGE_ROWS).then(|| self.close_page())
     }
 
-    /// Rows so far.
+    /// How many rows were added so far.
     pub const fn rows(&self) -> u64 {
         self.outline.rows
     }
@@ -373,7 +373,7 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// The footer's bytes.
+    /// The footer as it is at the end of the file.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.groups.len() * FOOTER_ENTRY_BYTES + TAIL_BYTES);
         for (offset, page) in self.groups.iter().zip(&self.outline.pages) {

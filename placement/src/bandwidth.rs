@@ -35,7 +35,7 @@ const DAY_SECONDS: f64 = 86_400.0;
 pub struct Measurement {
     /// When the transfer ended, Unix seconds.
     pub at: u64,
-    /// Bytes per second.
+    /// Rate that the transfer showed, bytes per second.
     pub bytes_per_second: f64,
 }
 
@@ -48,7 +48,7 @@ pub struct RateHistory {
 /// The forecast of a rate: a lognormal distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateForecast {
-    /// Bytes per second.
+    /// The rate that is as often exceeded as not reached, bytes per second.
     median: f64,
     /// Standard deviation of the natural logarithm of the rate.
     spread: f64,
@@ -57,7 +57,7 @@ pub struct RateForecast {
 /// The simple predictors. Each predicts the next logarithm of a rate from the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Predictor {
-    /// The latest value.
+    /// The latest measured value, unchanged.
     Last,
     /// The mean of the latest values, at most this many.
     Mean(usize),

@@ -56,7 +56,7 @@ pub enum Availability {
 pub struct AvailabilityBitmap {
     newest: Slot,
     known: [u64; WORDS],
-    /// Subset of `known`.
+    /// Slots in which the host was usable; each of them is also in `known`.
     usable: [u64; WORDS],
 }
 
@@ -66,7 +66,7 @@ pub enum BitmapDecodeError {
     /// Fewer bytes than the form needs, or more.
     #[error("availability bitmap of {found} bytes: its form needs another length")]
     Length {
-        /// Bytes offered.
+        /// Number of bytes that were offered.
         found: usize,
     },
     /// The first byte names no form.

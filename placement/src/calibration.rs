@@ -17,7 +17,7 @@ pub struct Calibration {
 }
 
 impl Default for Calibration {
-    /// No correction.
+    /// The parameters that change no forecast.
     fn default() -> Self {
         Self {
             intercept: 0.0,
@@ -34,7 +34,7 @@ impl Calibration {
         valid.then_some(Self { intercept, slope })
     }
 
-    /// Intercept and slope.
+    /// Intercept and slope, in this order.
     #[must_use]
     pub const fn parameters(&self) -> (f64, f64) {
         (self.intercept, self.slope)

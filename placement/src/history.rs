@@ -218,9 +218,9 @@ impl<S: ModelState> Timeline<S> {
 /// Kind of a day of the week: on weekdays owners are at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DayKind {
-    /// Monday to Friday.
+    /// Monday to Friday, holidays included.
     Weekday,
-    /// Saturday and Sunday.
+    /// Saturday and Sunday, whatever the country.
     Weekend,
 }
 

@@ -33,7 +33,7 @@ pub struct Width {
 
 impl Width {
     /// FALCON's code: three data shards and two parity shards. It is also the default of a save, so it has to
-    /// agree with `codec::Redundancy::DEFAULT`.
+    /// agree with `codec::Redundancy::DEFAULT`; `ckpt-agent` does not compile otherwise.
     pub const FALCON: Self = Self { data: 3, parity: 2 };
 
     /// A width; `None` without data shards or with more than [`SHARDS_MAX`] in all.
@@ -57,7 +57,7 @@ impl Width {
         self.parity
     }
 
-    /// All shards.
+    /// Number of all shards, each of which needs a host of its own.
     #[must_use]
     pub const fn total(self) -> usize {
         self.data + self.parity
@@ -105,7 +105,7 @@ pub struct Candidate {
     pub rtt_seconds: f64,
     /// Probability that it can be read when it has to be, whatever the other hosts do.
     pub readable: Probability,
-    /// Its failure domains.
+    /// Its failure domain at each level, if that is known.
     pub domains: Domains,
     /// Decides between hosts that are equal otherwise, the lowest first. It is drawn anew for every
     /// checkpoint, so that such hosts take turns.
@@ -158,7 +158,7 @@ impl Score {
         }
     }
 
-    /// J in seconds.
+    /// The objective J in seconds: the lower, the better.
     #[must_use]
     pub fn total(&self) -> f64 {
         let need = self.need.value();

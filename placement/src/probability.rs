@@ -14,9 +14,9 @@ pub struct Probability(f64);
 pub struct NotAProbability(pub f64);
 
 impl Probability {
-    /// The impossible event.
+    /// Probability of an impossible event.
     pub const ZERO: Self = Self(0.0);
-    /// The certain event.
+    /// Probability of a certain event.
     pub const ONE: Self = Self(1.0);
 
     /// Takes `value` if it is finite and in `[0, 1]`.
@@ -50,7 +50,7 @@ impl Probability {
         Self::saturating((successes as f64 + 0.5) / (trials as f64 + 1.0))
     }
 
-    /// The number itself.
+    /// The probability as a number from 0 to 1.
     #[must_use]
     pub const fn value(self) -> f64 {
         self.0

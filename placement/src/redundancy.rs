@@ -50,7 +50,7 @@ pub const TARGET_USUAL: f64 = 0.999;
 /// Which codes may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// Fewest parity shards.
+    /// Codes with fewer parity shards are not considered.
     pub least_parity: usize,
     /// Most bytes on all hosts for each byte stored.
     pub most_expansion: f64,
@@ -59,7 +59,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Any code.
+    /// Bounds that allow every code.
     pub const FREE: Self = Self {
         least_parity: 0,
         most_expansion: f64::INFINITY,

@@ -32,7 +32,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// All schemes.
+    /// All schemes, in the order of this definition.
     pub const ALL: [Self; 7] = [
         Self::Random,
         Self::PessimisticReliable,

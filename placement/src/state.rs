@@ -11,7 +11,7 @@ pub trait ModelState: Copy + Eq + Debug + 'static {
     /// Every state, in the order of [`index`](Self::index).
     const ALL: &'static [Self];
 
-    /// Position in [`ALL`](Self::ALL).
+    /// Position of this state in [`ALL`](Self::ALL).
     fn index(self) -> usize;
 
     /// Whether a guest that runs on the host, or a shard that is being stored, is lost when the host enters
@@ -311,9 +311,9 @@ pub fn silence(
 /// A load relative to the thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
-    /// Below Th1.
+    /// Below the threshold Th1.
     Light,
-    /// Between the thresholds.
+    /// From Th1 to Th2.
     Heavy,
     /// Above Th2 for [`TRANSIENT_SECONDS`].
     Taken,

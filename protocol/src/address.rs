@@ -16,9 +16,9 @@ const LABEL_BYTES_MAX: usize = 63;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
-    /// An IP address.
+    /// An IP address with its port; the port is 0 while it is not known yet.
     Ip(SocketAddr),
-    /// A host name.
+    /// A host name with its port, looked up at each connection.
     Name(NamedAddress),
 }
 
@@ -55,12 +55,12 @@ impl Address {
 }
 
 impl NamedAddress {
-    /// The host name.
+    /// The host name, in lower case.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The port.
+    /// The port, which is not 0.
     pub const fn port(&self) -> u16 {
         self.port
     }

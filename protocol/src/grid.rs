@@ -47,7 +47,7 @@ pub struct Grid {
     pub list: Option<GridList>,
 }
 
-/// A storage host.
+/// A storage host, as the grid file or the list of the grid names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridHost {
     /// Name of the host.
@@ -76,9 +76,9 @@ pub struct GridRegistry {
 /// Paths of a submitter's key and certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerFiles {
-    /// The key file.
+    /// Path of the key file.
     pub key: PathBuf,
-    /// The certificate, PEM.
+    /// Path of the certificate, which is PEM.
     pub certificate: PathBuf,
 }
 
@@ -88,7 +88,7 @@ pub enum GridError {
     /// Reading or writing failed.
     #[error("grid file {path}")]
     Io {
-        /// The file.
+        /// Path of the grid file.
         path: PathBuf,
         /// Why the system refused it.
         #[source]
@@ -100,7 +100,7 @@ pub enum GridError {
     /// The file is not a grid file.
     #[error("grid file {path}: {what}")]
     Malformed {
-        /// The file.
+        /// Path of the grid file.
         path: PathBuf,
         /// What is wrong and where.
         what: String,

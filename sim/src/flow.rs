@@ -1,6 +1,7 @@
 //! Transfers that share links, with max-min fair rates.
 
 use crate::jobs::JobIndex;
+use crate::keeper::Keeper;
 
 /// A transfer with at most this many bytes left counts as ended, because of errors of rounding.
 const ROUNDING_BYTES: f64 = 1.0;
@@ -16,15 +17,15 @@ pub(crate) enum End {
     Left,
 }
 
-/// A transfer between a job's compute host and another host. Times are seconds since the start of the grid.
+/// A transfer between a job's compute host and what keeps a shard. Times are seconds since the start of the grid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// The job that it belongs to.
     pub(crate) job: JobIndex,
-    /// The compute host.
+    /// The compute host, as an index into the grid's hosts.
     pub(crate) near: usize,
-    /// The other host.
-    pub(crate) far: usize,
+    /// The other end.
+    pub(crate) far: Keeper,
     /// Bytes to move.
     pub(crate) bytes: f64,
     /// Highest rate that the path between both hosts allows, bytes per second.
@@ -43,6 +44,8 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     pub(crate) plan: Plan,
+    /// Indices of both ends into [`Flows::access`].
+    ends: [usize; 2],
     /// Bytes still to be moved.
     remaining: f64,
     /// Present rate, bytes per second.
@@ -50,26 +53,18 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(crate) const fn new(plan: Plan) -> Self {
-        Self {
-            plan,
-            remaining: plan.bytes,
-            rate: 0.0,
-        }
-    }
-
     /// Bytes moved so far.
     pub(crate) const fn moved(&self) -> f64 {
         self.plan.bytes - self.remaining
     }
 
-    /// The links that it uses: of each host the interface (link `2 * host`) and, if the transfer leaves the
-    /// site, the link to the outside (link `2 * host + 1`).
+    /// The links that it uses: of each end the interface (link `2 * end`) and, if the transfer leaves the
+    /// site, the link to the outside (link `2 * end + 1`).
     fn links(&self) -> impl Iterator<Item = usize> + use<> {
         let outside = self.plan.outside;
-        [self.plan.near, self.plan.far]
+        self.ends
             .into_iter()
-            .flat_map(move |host| [Some(2 * host), outside.then_some(2 * host + 1)])
+            .flat_map(move |end| [Some(2 * end), outside.then_some(2 * end + 1)])
             .flatten()
     }
 
@@ -109,14 +104,18 @@ impl Flow {
 #[derive(Clone, Debug)]
 pub(crate) struct Flows {
     list: Vec<Flow>,
-    /// Link of each host to the outside, bytes per second.
+    /// Link of each host to the outside, and at the end that of the dedicated server, bytes per second.
     access: Vec<f64>,
-    /// Network interface of every host, bytes per second.
+    /// Network interface of every host and of the server, bytes per second.
     interface: f64,
 }
 
 impl Flows {
-    pub(crate) const fn new(access: Vec<f64>, interface: f64) -> Self {
+    /// No transfers yet. `hosts` are the links of hosts to the outside, `server` is that of the dedicated
+    /// server, and `interface` the network interface of each of them, all in bytes per second.
+    pub(crate) fn new(hosts: Vec<f64>, server: f64, interface: f64) -> Self {
+        let mut access = hosts;
+        access.push(server);
         Self {
             list: Vec::new(),
             access,
@@ -124,8 +123,18 @@ impl Flows {
         }
     }
 
-    pub(crate) fn push(&mut self, flow: Flow) {
-        self.list.push(flow);
+    /// Begins a transfer.
+    pub(crate) fn push(&mut self, plan: Plan) {
+        let far = match plan.far {
+            Keeper::Host(host) => host,
+            Keeper::Server => self.access.len() - 1,
+        };
+        self.list.push(Flow {
+            plan,
+            ends: [plan.near, far],
+            remaining: plan.bytes,
+            rate: 0.0,
+        });
     }
 
     /// Sets the rates of all transfers that have begun, by max-min fairness: all rates rise together. When a
@@ -210,31 +219,31 @@ mod tests {
         JobIndex::first(number + 1).last().unwrap()
     }
 
-    fn flow(job: JobIndex, far: usize, bytes: f64) -> Flow {
-        Flow::new(Plan {
+    fn plan(job: JobIndex, far: usize, bytes: f64) -> Plan {
+        Plan {
             job,
             near: 0,
-            far,
+            far: Keeper::Host(far),
             bytes,
             path: 10.0,
             outside: true,
             starts: 0.0,
             breaks_with: None,
             leaves: f64::INFINITY,
-        })
+        }
     }
 
     #[test]
     fn links_are_shared_and_freed_again() {
-        let mut flows = Flows::new(vec![12.0, 100.0, 3.0], 1000.0);
-        flows.push(flow(job(0), 1, 60.0));
-        flows.push(flow(job(0), 2, 60.0));
+        let mut flows = Flows::new(vec![12.0, 100.0, 3.0], 1000.0, 1000.0);
+        flows.push(plan(job(0), 1, 60.0));
+        flows.push(plan(job(0), 2, 60.0));
         flows.share(0.0);
         // The second transfer gets 3 of the 12, all that its host's link allows; the first gets the other 9.
         assert!((flows.next_event(0.0) - 60.0 / 9.0).abs() < 1e-9);
         flows.advance(7.0);
         let (ended, end) = flows.take_ended(7.0).unwrap();
-        assert_eq!((ended.plan.far, end), (1, End::Finished));
+        assert_eq!((ended.plan.far, end), (Keeper::Host(1), End::Finished));
         assert!(flows.take_ended(7.0).is_none());
         flows.share(7.0);
         assert_eq!(flows.next_event(7.0), 20.0);
@@ -244,11 +253,11 @@ mod tests {
 
     #[test]
     fn a_transfer_ends_early_when_it_breaks_or_its_host_leaves() {
-        let mut flows = Flows::new(vec![100.0; 3], 1000.0);
-        let mut breaking = flow(job(0), 1, 60.0);
-        breaking.plan.breaks_with = Some(40.0);
-        let mut leaving = flow(job(1), 2, 60.0);
-        leaving.plan.leaves = 3.0;
+        let mut flows = Flows::new(vec![100.0; 3], 1000.0, 1000.0);
+        let mut breaking = plan(job(0), 1, 60.0);
+        breaking.breaks_with = Some(40.0);
+        let mut leaving = plan(job(1), 2, 60.0);
+        leaving.leaves = 3.0;
         flows.push(breaking);
         flows.push(leaving);
         flows.share(0.0);

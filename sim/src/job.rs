@@ -1,5 +1,6 @@
 //! A job and its checkpoints.
 
+use crate::keeper::Keeper;
 use crate::outcome::JobOutcome;
 use crate::schedule::Stay;
 
@@ -17,8 +18,8 @@ const READS_MAX: usize = 8;
 pub(crate) struct Checkpoint {
     /// Work that it holds, seconds.
     pub(crate) progress: f64,
-    /// Hosts that have a shard of it.
-    pub(crate) hosts: Vec<usize>,
+    /// What keeps a shard of it.
+    pub(crate) keepers: Vec<Keeper>,
     /// Number of shards that are needed to read it.
     pub(crate) data: usize,
     /// When it was stored, seconds since the start.
@@ -33,10 +34,10 @@ pub(crate) struct Store {
     /// Number of shards that have to be stored at least.
     pub(crate) data: usize,
     pub(crate) shard_bytes: f64,
-    /// Hosts that have stored their shard.
-    pub(crate) stored: Vec<usize>,
-    /// All hosts that were asked to store a shard.
-    pub(crate) asked: Vec<usize>,
+    /// Those that have stored their shard.
+    pub(crate) stored: Vec<Keeper>,
+    /// All that were asked to store a shard.
+    pub(crate) asked: Vec<Keeper>,
 }
 
 /// A checkpoint being read back.
@@ -46,8 +47,8 @@ pub(crate) struct Restore {
     pub(crate) checkpoint: usize,
     /// Number of shards that have been read.
     pub(crate) read: usize,
-    /// All hosts that were asked for a shard.
-    pub(crate) asked: Vec<usize>,
+    /// All that were asked for a shard.
+    pub(crate) asked: Vec<Keeper>,
 }
 
 /// What a job is doing.
@@ -216,13 +217,13 @@ impl Job {
 
     /// Adds the checkpoint that was stored in the present phase, and drops the oldest one beyond
     /// [`CHECKPOINTS_KEPT`].
-    pub(crate) fn commit(&mut self, now: f64, hosts: Vec<usize>, data: usize) {
+    pub(crate) fn commit(&mut self, now: f64, keepers: Vec<Keeper>, data: usize) {
         if self.checkpoints.len() == CHECKPOINTS_KEPT {
             self.checkpoints.remove(0);
         }
         self.checkpoints.push(Checkpoint {
             progress: self.progress,
-            hosts,
+            keepers,
             data,
             stored_at: now,
             looked_until: now,

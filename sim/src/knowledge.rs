@@ -15,6 +15,7 @@ use placement::{AvailabilityBitmap, Probability, SurvivalCurve};
 use supervision::patience::{Needs, Past};
 
 use crate::draw::{Purpose, draws, lognormal};
+use crate::keeper::Keeper;
 use crate::network::{Location, Network};
 use crate::world::{Grid, Host, World};
 
@@ -140,16 +141,22 @@ impl<'a> Knowledge<'a> {
         &self.world.hosts[self.grid.hosts[host]]
     }
 
-    /// Location of a host in the network. The index after the last host is that of the dedicated server.
-    pub(crate) fn place(&self, host: usize) -> Location {
-        let Some(index) = self.grid.hosts.get(host) else {
-            return Location {
+    /// Location in the network of what keeps a shard.
+    pub(crate) fn place_of(&self, keeper: Keeper) -> Location {
+        match keeper {
+            Keeper::Host(host) => self.place(host),
+            Keeper::Server => Location {
                 host: u64::MAX,
                 site: u64::MAX,
-            };
-        };
-        let host = *index as u64;
-        let site = self.world.hosts[*index].domains[0];
+            },
+        }
+    }
+
+    /// Location of a host in the network.
+    pub(crate) fn place(&self, host: usize) -> Location {
+        let index = self.grid.hosts[host];
+        let host = index as u64;
+        let site = self.world.hosts[index].domains[0];
         let site = site.map_or((1 << 40) + host, |site| u64::from(site.0));
         Location { host, site }
     }

@@ -31,6 +31,7 @@ pub mod grid5000;
 mod guarded;
 mod job;
 mod jobs;
+mod keeper;
 mod knowledge;
 mod network;
 mod outcome;

@@ -11,6 +11,7 @@ use rand::Rng;
 use crate::draw::{Purpose, draws};
 use crate::foreseen::Foreseen;
 use crate::jobs::JobIndex;
+use crate::keeper::Keeper;
 use crate::knowledge::Knowledge;
 use crate::settings::Settings;
 
@@ -129,7 +130,7 @@ impl Policy {
         settings: &Settings,
         question: &Question,
         width: Width,
-        without: &[usize],
+        without: &[Keeper],
     ) -> Option<Chosen> {
         let hosts = takers(knowledge, question, without);
         knowledge.advance(question.now);
@@ -300,10 +301,10 @@ fn stake(
 }
 
 /// The hosts that take shards now, other than the compute host and those in `without`.
-fn takers(knowledge: &Knowledge<'_>, question: &Question, without: &[usize]) -> Vec<usize> {
+fn takers(knowledge: &Knowledge<'_>, question: &Question, without: &[Keeper]) -> Vec<usize> {
     let fits = |host: &usize| {
         let usable = knowledge.host(*host).usable(question.now) == Some(true);
-        usable && *host != question.compute && !without.contains(host)
+        usable && *host != question.compute && !without.contains(&Keeper::Host(*host))
     };
     let all = 0..knowledge.grid.hosts.len();
     all.filter(fits).collect()

@@ -13,6 +13,7 @@ use crate::draw::{Purpose, draws, lognormal};
 use crate::flow::{End, Flow, Flows, Plan};
 use crate::job::{Checkpoint, Job, Phase, Restore, Store};
 use crate::jobs::{JobIndex, Jobs};
+use crate::keeper::Keeper;
 use crate::knowledge::Knowledge;
 use crate::outcome::JobOutcome;
 use crate::policy::{LEAD_SECONDS, Policy, Question};
@@ -57,10 +58,10 @@ enum Direction {
 
 /// Which shards of a checkpoint can be read.
 struct Readable {
-    /// Hosts that are known to be present.
-    here: Vec<usize>,
+    /// Keepers that are known to be present.
+    here: Vec<Keeper>,
     /// Hosts of which the trace does not say whether they are present.
-    unknown: Vec<usize>,
+    unknown: Vec<Keeper>,
     /// Shards that are needed to read the checkpoint.
     needed: usize,
 }
@@ -99,10 +100,8 @@ impl<'a> Simulation<'a> {
         let trace_left = world.span().end.saturating_sub(grid.start) as f64;
         let end = trace_left.min(LONGEST_MAKESPAN * settings.work_seconds);
         let places = (0..grid.hosts.len()).map(|host| knowledge.place(host));
-        let mut access: Vec<f64> = places
-            .map(|place| settings.network.access(grid.seed, place))
-            .collect();
-        access.push(settings.network.interface);
+        let access = places.map(|place| settings.network.access(grid.seed, place));
+        let interface = settings.network.interface;
         let stays = stays(world, grid, settings.jobs, settings.restart_seconds, end);
         let jobs = stays
             .into_iter()
@@ -110,7 +109,7 @@ impl<'a> Simulation<'a> {
         Self {
             server: Server::new(grid.seed, end),
             wipes: Wipes::new(grid, settings.wiped_every_seconds, end),
-            flows: Flows::new(access, settings.network.interface),
+            flows: Flows::new(access.collect(), interface, interface),
             jobs: jobs.collect(),
             knowledge,
             settings,
@@ -156,11 +155,6 @@ impl<'a> Simulation<'a> {
 
     fn unix(&self, at: f64) -> u64 {
         self.knowledge.grid.start + at as u64
-    }
-
-    /// Number of the dedicated server among the hosts.
-    fn dedicated(&self) -> usize {
-        self.knowledge.grid.hosts.len()
     }
 
     fn timer(&mut self, job: JobIndex) {
@@ -241,7 +235,7 @@ impl<'a> Simulation<'a> {
     fn store(&mut self, job: JobIndex, left: f64) {
         let width = self.policy.width(self.settings.width);
         let interval = self.interval(job, left).min(left);
-        let Some((hosts, width)) = self.choose(job, interval, width, &[]) else {
+        let Some((keepers, width)) = self.choose(job, interval, width, &[]) else {
             self.jobs[job].outcome.not_stored += 1;
             self.work(job);
             return;
@@ -251,23 +245,23 @@ impl<'a> Simulation<'a> {
             data: width.data(),
             shard_bytes,
             stored: Vec::new(),
-            asked: hosts.clone(),
+            asked: keepers.clone(),
         };
         self.jobs[job].number += 1;
         self.jobs[job].enter(self.now, Phase::Storing(store), f64::INFINITY);
-        for host in hosts {
-            self.transfer(job, host, shard_bytes, self.now, Direction::ToHost);
+        for keeper in keepers {
+            self.transfer(job, keeper, shard_bytes, self.now, Direction::ToHost);
         }
     }
 
-    /// Hosts for a checkpoint, other than those in `without`, and the code that is used.
+    /// Keepers for a checkpoint, other than those in `without`, and the code that is used.
     fn choose(
         &mut self,
         job: JobIndex,
         interval: f64,
         width: Width,
-        without: &[usize],
-    ) -> Option<(Vec<usize>, Width)> {
+        without: &[Keeper],
+    ) -> Option<(Vec<Keeper>, Width)> {
         let this = &self.jobs[job];
         let cycle = interval + this.expected_cost;
         let reads = match self.policy {
@@ -287,7 +281,7 @@ impl<'a> Simulation<'a> {
         };
         if self.policy == Policy::Dedicated {
             let free = self.server.is_up(self.now) && without.is_empty();
-            return free.then(|| (vec![self.dedicated()], width));
+            return free.then(|| (vec![Keeper::Server], width));
         }
         let (knowledge, settings) = (&mut self.knowledge, &self.settings);
         // A host that takes the place of another one holds a shard of the code that was chosen before.
@@ -300,17 +294,25 @@ impl<'a> Simulation<'a> {
             policy => policy,
         };
         let chosen = policy.choose(knowledge, settings, &question, width, without)?;
-        Some((chosen.hosts, chosen.width))
+        let hosts = chosen.hosts.into_iter().map(Keeper::Host);
+        Some((hosts.collect(), chosen.width))
     }
 
     /// Begins a transfer between the job's compute host and `far`, not before `from`.
-    fn transfer(&mut self, job: JobIndex, far: usize, bytes: f64, from: f64, direction: Direction) {
+    fn transfer(
+        &mut self,
+        job: JobIndex,
+        far: Keeper,
+        bytes: f64,
+        from: f64,
+        direction: Direction,
+    ) {
         let Some(near) = self.jobs[job].host() else {
             return;
         };
         let network = &self.settings.network;
         let seed = self.knowledge.grid.seed;
-        let (a, b) = (self.knowledge.place(near), self.knowledge.place(far));
+        let (a, b) = (self.knowledge.place(near), self.knowledge.place_of(far));
         let this = &mut self.jobs[job];
         this.transfers += 1;
         let keys = [job.key(), this.transfers, b.host];
@@ -319,13 +321,14 @@ impl<'a> Simulation<'a> {
         let breaks =
             direction == Direction::ToHost && chance.random::<f64>() < self.settings.breaks;
         let path = network.path(seed, a, b);
-        let leaves = if far == self.dedicated() {
-            self.server.leaves(self.now)
-        } else {
-            let away = Host::first_failure(&self.knowledge.host(far).disk, self.unix(self.now));
-            away.map_or(f64::INFINITY, |at| (at - self.knowledge.grid.start) as f64)
+        let leaves = match far {
+            Keeper::Server => self.server.leaves(self.now),
+            Keeper::Host(far) => {
+                let away = Host::first_failure(&self.knowledge.host(far).disk, self.unix(self.now));
+                away.map_or(f64::INFINITY, |at| (at - self.knowledge.grid.start) as f64)
+            }
         };
-        self.flows.push(Flow::new(Plan {
+        self.flows.push(Plan {
             job,
             near,
             far,
@@ -335,16 +338,16 @@ impl<'a> Simulation<'a> {
             starts: from + LEAD_SECONDS + network.round_trip(seed, a, b),
             breaks_with: breaks.then(|| bytes * chance.random::<f64>()),
             leaves: leaves.max(from),
-        }));
+        });
     }
 
     /// A transfer has ended: its rate is measured, and the job's store or restore goes on.
     fn transfer_ended(&mut self, flow: &Flow, end: End) {
         let plan = &flow.plan;
-        if end == End::Finished && plan.far < self.dedicated() {
+        if let (End::Finished, Keeper::Host(far)) = (end, plan.far) {
             let rate = plan.bytes / (self.now - plan.starts).max(1e-3);
             let now = self.unix(self.now);
-            self.knowledge.observe_rate(plan.near, plan.far, now, rate);
+            self.knowledge.observe_rate(plan.near, far, now, rate);
         }
         match self.jobs[plan.job].phase() {
             Phase::Storing(_) => {
@@ -389,13 +392,13 @@ impl<'a> Simulation<'a> {
     fn replace(&mut self, job: JobIndex, store: &mut Store) {
         let one = Width::new(1, 0).unwrap_or(self.settings.width);
         let interval = self.jobs[job].expected_cost;
-        let Some((hosts, _)) = self.choose(job, interval, one, &store.asked) else {
+        let Some((keepers, _)) = self.choose(job, interval, one, &store.asked) else {
             return;
         };
         let from = self.now + self.settings.detect_seconds;
-        for host in hosts {
-            store.asked.push(host);
-            self.transfer(job, host, store.shard_bytes, from, Direction::ToHost);
+        for keeper in keepers {
+            store.asked.push(keeper);
+            self.transfer(job, keeper, store.shard_bytes, from, Direction::ToHost);
         }
     }
 
@@ -450,48 +453,49 @@ impl<'a> Simulation<'a> {
     fn begin_restore(&mut self, job: JobIndex, checkpoint: usize) {
         let found = self.jobs[job].checkpoints[checkpoint].clone();
         let needed = found.data;
-        let mut hosts = self.fastest_readable(job, &found, &[]);
-        hosts.truncate(needed);
+        let mut keepers = self.fastest_readable(job, &found, &[]);
+        keepers.truncate(needed);
         let restore = Restore {
             checkpoint,
             read: 0,
-            asked: hosts.clone(),
+            asked: keepers.clone(),
         };
         self.jobs[job].enter(self.now, Phase::Restoring(restore), f64::INFINITY);
         let bytes = self.settings.image_bytes as f64 / needed as f64;
-        for host in hosts {
-            self.transfer(job, host, bytes, self.now, Direction::FromHost);
+        for keeper in keepers {
+            self.transfer(job, keeper, bytes, self.now, Direction::FromHost);
         }
     }
 
-    /// The hosts of a checkpoint that may be present, other than those in `without`: those known to be
+    /// The keepers of a checkpoint that may be present, other than those in `without`: those known to be
     /// present first, then by expected rate.
     fn fastest_readable(
         &mut self,
         job: JobIndex,
         of: &Checkpoint,
-        without: &[usize],
-    ) -> Vec<usize> {
+        without: &[Keeper],
+    ) -> Vec<Keeper> {
         let state = self.readable(of, self.now);
         let Some(near) = self.jobs[job].host() else {
             return Vec::new();
         };
-        let (now, dedicated) = (self.unix(self.now), self.dedicated());
-        let mut rated: Vec<(bool, f64, usize)> = Vec::new();
-        for (unknown, hosts) in [(false, state.here), (true, state.unknown)] {
-            for host in hosts {
-                let rate = if host == dedicated {
-                    0.0
-                } else {
-                    let network = &self.settings.network;
-                    self.knowledge.rate(network, (near, host), now).median()
+        let now = self.unix(self.now);
+        let mut rated: Vec<(bool, f64, Keeper)> = Vec::new();
+        for (unknown, keepers) in [(false, state.here), (true, state.unknown)] {
+            for keeper in keepers {
+                let rate = match keeper {
+                    Keeper::Server => 0.0,
+                    Keeper::Host(host) => {
+                        let network = &self.settings.network;
+                        self.knowledge.rate(network, (near, host), now).median()
+                    }
                 };
-                rated.push((unknown, rate, host));
+                rated.push((unknown, rate, keeper));
             }
         }
-        rated.retain(|(.., host)| !without.contains(host));
+        rated.retain(|(.., keeper)| !without.contains(keeper));
         rated.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
-        rated.into_iter().map(|(.., host)| host).collect()
+        rated.into_iter().map(|(.., keeper)| keeper).collect()
     }
 
     /// A shard was read, or failed to be; then another host is asked.
@@ -531,19 +535,18 @@ impl<'a> Simulation<'a> {
     /// Which shards of a checkpoint can be read at `at`.
     fn readable(&self, checkpoint: &Checkpoint, at: f64) -> Readable {
         let (mut here, mut unknown) = (Vec::new(), Vec::new());
-        for host in &checkpoint.hosts {
-            if self.wipes.between(*host, checkpoint.stored_at, at) {
+        for keeper in &checkpoint.keepers {
+            if self.wipes.between(*keeper, checkpoint.stored_at, at) {
                 continue;
             }
-            let state = if *host == self.dedicated() {
-                Some(self.server.is_up(at))
-            } else {
-                self.knowledge.host(*host).here(self.unix(at))
+            let state = match *keeper {
+                Keeper::Server => Some(self.server.is_up(at)),
+                Keeper::Host(host) => self.knowledge.host(host).here(self.unix(at)),
             };
             match state {
-                Some(true) => here.push(*host),
+                Some(true) => here.push(*keeper),
                 Some(false) => {}
-                None => unknown.push(*host),
+                None => unknown.push(*keeper),
             }
         }
         Readable {

@@ -1,6 +1,7 @@
 //! Wipes: storage hosts that lose all their shards.
 
 use crate::draw::{Purpose, draws, exponential};
+use crate::keeper::Keeper;
 use crate::world::Grid;
 
 /// When each host's disk is wiped, seconds since the start.
@@ -28,9 +29,11 @@ impl Wipes {
         }
     }
 
-    /// Whether a host was wiped between `from` and `to`.
-    pub(crate) fn between(&self, host: usize, from: f64, to: f64) -> bool {
-        let times = self.hosts.get(host);
-        times.is_some_and(|times| times.iter().any(|at| (from..=to).contains(at)))
+    /// Whether a keeper was wiped between `from` and `to`.
+    pub(crate) fn between(&self, keeper: Keeper, from: f64, to: f64) -> bool {
+        match keeper {
+            Keeper::Host(host) => self.hosts[host].iter().any(|at| (from..=to).contains(at)),
+            Keeper::Server => false,
+        }
     }
 }

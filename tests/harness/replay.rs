@@ -14,7 +14,7 @@ use codec::shard_file::{HEADER_BYTES, Header};
 use protocol::grid::{Grid, GridHost};
 use protocol::net::stream::{read_frame, write_frame};
 use protocol::net::{EndpointConfig, client, connect};
-use protocol::wire::message::{Claim, PutEnd, PutRebuilt, PutShard, Request, Response};
+use protocol::wire::message::{PutEnd, PutRebuilt, PutShard, Request, Response};
 use quinn::{Connection, Endpoint};
 
 use crate::liar::{Held, Hoard, Shard};
@@ -79,16 +79,7 @@ async fn send_shard(
     let public = parsed.public();
     let index = public.redundancy.shard(number).context("shard")?;
     let (_, root) = public.shard(index).context("no root")?;
-    let put = PutShard {
-        claim: Claim {
-            job_tag: public.job_tag,
-            version: public.version,
-            checkpoint: public.checkpoint,
-        },
-        redundancy: public.redundancy,
-        shard: number,
-        expected_bytes: public.block_bytes,
-    };
+    let put = PutShard::of(public, index);
     let (mut send, mut recv) = connection.open_bi().await?;
     let request = Request::PutRebuilt(Box::new(PutRebuilt { put, manifest }));
     write_frame(&mut send, &request).await?;

@@ -15,7 +15,7 @@ use codec::seal::{Cipher, DataKey};
 use codec::{CheckpointId, JobId, OwnerId, Redundancy, Version};
 use protocol::grid::Grid as GridFile;
 use protocol::identity::{Identity, certificate_from_pem, read_key};
-use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
+use protocol::wire::message::{PutEnd, PutShard, Request};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tests::Grid;
@@ -86,15 +86,12 @@ fn checkpoint(keys: &Keys, number: u64, rng: &mut SmallRng) -> Result<(Manifest,
 /// Writes one shard, and returns whether the host acknowledged it.
 async fn write(hosts: &Hosts, manifest: &Manifest, rows: &[EncodedRow]) -> bool {
     let public = manifest.public();
+    let Some(first) = public.redundancy.shard(0) else {
+        return false;
+    };
     let put = PutShard {
-        claim: Claim {
-            job_tag: public.job_tag,
-            version: public.version,
-            checkpoint: public.checkpoint,
-        },
-        redundancy: public.redundancy,
-        shard: 0,
         expected_bytes: 0,
+        ..PutShard::of(public, first)
     };
     let (commands, queue) = tokio::sync::mpsc::unbounded_channel();
     for row in rows {

@@ -21,7 +21,7 @@ use crate::{Fault, HostIndex, Hosts};
 /// What one host answered.
 #[derive(Debug)]
 pub struct CensusAnswer {
-    /// What it counts.
+    /// The counts of the host, or why it sent none.
     pub census: Result<HostCensus, Fault>,
     /// The status that a host sends to every member, if it refused the census.
     status: Option<HostStatus>,

@@ -21,7 +21,7 @@ use protocol::grid::Grid;
 use protocol::wire::message::{MemberRecord, Message, Presence, ShardName};
 use tokio::sync::Mutex;
 
-use crate::roster::HOSTS_MAX;
+use crate::registry_answer::HOSTS_MAX;
 
 /// Time limit for each request to etcd.
 const PATIENCE: Duration = Duration::from_secs(3);

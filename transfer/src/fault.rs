@@ -23,7 +23,7 @@ pub enum Fault {
     Refused {
         /// The reason, as a number.
         code: Code,
-        /// The host's explanation.
+        /// The explanation in the host's words; may be empty.
         detail: String,
         /// When the host wants to be asked again, milliseconds; 0 if it does not.
         retry_after_ms: u32,

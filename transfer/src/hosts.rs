@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use crate::leaving::Leaving;
 use crate::rate_limit::RateLimit;
 use crate::roster::Elsewhere;
-use crate::watch::{self, SILENCE, Watches};
+use crate::watch::{self, SILENCE, Watches, Watching};
 use crate::{Fault, HostIndex};
 
 /// A caller that asks for a window of at most this many bytes wants to save memory, not time.
@@ -85,7 +85,7 @@ enum Slot {
     /// Nothing was tried so far.
     #[default]
     Untried,
-    /// The last connection.
+    /// The connection that was made last; it may have ended since.
     Made(Connection),
     /// Connecting failed: when, and why.
     Failed(Instant, Fault),
@@ -124,7 +124,7 @@ impl Hosts {
         identity: &Identity,
         window: u32,
     ) -> Result<Self, EndpointError> {
-        Self::made_of(grid, elsewhere, identity, window, false)
+        Self::made_of(grid, elsewhere, identity, window, Watching::Off)
     }
 
     /// As [`Self::with_addresses`], for a client that waits for its hosts: it gives a host up after
@@ -138,7 +138,7 @@ impl Hosts {
         identity: &Identity,
         window: u32,
     ) -> Result<Self, EndpointError> {
-        Self::made_of(grid, elsewhere, identity, window, true)
+        Self::made_of(grid, elsewhere, identity, window, Watching::On)
     }
 
     fn made_of(
@@ -146,13 +146,13 @@ impl Hosts {
         elsewhere: Elsewhere,
         identity: &Identity,
         window: u32,
-        is_attentive: bool,
+        watching: Watching,
     ) -> Result<Self, EndpointError> {
         let mut config = EndpointConfig::new(identity.clone(), grid.authority.clone());
         config.receive_window = window;
         config.stream_window = window;
         config.send_window = window.into();
-        if is_attentive {
+        if watching == Watching::On {
             config.keep_alive = watch::ASKED_AFTER;
         }
         if window <= SMALL_WINDOW_BYTES {
@@ -190,7 +190,7 @@ impl Hosts {
             receiving: RateLimit::default(),
             paths: std::sync::Mutex::default(),
             lists: std::sync::Mutex::default(),
-            watches: Watches::new(is_attentive),
+            watches: Watches::new(watching),
         })))
     }
 

@@ -11,7 +11,7 @@ pub(crate) struct Leaving {
 }
 
 impl Leaving {
-    /// Closes a connection.
+    /// Closes a connection, and notes how many datagrams had been sent by then.
     pub(crate) fn close(connection: &Connection) -> Self {
         connection.close(DONE, b"");
         // Counted after closing, because before that the search for the largest datagram could add one.

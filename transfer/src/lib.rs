@@ -17,6 +17,7 @@ pub mod put;
 pub mod rate_limit;
 pub mod rebuild;
 pub mod registry;
+pub mod registry_answer;
 pub mod roster;
 mod sums;
 mod watch;

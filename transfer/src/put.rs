@@ -68,7 +68,7 @@ pub enum MeasuredRate {
 /// consists of connecting and syncing.
 const RATE_BYTES_MIN: u64 = 4 << 20;
 
-/// See [`RATE_BYTES_MIN`].
+/// A transfer of fewer than [`RATE_BYTES_MIN`] bytes that takes less than this shows nothing.
 const RATE_TIME_MIN: Duration = Duration::from_millis(500);
 
 /// A transfer that was given up shows how slow its host is if the transfer waited for the host for this
@@ -85,6 +85,15 @@ const WINDOW_FACTOR: u64 = 2;
 /// flight.
 const WINDOW_MIN: u64 = 512 << 10;
 
+/// Whether a block was there when its transfer was ready for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Supply {
+    /// The block had waited behind others.
+    Queued,
+    /// The transfer had waited for the block.
+    Awaited,
+}
+
 impl Meter {
     fn update(&self, change: impl FnOnce(&mut Measured)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -94,13 +103,13 @@ impl Meter {
         self.update(|measured| measured.started = Some(Instant::now()));
     }
 
-    /// Counts a block. `queued` means that the block had waited behind others.
-    fn count(&self, bytes: u64, waited: Duration, queued: bool, in_flight: u64) {
+    /// Counts a block that took `waited` to be handed to the connection.
+    fn count(&self, bytes: u64, waited: Duration, supply: Supply, in_flight: u64) {
         self.update(|measured| {
             measured.bytes += bytes;
             measured.in_flight = in_flight;
             measured.waited += waited;
-            if queued || waited >= WAIT_MIN {
+            if supply == Supply::Queued || waited >= WAIT_MIN {
                 measured.waited_bytes += bytes;
             }
         });
@@ -173,7 +182,11 @@ async fn put_all(
     meter.begin();
     report(PutProgress::Accepted);
     loop {
-        let queued = !commands.is_empty();
+        let supply = if commands.is_empty() {
+            Supply::Awaited
+        } else {
+            Supply::Queued
+        };
         let command = tokio::select! {
             biased;
             command = commands.recv() => command,
@@ -191,7 +204,7 @@ async fn put_all(
                 hosts.may_send(block.len()).await;
                 let (bytes, begun) = (block.len() as u64, Instant::now());
                 send_block(&mut exchange, block).await?;
-                meter.count(bytes, begun.elapsed(), queued, in_flight);
+                meter.count(bytes, begun.elapsed(), supply, in_flight);
                 in_flight = fit_window(&connection, hosts.window());
                 report(PutProgress::Sent(row));
             }
@@ -306,10 +319,10 @@ mod tests {
         meter.begin();
         let (none, long) = (Duration::ZERO, Duration::from_millis(400));
         // These blocks did not wait.
-        meter.count(3_000_000, none, false, 0);
+        meter.count(3_000_000, none, Supply::Awaited, 0);
         assert_eq!(meter.rate(), None, "too short");
-        meter.count(300_000, long, false, 200_000);
-        meter.count(300_000, none, true, 200_000);
+        meter.count(300_000, long, Supply::Awaited, 200_000);
+        meter.count(300_000, none, Supply::Queued, 200_000);
         assert_eq!(meter.rate(), Some(MeasuredRate::Exactly(1e6)));
     }
 }

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::etcd::{Etcd, EtcdError};
-use crate::roster::HOSTS_MAX;
+use crate::registry_answer::{HOSTS_MAX, RegistryAnswer};
 
 /// Time limit for registries. What a slower registry would answer is not needed.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -47,17 +47,6 @@ enum NoAnswer {
     Answer,
     #[error("no answer within {} s", ANSWER_TIMEOUT.as_secs())]
     Late,
-}
-
-/// The answer of a registry.
-#[derive(Debug)]
-pub struct RegistryAnswer {
-    /// The donors that the registry knows.
-    pub members: Vec<MemberRecord>,
-    /// Donors that hold shards of any of the checkpoints that were asked about.
-    pub holders: BTreeSet<OwnerId>,
-    /// The registry's list of the grid, if it is newer than that of this client.
-    pub list: Option<(GridList, Contents)>,
 }
 
 /// A client of registries. Its sockets are opened once.

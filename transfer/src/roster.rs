@@ -11,10 +11,7 @@ use protocol::identity::{HostId, Revocations, is_label, is_name};
 use protocol::net::may_be_announced;
 use protocol::wire::message::MemberRecord;
 
-use crate::registry::RegistryAnswer;
-
-/// Most hosts that are taken from registries.
-pub const HOSTS_MAX: usize = 100_000;
+use crate::registry_answer::{HOSTS_MAX, RegistryAnswer};
 
 /// Most addresses of one host that are taken from registries.
 pub const ADDRESSES_MAX: usize = 3;

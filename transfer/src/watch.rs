@@ -61,11 +61,17 @@ impl Silence {
     }
 }
 
+/// Whether connections are watched for hosts that fall silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watching {
+    On,
+    Off,
+}
+
 /// Watches connections, and remembers which hosts fell silent.
 #[derive(Debug)]
 pub(crate) struct Watches {
-    /// Whether connections are watched.
-    are_on: bool,
+    watching: Watching,
     /// Hosts that fell silent and have not been reached since.
     silent: Arc<Mutex<BTreeSet<HostIndex>>>,
     /// One task for each connection, as long as it lasts.
@@ -73,9 +79,9 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    pub(crate) fn new(are_on: bool) -> Self {
+    pub(crate) fn new(watching: Watching) -> Self {
         Self {
-            are_on,
+            watching,
             silent: Arc::default(),
             tasks: Mutex::default(),
         }
@@ -92,7 +98,7 @@ impl Watches {
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         silent.remove(&host);
         drop(silent);
-        if !self.are_on {
+        if self.watching == Watching::Off {
             return;
         }
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);

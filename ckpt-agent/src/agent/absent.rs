@@ -5,7 +5,6 @@ use tokio::time::Instant;
 
 use super::choices::Wish;
 use super::gather::Gathered;
-use super::restore::passed_over;
 use super::{Agent, DATA_USUAL, PARITY_USUAL, RestoreRequest, Which};
 use crate::report::{ExitStatus, Failure, RestoreReport};
 use crate::unix_time::unix_seconds;
@@ -34,7 +33,7 @@ impl Agent {
                 seconds: started.elapsed().as_secs_f64(),
                 sources: Vec::new(),
                 skipped: Vec::new(),
-                warnings: passed_over(gathered, None).into_iter().collect(),
+                warnings: gathered.passed_over_note(None).into_iter().collect(),
             });
         }
         let mut failure = self.no_checkpoint(gathered, wish);
@@ -61,7 +60,7 @@ impl Agent {
         );
         let mut failure = Failure::new(ExitStatus::NotFound, message).next("ckpt list");
         let void = self.note_of_void(gathered, wish.which);
-        failure.state = passed_over(gathered, None).or(void);
+        failure.state = gathered.passed_over_note(None).or(void);
         failure.hosts = self.silent_notes(gathered);
         // Silent hosts may hold what the others do not show.
         if !gathered.silent.is_empty() {

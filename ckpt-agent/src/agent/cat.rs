@@ -47,9 +47,9 @@ impl ByteRange {
 /// Which file of which checkpoint to write.
 #[derive(Clone, Debug)]
 pub struct CatRequest {
-    /// The job.
+    /// Name of the job whose checkpoint is read.
     pub job: JobId,
-    /// Which checkpoint.
+    /// The checkpoint that is read.
     pub which: Which,
     /// The file's path in the image; `None` for the only file of the image.
     pub path: Option<Vec<u8>>,

@@ -5,7 +5,6 @@ use codec::index::Index;
 use codec::manifest::Summary;
 
 use super::gather::{Gathered, WaitUntil};
-use super::restore::passed_over;
 use super::rows::{Shortfall, Unreadable};
 use super::{Agent, Which};
 use crate::core::sought::Sought;
@@ -42,7 +41,7 @@ impl Choices {
         self.known.get(self.next)
     }
 
-    /// The hosts' answers.
+    /// The answers of all hosts, from the last time that they were asked.
     pub(super) const fn gathered(&self) -> &Gathered {
         &self.gathered
     }
@@ -126,7 +125,7 @@ impl Agent {
             let version = Observation::Version(wish.job_tag, known.version());
             self.notebook.note(version);
         }
-        let passed = passed_over(&choices.gathered, known);
+        let passed = choices.gathered.passed_over_note(known);
         let void = self.note_of_void(&choices.gathered, wish.which);
         passed.into_iter().chain(void).collect()
     }

@@ -31,7 +31,7 @@ const REFUSAL_PATIENCE: Duration = Duration::from_millis(300);
 /// The way to a host, and what was found on it.
 #[derive(Clone, Debug)]
 pub struct Way {
-    /// The host's name.
+    /// Name of the host in the grid file or list.
     pub host: String,
     /// The host's address, as the grid file or a registry states it.
     pub addr: Address,

@@ -135,6 +135,39 @@ impl Gathered {
         Some(lease.until)
     }
 
+    /// The exit status of a command that found too few shards: silent hosts may have the others.
+    pub(super) const fn lost_status(&self) -> ExitStatus {
+        if self.silent.is_empty() {
+            ExitStatus::Damaged
+        } else {
+            ExitStatus::TooFewHosts
+        }
+    }
+
+    /// A note on versions that were passed over because they lie in an interval that was deleted.
+    pub(super) fn passed_over_note(&self, restored: Option<&KnownCheckpoint>) -> Option<String> {
+        let passed = self.inventory.passed_over();
+        if let Some(restored) = restored
+            && passed.iter().any(|known| known.stamp() == restored.stamp())
+        {
+            let version = restored.version();
+            return Some(format!(
+                "version {version} belongs to a deleted part of the job's history"
+            ));
+        }
+        let versions: Vec<String> = passed
+            .iter()
+            .map(|known| known.version().to_string())
+            .collect();
+        let versions = versions.join(", ");
+        (!passed.is_empty()).then(|| {
+            format!(
+                "passed over, because they belong to a deleted part of the job's history: versions \
+                 {versions} (saved or brought back afterwards; see: ckpt gc --dry-run)"
+            )
+        })
+    }
+
     pub(super) fn hosts(&self) -> impl Iterator<Item = HostIndex> {
         self.answered.iter().map(|(host, _)| *host)
     }

@@ -12,7 +12,6 @@ use tokio::task::JoinSet;
 use transfer::registry::Registries;
 
 use super::gather::{Gathered, WaitUntil};
-use super::list::weakest;
 use super::{Agent, random};
 use crate::core::HostIndex;
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
@@ -203,7 +202,7 @@ impl Agent {
                 shards = Known::proved(proved);
                 own = lose;
             }
-            let lose = weakest(newest, own, |base| of_base.get(&base).copied().flatten());
+            let lose = newest.weakest(own, |base| of_base.get(&base).copied().flatten());
             let until = gathered.kept_until(&newest.known);
             jobs.push(JobHealth {
                 job: job.clone(),

@@ -1,10 +1,10 @@
 //! Lists an owner's checkpoints, and shows one of them.
 
+use codec::JobId;
 use codec::index::{FileEntry, FileKind, SegmentEntry};
 use codec::labels::RESERVED;
 use codec::manifest::{ImageKind, Summary};
 use codec::seal::Cipher;
-use codec::{CheckpointId, JobId};
 
 use super::gather::{Gathered, WaitUntil};
 use super::rows::Unreadable;
@@ -36,7 +36,7 @@ impl Agent {
             is_there && self.is_sought(sought, &one.known, now)
         };
         let of_all = |one: &OpenedCheckpoint| ListedCheckpoint {
-            can_lose: weakest(one, one.known.can_lose(), |base| {
+            can_lose: one.weakest(one.known.can_lose(), |base| {
                 let mut all = opened.iter();
                 let base = all.find(|one| one.known.manifest.public().checkpoint == base)?;
                 base.known.can_lose()
@@ -158,18 +158,6 @@ impl Agent {
                 .collect(),
             silent: self.silent_notes(&gathered),
         })
-    }
-}
-
-/// How many shards a checkpoint can lose that can itself lose `own`: no more than its base can.
-pub(super) fn weakest(
-    one: &OpenedCheckpoint,
-    own: Option<usize>,
-    base: impl FnOnce(CheckpointId) -> Option<usize>,
-) -> Option<usize> {
-    match one.summary.tail.base {
-        Some(reference) => Some(own?.min(base(reference.checkpoint)?)),
-        None => own,
     }
 }
 

@@ -66,22 +66,17 @@ pub use absent::unless_hidden;
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
 pub use cat::{ByteRange, CatRequest};
 pub use census::grid_health;
+pub use codec::geometry::{DATA_USUAL, PARITY_USUAL};
 pub use doctor::{MTU_USUAL, Reached, Unreached, Way};
 pub use fencing::{After, AfterError, AfterWhich, Strength};
 pub use health::{HealthRequest, health_status, registries_health};
 pub use jobkeys::Voided;
-pub use notices::Tenure;
+pub use notices::{Disposal, Tenure};
 pub use open::{Image, ImageFile, ReadCost};
 pub use outlook::{HostSays, MachineOutlook, Neighbours};
 pub use place::{Choose, PlacementWish};
 pub use placement::redundancy::TARGET_USUAL;
 pub use verify::Depth;
-
-/// Data shards of a checkpoint by default, as in [`Redundancy::DEFAULT`].
-pub const DATA_USUAL: u8 = 3;
-
-/// Parity shards of a checkpoint by default, as in [`Redundancy::DEFAULT`].
-pub const PARITY_USUAL: u8 = 2;
 
 /// Memory for data in flight by default, bytes.
 pub const MEMORY_USUAL: u64 = 256 << 20;
@@ -93,7 +88,7 @@ pub enum SaveInput {
     Paths(Vec<PathBuf>),
     /// Files and directories, some under other names than their own.
     Named(Vec<NamedPath>),
-    /// Standard input.
+    /// Standard input, read to its end.
     Stdin,
     /// All that this reader gives, to its end.
     Reader(OnceReader),
@@ -105,9 +100,9 @@ pub enum SaveInput {
 /// What to save, and how.
 #[derive(Clone, Debug)]
 pub struct SaveRequest {
-    /// The job.
+    /// Name of the job to which the checkpoint belongs.
     pub job: JobId,
-    /// What to save.
+    /// The image that is saved.
     pub input: SaveInput,
     /// How many data and parity shards. `None`: by forecast, at least 2 parity shards, where enough is known
     /// of the hosts; else 3 and 2, and where fewer than five hosts take a shard, 2 and 2, or 1 and 2.
@@ -122,7 +117,7 @@ pub struct SaveRequest {
     pub tenure: Option<Tenure>,
     /// Finish within this time, or fail and leave the older versions as they are.
     pub deadline: Option<Duration>,
-    /// Effort of compression.
+    /// How much processor time compression may take.
     pub effort: Effort,
     /// How the image is encrypted, or that hosts may read it.
     pub cipher: Cipher,
@@ -157,18 +152,18 @@ pub enum RestoreTarget {
     /// The name under which it was saved, in the current directory. A stream goes to standard output, unless
     /// that is a terminal.
     Default,
-    /// This path.
+    /// This path, for the file or the directory of the image.
     Path(PathBuf),
-    /// Standard output.
+    /// Standard output; only for an image of one file or a stream.
     Stdout,
 }
 
 /// What to restore, and where to.
 #[derive(Clone, Debug)]
 pub struct RestoreRequest {
-    /// The job.
+    /// Name of the job whose checkpoint is restored.
     pub job: JobId,
-    /// Which checkpoint.
+    /// The checkpoint that is restored.
     pub which: Which,
     /// Conditions that the checkpoint has to meet.
     pub sought: Sought,
@@ -214,9 +209,9 @@ const ROWS_WAITED: u64 = 8;
 /// Which checkpoints of a job to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForgetWhich {
-    /// All of them.
+    /// All checkpoints of the job.
     All,
-    /// One version.
+    /// The checkpoint with this version.
     Version(Version),
     /// All but this many of the newest.
     Keep(u32),

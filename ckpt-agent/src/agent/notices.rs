@@ -28,6 +28,15 @@ const MEMORY_SHARE: u64 = 8;
 /// A save that began longer ago than this is not being committed any more, seconds.
 const SETTLED_S: u64 = 2 * 86_400;
 
+/// What becomes of checkpoints that are kept for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposal {
+    /// They are listed and stay.
+    Show,
+    /// They are listed and removed.
+    Remove,
+}
+
 /// For how long the checkpoints of a job are to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tenure {
@@ -214,13 +223,14 @@ impl Agent {
         })
     }
 
-    /// Finds checkpoints that are kept for nothing, and removes them unless this is a `dry_run`.
+    /// Finds checkpoints that are kept for nothing, and removes them if that is wanted. With `keep`, all but
+    /// that many of the newest versions of each job count as such.
     ///
     /// # Errors
     /// When no host answers.
-    pub async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<GcReport, Failure> {
+    pub async fn gc(&self, keep: Option<u32>, disposal: Disposal) -> Result<GcReport, Failure> {
         let doing = "cannot look for garbage";
-        if !dry_run {
+        if disposal == Disposal::Remove {
             self.needs(Rights::REMOVE, doing)?;
         }
         let (mut gathered, opened) = self.show_all(doing, None).await?;
@@ -258,7 +268,7 @@ impl Agent {
             });
         }
         let mut unheard = Vec::new();
-        if !dry_run && !items.is_empty() {
+        if disposal == Disposal::Remove && !items.is_empty() {
             let failed = self
                 .announce_gone(&gathered, &notices, &garbage, keep)
                 .await?;
@@ -270,7 +280,7 @@ impl Agent {
             gathered.silent.extend(failed);
         }
         Ok(GcReport {
-            dry_run,
+            dry_run: disposal == Disposal::Show,
             garbage: items,
             silent: self.silent_notes(&gathered),
             unheard,

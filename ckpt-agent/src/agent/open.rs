@@ -15,7 +15,6 @@ use tokio::time::Instant;
 
 use super::choices::{Choices, FoundImage, Wish};
 use super::gather::Gathered;
-use super::restore::lost_status;
 use super::rows::{SeenOfHosts, Unreadable, WantedRows};
 use super::{Agent, Which};
 use crate::core::Millis;
@@ -461,7 +460,7 @@ impl Image {
                 Some(holders) => holders.clone(),
                 None => {
                     let gathered = self.look_again(origin).await?;
-                    status = lost_status(&gathered);
+                    status = gathered.lost_status();
                     origin.holders.all().to_vec()
                 }
             };

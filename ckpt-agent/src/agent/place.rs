@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use codec::{JobId, Redundancy};
 use placement::Probability;
-use placement::objective::{Score, Width};
+use placement::objective::{SHARDS_MAX, Score, Width};
 use placement::redundancy::TARGET_USUAL;
 use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
@@ -46,7 +46,7 @@ pub enum Choose {
     /// By forecasts of their rate and availability.
     #[default]
     Forecast,
-    /// At random.
+    /// Drawn at random, whatever is known of them.
     Random,
     /// These alone, by name.
     Hosts(Vec<String>),
@@ -64,6 +64,17 @@ pub struct PlacementWish {
     pub compute_host: Option<String>,
     /// Whether the report has the table behind the choice.
     pub explain: bool,
+}
+
+/// A code that the caller gave, as `placement` counts shards.
+///
+/// # Errors
+/// When it has more shards than `placement` calculates with.
+fn given_width(code: Redundancy) -> Result<Width, Failure> {
+    Width::new(code.data(), code.parity()).ok_or_else(|| {
+        let message = format!("no hosts can be chosen for {code} shards: {SHARDS_MAX} is the most");
+        Failure::new(ExitStatus::Usage, message)
+    })
 }
 
 impl Agent {
@@ -114,7 +125,7 @@ impl Agent {
         let compute = self.compute_host(wish.compute_host.as_deref())?;
         let among = self.among(&wish.choose)?;
         let stored_bytes = self.expected_bytes(newest, planned);
-        let given = redundancy.and_then(|code| Width::new(code.data(), code.parity()));
+        let given = redundancy.map(given_width).transpose()?;
         let width = given.unwrap_or(Width::FALCON);
         let code = match (wish.target, given) {
             (Some(target), _) => CodeRequest::Target(target),

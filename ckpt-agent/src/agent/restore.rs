@@ -95,42 +95,6 @@ impl Agent {
     }
 }
 
-/// A note on versions that were passed over because they lie in an interval that was deleted.
-pub(super) fn passed_over(
-    gathered: &Gathered,
-    restored: Option<&KnownCheckpoint>,
-) -> Option<String> {
-    let passed = gathered.inventory.passed_over();
-    if let Some(restored) = restored
-        && passed.iter().any(|known| known.stamp() == restored.stamp())
-    {
-        let version = restored.version();
-        return Some(format!(
-            "version {version} belongs to a deleted part of the job's history"
-        ));
-    }
-    let versions: Vec<String> = passed
-        .iter()
-        .map(|known| known.version().to_string())
-        .collect();
-    let versions = versions.join(", ");
-    (!passed.is_empty()).then(|| {
-        format!(
-            "passed over, because they belong to a deleted part of the job's history: versions {versions} \
-             (saved or brought back afterwards; see: ckpt gc --dry-run)"
-        )
-    })
-}
-
-/// The exit status of a command that found too few shards: silent hosts may have the others.
-pub(super) fn lost_status(gathered: &Gathered) -> ExitStatus {
-    if gathered.silent.is_empty() {
-        ExitStatus::Damaged
-    } else {
-        ExitStatus::TooFewHosts
-    }
-}
-
 /// One checkpoint that a restore tries.
 pub(super) struct Attempt<'a> {
     pub(super) agent: &'a Agent,

@@ -16,7 +16,6 @@ use tokio::time::{Duration, Instant};
 
 use super::Agent;
 use super::gather::Gathered;
-use super::restore::lost_status;
 use super::sources::SourceMeter;
 use super::verdict::may_come_back;
 use crate::core::restore::{
@@ -74,7 +73,7 @@ impl Shortfall {
     /// The exit status of a command that needs the checkpoint: hosts that did not answer may have the missing
     /// shards.
     pub(super) fn status(&self, gathered: &Gathered) -> ExitStatus {
-        self.status_or(lost_status(gathered))
+        self.status_or(gathered.lost_status())
     }
 
     /// The exit status, which is `lost` if no host is expected to come back with the missing shards.
@@ -230,7 +229,7 @@ enum Event {
 pub(super) enum Step {
     /// Decode this row, and report `Consumed`.
     Decode(RowBlocks),
-    /// Nothing; call again.
+    /// There is nothing to do yet; the driver is called again.
     Wait,
     /// The session has ended.
     Ended(RestoreOutcome),

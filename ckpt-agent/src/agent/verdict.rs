@@ -7,7 +7,6 @@ use codec::notice::{Intervals, Words};
 use codec::{CheckpointId, JobTag, Redundancy, ShardIndex};
 use protocol::wire::Code;
 
-use super::list::weakest;
 use crate::core::Fault;
 use crate::inventory::OpenedCheckpoint;
 use crate::report::VerifiedCheckpoint;
@@ -57,7 +56,7 @@ pub(super) fn count_bases(
         .map(|(one, verified)| (id(one), (verified.can_lose, verified.lost)))
         .collect();
     for (one, verified) in opened.iter().zip(checkpoints) {
-        verified.can_lose = weakest(one, verified.can_lose, |base| {
+        verified.can_lose = one.weakest(verified.can_lose, |base| {
             // For a base that was not verified now, the hosts' statements count.
             let found = found.get(&base).and_then(|(can_lose, _)| *can_lose);
             found.or_else(|| said.get(&base).copied().flatten())

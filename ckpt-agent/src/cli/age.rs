@@ -34,7 +34,7 @@ pub(super) enum AgeError {
     /// It can't be encrypted.
     #[error(transparent)]
     Seal(#[from] EncryptError),
-    /// Writing it failed.
+    /// The encrypted bytes can't be written or read.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }

@@ -6,7 +6,9 @@ use codec::{JobId, Version};
 
 use super::cat::standard_output;
 use super::{Connected, Outcome, agent_for, done, heard, identity, verify_status, which};
-use crate::agent::{Agent, CatRequest, Depth, ForgetWhich, RestoreRequest, Which, unless_hidden};
+use crate::agent::{
+    Agent, CatRequest, Depth, Disposal, ForgetWhich, RestoreRequest, Which, unless_hidden,
+};
 use crate::cancel::Cancel;
 use crate::cli::args::{Command, ForgetChoice, Global};
 use crate::core::sought::Sought;
@@ -131,7 +133,7 @@ impl<'a> AnyKey<'a> {
                 heard(report, |one| &one.unheard)
             }
             Command::Gc { dry_run, keep } => {
-                heard(self.gc(keep, dry_run).await?, |one| &one.unheard)
+                heard(self.gc(keep, disposal(dry_run)).await?, |one| &one.unheard)
             }
             _ => Err(Failure::new(ExitStatus::Usage, "not a command for any key")),
         }
@@ -317,10 +319,10 @@ impl<'a> AnyKey<'a> {
         all
     }
 
-    async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<GcReport, Failure> {
-        let mut all = self.present.gc(keep, dry_run).await?;
+    async fn gc(&self, keep: Option<u32>, disposal: Disposal) -> Result<GcReport, Failure> {
+        let mut all = self.present.gc(keep, disposal).await?;
         for agent in &self.retired {
-            let Ok(more) = agent.gc(keep, dry_run).await else {
+            let Ok(more) = agent.gc(keep, disposal).await else {
                 continue;
             };
             all.garbage.extend(more.garbage);
@@ -328,6 +330,14 @@ impl<'a> AnyKey<'a> {
             merge(&mut all.unheard, more.unheard);
         }
         Ok(all)
+    }
+}
+
+const fn disposal(dry_run: bool) -> Disposal {
+    if dry_run {
+        Disposal::Show
+    } else {
+        Disposal::Remove
     }
 }
 

@@ -475,8 +475,8 @@ pub struct Placing {
 }
 
 impl Placing {
-    /// These options as a wish for the placement.
-    pub fn wish(&self, explain: bool) -> PlacementWish {
+    /// These options as a wish for the placement, without the table behind the choice.
+    pub fn wish(&self) -> PlacementWish {
         PlacementWish {
             choose: self.choose.clone(),
             target: self.target.or_else(|| {
@@ -484,7 +484,7 @@ impl Placing {
                 self.redundancy.as_ref().map(|_| usual)
             }),
             compute_host: self.compute_host.clone().filter(|name| !name.is_empty()),
-            explain,
+            explain: false,
         }
     }
 }

@@ -108,7 +108,7 @@ pub(super) fn write(
     }
     let plain = archive.into_inner().map_err(|cause| local(dir, &cause))?;
     let plain = Zeroizing::new(plain);
-    let secret = ask(passphrase, true)?;
+    let secret = ask(passphrase, Passphrase::New)?;
     let sealed = age::seal(&secret, &plain).map_err(|cause| local(file, &cause))?;
     write_private(file, &sealed).map_err(|cause| local(file, &cause))?;
     Ok(BackupReport {
@@ -141,7 +141,7 @@ pub(super) fn read(
         .take(BACKUP_BYTES_MAX)
         .read_to_end(&mut sealed)
         .map_err(|cause| local(file, &cause))?;
-    let secret = ask(passphrase, false)?;
+    let secret = ask(passphrase, Passphrase::Existing)?;
     let plain = age::open(&secret, &sealed).map_err(|cause| {
         let message = format!("{}: {cause}", file.display());
         let status = match cause {
@@ -207,8 +207,17 @@ fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure>
     Ok(found.iter().map(|(name, _)| (*name).to_owned()).collect())
 }
 
-/// Gets the passphrase: from the first line of a file, or typed by the user, twice if it is a new one.
-fn ask(args: &PassphraseArgs, is_new: bool) -> Result<Zeroizing<String>, Failure> {
+/// Which passphrase is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passphrase {
+    /// One that is made up now: it has to be long enough, and is typed twice.
+    New,
+    /// That of an existing backup.
+    Existing,
+}
+
+/// Gets the passphrase: from the first line of a file, or typed by the user.
+fn ask(args: &PassphraseArgs, which: Passphrase) -> Result<Zeroizing<String>, Failure> {
     let usage = |message: &str| Failure::new(ExitStatus::Usage, message);
     let secret = match &args.passphrase_file {
         Some(path) => {
@@ -217,13 +226,13 @@ fn ask(args: &PassphraseArgs, is_new: bool) -> Result<Zeroizing<String>, Failure
         }
         None => {
             let typed = type_in("Passphrase: ")?;
-            if is_new && *type_in("Repeat the passphrase: ")? != *typed {
+            if which == Passphrase::New && *type_in("Repeat the passphrase: ")? != *typed {
                 return Err(usage("the two passphrases differ"));
             }
             typed
         }
     };
-    if is_new && secret.chars().count() < PASSPHRASE_CHARS_MIN {
+    if which == Passphrase::New && secret.chars().count() < PASSPHRASE_CHARS_MIN {
         let message = format!("a passphrase has at least {PASSPHRASE_CHARS_MIN} characters");
         return Err(usage(&message));
     }

@@ -171,7 +171,7 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 /// Answer of `init`, `key export` and `key rotate`.
 #[derive(Debug, Serialize)]
 pub(super) struct KeyReport {
-    /// The public key.
+    /// The public key, hexadecimal.
     id: String,
     /// The secret key's file.
     key: PathBuf,

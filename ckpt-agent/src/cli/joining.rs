@@ -20,7 +20,7 @@ use crate::report::{ExitStatus, Failure};
 pub(super) struct JoinReport {
     name: String,
     grid: String,
-    /// The public key.
+    /// The public key, hexadecimal.
     id: String,
     key: PathBuf,
     certificate: PathBuf,

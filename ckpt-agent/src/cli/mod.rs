@@ -473,7 +473,7 @@ async fn with_agent(
         Command::Hosts(args::HostsArgs { for_job: None, .. }) => ask_hosts(agent).await,
         Command::Hosts(hosts) => {
             let redundancy = given_code(hosts.data, hosts.parity)?;
-            let wish = hosts.placing.wish(true);
+            let wish = hosts.placing.wish();
             let Some(job) = hosts.for_job else {
                 return ask_hosts(agent).await;
             };
@@ -537,7 +537,8 @@ fn given_code(data: Option<u8>, parity: Option<u8>) -> Result<Option<Redundancy>
 
 fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
-    let placement = save.placing.wish(save.explain);
+    let mut placement = save.placing.wish();
+    placement.explain = save.explain;
     let redundancy = given_code(save.data, save.parity)?;
     let labels = labels_with_note(save.label, save.note).map_err(|e| usage(e.to_string()))?;
     if save.no_encryption {

@@ -98,9 +98,11 @@ pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> 
             ask: args.ask,
         },
     };
-    let is_bound_to_host = matches!(way, Way::Command { .. });
     let minutes = u64::from(args.idle_time_to_run);
-    let save = save_plan(&args.job, args.save, is_bound_to_host)?;
+    let save = SavePlan {
+        is_bound_to_host: matches!(way, Way::Command { .. }),
+        ..save_plan(&args.job, args.save)?
+    };
     Ok(Orders {
         job: args.job,
         command: args.command,
@@ -173,14 +175,14 @@ fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
-pub(super) fn save_plan(
-    job: &codec::JobId,
-    save: RunSave,
-    is_bound_to_host: bool,
-) -> Result<SavePlan, Failure> {
+/// The saves of a job, whose images can be restored on any machine.
+///
+/// # Errors
+/// When options contradict each other.
+pub(super) fn save_plan(job: &codec::JobId, save: RunSave) -> Result<SavePlan, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
     let redundancy = given_code(save.data, save.parity)?;
-    let placement = save.placing.wish(false);
+    let placement = save.placing.wish();
     let parity = redundancy.unwrap_or_default().parity();
     if let Some(least) = save
         .allow_degraded
@@ -206,7 +208,7 @@ pub(super) fn save_plan(
         placement,
         labels: labels.collect(),
         deadline: save.deadline,
-        is_bound_to_host,
+        is_bound_to_host: false,
     })
 }
 

@@ -44,7 +44,7 @@ pub(super) async fn run(
 ) -> Result<Outcome, Failure> {
     let is_json = global.json;
     let orders = WatchOrders {
-        save: save_plan(&args.job, args.save, false)?,
+        save: save_plan(&args.job, args.save)?,
         dir: args.dir,
         in_place: args.in_place,
         once: args.once,

@@ -41,7 +41,7 @@ impl Client {
         })
     }
 
-    /// See [`super::Client::identity_ends`].
+    /// When the certificate ends, as [`super::Client::identity_ends`] returns it.
     #[must_use]
     pub const fn identity_ends(&self) -> u64 {
         self.inner.identity_ends()
@@ -102,7 +102,7 @@ impl Client {
         self.runtime.block_on(self.inner.forget(job, which))
     }
 
-    /// See [`super::Client::close`].
+    /// Closes all connections, as [`super::Client::close`] does.
     pub fn close(self) {
         self.runtime.block_on(self.inner.close());
     }

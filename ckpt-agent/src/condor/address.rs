@@ -12,7 +12,7 @@ const SCHEME: &[u8] = b"ckpt://";
 /// A file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
-    /// The checkpoint.
+    /// The checkpoint that has the file.
     pub checkpoint: CheckpointAddress,
     /// Path of the file within the checkpoint, without `.` and empty parts.
     pub file: Vec<u8>,

@@ -22,9 +22,9 @@ pub(super) enum PluginCall {
 /// Which way files are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// To the grid.
+    /// From the job's sandbox to the grid.
     Upload,
-    /// From the grid.
+    /// From the grid to the job's sandbox.
     Download,
 }
 

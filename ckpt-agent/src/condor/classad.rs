@@ -18,9 +18,9 @@ const DEPTH_MAX: usize = 64;
 pub enum Value {
     /// Any bytes but NUL, since names of files need not be UTF-8.
     Text(Vec<u8>),
-    /// A whole number.
+    /// A whole number, such as `42`.
     Integer(i64),
-    /// A truth value.
+    /// `true` or `false`.
     Boolean(bool),
     /// Another expression, which is not read.
     Expression,
@@ -362,11 +362,11 @@ fn text_of_line(rest: &[u8]) -> Option<Value> {
 pub enum Written {
     /// A text. Bytes that are not UTF-8 are escaped.
     Text(Vec<u8>),
-    /// A whole number.
+    /// A whole number, such as `42`.
     Integer(i64),
     /// A number with a decimal point.
     Real(f64),
-    /// A truth value.
+    /// `true` or `false`.
     Boolean(bool),
     /// A list with one ad in it.
     List(Vec<(&'static str, Self)>),

@@ -10,7 +10,7 @@ use codec::compress::Level;
 /// The compression effort that the user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Always this level.
+    /// This level for all segments.
     Fixed(Level),
     /// The level that fits the speed of the link and of the processors.
     Auto,

@@ -34,7 +34,7 @@ const LIE_WEIGHT: f64 = 10.0;
 /// The outcome of a contact with a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contact {
-    /// It answered.
+    /// The host answered.
     Answered,
     /// It did not answer, or broke off.
     Silent,

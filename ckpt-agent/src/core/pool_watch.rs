@@ -33,7 +33,7 @@ const HOUR_SECONDS: u64 = 3600;
 /// A host that was asked, and whether it answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The host.
+    /// Key of the host.
     pub host: HostId,
     /// Its site or network, if that is known.
     pub place: Option<DomainId>,

@@ -28,7 +28,7 @@ impl Beneath {
         Self { root, last: None }
     }
 
-    /// The root directory.
+    /// The directory below which all paths are.
     pub(super) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }

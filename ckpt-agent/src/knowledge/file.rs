@@ -31,17 +31,17 @@ pub enum KnowledgeError {
     /// Reading or writing failed.
     #[error("{path}: {cause}")]
     Io {
-        /// The file.
+        /// Path of the notebook.
         path: PathBuf,
-        /// The error.
+        /// Why the system refused it.
         cause: io::Error,
     },
     /// The file has other content than expected.
     #[error("{path}: {what}")]
     Malformed {
-        /// The file.
+        /// Path of the notebook.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong and where.
         what: String,
     },
     /// Another process keeps the file locked.

@@ -49,7 +49,7 @@ impl Notebook {
         known
     }
 
-    /// Adds an observation.
+    /// Adds an observation. [`Self::write`] puts it into the file.
     pub fn note(&self, observation: Observation) {
         let mut new = self.new.lock().unwrap_or_else(PoisonError::into_inner);
         new.push(observation);

@@ -29,17 +29,17 @@ pub enum LearningError {
     /// Reading or writing failed.
     #[error("{path}: {cause}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The error.
+        /// Why the system refused it.
         cause: io::Error,
     },
     /// The file has other content than expected.
     #[error("{path}: {what}")]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong and where.
         what: String,
     },
 }

@@ -41,7 +41,7 @@ const USED_AT_MOST_SECONDS: u64 = 8 * 86_400;
 /// Most trials that are kept.
 const TRIALS_MAX: usize = 28;
 
-/// What is forecast.
+/// The two things that a model forecasts of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Forecast {
     /// Whether a host stays reachable.
@@ -69,7 +69,7 @@ pub struct Fetched {
 pub struct Tried {
     /// When the trial was, Unix seconds.
     pub at: u64,
-    /// The log losses.
+    /// The log losses of both models.
     pub trial: Trial,
 }
 
@@ -82,7 +82,7 @@ pub struct Candidate {
     pub hosts: usize,
     /// Number of landmarks in these sums, faded.
     pub landmarks: f64,
-    /// The refitted model.
+    /// The model with the refitted parameters.
     pub model: HazardModel,
 }
 

@@ -18,7 +18,7 @@ use crate::core::pick::Wanted;
 
 /// Takes the image's bytes in the order of the image stream.
 pub trait StreamSink: Send + 'static {
-    /// Why writing failed.
+    /// The error when bytes can't be written.
     type Error: Send + 'static;
     /// What remains to be reported after the last byte.
     type Written: Send + 'static;
@@ -62,7 +62,7 @@ pub struct RowBlocks {
 pub enum Decoded<E, W> {
     /// A row was written; its memory is free.
     Written {
-        /// The row.
+        /// Number of the row.
         row: u64,
         /// Image bytes written so far, zeros included.
         image_bytes: u64,
@@ -73,7 +73,7 @@ pub enum Decoded<E, W> {
     Finished(W),
     /// A row could not be decoded.
     Undecodable(DecodeError),
-    /// Writing failed.
+    /// The sink could not write the image.
     Failed(E),
 }
 

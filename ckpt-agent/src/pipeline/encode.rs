@@ -36,7 +36,7 @@ use crate::core::effort::Effort;
 
 /// A source of the image's bytes.
 pub trait SegmentSource: Send + 'static {
-    /// Why reading failed.
+    /// The error when bytes can't be read.
     type Error: Send + 'static;
     /// A note for the user.
     type Warning: Send + 'static;
@@ -91,7 +91,7 @@ impl ReadyRow {
 /// Reports of the pipeline, in the order of the image.
 #[derive(Debug)]
 pub enum Encoded<E, W> {
-    /// The next row.
+    /// The next row, coded into blocks.
     Row(ReadyRow),
     /// This many bytes of the image are zeros.
     Zero(u64),
@@ -117,7 +117,7 @@ pub struct EncodedImage<W> {
 /// Why an image could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeFailure<E> {
-    /// Reading failed.
+    /// The image can't be read.
     #[error("reading the image")]
     Source(E),
     /// The image exceeds what an index can describe.

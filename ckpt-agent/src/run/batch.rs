@@ -7,9 +7,9 @@ use std::time::Duration;
 /// A batch system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch {
-    /// HTCondor.
+    /// HTCondor, which sets `_CONDOR_SLOT` or `_CONDOR_SCRATCH_DIR`.
     HtCondor,
-    /// Slurm.
+    /// Slurm, which sets `SLURM_JOB_ID`.
     Slurm,
     /// Another one, by `--batch`.
     Other,

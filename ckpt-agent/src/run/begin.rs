@@ -30,7 +30,7 @@ const BEFORE_SUFFIX: &str = ".before";
 /// How a job is to begin.
 #[derive(Clone, Debug)]
 pub struct Beginning {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// The paths of its state.
     pub paths: Vec<PathBuf>,

@@ -20,7 +20,7 @@ impl Clock {
         }
     }
 
-    /// The time now.
+    /// Milliseconds since the machine was started; where that is not known, since this clock was made.
     pub(super) fn now(&self) -> Millis {
         let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
         let up = text.split_whitespace().next().and_then(milliseconds);

@@ -20,7 +20,7 @@ pub const HISTORY: &str = "runs.jsonl";
 /// Size of the file, in bytes, above which its older half is removed.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Longest line, bytes.
+/// Longest line of the file, bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// The speed of a host is taken from this many of its newest runs.
@@ -34,7 +34,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct PastLine {
     /// When it ended, Unix seconds.
     pub ended_at: u64,
-    /// The job.
+    /// Name of the job.
     pub job: String,
     /// The program and its words, with `#` for each number.
     pub words: Vec<String>,
@@ -63,7 +63,7 @@ pub struct PastLine {
 /// A forecast of processor time at reference speed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuForecast {
-    /// The forecast, seconds.
+    /// Forecast processor time, seconds at reference speed.
     pub cpu_s: f64,
     /// Lower end of the interval, seconds; `None` if it rests on a single run.
     pub low_s: Option<f64>,
@@ -80,7 +80,7 @@ pub struct CpuForecast {
 /// What comparable runs let expect of a run.
 #[derive(Clone, Debug)]
 pub struct Outlook {
-    /// Its processor time.
+    /// Forecast of the run's processor time.
     pub cpu: CpuForecast,
     /// Time in which it has to be allowed to run, in seconds of a machine of reference speed.
     pub work_s: f64,
@@ -105,7 +105,7 @@ pub enum HistoryError {
     /// Reading or writing the file failed.
     #[error("history {path}: {cause}", path = path.display())]
     Io {
-        /// The file.
+        /// Path of the history file.
         path: PathBuf,
         /// The error of the system.
         cause: io::Error,
@@ -116,7 +116,7 @@ pub enum HistoryError {
     /// The line of the run is too long.
     #[error("history {path}: a line of {bytes} bytes, at most {LINE_BYTES_MAX} are allowed: use --param to name the parameters that matter", path = path.display())]
     TooLong {
-        /// The file.
+        /// Path of the history file.
         path: PathBuf,
         /// Length of the line.
         bytes: usize,

@@ -49,7 +49,7 @@ pub(super) fn end_what_was_left(record: &Path) {
 /// The command to start.
 #[derive(Clone, Debug)]
 pub(super) struct JobCommand {
-    /// Program and arguments.
+    /// The program, followed by its arguments.
     pub words: Vec<OsString>,
     /// Variables that it gets in addition to those of this process.
     pub variables: Vec<(&'static str, OsString)>,
@@ -63,7 +63,7 @@ pub(super) enum StartError {
     /// The program does not exist.
     #[error("{program:?}: {cause}")]
     NotFound {
-        /// The program.
+        /// The program that was to be started.
         program: PathBuf,
         /// The error of the system.
         cause: io::Error,
@@ -71,7 +71,7 @@ pub(super) enum StartError {
     /// The program can't be executed.
     #[error("{program:?}: {cause}")]
     NotExecutable {
-        /// The program.
+        /// The program that was to be started.
         program: PathBuf,
         /// The error of the system.
         cause: io::Error,

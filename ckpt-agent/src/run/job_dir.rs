@@ -44,7 +44,7 @@ pub enum JobDirError {
     /// Another supervisor runs this job.
     #[error("job {job} is run already on this machine, by process {holder} ({path:?} is locked)")]
     Taken {
-        /// The job.
+        /// Name of the job.
         job: JobId,
         /// Process id of that supervisor, if it can be read.
         holder: String,

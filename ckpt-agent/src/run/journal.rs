@@ -77,21 +77,21 @@ pub(super) enum Entry {
         seconds: f64,
         /// Sum of the file sizes.
         image_bytes: u64,
-        /// Bytes after compression.
+        /// Bytes of the image after compression, before coding.
         stored_bytes: u64,
         /// How many shards can be lost.
         can_lose: usize,
     },
     /// A save failed; the version before is still the newest.
     SaveFailed {
-        /// The error message.
+        /// The error message of the save.
         message: String,
         /// The exit status that `ckpt save` would have for this failure.
         status: u8,
     },
     /// The job has to leave this machine.
     Leaving {
-        /// For which reason.
+        /// Why the job has to leave.
         why: String,
         /// Seconds until it has to be gone.
         grace_s: f64,
@@ -152,7 +152,7 @@ pub(super) enum Entry {
     NotGone,
     /// A warning for the user.
     Warning {
-        /// The warning.
+        /// The warning, as a sentence.
         message: String,
     },
     /// The working directory was saved, for hosts to start the job from.
@@ -179,7 +179,7 @@ pub(super) enum Entry {
         host: String,
         /// The exit status of `ckpt run`.
         exit_code: u8,
-        /// For which reason.
+        /// Why it ended there.
         why: String,
         /// The newest version that was committed or restored.
         version: Option<u64>,
@@ -223,9 +223,9 @@ pub(super) enum Entry {
     Ended {
         /// Exit status of `ckpt run`.
         exit_code: u8,
-        /// `job` or `supervisor`.
+        /// What ended the run: `job` or `supervisor`.
         ended_by: &'static str,
-        /// For which reason.
+        /// Why the run ended.
         why: String,
         /// The newest version that was committed or restored.
         version: Option<u64>,

@@ -15,7 +15,7 @@ const VALUE_BYTES_MAX: usize = 1024;
 /// A parameter that the user names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Parameter {
-    /// Its name.
+    /// Name of the parameter.
     pub name: String,
     /// Its value: a number, or a word.
     pub value: String,

@@ -41,11 +41,11 @@ pub enum NoticeError {
     /// The value is not allowed for this key.
     #[error("{key}={value}: {allowed}")]
     Value {
-        /// The key.
+        /// The key in the datagram.
         key: &'static str,
-        /// The value.
+        /// The value in the datagram.
         value: String,
-        /// What is allowed.
+        /// The values that the key allows, for the message.
         allowed: &'static str,
     },
 }

@@ -64,9 +64,9 @@ pub enum Way {
     /// A command writes an image of the job's processes into a directory, and another command restarts
     /// the job from it.
     Command {
-        /// Writes the image.
+        /// The command that writes the image of the processes.
         checkpoint: Script,
-        /// Restarts the job.
+        /// The command that restarts the job from the image.
         restart: Script,
     },
 }
@@ -94,29 +94,29 @@ impl From<String> for Script {
 pub enum Suspend {
     /// For as long as waiting is expected to pay.
     Auto,
-    /// For this long.
+    /// It leaves after this time.
     After(Duration),
-    /// For ever.
+    /// It stays stopped until the owner has gone.
     Never,
 }
 
 /// What happens to the checkpoints of a job that has ended with exit status 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterSuccess {
-    /// They stay.
+    /// The checkpoints stay.
     Keep,
     /// They get a lease of this length.
     Lease(Duration),
-    /// They are removed.
+    /// The checkpoints are removed.
     Forget,
 }
 
 /// All orders for a run.
 #[derive(Clone, Debug)]
 pub struct Orders {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
-    /// The command.
+    /// The job's program and its arguments.
     pub command: Vec<OsString>,
     /// How a checkpoint of the job comes about.
     pub way: Way,

@@ -26,7 +26,7 @@ pub struct RunsReport {
 pub struct PastRunReport {
     /// When it ended, Unix seconds.
     pub ended_at: u64,
-    /// The job.
+    /// Name of the job.
     pub job: String,
     /// The program and its words, with the numbers.
     pub command: String,

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Answer of `ckpt run`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// Exit status of `ckpt run`.
     pub exit_code: u8,
@@ -47,7 +47,7 @@ pub struct RunReport {
     pub in_time: Option<bool>,
     /// The path of the journal.
     pub journal: String,
-    /// Warnings, as sentences.
+    /// What the user should know, in whole sentences.
     pub warnings: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct FinalReport {
 /// Answer of `ckpt run --check`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunCheckReport {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// The version that would be restored; `None` if the job would begin anew.
     pub version: Option<u64>,
@@ -95,7 +95,7 @@ pub struct RunCheckReport {
 /// A way to hold a job back.
 #[derive(Clone, Debug, Serialize)]
 pub struct ControlFound {
-    /// Its name.
+    /// Name of this way of holding back.
     pub name: String,
     /// Whether it works here.
     pub works: bool,

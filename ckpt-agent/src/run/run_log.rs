@@ -20,7 +20,7 @@ pub enum Says {
     All,
     /// A sentence for everything that the user should know.
     Important,
-    /// Nothing.
+    /// Nothing is printed.
     Nothing,
 }
 
@@ -65,7 +65,7 @@ impl RunLog {
         self.warnings
     }
 
-    /// Reports a warning.
+    /// Enters a warning in the journal and the report; beyond [`WARNINGS_MAX`] of them, drops it.
     pub(super) fn warn(&mut self, message: String) {
         if self.warnings.len() >= WARNINGS_MAX {
             return;

@@ -30,7 +30,7 @@ pub(super) const NEWS_MAX: usize = 64;
 /// What all saves of a job have in common.
 #[derive(Clone, Debug)]
 pub struct SavePlan {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// Numbers of data and parity shards, as in [`SaveRequest::redundancy`].
     pub redundancy: Option<Redundancy>,
@@ -40,7 +40,7 @@ pub struct SavePlan {
     pub keep: u32,
     /// For how long they are kept.
     pub tenure: Option<Tenure>,
-    /// Effort of compression.
+    /// How much processor time compression may take.
     pub effort: Effort,
     /// Paths that are not saved.
     pub exclude: Exclude,
@@ -133,7 +133,7 @@ impl Saving {
 }
 
 impl SavePlan {
-    /// Starts a save.
+    /// Starts a save as a task of its own.
     pub fn start(
         &self,
         reach: Arc<dyn Reach>,

@@ -211,7 +211,7 @@ impl<'a> Shell<'a> {
     /// Reports from now on that the job runs.
     pub(super) fn beat_with(&mut self, beat: Option<Beat>) {
         if let Some(beat) = &beat {
-            beat.set(true, None);
+            beat.job_runs(None);
         }
         self.beat = beat;
     }
@@ -309,7 +309,7 @@ impl<'a> Shell<'a> {
                         self.prioritise(Job::raise);
                     }
                     if let (Report::Leaving { .. }, Some(beat)) = (&report, &self.beat) {
-                        beat.set(false, None);
+                        beat.job_leaves(None);
                     }
                     let now = self.clock.now();
                     self.log.report(&report, now);
@@ -383,8 +383,11 @@ impl<'a> Shell<'a> {
         }
         if let Some(beat) = &self.beat {
             let doing = self.supervisor.doing();
-            let stays = !matches!(doing, Doing::Leaving | Doing::Stopping | Doing::Ended);
-            beat.set(stays, self.recorder.rest(self.clock.now()));
+            let rest = self.recorder.rest(self.clock.now());
+            match doing {
+                Doing::Leaving | Doing::Stopping | Doing::Ended => beat.job_leaves(rest),
+                _ => beat.job_runs(rest),
+            }
         }
         let owner = owner.unwrap_or_default();
         self.event(Event::Sample(Sample { owner, job }));

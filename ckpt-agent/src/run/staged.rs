@@ -65,7 +65,7 @@ pub(super) struct Beat {
 }
 
 impl Beat {
-    /// Begins to write.
+    /// Begins to write the beat into the job's directory.
     pub(super) fn begin(place: &JobDir) -> Self {
         let contents = Arc::new(Mutex::new(BeatContents::default()));
         let path = place.path(BEAT);
@@ -83,8 +83,17 @@ impl Beat {
         }
     }
 
-    /// Sets whether the job runs and is not leaving, and what is left of it.
-    pub(super) fn set(&self, runs: bool, rest: Option<RemainingWork>) {
+    /// The job runs; `rest` is left of it.
+    pub(super) fn job_runs(&self, rest: Option<RemainingWork>) {
+        self.set(true, rest);
+    }
+
+    /// The job is leaving or has ended; `rest` is left of it.
+    pub(super) fn job_leaves(&self, rest: Option<RemainingWork>) {
+        self.set(false, rest);
+    }
+
+    fn set(&self, runs: bool, rest: Option<RemainingWork>) {
         let did_run = {
             let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
             contents.rest = rest;

@@ -72,7 +72,7 @@ pub struct WatchedSave {
 /// Answer of `ckpt watch --once`.
 #[derive(Clone, Debug, Serialize)]
 pub struct WatchReport {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// The directory that was watched.
     pub directory: String,

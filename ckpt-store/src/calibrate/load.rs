@@ -15,7 +15,7 @@ const DISK_BYTES: usize = 1 << 20;
 /// Size of the file, in bytes, that is written again and again.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// What is loaded.
+/// The resource of the machine that is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Resource {
     /// One CPU.

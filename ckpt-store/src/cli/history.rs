@@ -15,7 +15,7 @@ use protocol::places::UsualDir;
 use traces::{RawHost, RawTrace, Sample, format};
 
 use super::joining;
-use crate::daemon::LIST_FILE;
+use crate::config::LIST_FILE;
 use crate::monitor::history::{self, Run};
 
 /// Length of the intervals for which a mean load is written, in seconds: that of the public traces.
@@ -50,7 +50,7 @@ enum Format {
     Trace,
 }
 
-/// Writes the trace.
+/// Writes the trace of the data directories.
 pub(super) fn history(args: &History) -> Result<ExitCode> {
     let History { output, .. } = args;
     let data = match args.data.as_slice() {

@@ -118,7 +118,7 @@ fn checked_name(name: Option<String>) -> Result<String> {
     Ok(name)
 }
 
-/// Redeems a token.
+/// Redeems a token: becomes a member of its grid, and writes key, certificate and grid file.
 pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> Result<ExitCode> {
     let is_usual = data.is_none();
     let data = data_dir(data, UsualDir::Store)?;

@@ -40,10 +40,10 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
+use crate::config::{DaemonConfig, GIVES_WAY_AFTER, LIST_FILE};
 use crate::core::ledger::Quota;
 use crate::core::repair::RepairWaits;
-use crate::daemon::{Daemon, LIST_FILE, StartError};
+use crate::daemon::{Daemon, StartError};
 use crate::priority;
 use crate::registry::{RegistryConfig, RegistryError, RegistryServer};
 use crate::repair::{Drained, RepairSettings};

@@ -231,7 +231,7 @@ pub(super) fn pause(data: &Path, time: Option<Duration>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends a pause.
+/// Ends a pause. A daemon that runs notices it; one that starts later does not stand back.
 pub(super) fn resume(data: &Path) -> Result<ExitCode> {
     // Called for its error if there is no such directory.
     inspect::running(data)?;

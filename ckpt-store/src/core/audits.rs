@@ -25,16 +25,16 @@ pub struct Failure {
     pub by: OwnerId,
     /// The shard that was checked.
     pub audit: Audit,
-    /// What was wrong.
+    /// What the submitter found wrong.
     pub fault: AuditFault,
 }
 
-/// Counts of checks.
+/// How many checks of shards of this host passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditCounts {
     /// Checks that found nothing wrong.
     pub passed: u64,
-    /// Checks that failed.
+    /// Checks that found something wrong.
     pub failed: u64,
 }
 
@@ -88,7 +88,7 @@ impl Audits {
         }
     }
 
-    /// Counts by submitter.
+    /// Counts of checks, by the submitter that reported them.
     pub const fn by(&self) -> &BTreeMap<OwnerId, AuditCounts> {
         &self.by
     }

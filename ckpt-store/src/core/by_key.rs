@@ -19,7 +19,7 @@ impl<V> Default for ByKey<V> {
 }
 
 impl<V> ByKey<V> {
-    /// An empty map.
+    /// A map without entries.
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }

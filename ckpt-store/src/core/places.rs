@@ -214,7 +214,7 @@ pub struct Ticket(u64);
 /// The answer to a request for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A place.
+    /// A place, which is taken until it is given back.
     In(Ticket),
     /// A position in the queue.
     Waits(Ticket),

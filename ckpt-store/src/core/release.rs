@@ -9,9 +9,9 @@ use super::Key;
 /// A shard that this host could give back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burden {
-    /// The checkpoint.
+    /// The checkpoint to which the shard belongs.
     pub key: Key,
-    /// The shard.
+    /// Index of the shard in the checkpoint.
     pub shard: ShardIndex,
     /// The size of the shard's file on the disk.
     pub bytes: u64,

@@ -24,11 +24,11 @@ use super::{Key, Millis};
 /// How long a missing shard is waited for before it is rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairWaits {
-    /// Shortest wait.
+    /// A missing shard is waited for at least this long.
     pub least: Duration,
     /// Wait if too little is known of the holder's absences.
     pub usual: Duration,
-    /// Longest wait.
+    /// A missing shard is waited for at most this long.
     pub most: Duration,
 }
 
@@ -94,7 +94,7 @@ pub type Holders = BTreeMap<ShardIndex, BTreeSet<OwnerId>>;
 /// What this host knows of the shards of one checkpoint, of which it holds at least one itself.
 #[derive(Clone, Debug)]
 pub struct Situation {
-    /// The checkpoint.
+    /// The checkpoint that this is about.
     pub key: Key,
     /// How the checkpoint is coded.
     pub redundancy: Redundancy,
@@ -240,7 +240,7 @@ fn weight(key: Key, shard: ShardIndex, host: &OwnerId) -> [u8; 32] {
 pub struct Repair {
     /// The checkpoint that lacks a shard.
     pub key: Key,
-    /// The missing shard.
+    /// Index of the shard that is to be rebuilt.
     pub shard: ShardIndex,
     /// How many shards the checkpoint can still lose, if all claims are true.
     pub spare: usize,
@@ -374,7 +374,7 @@ const PROVERS_MAX: usize = 16;
 /// A proof that is worth asking for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The checkpoint.
+    /// The checkpoint whose shard is to be proved.
     pub key: Key,
     /// The shard of which a part is to be proved.
     pub shard: ShardIndex,

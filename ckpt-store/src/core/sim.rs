@@ -260,7 +260,7 @@ impl Sim {
         self.hosts[host].up && self.hosts[host].starts == starts
     }
 
-    /// Ends all trouble.
+    /// Ends all trouble: cut links, lost messages, and hosts and registries that are down.
     fn undo(&mut self) {
         self.cut.clear();
         self.loss = 0;

@@ -17,7 +17,7 @@ use super::{Append, ChangeError, Disk, Read};
 /// What goes wrong, and in which operation, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing goes wrong.
+    /// All operations succeed.
     None,
     /// Power is lost in the middle of the operation.
     PowerLoss(u64),

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use real::RealDisk;
+pub use real::{RealDisk, sync_times};
 
 /// The operations on files of a data directory, so that tests can stand in for the disk and its failures.
 pub trait Disk: Debug + Send + Sync + 'static {

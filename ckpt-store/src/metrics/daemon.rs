@@ -13,19 +13,9 @@ use prometheus_client::registry::{Registry, Unit};
 use super::{Requests, ResultLabel, by_lose, by_result, gauged, register_build};
 use crate::core::census::Census;
 use crate::core::traffic::Moved;
+use crate::disk::sync_times;
 use crate::monitor::stance::Stance;
 use crate::shards::Usage;
-
-/// Upper bounds of the histogram of syncs, seconds: from a disk with a cache that survives a power loss to
-/// one that is overloaded.
-const SYNC_BOUNDS: [f64; 12] = [
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
-];
-
-/// A histogram of the times of syncs.
-pub fn sync_times() -> Histogram {
-    Histogram::new(SYNC_BOUNDS)
-}
 
 /// Hours for which the probability of staying is exported.
 const STAY_HOURS: [(&str, f64); 3] = [("1", 1.0), ("4", 4.0), ("10", 10.0)];
@@ -51,7 +41,7 @@ struct LoseLabel {
 #[derive(Clone, Debug)]
 pub struct DaemonMetrics {
     registry: Arc<Registry>,
-    /// Requests of members.
+    /// Requests of members, by their names and ends.
     pub requests: Requests,
     /// Times of syncs of files and directories to the disk.
     pub syncs: Histogram,
@@ -180,7 +170,7 @@ impl DaemonMetrics {
         );
     }
 
-    /// What is exported.
+    /// All metrics of the daemon, for the server that exports them.
     pub fn registry(&self) -> Arc<Registry> {
         Arc::clone(&self.registry)
     }

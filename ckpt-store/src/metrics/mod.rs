@@ -35,7 +35,7 @@ pub const UNREADABLE: &str = "unreadable";
 pub enum Ended {
     /// With the answer that was asked for.
     Answered,
-    /// With a refusal.
+    /// With a refusal as the answer.
     Refused,
     /// Without an end: the client went, or was too slow.
     Lost,

@@ -47,7 +47,7 @@ pub struct Announced {
 #[derive(Clone, Debug)]
 pub struct RegistryMetrics {
     registry: Arc<Registry>,
-    /// Requests of members.
+    /// Requests of members, by their names and ends.
     pub requests: Requests,
     hosts: Family<StateLabel, Gauge>,
     shards: Gauge,
@@ -122,7 +122,7 @@ impl RegistryMetrics {
         );
     }
 
-    /// What is exported.
+    /// All metrics of the registry, for the server that exports them.
     pub fn registry(&self) -> Arc<Registry> {
         Arc::clone(&self.registry)
     }

@@ -111,7 +111,7 @@ pub enum HistoryError {
     /// Reading or writing failed.
     #[error("history {path}")]
     Io {
-        /// The file.
+        /// Path of the history file.
         path: PathBuf,
         /// The error of the system.
         #[source]

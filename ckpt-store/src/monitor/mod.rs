@@ -35,7 +35,6 @@ use tokio::sync::watch as watched;
 use tracing::{info, warn};
 
 use crate::core::traffic::Days;
-use crate::status_file::StanceReport;
 
 use guests::{Conditions, Full, Register, Seat};
 use history::{HistoryError, HistoryFile, States};
@@ -43,7 +42,7 @@ use machine::local::Leaving;
 use machine::{Counters, Guests, Machine, ProcessId, Sampler, power, programs, speed};
 use pause::Pause;
 use preferences::{MonitorSettings, PreferencesError};
-use stance::{Circumstances, OwnerOrders, Reason, Stance};
+use stance::{Circumstances, OwnerOrders, Reason, Stance, StanceReport};
 use watch::{MachineWatch, Write};
 
 /// Time between two readings, as in the papers.
@@ -75,7 +74,7 @@ const LEAVING_REASON: Reason = Reason {
     retry_after_s: 3600,
 };
 
-/// Watches one machine.
+/// Watches this machine, and says from its states what others may ask of the host.
 #[derive(Debug)]
 pub struct Monitor {
     data_dir: PathBuf,

@@ -142,7 +142,7 @@ impl DiskUse {
 /// A daily stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Hours {
-    /// All day long.
+    /// The whole day, from midnight to midnight.
     Always,
     /// From one hour of the day to another one, past midnight if the second is earlier.
     Between(f64, f64),
@@ -190,7 +190,7 @@ pub enum PreferencesError {
     /// A file can't be read.
     #[error("{path}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The error of the system.
         #[source]
@@ -199,7 +199,7 @@ pub enum PreferencesError {
     /// A file is not valid TOML, or has an unknown name.
     #[error("{path}: {cause}")]
     Syntax {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The error, over several lines.
         cause: Box<toml::de::Error>,

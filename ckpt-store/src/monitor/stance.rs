@@ -62,6 +62,21 @@ impl Stance {
     }
 }
 
+/// What the monitor knows of the daemon's stance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StanceReport {
+    /// What the host does for others.
+    pub stance: Stance,
+    /// Since when the stance has been the same, in Unix seconds.
+    pub since: u64,
+    /// When the stance will be open again, in Unix seconds, if that is known.
+    pub until: Option<u64>,
+    /// A program that is running and during which the owner wants the machine alone.
+    pub program: Option<String>,
+    /// Why the present preferences are not in force.
+    pub preferences_error: Option<String>,
+}
+
 /// What counts besides the states of the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Circumstances {

@@ -23,7 +23,7 @@ const FULL_BELOW_BYTES: u64 = 64 << 20;
 /// A change of the history file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// A new run.
+    /// A new run follows the last one.
     Append(Run),
     /// The last run has become longer.
     Update(Run),

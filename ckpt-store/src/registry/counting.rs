@@ -14,7 +14,7 @@ use protocol::wire::message::MemberRecord;
 use tracing::warn;
 use transfer::Hosts;
 use transfer::census::{ask_all, hosts_health, summed_up};
-use transfer::registry::RegistryAnswer;
+use transfer::registry_answer::RegistryAnswer;
 use transfer::roster;
 use web::board::Board;
 

@@ -31,9 +31,9 @@ use tracing::{debug, info, warn};
 use web::board::Board;
 
 use crate::clock::Clock;
+use crate::config::LIST_FILE;
 use crate::core::quiet::Quiet;
 use crate::core::registry::{NotHeard, Registry, Wanted};
-use crate::daemon::LIST_FILE;
 use crate::metrics::{self, RegistryMetrics};
 use crate::serve::exchange::{Answer, Asked, serve_requests};
 use crate::serve::lines::Lines;
@@ -88,7 +88,7 @@ pub enum RegistryError {
     /// A file can't be read or written.
     #[error("{path}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The error of the system.
         #[source]
@@ -97,9 +97,9 @@ pub enum RegistryError {
     /// The certificate with which the registry signs members can't be used.
     #[error("{path}: {cause}")]
     Enrol {
-        /// The file.
+        /// Path of the certificate.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it, for the message.
         cause: String,
     },
     /// The socket can't be opened, or TLS can't be set up.
@@ -110,7 +110,7 @@ pub enum RegistryError {
     Metrics(#[from] web::StartError),
 }
 
-/// A running registry.
+/// A running registry. Dropping it ends its tasks.
 #[derive(Debug)]
 pub struct RegistryServer {
     endpoint: Endpoint,

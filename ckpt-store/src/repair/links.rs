@@ -7,7 +7,8 @@ use codec::{CheckpointId, OwnerId};
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Revocations};
 use protocol::net::endpoint::EndpointError;
-use transfer::registry::{Registries, RegistryAnswer};
+use transfer::registry::Registries;
+use transfer::registry_answer::RegistryAnswer;
 use transfer::roster::{self, Roster};
 use transfer::{HostIndex, Hosts};
 

@@ -36,7 +36,7 @@ use protocol::identity::Identity;
 use protocol::net::Members;
 use protocol::wire::limits::PEER_HOLDS_ASKED_MAX;
 use tracing::{debug, info, warn};
-use transfer::registry::RegistryAnswer;
+use transfer::registry_answer::RegistryAnswer;
 
 pub use error::RepairError;
 pub use give_back::Drained;

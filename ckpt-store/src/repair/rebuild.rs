@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use codec::manifest::Manifest;
 use codec::{OwnerId, ShardIndex};
 use protocol::wire::code::Code;
-use protocol::wire::message::{Claim, PutRebuilt, PutShard, Request};
+use protocol::wire::message::{PutRebuilt, PutShard, Request};
 use tokio::sync::{mpsc, watch};
 use transfer::put::{Meter, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
@@ -104,18 +104,8 @@ impl Repairer {
             sent: watching,
             bytes_per_second: Some(self.settings.bytes_per_second),
         };
-        let put = PutShard {
-            claim: Claim {
-                job_tag: public.job_tag,
-                version: public.version,
-                checkpoint: public.checkpoint,
-            },
-            redundancy: public.redundancy,
-            shard: shard.number(),
-            expected_bytes: public.block_bytes,
-        };
         let request = Request::PutRebuilt(Box::new(PutRebuilt {
-            put,
+            put: PutShard::of(public, shard),
             manifest: manifest.bytes().to_vec(),
         }));
         let meter = Meter::default();

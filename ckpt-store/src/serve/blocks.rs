@@ -21,14 +21,14 @@ enum At {
 #[derive(Debug)]
 pub(super) struct BlockParser(At);
 
-/// Why [`BlockParser::feed`] returned.
+/// How far [`BlockParser::feed`] has come.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     /// All bytes are used up, and the transfer goes on.
     More,
     /// The batch is full and ends with a whole block. There may be bytes left.
     Full,
-    /// The transfer ended.
+    /// The transfer ended with these counts.
     End(PutEnd),
 }
 

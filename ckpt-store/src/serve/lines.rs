@@ -15,7 +15,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Counters at zero.
+    /// Counters for which no member has written a line yet.
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,

@@ -85,9 +85,9 @@ pub struct HostParts {
     pub monitor: Arc<Monitor>,
     /// Reports of submitters that checked shards of this host.
     pub auditing: Arc<Auditing>,
-    /// Counters of proofs.
+    /// Counts of the proofs that this host was asked for and asked for itself.
     pub checking: Arc<Checking>,
-    /// Names of submitters.
+    /// Names of submitters, for the owner of the machine.
     pub accounts: Arc<Accounts>,
     /// Bytes that connections move.
     pub traffic: Arc<Traffic>,

@@ -40,7 +40,7 @@ const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client whose handshake is complete.
 #[derive(Debug)]
 pub struct Visitor {
-    /// The connection.
+    /// The connection, on which requests may come.
     pub connection: Connection,
     /// The member; `None` for a client without a certificate.
     pub peer: Option<Peer>,

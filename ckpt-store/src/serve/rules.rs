@@ -25,13 +25,13 @@ pub(crate) struct Rule {
 pub(crate) enum Server {
     /// A host that lends disk space.
     Donor,
-    /// A registry.
+    /// A registry, which knows the hosts of the grid.
     Registry,
-    /// Either of them.
+    /// A host as well as a registry.
     Any,
 }
 
-/// Who may ask.
+/// Who may send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// A machine that shows no certificate yet.

@@ -45,7 +45,7 @@ pub(super) enum Permit {
 pub(super) enum Nothing {
     /// An empty list of records.
     NoRecords,
-    /// Nothing was removed.
+    /// The answer to `Forget` that nothing was held.
     NotRemoved,
     /// The message was received.
     Noted,

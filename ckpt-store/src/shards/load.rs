@@ -32,11 +32,11 @@ pub enum FoundFile {
     },
     /// A shard with a valid header and footer.
     Shard {
-        /// The owner.
+        /// The owner of the checkpoint.
         owner: OwnerId,
         /// The checkpoint, its job and its version.
         claim: Claim,
-        /// The shard.
+        /// Identity, root and sizes of the shard.
         shard: Shard,
         /// When the shard was begun, in Unix seconds.
         created: u64,
@@ -47,14 +47,14 @@ pub enum FoundFile {
     Damaged {
         /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with the file, for the log.
         why: String,
     },
     /// A file that can't be read now, or whose name this program does not use.
     Unreadable {
         /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Why the file can't be used, for the log.
         why: String,
     },
 }
@@ -62,11 +62,11 @@ pub enum FoundFile {
 /// Counts of what was found at start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Complete shards.
+    /// Shards with a valid header and footer.
     pub shards: u64,
     /// Manifests of committed checkpoints.
     pub manifests: u64,
-    /// Notices of owners.
+    /// Notices of owners about their jobs.
     pub notices: u64,
     /// Damaged files, which were removed.
     pub damaged: u64,

@@ -22,7 +22,7 @@ const KEYS_AT_ONCE: usize = 1024;
 /// What this host holds of one committed checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// The checkpoint.
+    /// The checkpoint, and its owner.
     pub key: Key,
     /// The job of the checkpoint.
     pub job: OwnedJob,

@@ -94,21 +94,15 @@ impl Sample {
     }
 
     pub(crate) fn claim(&self) -> Claim {
-        let public = self.manifest.public();
-        Claim {
-            job_tag: public.job_tag,
-            version: public.version,
-            checkpoint: public.checkpoint,
-        }
+        Claim::of(self.manifest.public())
     }
 
     /// The head of a transfer of a shard whose size is not announced.
     pub(crate) fn put(&self, shard: u8) -> PutShard {
+        let public = self.manifest.public();
         PutShard {
-            claim: self.claim(),
-            redundancy: self.manifest.public().redundancy,
-            shard,
             expected_bytes: 0,
+            ..PutShard::of(public, public.redundancy.shard(shard).unwrap())
         }
     }
 

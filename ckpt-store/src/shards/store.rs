@@ -64,7 +64,7 @@ pub enum StoreError {
     Disk {
         /// What was being done.
         what: &'static str,
-        /// Why it failed.
+        /// Why the disk refused it.
         cause: io::Error,
     },
     /// A shard file is damaged.
@@ -779,12 +779,7 @@ pub(super) fn of_manifest(public: &Public) -> (Key, Claim) {
         owner: public.owner,
         checkpoint: public.checkpoint,
     };
-    let claim = Claim {
-        job_tag: public.job_tag,
-        version: public.version,
-        checkpoint: public.checkpoint,
-    };
-    (key, claim)
+    (key, Claim::of(public))
 }
 
 const _: () = assert!(FOUND_BYTES_MAX > MANIFEST_BYTES_MAX);

@@ -6,6 +6,11 @@
 //! There are two formats. The second also has the signer and their grant, the job's path, labels and
 //! witnesses.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 mod public;
 mod summary;
 
@@ -40,7 +45,7 @@ const PREFIX_BYTES: usize = 12;
 /// the summary.
 const OVERHEAD_BYTES: usize = PREFIX_BYTES + SIGNATURE_BYTES + 9 + SEAL_OVERHEAD;
 
-/// Formats of manifests.
+/// Formats of manifests; the magic at the beginning says which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// The first format: signed by the owner; without labels and witnesses.
@@ -191,7 +196,9 @@ impl Manifest {
             return Err(ManifestError::Frame);
         }
         let (body, signature) = rest.split_at(body_len);
-        let message = &bytes[..PREFIX_BYTES + body_len];
+        let message = bytes
+            .get(..PREFIX_BYTES + body_len)
+            .ok_or(ManifestError::Frame)?;
         let parts = match format {
             Format::One => Parts::read_1(body, message, signature)?,
             Format::Two => Parts::read_2(body, message, signature)?,
@@ -206,7 +213,7 @@ impl Manifest {
         })
     }
 
-    /// The public part.
+    /// The part that hosts can read; it was checked against the limits.
     pub const fn public(&self) -> &Public {
         &self.public
     }
@@ -235,7 +242,7 @@ impl Manifest {
         self.signed.as_ref().map(|signed| &signed.path)
     }
 
-    /// The manifest's bytes.
+    /// The whole manifest as it is sent and stored, signature included.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -262,8 +269,9 @@ impl Manifest {
                     None => keys.plain_summary_key(id)?,
                     Some(signed) => keys.summary_key(self.public.job_tag, &signed.path, id)?,
                 };
-                let body = &self.bytes[PREFIX_BYTES..];
-                key.open(&body[..self.public_len], &self.summary)?
+                let public = PREFIX_BYTES..PREFIX_BYTES + self.public_len;
+                let public = self.bytes.get(public).ok_or(ManifestError::Frame)?;
+                key.open(public, &self.summary)?
             }
         };
         let summary = Summary::decode(self.format(), &plain)?;

@@ -14,7 +14,7 @@ use crate::shard_file::{PAGES_MAX, ShardIdentity};
 /// What everybody may know of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Public {
-    /// The checkpoint.
+    /// The checkpoint that the manifest makes visible.
     pub checkpoint: CheckpointId,
     /// Owner of the checkpoint, who signed the manifest or gave the signer a grant.
     pub owner: OwnerId,
@@ -41,7 +41,7 @@ pub struct Public {
 /// Fields of the public part of a new manifest; the keys that sign give owner and job. See [`Public`].
 #[derive(Clone, Debug)]
 pub struct NewManifest {
-    /// The checkpoint.
+    /// The checkpoint that the manifest is to make visible.
     pub checkpoint: CheckpointId,
     /// Version of the checkpoint.
     pub version: Version,

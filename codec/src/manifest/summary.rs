@@ -21,7 +21,7 @@ pub struct Summary {
     pub job: JobId,
     /// Key of all segments.
     pub data_key: DataKey,
-    /// Kind of image.
+    /// What was saved: a file, a tree or a stream.
     pub kind: ImageKind,
     /// Sum of the file sizes, holes included.
     pub image_bytes: u64,
@@ -29,7 +29,7 @@ pub struct Summary {
     pub stream_bytes: u64,
     /// Sum of the compressed lengths of the image's segments.
     pub stored_bytes: u64,
-    /// Number of files.
+    /// Number of files, directories and links in the index.
     pub files: u64,
     /// The rows of the index, which are the last rows.
     pub index: Vec<StoredSegment>,
@@ -79,7 +79,7 @@ struct Tail2 {
 /// Kind of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ImageKind {
-    /// One file.
+    /// One regular file.
     File,
     /// A directory, or several files and directories.
     Tree,

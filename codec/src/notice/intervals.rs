@@ -13,7 +13,7 @@ pub const INTERVALS_MAX: usize = 256;
 pub struct Stamp {
     /// When its save began, Unix seconds, from its manifest.
     pub created: u64,
-    /// The checkpoint.
+    /// Its id, which decides between checkpoints of the same second.
     pub checkpoint: CheckpointId,
 }
 
@@ -28,7 +28,7 @@ impl Stamp {
 /// All stamps from one to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The earliest stamp.
+    /// The earliest stamp in the interval.
     pub from: Stamp,
     /// The latest stamp, not before `from`.
     pub to: Stamp,
@@ -155,7 +155,7 @@ impl Intervals {
         self.0.last().map(|last| last.to)
     }
 
-    /// Number of intervals.
+    /// How many separate intervals there are.
     pub const fn len(&self) -> usize {
         self.0.len()
     }

@@ -48,7 +48,7 @@ impl Ballot {
 /// A checkpoint that is proposed to follow another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Successor {
-    /// The checkpoint.
+    /// The checkpoint that is to follow.
     pub checkpoint: CheckpointId,
     /// Version of the checkpoint.
     pub version: Version,
@@ -78,7 +78,7 @@ pub struct Proposed {
     pub after: CheckpointId,
     /// Number of the attempt.
     pub ballot: Ballot,
-    /// The proposed successor.
+    /// The checkpoint that is to follow `after`.
     pub successor: Successor,
 }
 

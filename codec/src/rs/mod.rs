@@ -36,9 +36,9 @@ pub enum CodeError {
     /// The redundancy has no block of this number.
     #[error("there is no block {index} in {redundancy}")]
     Index {
-        /// The number.
+        /// The number that was given.
         index: u8,
-        /// The redundancy.
+        /// The code that has no such block.
         redundancy: Redundancy,
     },
 }

@@ -98,7 +98,7 @@ impl<S: ModelState> Forecaster<S> {
         self.follower.as_ref().map(Follower::sums)
     }
 
-    /// The host's past.
+    /// What is known of the host's past.
     #[must_use]
     pub const fn summary(&self) -> &HostSummary<S> {
         &self.summary

@@ -55,14 +55,14 @@ pub enum ParametersError {
     /// There are fewer or more numbers than a model has parameters.
     #[error("{found} parameters of a hazard model: expected {PARAMETERS}")]
     Count {
-        /// Numbers offered.
+        /// How many numbers were offered.
         found: usize,
     },
     /// One is not finite, a pooled hazard is not between 0 and 1, or the slope of the calibration
     /// is not positive.
     #[error("parameter {index} of a hazard model is out of range")]
     Range {
-        /// Its index.
+        /// Index of the first such number, from 0.
         index: usize,
     },
 }

@@ -58,7 +58,7 @@ impl Recurrence {
 /// A landmark whose horizon has not ended.
 #[derive(Clone, Debug, PartialEq)]
 struct Pending {
-    /// Unix seconds.
+    /// When the landmark was, Unix seconds.
     time: u64,
     /// First interval whose end has not been reached.
     interval: usize,

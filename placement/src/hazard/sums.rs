@@ -51,13 +51,13 @@ pub enum SumsError {
     /// There are fewer or more numbers than sums have.
     #[error("{found} numbers: expected {NUMBERS}")]
     Count {
-        /// Numbers offered.
+        /// How many numbers were offered.
         found: usize,
     },
     /// A number is not finite, or beyond what the number of landmarks allows.
     #[error("number {index} is beyond what its landmarks allow")]
     Range {
-        /// Its index.
+        /// Index of such a number, from 0.
         index: usize,
     },
     /// The information is not positive semidefinite.

@@ -18,7 +18,7 @@ const MARGIN: f64 = 1e-4;
 /// The log losses of two models on the same landmarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Trial {
-    /// Number of landmarks.
+    /// Number of landmarks over which the losses are summed.
     pub landmarks: u64,
     /// Sum of the log losses of the shipped model, with the level of each host: what hosts announce.
     pub shipped: f64,

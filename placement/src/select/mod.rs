@@ -45,9 +45,9 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found} hosts for {needed} shards")]
 pub struct TooFewHosts {
-    /// Number of candidates.
+    /// How many candidates there are.
     pub found: usize,
-    /// Shards to place.
+    /// How many shards are to be placed, each on another host.
     pub needed: usize,
 }
 

@@ -46,7 +46,7 @@ pub enum AuthorityDirError {
     /// A file can't be read or written.
     #[error("{path}")]
     Io {
-        /// The file.
+        /// Path of the file or directory.
         path: PathBuf,
         /// Why the system refused it.
         #[source]
@@ -76,7 +76,7 @@ pub enum AuthorityDirError {
     /// The record can't be read or written.
     #[error("{path}: {what}")]
     Members {
-        /// The file.
+        /// Path of the record.
         path: PathBuf,
         /// What is wrong and where.
         what: String,
@@ -101,7 +101,7 @@ pub enum AuthorityDirError {
         "{name} is the name of another member, with key {key}; revoke that one first or choose another name"
     )]
     NameTaken {
-        /// The name.
+        /// The name that was asked for.
         name: String,
         /// Key of the member that has it.
         key: OwnerId,
@@ -120,7 +120,7 @@ pub enum AuthorityDirError {
         "{addr} is the address of {name}: use another one, or first remove {name} (ckpt grid remove)"
     )]
     AddressTaken {
-        /// The address.
+        /// The address that was asked for.
         addr: Address,
         /// Name of the host or registry that has it.
         name: String,
@@ -215,7 +215,7 @@ pub struct Revoked {
 /// The public content of an authority's directory, which is read without its key.
 #[derive(Clone, Debug)]
 pub struct Roll {
-    /// The grid file.
+    /// The grid file of the directory.
     pub grid: Grid,
     /// All certificates that were signed, in the order of signing.
     pub issued: Vec<Issued>,

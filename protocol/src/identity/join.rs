@@ -102,7 +102,7 @@ pub enum JoinTokenError {
 }
 
 impl JoinToken {
-    /// Signs a token.
+    /// A token with these terms, signed by the authority.
     pub fn sign(authority: &Authority, terms: TokenTerms) -> Self {
         let mut token = Self {
             grid: GridId::of(authority.certificate()),

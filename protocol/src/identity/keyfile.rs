@@ -23,7 +23,7 @@ pub enum KeyFileError {
     /// Reading or writing failed.
     #[error("key file {path}")]
     Io {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
         /// Why the system refused it.
         #[source]
@@ -32,9 +32,9 @@ pub enum KeyFileError {
     /// Other users can read the file.
     #[error("key file {path} has mode {mode:04o}: others can read it; run chmod 600 {path}")]
     Mode {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
-        /// Its mode.
+        /// The permission bits that the file has.
         mode: u32,
     },
     /// The file belongs to another user.
@@ -42,7 +42,7 @@ pub enum KeyFileError {
         "key file {path} belongs to user {owner}, who can read and replace it; run chown {user} {path}"
     )]
     Owner {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
         /// User id of the file's owner.
         owner: u32,
@@ -55,9 +55,9 @@ pub enum KeyFileError {
     /// The file begins as a job key does, and the rest is not one.
     #[error("job key {path}")]
     JobKey {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
-        /// What is wrong.
+        /// Why the rest of the text is no job key.
         #[source]
         cause: JobKeyTextError,
     },

@@ -71,9 +71,9 @@ pub fn is_label(label: &str) -> bool {
 /// What a member may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Lends disk space.
+    /// Lends disk space: runs `ckpt-store serve`.
     Donor,
-    /// Saves and restores.
+    /// Saves and restores: runs `ckpt`.
     Submitter,
     /// Keeps the list of donors and sends it to members.
     Registry,
@@ -82,7 +82,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles.
+    /// All roles, in the order of this definition.
     pub const ALL: [Self; 4] = [Self::Donor, Self::Submitter, Self::Registry, Self::Admin];
 
     /// The role with this name.

@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: u64 = 512;
 /// nothing: the authority's admin has to make sure of its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicPart {
-    /// The public key.
+    /// The key that is to be certified.
     pub key: OwnerId,
     /// The name that its holder asks for.
     pub name: String,
@@ -30,7 +30,7 @@ pub enum PublicPartError {
     /// Reading or writing failed.
     #[error("public key file {path}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Why the system refused it.
         #[source]

@@ -50,13 +50,13 @@ impl std::fmt::Debug for GridList {
 /// The content of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// The storage hosts.
+    /// The storage hosts that belong to the grid.
     pub hosts: Vec<GridHost>,
-    /// The registries.
+    /// The registries that belong to the grid.
     pub registries: Vec<GridRegistry>,
     /// `host:port` of the members of an etcd cluster that serves as a registry, too.
     pub etcd: Vec<String>,
-    /// Revoked keys.
+    /// Keys that no longer belong to a member.
     pub revoked: Revocations,
     /// Certificates that were renewed, each for the member whose key it names.
     pub renewed: Vec<CertificateDer<'static>>,
@@ -193,7 +193,7 @@ impl GridList {
         self.number
     }
 
-    /// The signed bytes.
+    /// The list as it is sent and stored, signature included.
     pub const fn bytes(&self) -> &Bytes {
         &self.bytes
     }

@@ -371,7 +371,7 @@ pub enum ConnectError {
     /// The host's name has no address.
     #[error(transparent)]
     Unresolved(#[from] super::ResolveError),
-    /// Another reason.
+    /// A reason without a variant of its own, in the words of the library.
     #[error("{0}")]
     Other(String),
 }

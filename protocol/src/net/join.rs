@@ -45,7 +45,7 @@ pub enum JoinError {
     Exchange {
         /// Address of the registry.
         addr: SocketAddr,
-        /// What went wrong.
+        /// Why there is no answer.
         #[source]
         cause: ExchangeError,
     },
@@ -66,7 +66,7 @@ pub enum JoinError {
     Wrong {
         /// Address of the registry.
         addr: SocketAddr,
-        /// What it sent.
+        /// What the registry sent, for the message.
         what: String,
     },
 }

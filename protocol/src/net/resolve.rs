@@ -33,7 +33,7 @@ pub enum ResolveError {
     /// The system knows no address of the name.
     #[error("host name {name:?} does not resolve: {why}")]
     Unknown {
-        /// The name.
+        /// The host name that was looked up.
         name: String,
         /// The error of the system.
         why: String,

@@ -24,7 +24,7 @@ pub const SPEED_MAX: f64 = 100.0;
 /// The properties of a machine on which the run time of a job depends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineClaim {
-    /// Number of processors.
+    /// Processors that the machine has.
     pub cores: u16,
     /// Speed of one processor, in units of this program's reference.
     pub speed: f64,

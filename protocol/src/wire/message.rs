@@ -12,7 +12,7 @@ use codec::holding::Tag;
 use codec::proof::{ShardProof, Spot};
 use codec::proposal::Ballot;
 use codec::scope::Blinded;
-use codec::{CheckpointId, JobTag, OwnerId, Redundancy, ShardIndex, Version};
+use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -495,7 +495,7 @@ pub enum AuditFault {
 }
 
 impl AuditFault {
-    /// All faults.
+    /// All faults, in the order of this definition.
     pub const ALL: [Self; 3] = [Self::Missing, Self::Damaged, Self::BrokenOff];
 
     /// The fault's name in files and reports.
@@ -736,40 +736,6 @@ pub struct PutEnd {
     pub rows: u64,
     /// Root that the client computed.
     pub root: ShardRoot,
-}
-
-impl PutEnd {
-    /// Length: 8 bytes of rows, 32 bytes of root.
-    pub const BYTES: usize = 40;
-
-    /// The end's bytes.
-    pub fn encode(&self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        bytes[..8].copy_from_slice(&self.rows.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.root.0);
-        bytes
-    }
-
-    /// Reads an end.
-    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
-        let (rows, root) = bytes.split_at(8);
-        let mut end = Self {
-            rows: 0,
-            root: ShardRoot([0; 32]),
-        };
-        end.root.0.copy_from_slice(root);
-        let mut le = [0; 8];
-        le.copy_from_slice(rows);
-        end.rows = u64::from_le_bytes(le);
-        end
-    }
-}
-
-impl PutShard {
-    /// The shard's index; `None` if the redundancy has no shard of this number.
-    pub fn shard(&self) -> Option<ShardIndex> {
-        self.redundancy.shard(self.shard)
-    }
 }
 
 impl Refusal {

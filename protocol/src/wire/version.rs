@@ -3,7 +3,7 @@
 /// A version of the wire protocol. A later version has all messages of an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WireVersion {
-    /// `ckpt/1`.
+    /// `ckpt/1`, the first version.
     One,
     /// `ckpt/2`: further requests, responses and codes at the end of the lists of `ckpt/1`, and
     /// [`super::parts::Parts`].

@@ -162,7 +162,7 @@ impl Prepared {
     /// What the encoder is given.
     ///
     /// # Errors
-    /// When the system has no random bytes.
+    /// When the system has no random bytes, or hosts were chosen for more shards than a checkpoint can have.
     pub(super) fn plan(&self, request: &SaveRequest) -> Result<CheckpointPlan, Failure> {
         Ok(CheckpointPlan {
             base: self.base.as_ref().map(|base| base.reference),
@@ -173,7 +173,7 @@ impl Prepared {
             version: self.version,
             created: self.created,
             previous: self.newest.as_ref().map(|newest| newest.manifest.hash()),
-            redundancy: redundancy_of(request, self.placed.as_ref()),
+            redundancy: redundancy_of(request, self.placed.as_ref())?,
             cipher: request.cipher,
             data_key: DataKey::new(match request.cipher {
                 Cipher::None => [0; 32],
@@ -209,13 +209,18 @@ pub(super) fn doing(request: &SaveRequest) -> String {
     format!("cannot save job {}", request.job)
 }
 
-/// How many data and parity shards: those for which hosts were chosen.
-fn redundancy_of(request: &SaveRequest, placed: Option<&Placed>) -> Redundancy {
-    let chosen = placed.and_then(|placed| {
-        let (data, parity) = (placed.code.data(), placed.code.parity());
-        Redundancy::new(u8::try_from(data).ok()?, u8::try_from(parity).ok()?).ok()
-    });
-    chosen.or(request.redundancy).unwrap_or_default()
+/// How many data and parity shards: those for which hosts were chosen, else those that are asked for.
+///
+/// # Errors
+/// When hosts were chosen for more shards than a checkpoint can have.
+fn redundancy_of(request: &SaveRequest, placed: Option<&Placed>) -> Result<Redundancy, Failure> {
+    let Some(placed) = placed else {
+        return Ok(request.redundancy.unwrap_or_default());
+    };
+    placed.redundancy().map_err(|cause| {
+        let message = format!("{}: {cause}", doing(request));
+        Failure::new(ExitStatus::Failed, message)
+    })
 }
 
 /// Opens what is saved.

@@ -31,7 +31,7 @@ pub struct RankReport {
 /// A machine on which the job could run. Its properties are what its host claims.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankedHost {
-    /// The host's name.
+    /// Name of the host.
     pub host: String,
     /// Whether the host claims nothing, so that the machine counts as average.
     pub assumed: bool,

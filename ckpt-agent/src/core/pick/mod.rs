@@ -18,7 +18,7 @@ use super::glob::Glob;
 /// Which segments of an image are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// All.
+    /// All segments of the image.
     #[default]
     All,
     /// The segments at whose numbers this list is true.

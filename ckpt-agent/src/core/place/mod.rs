@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use codec::{Redundancy, RedundancyError};
 use placement::bandwidth::{RateForecast, UNKNOWN_SPREAD};
 use placement::hazard::{HazardModel, HostSummary};
 use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member, PoolPast, Watched};
@@ -39,6 +40,13 @@ const PASTS_MAX: usize = 2_000;
 /// Most rows of the table behind a choice.
 const ROWS_MAX: usize = 100;
 
+// `codec` and `placement` do not know each other, so each has the default code of a save.
+const _: () = assert!(
+    Width::FALCON.data() == Redundancy::DEFAULT.data()
+        && Width::FALCON.parity() == Redundancy::DEFAULT.parity(),
+    "placement::Width::FALCON differs from codec::Redundancy::DEFAULT"
+);
+
 /// What is known of a host that answered.
 #[derive(Clone, Debug)]
 pub struct HostView {
@@ -63,7 +71,7 @@ pub struct HostView {
 /// How many shards are asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CodeRequest {
-    /// This width.
+    /// This width, however few hosts take a shard.
     Width(Width),
     /// This width or, where too few hosts take a shard, one with fewer data shards and the same parity.
     AtMost(Width),
@@ -89,7 +97,7 @@ impl CodeRequest {
 /// What a [`CodeRequest`] comes to with the hosts that there are.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
-    /// This width.
+    /// Exactly this width.
     Width(Width),
     /// The fewest shards within these bounds that reach this probability of being able to restart.
     Target(Probability, Bounds),
@@ -154,7 +162,7 @@ pub enum Among {
     /// As many as there are shards, drawn at random, whatever is known of them: the baseline with which
     /// choices are compared (FALCON's `Random`).
     Random,
-    /// Only these.
+    /// These hosts and no other.
     These(Vec<HostIndex>),
 }
 
@@ -198,7 +206,7 @@ pub enum Reserve {
 /// One host in the table behind a choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The host.
+    /// The host that the row is about.
     pub host: HostIndex,
     /// Whether it was chosen.
     pub chosen: bool,
@@ -249,6 +257,18 @@ pub struct Placed {
     pub need: Probability,
     /// The table behind the choice, chosen hosts first.
     pub rows: Vec<Row>,
+}
+
+impl Placed {
+    /// The code as it is stored.
+    ///
+    /// # Errors
+    /// When `code` has more data or parity shards than a checkpoint can have.
+    pub fn redundancy(&self) -> Result<Redundancy, RedundancyError> {
+        // A number that is cut off is still out of range.
+        let number = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
+        Redundancy::new(number(self.code.data()), number(self.code.parity()))
+    }
 }
 
 /// Chooses hosts; `None` when there are too few for a single data shard. With fewer hosts than shards,

@@ -426,6 +426,24 @@ fn crowding_is_said_when_there_is_no_other_way() {
 }
 
 #[test]
+fn a_code_of_more_shards_than_a_checkpoint_can_have_is_refused() {
+    let views: Vec<HostView> = (0..8).map(|i| view(i, None)).collect();
+    let placed = place(&views, &question(Width::FALCON), false).unwrap();
+    assert_eq!(placed.redundancy(), Ok(Redundancy::DEFAULT));
+    for (data, refused) in [
+        (33, RedundancyError::Data(33)),
+        (1, RedundancyError::Parity(63)),
+    ] {
+        let code = Width::new(data, 64 - data).unwrap();
+        let wide = Placed {
+            code,
+            ..placed.clone()
+        };
+        assert_eq!(wide.redundancy(), Err(refused));
+    }
+}
+
+#[test]
 fn the_table_says_what_each_host_is_worth() {
     let mut views: Vec<HostView> = (0..8).map(|i| view(i, Some(claims(0.01, 0.01)))).collect();
     views[7].free_bytes = 0;

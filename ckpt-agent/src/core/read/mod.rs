@@ -38,7 +38,7 @@ pub enum NoFile {
     /// The path names something without content, such as a directory.
     #[error("{path:?} is a {kind}")]
     NotRegular {
-        /// The path.
+        /// The path that was asked for.
         path: String,
         /// `symbolic link`, `named pipe` or `directory`.
         kind: &'static str,
@@ -130,7 +130,7 @@ impl Layout {
         &self.index.files
     }
 
-    /// Number of segments.
+    /// Number of segments that the layout has.
     pub const fn segments(&self) -> usize {
         self.index.segments.len()
     }

@@ -65,7 +65,7 @@ struct Fetch {
     progress: Millis,
     /// Rows that were asked for.
     rows: u64,
-    /// Blocks that came.
+    /// Number of blocks that have arrived.
     blocks: u64,
     /// Whether another source was asked because this one is slow.
     hedged: bool,
@@ -85,7 +85,7 @@ enum FetchReason {
 const HEDGE_SHARE: usize = 4;
 
 impl RestoreSession {
-    /// Begins a restore.
+    /// A restore of this plan that begins at `now`.
     pub fn new(plan: RestorePlan, now: Millis) -> Self {
         let runs = plan.rows.iter().filter(|run| !run.is_empty());
         let mut session = Self {

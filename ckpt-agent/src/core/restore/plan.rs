@@ -70,13 +70,13 @@ pub enum RestoreEvent {
 pub enum RestoreAction {
     /// Request blocks; report `Block` for each, then `Done` or `Failed`.
     Fetch {
-        /// The new request.
+        /// Number by which the shell reports about this request.
         fetch: FetchId,
         /// The shard whose blocks are requested.
         shard: ShardIndex,
         /// The host to ask.
         host: HostIndex,
-        /// The rows.
+        /// The rows whose blocks are requested.
         rows: Range<u64>,
     },
     /// Find out which hosts hold the shards now, and report `Holders`: hosts may have handed their shards
@@ -96,7 +96,7 @@ pub enum RestoreOutcome {
     Done,
     /// A row has too few good blocks, and no other source can be asked.
     Lost {
-        /// The row.
+        /// The first such row.
         row: u64,
         /// Different shards of the row that came.
         good: usize,

@@ -24,7 +24,7 @@ pub(super) enum Phase {
     Committing,
     /// The host has synced the manifest.
     Committed,
-    /// The attempt failed.
+    /// The attempt has failed; another host may take the shard.
     Failed,
 }
 

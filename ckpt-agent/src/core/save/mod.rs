@@ -76,7 +76,7 @@ enum Decision {
     Needed,
     /// It was proposed. The next save may find it chosen and finish it, so what is stored stays.
     Asked,
-    /// It was chosen.
+    /// The checkpoint was chosen as the successor.
     Made,
 }
 

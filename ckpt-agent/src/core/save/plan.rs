@@ -76,7 +76,7 @@ pub enum SaveEvent {
     RowReady {
         /// Number of the row; rows come in order.
         row: u64,
-        /// Its sizes.
+        /// The bytes that the row takes.
         size: RowSize,
     },
     /// The transport took the row's block for an attempt; rows go in order.
@@ -105,11 +105,11 @@ pub enum SaveEvent {
 pub enum SaveAction {
     /// Connect and offer the shard; then report `Accepted` or `Failed`.
     Open {
-        /// The new attempt.
+        /// Number by which the shell reports about this attempt.
         attempt: AttemptId,
-        /// Its shard.
+        /// The shard that is offered.
         shard: ShardIndex,
-        /// Its host.
+        /// The host to which the shard is offered.
         host: HostIndex,
     },
     /// Send an attempt its block of a row, after the rows before it; then report `Sent`.
@@ -141,9 +141,9 @@ pub enum SaveAction {
 /// A host that did not do its part, for the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setback {
-    /// The host.
+    /// The host that did not do its part.
     pub host: HostIndex,
-    /// What went wrong.
+    /// What the host did, or what kept it from answering.
     pub fault: Fault,
     /// When the host may be asked again; `None` when it is given up.
     pub again: Option<Millis>,

@@ -26,7 +26,7 @@ pub enum Target {
     /// To this path, and not into it: see [`place()`]. If the image has a single root, a file or a directory,
     /// that gets this name; if it has several, a directory with this name holds them.
     Path(PathBuf),
-    /// To standard output.
+    /// Standard output, for a single file or a stream.
     Stdout,
 }
 
@@ -51,7 +51,7 @@ pub enum SinkError {
         "{path:?} is {there}, which --force does not replace by {image}; choose another with -o"
     )]
     Unlike {
-        /// The target.
+        /// Path of the target.
         path: PathBuf,
         /// Kind of what is at the target.
         there: &'static str,
@@ -70,7 +70,7 @@ pub enum SinkError {
     /// There is not enough room.
     #[error("{path:?}: {needed} bytes needed, {free} free")]
     NoSpace {
-        /// The target.
+        /// Path of the target.
         path: PathBuf,
         /// Bytes of the whole image without its holes.
         needed: u64,
@@ -80,9 +80,9 @@ pub enum SinkError {
     /// A system call failed.
     #[error("{doing} {path:?}")]
     Io {
-        /// What was attempted.
+        /// What was being done, such as `writing to`.
         doing: &'static str,
-        /// The file.
+        /// Path of the file that the call was about.
         path: PathBuf,
         /// The error of the system.
         #[source]
@@ -93,7 +93,7 @@ pub enum SinkError {
         "the image is complete at {target:?}; the previous content is now {old:?} and can't be removed"
     )]
     OldRemains {
-        /// The target.
+        /// Path of the target, where the whole image is.
         target: PathBuf,
         /// Where the old content is now.
         old: PathBuf,
@@ -112,9 +112,9 @@ pub enum SinkError {
 /// An image while it is being written. Dropping it before it is finished leaves nothing behind.
 #[derive(Debug)]
 pub enum Sink {
-    /// To files.
+    /// An image that is written to files.
     Files(Box<FileSink>),
-    /// To standard output.
+    /// An image that is written to standard output.
     Output(OutputSink),
     /// Only some files of the image.
     Picked(Box<PickedSink>),

@@ -17,7 +17,7 @@ use super::SinkError;
 pub(super) enum Shape {
     /// A single file, link or pipe.
     File,
-    /// A directory.
+    /// A directory with files in it.
     Tree,
 }
 

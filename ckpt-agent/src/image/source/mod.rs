@@ -35,9 +35,9 @@ pub enum SourceError {
     /// A system call failed.
     #[error("{doing} {path:?}")]
     Io {
-        /// What was attempted.
+        /// What was being done, such as `reading`.
         doing: &'static str,
-        /// The file.
+        /// Path of the file that the call was about.
         path: PathBuf,
         /// The error of the system.
         #[source]
@@ -46,9 +46,9 @@ pub enum SourceError {
     /// The file was changed during the save; what was read may never have existed.
     #[error("{path:?} changed while it was read ({what})")]
     Changed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What changed.
+        /// Which property of the file changed.
         what: &'static str,
     },
     /// A named path that is neither a file nor a directory.
@@ -56,9 +56,9 @@ pub enum SourceError {
         "{path:?} is a {what}, neither a file nor a directory; to save its output, use standard input: ckpt save ... - < {path:?}"
     )]
     NotAFile {
-        /// The path.
+        /// The path that was named.
         path: PathBuf,
-        /// Its kind.
+        /// What is there, such as a named pipe.
         what: &'static str,
     },
     /// Two of the named paths end in the same name.
@@ -69,9 +69,9 @@ pub enum SourceError {
         "{one:?} and {other:?} cannot be stored together: one name is the other, or lies below it"
     )]
     NameTaken {
-        /// A name.
+        /// The name of one of them.
         one: PathBuf,
-        /// Another one.
+        /// The name of the other one.
         other: PathBuf,
     },
     /// A symbolic link that is to be stored under another name.
@@ -85,7 +85,7 @@ pub enum SourceError {
         "{path:?}: the path has {bytes} bytes below {root:?}, but at most {PATH_BYTES_MAX} can be saved"
     )]
     TooLong {
-        /// The named directory.
+        /// The directory that the user named.
         root: PathBuf,
         /// The path below it, without its middle.
         path: String,
@@ -165,7 +165,7 @@ type ReadImage = (Vec<FileEntry>, ImageKind, Vec<Warning>);
 /// A source of an image.
 #[derive(Debug)]
 pub enum Source {
-    /// Files and directories.
+    /// Files and directories of this machine.
     Files(Box<FileSource>),
     /// Standard input or a command.
     Stream(StreamSource),

@@ -22,7 +22,7 @@ pub enum NameError {
     Impossible {
         /// The path to store.
         path: PathBuf,
-        /// The name.
+        /// The name that was asked for.
         name: PathBuf,
     },
     /// The argument can be read in two ways, and both paths exist.

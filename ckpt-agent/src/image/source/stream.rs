@@ -114,7 +114,7 @@ impl fmt::Debug for Input {
 pub struct OnceReader(Arc<Mutex<dyn Read + Send>>);
 
 impl OnceReader {
-    /// Wraps a reader.
+    /// A reader that one save can take.
     pub fn new(reader: impl Read + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(reader)))
     }

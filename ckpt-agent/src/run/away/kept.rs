@@ -30,7 +30,7 @@ pub(super) struct OnHost {
 pub(super) struct Kept {
     /// A random text that distinguishes this job from others of the same name.
     pub run: String,
-    /// The working directory.
+    /// The job's working directory on this machine.
     pub dir: Word,
     /// The job's command and its arguments.
     pub command: Vec<Word>,

@@ -129,7 +129,7 @@ fn split(text: &str) -> Result<Vec<String>, LauncherError> {
 /// Something that arrived through a launcher.
 #[derive(Debug)]
 pub(super) enum News {
-    /// A message.
+    /// A message of the host.
     Message(FromHost),
     /// Bytes of the job's standard output.
     Out(Vec<u8>),

@@ -45,9 +45,9 @@ const AWAY: &str = "away";
 /// The orders for `ckpt run --on`.
 #[derive(Clone, Debug)]
 pub struct AwayOrders {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
-    /// The command.
+    /// The job's program and its arguments.
     pub command: Vec<OsString>,
     /// The working directory: the job starts with its files, and its result goes there.
     pub dir: PathBuf,
@@ -87,7 +87,7 @@ pub struct Ranking {
 /// What a host needs to use the grid for this job.
 #[derive(Clone)]
 pub struct Letter {
-    /// The grid file.
+    /// The text of the grid file.
     pub grid: String,
     /// A job key for this job alone.
     pub key: String,

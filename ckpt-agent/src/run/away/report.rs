@@ -6,13 +6,13 @@ use serde::Serialize;
 /// Answer of `ckpt run --on`.
 #[derive(Clone, Debug, Serialize)]
 pub struct AwayReport {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// Exit status of `ckpt run`.
     pub exit_code: u8,
     /// Who ended it: `job` or `supervisor`.
     pub ended_by: &'static str,
-    /// Why it ended.
+    /// The reason for which the run ended.
     pub why: String,
     /// The host on which the job was at the end; `None` if it was on none, or if that is unknown.
     pub host: Option<String>,
@@ -33,6 +33,6 @@ pub struct AwayReport {
     pub aside: Vec<String>,
     /// Path of the journal.
     pub journal: String,
-    /// Warnings, as sentences.
+    /// What the user should know, in whole sentences.
     pub warnings: Vec<String>,
 }

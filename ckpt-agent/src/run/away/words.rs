@@ -86,7 +86,7 @@ pub(super) struct Order {
     pub form: u32,
     /// Name of the host in the grid.
     pub host: String,
-    /// The job.
+    /// Name of the job.
     pub job: String,
     /// The incarnation of the job that the host is to start or to find.
     pub incarnation: Incarnation,
@@ -105,7 +105,7 @@ pub(super) struct Start {
     pub options: Vec<Word>,
     /// The job's command and its arguments.
     pub command: Vec<Word>,
-    /// The grid file.
+    /// The text of the grid file.
     pub grid: String,
     /// A job key for this job alone.
     pub key: String,
@@ -148,11 +148,11 @@ pub(in crate::run) struct RemainingWork {
 /// How a supervisor ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::run) struct EndReport {
-    /// Its exit status.
+    /// The exit status of the supervisor.
     pub exit_code: u8,
     /// Whether this is the exit status of the job itself.
     pub by_job: bool,
-    /// Why it ended.
+    /// The reason for which the supervisor ended.
     pub why: String,
     /// The newest version that was committed or restored.
     pub version: Option<u64>,
@@ -171,7 +171,7 @@ pub(super) enum FromHost {
     },
     /// The order can't be carried out.
     Refused {
-        /// For which reason.
+        /// Why it can't be carried out.
         message: String,
     },
     /// Bytes of the job's standard output follow.
@@ -184,7 +184,7 @@ pub(super) enum FromHost {
         /// How many bytes follow.
         bytes: u64,
     },
-    /// The supervisor lives.
+    /// A sign that the supervisor lives.
     Alive {
         /// Whether the job runs. Otherwise it is being restored, or saved before it leaves.
         runs: bool,

@@ -98,7 +98,7 @@ pub enum Denied {
     /// The version belongs to another checkpoint.
     #[error("version {version} belongs to checkpoint {holder}")]
     VersionTaken {
-        /// The version.
+        /// The version that was asked for.
         version: Version,
         /// The checkpoint that has it.
         holder: CheckpointId,
@@ -202,9 +202,9 @@ struct Checkpoint {
 /// Counts for status reports and the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Complete shards.
+    /// Shards that are complete, of all owners.
     pub shards: u64,
-    /// Committed checkpoints.
+    /// Checkpoints that are committed, of all owners.
     pub committed: u64,
     /// Checkpoints that are claimed or being written, and not committed.
     pub uncommitted: u64,
@@ -299,7 +299,7 @@ impl Catalog {
         self.committed(key);
     }
 
-    /// All committed checkpoints.
+    /// The checkpoints whose manifest is here and committed.
     fn all_committed(&self) -> impl Iterator<Item = (Key, &Checkpoint)> {
         let all = self.checkpoints.iter();
         all.filter(|(_, one)| one.is_committed)

@@ -42,7 +42,7 @@ pub struct Contribution<'a> {
 /// A model that was refitted, and how much it rests on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refit {
-    /// The refitted model.
+    /// The model with the refitted parameters.
     pub model: HazardModel,
     /// Number of hosts that contributed.
     pub hosts: usize,
@@ -156,7 +156,7 @@ fn cut_information(parts: &mut [Part<'_>]) {
 
 /// The information of all hosts.
 struct Grid {
-    /// Symmetric, row-major.
+    /// The information matrix, which is symmetric, row by row.
     information: Vec<f64>,
     /// The sum over all rows of their expected number of failures, times the row.
     expected: [f64; WEIGHTS],
