@@ -58,7 +58,14 @@ say "the blocks of the recipe work"
 
 # The same wheel under other Pythons: nothing is built for each of them.
 for other in 3.9 3.10 3.12 3.13 3.14; do
-    found=$(command -v "python$other" || ls -d "$HOME"/.pyenv/versions/"$other".*/bin/python 2>/dev/null | tail -n 1) || true
+    found=
+    # A name in the path may be a shim of pyenv for a version that is not chosen.
+    for candidate in "python$other" "$HOME"/.pyenv/versions/"$other".*/bin/python; do
+        if "$candidate" -c '' 2>/dev/null; then
+            found=$candidate
+            break
+        fi
+    done
     if [ -z "$found" ]; then
         untried+=("Python $other: not here")
         continue
