@@ -15,7 +15,7 @@ use crate::job::{Checkpoint, Job, Phase, Restore, Store};
 use crate::jobs::{JobIndex, Jobs};
 use crate::knowledge::Knowledge;
 use crate::outcome::JobOutcome;
-use crate::policy::{LEAD_SECONDS, Policy, Question};
+use crate::policy::{Chosen, LEAD_SECONDS, Policy, Question};
 use crate::schedule::stays;
 use crate::server::Server;
 use crate::settings::{Rule, Settings};
@@ -241,15 +241,17 @@ impl<'a> Simulation<'a> {
     fn store(&mut self, job: JobIndex, left: f64) {
         let width = self.policy.width(self.settings.width);
         let interval = self.interval(job, left).min(left);
-        let Some((hosts, width)) = self.choose(job, interval, width, &[]) else {
+        let Some(chosen) = self.choose(job, interval, width, &[]) else {
             self.jobs[job].outcome.not_stored += 1;
             self.work(job);
             return;
         };
+        let (hosts, width) = (chosen.hosts, chosen.width);
         let shard_bytes = self.settings.image_bytes as f64 / width.data() as f64;
         let store = Store {
             data: width.data(),
             shard_bytes,
+            readable: chosen.readable,
             stored: Vec::new(),
             asked: hosts.clone(),
         };
@@ -260,14 +262,14 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Hosts for a checkpoint, other than those in `without`, and the code that is used.
+    /// Hosts for a checkpoint, other than those in `without`, the code that is used, and the forecast for both.
     fn choose(
         &mut self,
         job: JobIndex,
         interval: f64,
         width: Width,
         without: &[usize],
-    ) -> Option<(Vec<usize>, Width)> {
+    ) -> Option<Chosen> {
         let this = &self.jobs[job];
         let cycle = interval + this.expected_cost;
         let reads = match self.policy {
@@ -287,7 +289,7 @@ impl<'a> Simulation<'a> {
         };
         if self.policy == Policy::Dedicated {
             let free = self.server.is_up(self.now) && without.is_empty();
-            return free.then(|| (vec![self.dedicated()], width));
+            return free.then(|| Chosen::without_forecast(vec![self.dedicated()], width));
         }
         let (knowledge, settings) = (&mut self.knowledge, &self.settings);
         // A host that takes the place of another one holds a shard of the code that was chosen before.
@@ -299,8 +301,7 @@ impl<'a> Simulation<'a> {
             }
             policy => policy,
         };
-        let chosen = policy.choose(knowledge, settings, &question, width, without)?;
-        Some((chosen.hosts, chosen.width))
+        policy.choose(knowledge, settings, &question, width, without)
     }
 
     /// Begins a transfer between the job's compute host and `far`, not before `from`.
@@ -378,7 +379,7 @@ impl<'a> Simulation<'a> {
         }
         if store.stored.len() >= store.data {
             self.check_newest(job);
-            self.jobs[job].commit(self.now, store.stored, store.data);
+            self.jobs[job].commit(self.now, store);
         } else {
             self.jobs[job].outcome.not_stored += 1;
         }
@@ -389,11 +390,11 @@ impl<'a> Simulation<'a> {
     fn replace(&mut self, job: JobIndex, store: &mut Store) {
         let one = Width::new(1, 0).unwrap_or(self.settings.width);
         let interval = self.jobs[job].expected_cost;
-        let Some((hosts, _)) = self.choose(job, interval, one, &store.asked) else {
+        let Some(chosen) = self.choose(job, interval, one, &store.asked) else {
             return;
         };
         let from = self.now + self.settings.detect_seconds;
-        for host in hosts {
+        for host in chosen.hosts {
             store.asked.push(host);
             self.transfer(job, host, store.shard_bytes, from, Direction::ToHost);
         }
