@@ -2,7 +2,7 @@
 //!
 //! A [`Case`] is a world of hosts with the jobs that run in it ([`case`]); [`trial`] runs them under
 //! every scheme in grids drawn from the world; [`score`] sums up and compares; [`report`] writes
-//! the document, [`calibration`] a part of it.
+//! the document, `calibration` a part of it.
 
 mod calibration;
 pub mod case;
