@@ -101,10 +101,7 @@ impl<'a> Foreseen<'a> {
         let width = Width::new(1, copies.len() - 1)?;
         match copies.len() {
             1 => Some(chosen),
-            _ => Some(Chosen {
-                hosts: copies,
-                width,
-            }),
+            _ => Some(Chosen::without_forecast(copies, width)),
         }
     }
 
@@ -122,7 +119,7 @@ impl<'a> Foreseen<'a> {
         timed.truncate(data);
         let slowest = timed.last()?.0;
         let hosts = timed.into_iter().map(|(_, host)| host).collect();
-        Some((slowest, Chosen { hosts, width }))
+        Some((slowest, Chosen::without_forecast(hosts, width)))
     }
 }
 

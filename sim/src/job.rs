@@ -1,7 +1,9 @@
 //! A job and its checkpoints.
 
+use placement::Probability;
+
 use crate::keeper::Keeper;
-use crate::outcome::JobOutcome;
+use crate::outcome::{ForecastRestore, JobOutcome};
 use crate::schedule::Stay;
 
 /// Moments in each part of a checkpoint's life at which it is checked whether it can be read.
@@ -24,6 +26,8 @@ pub(crate) struct Checkpoint {
     pub(crate) data: usize,
     /// When it was stored, seconds since the start.
     pub(crate) stored_at: f64,
+    /// See [`Store::readable`].
+    pub(crate) readable: Option<Probability>,
     /// Until when it has been checked whether it can be read, seconds since the start.
     looked_until: f64,
 }
@@ -34,6 +38,9 @@ pub(crate) struct Store {
     /// Number of shards that have to be stored at least.
     pub(crate) data: usize,
     pub(crate) shard_bytes: f64,
+    /// Probability that enough of the hosts chosen can be read when the job has failed; `None` if the policy does
+    /// not forecast it.
+    pub(crate) readable: Option<Probability>,
     /// Those that have stored their shard.
     pub(crate) stored: Vec<Keeper>,
     /// All that were asked to store a shard.
@@ -181,6 +188,12 @@ impl Job {
         self.stay = self.stays.pop();
         self.failed = false;
         self.outcome.restores += u64::from(!self.checkpoints.is_empty());
+        let readable = self.checkpoints.last().and_then(|newest| newest.readable);
+        let forecast = readable.map(|readable| ForecastRestore {
+            fails: readable.complement(),
+            failed_at: None,
+        });
+        self.outcome.forecasts.extend(forecast);
     }
 
     /// Ends the present stay: the job has to leave its host.
@@ -202,9 +215,14 @@ impl Job {
 
     /// Counts the present restore as failed at `unix_seconds`, once.
     pub(crate) fn restore_fails(&mut self, unix_seconds: u64) {
-        if !std::mem::replace(&mut self.failed, true) {
-            self.outcome.failed += 1;
-            self.outcome.failed_at.push(unix_seconds);
+        if std::mem::replace(&mut self.failed, true) {
+            return;
+        }
+        self.outcome.failed += 1;
+        self.outcome.failed_at.push(unix_seconds);
+        // Checkpoints of one policy have a forecast all or none, so the last one is that of this restore.
+        if let Some(forecast) = self.outcome.forecasts.last_mut() {
+            forecast.failed_at = Some(unix_seconds);
         }
     }
 
@@ -217,15 +235,16 @@ impl Job {
 
     /// Adds the checkpoint that was stored in the present phase, and drops the oldest one beyond
     /// [`CHECKPOINTS_KEPT`].
-    pub(crate) fn commit(&mut self, now: f64, keepers: Vec<Keeper>, data: usize) {
+    pub(crate) fn commit(&mut self, now: f64, store: Store) {
         if self.checkpoints.len() == CHECKPOINTS_KEPT {
             self.checkpoints.remove(0);
         }
         self.checkpoints.push(Checkpoint {
             progress: self.progress,
-            keepers,
-            data,
+            keepers: store.stored,
+            data: store.data,
             stored_at: now,
+            readable: store.readable,
             looked_until: now,
         });
         let seconds = now - self.since;

@@ -48,7 +48,7 @@ mod world;
 pub use guarded::{Guard, GuardedJobs, Waiting, run_guarded};
 pub use knowledge::Knowledge;
 pub use network::Network;
-pub use outcome::JobOutcome;
+pub use outcome::{ForecastRestore, JobOutcome};
 pub use policy::{Policy, Target};
 pub use run::run;
 pub use scheduling::{Choice, Keeping, Scheduled, ScheduledJobs, run_scheduled};

@@ -1,5 +1,17 @@
 //! The outcome of a simulated job.
 
+use placement::Probability;
+
+/// A restore for which it was forecast whether it would fail, and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ForecastRestore {
+    /// Probability that too few hosts of the newest checkpoint can be read at the moment of need, as forecast when
+    /// these hosts were chosen.
+    pub fails: Probability,
+    /// When the restore failed, Unix seconds; `None` if it did not.
+    pub failed_at: Option<u64>,
+}
+
 /// Counts and sums over the life of one job. Times are seconds; the times in phases add up to the makespan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOutcome {
@@ -40,6 +52,8 @@ pub struct JobOutcome {
     pub failed: u64,
     /// When these restores failed, Unix seconds, ascending.
     pub failed_at: Vec<u64>,
+    /// Each restore of a checkpoint whose policy forecasts, in order of time. Empty for the other policies.
+    pub forecasts: Vec<ForecastRestore>,
     /// Number of restores at whose beginning no more shards could be read than are needed: with
     /// one parity shard less they would have failed.
     pub without_spare: u64,

@@ -6,6 +6,7 @@ use placement::levels::level;
 use placement::objective::{Candidate, Stake, Width};
 use placement::redundancy::{Bounds, TARGET_USUAL, cheapest, less_costly, narrowed};
 use placement::schemes::Scheme;
+use placement::select::choose;
 use rand::Rng;
 
 use crate::draw::{Purpose, draws};
@@ -100,6 +101,19 @@ pub(crate) struct Question {
 pub(crate) struct Chosen {
     pub(crate) hosts: Vec<usize>,
     pub(crate) width: Width,
+    /// Probability that enough of the hosts can be read when the job has failed; `None` if the policy does not
+    /// forecast it.
+    pub(crate) readable: Option<Probability>,
+}
+
+impl Chosen {
+    pub(crate) const fn without_forecast(hosts: Vec<usize>, width: Width) -> Self {
+        Self {
+            hosts,
+            width,
+            readable: None,
+        }
+    }
 }
 
 impl Policy {
@@ -173,23 +187,26 @@ impl Policy {
             return Some(Chosen {
                 hosts: chosen.choice.hosts.iter().map(|i| hosts[*i]).collect(),
                 width: chosen.width,
+                readable: Some(chosen.choice.score.reliability),
+            });
+        }
+        if self.reads_pool() {
+            let chosen = choose(&candidates, &stake, &joint()).ok()?;
+            return Some(Chosen {
+                hosts: chosen.hosts.iter().map(|i| hosts[*i]).collect(),
+                width,
+                readable: Some(chosen.score.reliability),
             });
         }
         let chosen = match self {
-            Self::Hosts(scheme) if scheme != Scheme::Correlated => {
+            Self::Hosts(scheme) => {
                 let readable: Vec<Probability> = candidates.iter().map(|c| c.readable).collect();
                 scheme.choose(&candidates, &long_run, &stake, &Independent(&readable))
             }
-            _ if self.reads_pool() => {
-                Scheme::Correlated.choose(&candidates, &long_run, &stake, &joint())
-            }
             _ => Ok(most_readable(&candidates, &stake)),
         };
-        let chosen = chosen.ok()?;
-        Some(Chosen {
-            hosts: chosen.into_iter().map(|i| hosts[i]).collect(),
-            width,
-        })
+        let chosen = chosen.ok()?.into_iter().map(|i| hosts[i]).collect();
+        Some(Chosen::without_forecast(chosen, width))
     }
 
     /// Whether the choice depends on the incidents of the whole pool.

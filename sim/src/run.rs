@@ -4,6 +4,7 @@
 //! and evictions ([`crate::schedule`]). All times are seconds since the start of the grid unless they are
 //! called Unix seconds.
 
+use placement::Probability;
 use placement::interval::{daly, first_after};
 use placement::objective::Width;
 use placement::schemes::Scheme;
@@ -54,6 +55,16 @@ enum Direction {
     ToHost,
     /// A shard is read.
     FromHost,
+}
+
+/// Where the shards of a new checkpoint go.
+struct ChosenKeepers {
+    keepers: Vec<Keeper>,
+    /// The code that is used.
+    width: Width,
+    /// Probability that enough of the keepers can be read when the job has failed; `None` if the policy does not
+    /// forecast it.
+    readable: Option<Probability>,
 }
 
 /// Which shards of a checkpoint can be read.
@@ -235,15 +246,17 @@ impl<'a> Simulation<'a> {
     fn store(&mut self, job: JobIndex, left: f64) {
         let width = self.policy.width(self.settings.width);
         let interval = self.interval(job, left).min(left);
-        let Some((keepers, width)) = self.choose(job, interval, width, &[]) else {
+        let Some(chosen) = self.choose(job, interval, width, &[]) else {
             self.jobs[job].outcome.not_stored += 1;
             self.work(job);
             return;
         };
+        let (keepers, width) = (chosen.keepers, chosen.width);
         let shard_bytes = self.settings.image_bytes as f64 / width.data() as f64;
         let store = Store {
             data: width.data(),
             shard_bytes,
+            readable: chosen.readable,
             stored: Vec::new(),
             asked: keepers.clone(),
         };
@@ -254,14 +267,14 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Keepers for a checkpoint, other than those in `without`, and the code that is used.
+    /// Keepers for a checkpoint, other than those in `without`, the code that is used, and the forecast for both.
     fn choose(
         &mut self,
         job: JobIndex,
         interval: f64,
         width: Width,
         without: &[Keeper],
-    ) -> Option<(Vec<Keeper>, Width)> {
+    ) -> Option<ChosenKeepers> {
         let this = &self.jobs[job];
         let cycle = interval + this.expected_cost;
         let reads = match self.policy {
@@ -281,7 +294,11 @@ impl<'a> Simulation<'a> {
         };
         if self.policy == Policy::Dedicated {
             let free = self.server.is_up(self.now) && without.is_empty();
-            return free.then(|| (vec![Keeper::Server], width));
+            return free.then(|| ChosenKeepers {
+                keepers: vec![Keeper::Server],
+                width,
+                readable: None,
+            });
         }
         let (knowledge, settings) = (&mut self.knowledge, &self.settings);
         // A host that takes the place of another one holds a shard of the code that was chosen before.
@@ -295,7 +312,11 @@ impl<'a> Simulation<'a> {
         };
         let chosen = policy.choose(knowledge, settings, &question, width, without)?;
         let hosts = chosen.hosts.into_iter().map(Keeper::Host);
-        Some((hosts.collect(), chosen.width))
+        Some(ChosenKeepers {
+            keepers: hosts.collect(),
+            width: chosen.width,
+            readable: chosen.readable,
+        })
     }
 
     /// Begins a transfer between the job's compute host and `far`, not before `from`.
@@ -381,7 +402,7 @@ impl<'a> Simulation<'a> {
         }
         if store.stored.len() >= store.data {
             self.check_newest(job);
-            self.jobs[job].commit(self.now, store.stored, store.data);
+            self.jobs[job].commit(self.now, store);
         } else {
             self.jobs[job].outcome.not_stored += 1;
         }
@@ -392,11 +413,11 @@ impl<'a> Simulation<'a> {
     fn replace(&mut self, job: JobIndex, store: &mut Store) {
         let one = Width::new(1, 0).unwrap_or(self.settings.width);
         let interval = self.jobs[job].expected_cost;
-        let Some((keepers, _)) = self.choose(job, interval, one, &store.asked) else {
+        let Some(chosen) = self.choose(job, interval, one, &store.asked) else {
             return;
         };
         let from = self.now + self.settings.detect_seconds;
-        for keeper in keepers {
+        for keeper in chosen.keepers {
             store.asked.push(keeper);
             self.transfer(job, keeper, store.shard_bytes, from, Direction::ToHost);
         }

@@ -345,6 +345,46 @@ fn all_schemes_meet_the_same_evictions() {
 }
 
 #[test]
+fn each_restore_keeps_the_forecast_of_its_checkpoint() {
+    let day = 24 * HOUR;
+    // Three hosts at a time are away for an hour of each six, so that jobs move; wiped disks fail their restores.
+    let away = |host: u64| -> Vec<(u64, u64)> {
+        let all = (1..240).map(|i| i * 6 * HOUR + (host % 3) * 2 * HOUR);
+        all.map(|from| (from, from + HOUR)).collect()
+    };
+    let hosts = (0..9).map(|i| host(&away(i), 60 * day, i as u32));
+    let world = World::new(hosts.collect(), 0);
+    let settings = Settings {
+        work_seconds: 40_000.0,
+        image_bytes: 300_000_000,
+        wiped_every_seconds: 3000.0,
+        network: plain_network(),
+        ..Settings::default()
+    };
+    let mut failed = 0;
+    for policy in policies() {
+        let jobs = outcomes(&world, &grid(9, 30 * day, 1), &settings, policy);
+        for job in &jobs {
+            let forecasts = matches!(
+                policy,
+                Policy::Hosts(Scheme::Correlated)
+                    | Policy::Narrow
+                    | Policy::Usual
+                    | Policy::Auto(_)
+            );
+            let expected = if forecasts { job.restores } else { 0 };
+            assert_eq!(job.forecasts.len() as u64, expected, "{policy:?}");
+            let failed_at = job.forecasts.iter().filter_map(|one| one.failed_at);
+            let failed_at: Vec<u64> = failed_at.collect();
+            assert!(!forecasts || failed_at == job.failed_at, "{policy:?}");
+            failed += failed_at.len();
+        }
+        assert!(jobs.iter().any(|job| job.restores > 0), "{policy:?}");
+    }
+    assert!(failed > 0);
+}
+
+#[test]
 fn wiped_disks_and_clients_at_the_same_time_cost() {
     let world = grid5000::world(3, 60);
     let grid = grid(40, grid5000::START + 30 * 24 * HOUR, 5);

@@ -2,8 +2,9 @@
 //!
 //! A [`Case`] is a world of hosts with the jobs that run in it ([`case`]); [`trial`] runs them under
 //! every scheme in grids drawn from the world; [`score`] sums up and compares; [`report`] writes
-//! the document.
+//! the document, `calibration` a part of it.
 
+mod calibration;
 pub mod case;
 mod intervals;
 pub mod report;

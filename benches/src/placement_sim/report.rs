@@ -8,10 +8,10 @@ use placement::objective::Width;
 use placement::schemes::Scheme;
 use sim::{Policy, Settings};
 
-use super::intervals;
 use super::score::{Estimate, Sums, ratio, single};
 use super::targets::{against_random, codes, failed, incidents_of, makespans, targets};
 use super::trial::{ByCode, Outcomes, Study};
+use super::{calibration, intervals};
 
 const HOUR: f64 = 3600.0;
 const MIB: f64 = (1 << 20) as f64;
@@ -70,6 +70,9 @@ fn document(studies: &[Study]) -> String {
     text += "\n### What auto reaches\n\n";
     text += AUTO;
     text += &targets(studies);
+    text += "\n### Failures that were forecast\n\n";
+    text += FORECASTS;
+    text += &calibration::table(studies);
     text += "\n### Makespan\n\nPercent by which makespans are longer than those of `ckpt`, with 95% intervals. *Missed* names the schemes whose interval is wholly below zero.\n\n";
     text += &makespans(studies);
     text += "\n## Everything, by trace\n\n";
@@ -147,6 +150,11 @@ const CODES: &str = "*ckpt*: 3+2 and, where hosts are too few for it, fewer data
 
 const AUTO: &str = "*Reached*: restores that did not fail, percent. A code reaches the target if the lower end of its\n\
     interval does. *Fixed* codes: those of the tables in [More or less parity](#more-or-less-parity).\n\n";
+
+const FORECASTS: &str = "When a policy chooses hosts, it forecasts with which probability too few of them can be read when the job's\n\
+    machine has failed. *Expected*: the sum of these probabilities over the restores; *seen*: restores that failed.\n\
+    *Incidents* are those of this policy. With fewer than 20 of them on the trace, or 10 in the bin, there is no\n\
+    verdict.\n\n";
 
 const COLUMNS: &str = "*failed*: restores that failed, of all; *unreadable*: share of the life of checkpoints in which they\n\
     could not be read; *seconds*: time to store one; *overhead*, *lost*, *waiting*, *reading*: time held up\n\

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use placement::objective::Width;
 use placement::schemes::Scheme;
-use sim::{Grid, JobOutcome, Knowledge, Policy, Rule, Settings, Target, run};
+use sim::{ForecastRestore, Grid, Knowledge, Policy, Rule, Settings, Target, run};
 
 use super::Case;
 use super::score::Sums;
@@ -71,8 +71,21 @@ pub type Outcomes = Vec<(Policy, Vec<Sums>)>;
 /// What became of jobs in the same grids, by code and grid.
 pub type ByCode = Vec<(Width, Vec<Sums>)>;
 
-/// What became of the jobs of one grid under one policy, and when restores failed, Unix seconds.
-type OfPolicy = (Sums, Vec<u64>);
+/// What became of the jobs of one grid under one policy.
+struct OfGrid {
+    sums: Sums,
+    /// When restores failed, Unix seconds.
+    failed_at: Vec<u64>,
+    forecasts: Vec<ForecastRestore>,
+}
+
+/// What became of the jobs of all grids.
+struct Evaluated {
+    outcomes: Outcomes,
+    /// When restores failed, Unix seconds.
+    failed_at: Vec<(Policy, Vec<u64>)>,
+    forecasts: Vec<(Policy, Vec<ForecastRestore>)>,
+}
 
 /// All that is found out about a case.
 #[derive(Debug)]
@@ -89,6 +102,8 @@ pub struct Study {
     pub main: Outcomes,
     /// When restores failed in `main`, Unix seconds, for each policy.
     pub failed_at: Vec<(Policy, Vec<u64>)>,
+    /// The restores in `main` for which it was forecast whether they would fail.
+    pub forecasts: Vec<(Policy, Vec<ForecastRestore>)>,
     /// `FIXED` in the grids of the main table, with every one of [`PARITIES`].
     pub redundancy: ByCode,
     /// `FIXED` in the grids of the main table, with every one of `CODES`.
@@ -121,8 +136,9 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     let threads = effort.threads;
     let base = case.settings;
     let of = |policy, grids: &[Grid], settings: Settings| {
-        let (outcomes, _) = evaluate(&case, &settings, grids, &[policy], threads);
-        outcomes.into_iter().next().map(|(_, sums)| sums)
+        let evaluated = evaluate(&case, &settings, grids, &[policy], threads);
+        let first = evaluated.outcomes.into_iter().next();
+        first.map(|(_, sums)| sums)
     };
     let of_code = |(data, parity)| {
         let width = Width::new(data, parity)?;
@@ -131,7 +147,10 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     let parities = PARITIES.map(|parity| (base.width.data(), parity));
     let clients = CLIENTS.into_iter().map(|jobs| {
         let settings = Settings { jobs, ..base };
-        (jobs, evaluate(&case, &settings, few, &FEW, threads).0)
+        (
+            jobs,
+            evaluate(&case, &settings, few, &FEW, threads).outcomes,
+        )
     });
     let failures = STORAGE_FAILURES.into_iter().map(|(name, breaks, days)| {
         let settings = Settings {
@@ -139,17 +158,21 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
             wiped_every_seconds: days * DAY,
             ..base
         };
-        (name, evaluate(&case, &settings, few, &FEW, threads).0)
+        (
+            name,
+            evaluate(&case, &settings, few, &FEW, threads).outcomes,
+        )
     });
     let with_rule = |rule| of(OURS, few, Settings { rule, ..base });
     let rules = [with_rule(Rule::Daly)?, with_rule(Rule::Accumulator)?];
-    let (main, failed_at) = evaluate(&case, &base, &grids, &policies(), threads);
+    let main = evaluate(&case, &base, &grids, &policies(), threads);
     Some(Study {
         hosts: grids.iter().map(|grid| grid.hosts.len()).max()?,
         grids: grids.len(),
         variant_grids: few.len(),
-        main,
-        failed_at,
+        main: main.outcomes,
+        failed_at: main.failed_at,
+        forecasts: main.forecasts,
         redundancy: parities.into_iter().filter_map(of_code).collect(),
         codes: CODES.into_iter().filter_map(of_code).collect(),
         clients: clients.collect(),
@@ -159,36 +182,28 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     })
 }
 
-/// Runs the jobs of `settings` in `grids` of the case under every one of `policies`. Returns what became of
-/// them, and when restores failed.
+/// Runs the jobs of `settings` in `grids` of the case under every one of `policies`.
 fn evaluate(
     case: &Case,
     settings: &Settings,
     grids: &[Grid],
     policies: &[Policy],
     threads: usize,
-) -> (Outcomes, Vec<(Policy, Vec<u64>)>) {
+) -> Evaluated {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Vec<OfPolicy>)>> = Mutex::new(Vec::new());
+    let done: Mutex<Vec<(usize, Vec<OfGrid>)>> = Mutex::new(Vec::new());
     let work = || {
         while let Some((index, grid)) = {
             let index = next.fetch_add(1, Ordering::Relaxed);
             grids.get(index).map(|grid| (index, grid))
         } {
             let knowledge = Knowledge::at(&case.world, grid, &case.model);
-            let sums = policies.iter().map(|policy| {
-                let jobs: Vec<JobOutcome> = run(&knowledge, settings, *policy);
-                let day = grid.start / DAY as u64;
-                let sums = Sums {
-                    day,
-                    ..Sums::of(&jobs)
-                };
-                let failed_at = jobs.into_iter().flat_map(|job| job.failed_at);
-                (sums, failed_at.collect())
-            });
-            let sums: Vec<OfPolicy> = sums.collect();
+            let all = policies
+                .iter()
+                .map(|policy| OfGrid::of(&knowledge, grid, settings, *policy));
+            let all = all.collect();
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-            done.push((index, sums));
+            done.push((index, all));
         }
     };
     std::thread::scope(|scope| {
@@ -198,12 +213,43 @@ fn evaluate(
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(index, _)| *index);
-    let of_policy = |index: usize| done.iter().filter_map(move |(_, all)| all.get(index));
-    let named = || policies.iter().copied().enumerate();
-    let sums = named().map(|(i, policy)| (policy, of_policy(i).map(|one| one.0).collect()));
-    let failed_at = named().map(|(i, policy)| {
-        let all = of_policy(i).flat_map(|one| one.1.iter().copied());
-        (policy, all.collect())
+    Evaluated {
+        outcomes: of_policies(policies, &done, |one| vec![one.sums]),
+        failed_at: of_policies(policies, &done, |one| one.failed_at.clone()),
+        forecasts: of_policies(policies, &done, |one| one.forecasts.clone()),
+    }
+}
+
+/// What `of` takes from each grid, by policy.
+fn of_policies<T>(
+    policies: &[Policy],
+    done: &[(usize, Vec<OfGrid>)],
+    of: fn(&OfGrid) -> Vec<T>,
+) -> Vec<(Policy, Vec<T>)> {
+    let all = policies.iter().enumerate().map(|(number, policy)| {
+        let grids = done.iter().filter_map(|(_, all)| all.get(number));
+        (*policy, grids.flat_map(of).collect())
     });
-    (sums.collect(), failed_at.collect())
+    all.collect()
+}
+
+impl OfGrid {
+    fn of(knowledge: &Knowledge<'_>, grid: &Grid, settings: &Settings, policy: Policy) -> Self {
+        let jobs = run(knowledge, settings, policy);
+        let day = grid.start / DAY as u64;
+        let sums = Sums {
+            day,
+            ..Sums::of(&jobs)
+        };
+        let (mut failed_at, mut forecasts) = (Vec::new(), Vec::new());
+        for job in jobs {
+            failed_at.extend(job.failed_at);
+            forecasts.extend(job.forecasts);
+        }
+        Self {
+            sums,
+            failed_at,
+            forecasts,
+        }
+    }
 }
