@@ -116,6 +116,15 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
         Ok(shards()?.iter().flatten().count() == saved.shards)
     })
     .with_context(|| format!("the hosts hold {:?}", shards()))?;
+    // Until a holder has heard of the deletion, it shows the saved version as any other one.
+    wait_until("all holders have heard of the deletion", LIMIT, || {
+        for host in &cluster.hosts {
+            if !host.shard_files()?.is_empty() && host.files_of("notices")?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })?;
     let another = machine("another", 0);
     wait_until("all hosts answer", LIMIT, || {
         let hosts = another.run(&["--json", "hosts"])?.json()?;

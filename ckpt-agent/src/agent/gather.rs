@@ -364,22 +364,10 @@ impl Agent {
             }
         };
         let owner = self.keys.owner();
-        let notices = async {
-            let mut heard = Vec::new();
-            if let Some(job_tag) = job_tag {
-                let mut hearing = self
-                    .hosts
-                    .fetch_notices(host, Arc::new(vec![(owner, job_tag)]));
-                // An older program does not know this request.
-                while let Ok(Some(notice)) = hearing.next().await {
-                    heard.push(notice);
-                }
-            }
-            heard
-        };
+        let notices = self.notices_of(host, job_tag);
         let memory_max = self.resources.memory_bytes / MEMORY_SHARE;
         let enter = |shown| showing.enter(host, shown, memory_max);
-        let (status, found, announced, notices, void) = tokio::join!(
+        let (status, found, announced, (notices, missed), void) = tokio::join!(
             self.hosts.status(host),
             self.hosts.find(host, owner, job_tag, enter),
             announced,
@@ -393,15 +381,45 @@ impl Agent {
             tracing::warn!(host = self.hosts.name(host), %cause, "ignored an announcement");
             None
         });
+        let spoken = self.hosts.spoken(host).await?;
+        if let Some(fault) = missed
+            && spoken >= WireVersion::Two
+            && !fault.is_final()
+        {
+            // Without its notices, a host would show as there what its owner deleted.
+            return Err(fault);
+        }
         let answer = HostAnswer {
             status,
             rtt,
             announced,
-            spoken: self.hosts.spoken(host).await?,
+            spoken,
             // An older program does not know this request.
             void: void.ok().flatten(),
         };
         Ok((answer, notices))
+    }
+
+    /// The notices of a host about a job, and the fault that ended them early. An older program does not know
+    /// the request.
+    async fn notices_of(
+        &self,
+        host: HostIndex,
+        job_tag: Option<JobTag>,
+    ) -> (Vec<Notice>, Option<Fault>) {
+        let mut heard = Vec::new();
+        let Some(job_tag) = job_tag else {
+            return (heard, None);
+        };
+        let jobs = Arc::new(vec![(self.keys.owner(), job_tag)]);
+        let mut hearing = self.hosts.fetch_notices(host, jobs);
+        loop {
+            match hearing.next().await {
+                Ok(Some(notice)) => heard.push(notice),
+                Ok(None) => return (heard, None),
+                Err(fault) => return (heard, Some(fault)),
+            }
+        }
     }
 
     /// Records which hosts answered and which did not. Hosts that are `given_up` had as much time as a host gets;
