@@ -64,6 +64,18 @@ fn write_image(cluster: &Cluster, name: &str, seed: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Until a holder has heard of the deletion, it shows the saved version as any other one.
+fn wait_until_holders_have_heard(cluster: &Cluster) -> Result<()> {
+    wait_until("all holders have heard of the deletion", LIMIT, || {
+        for host in &cluster.hosts {
+            if !host.shard_files()?.is_empty() && host.files_of("notices")?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+}
+
 /// One machine saves and then forgets the whole job on its side, and the other saves it on the other side.
 fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<()> {
     let env = [("CKPT_REPAIR_PERIOD", "300ms")];
@@ -116,15 +128,7 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
         Ok(shards()?.iter().flatten().count() == saved.shards)
     })
     .with_context(|| format!("the hosts hold {:?}", shards()))?;
-    // Until a holder has heard of the deletion, it shows the saved version as any other one.
-    wait_until("all holders have heard of the deletion", LIMIT, || {
-        for host in &cluster.hosts {
-            if !host.shard_files()?.is_empty() && host.files_of("notices")?.is_empty() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    })?;
+    wait_until_holders_have_heard(&cluster)?;
     let another = machine("another", 0);
     wait_until("all hosts answer", LIMIT, || {
         let hosts = another.run(&["--json", "hosts"])?.json()?;
