@@ -5,6 +5,7 @@ use std::fmt::Write;
 use sim::{ForecastRestore, Policy, Target};
 
 use super::score::incidents;
+use super::targets::INCIDENTS_MIN;
 use super::trial::{OURS, Study};
 
 /// Policies that forecast, in the order of the table.
@@ -21,9 +22,6 @@ const BIN_ENDS: [f64; 5] = [0.001, 0.003, 0.01, 0.03, 0.1];
 
 /// Expected over seen failures that count as calibrated.
 const RATIO: std::ops::RangeInclusive<f64> = 0.5..=2.0;
-
-/// Fewest distinct incidents of a policy on a trace for a verdict.
-const INCIDENTS_MIN: usize = 20;
 
 /// Fewest distinct incidents in a bin for a verdict on it.
 const INCIDENTS_OF_BIN_MIN: usize = 10;

@@ -15,7 +15,7 @@ const RANDOM: Policy = Policy::Hosts(Scheme::Random);
 const FAILED_SHARE: f64 = 0.2;
 
 /// Fewest distinct incidents for a verdict: below, a ratio rests on a handful of accidents.
-const INCIDENTS_MIN: usize = 20;
+pub(super) const INCIDENTS_MIN: usize = 20;
 
 /// The number of distinct incidents in which restores failed under some of `policies`.
 pub(super) fn incidents_of(study: &Study, policies: &[Policy]) -> usize {

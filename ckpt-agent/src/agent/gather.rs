@@ -386,7 +386,7 @@ impl Agent {
             && spoken >= WireVersion::Two
             && !fault.is_final()
         {
-            // Without its notices, a host would show as there what its owner deleted.
+            // Its notices may name a deletion that no other host has heard of yet.
             return Err(fault);
         }
         let answer = HostAnswer {
