@@ -274,6 +274,11 @@ impl Serving {
                 let refusal = Refusal::new(Code::BadRequest, "");
                 self.say(&Response::Refused(refusal)).await
             }
+            Request::Notices { .. } if self.lie == Lie::KeepsNotices => {
+                let mut refusal = Refusal::new(Code::Busy, "");
+                refusal.retry_after_ms = 1000;
+                self.say(&Response::Refused(refusal)).await
+            }
             Request::Prepare { .. } | Request::Propose { .. } => self.witness(asked).await,
             Request::Notice { notice } => self.hear(notice).await,
             Request::Notices { .. }

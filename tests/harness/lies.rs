@@ -61,6 +61,8 @@ pub enum Lie {
     /// The host refuses notices as malformed, like a program from before notices. It answers that it
     /// removes checkpoints, but keeps them.
     RefusesNotices,
+    /// The host is always too busy to send its notices.
+    KeepsNotices,
     /// The host, as a witness, promises and accepts every successor of a checkpoint, and shows the first
     /// proposal that it got, or none.
     ForgetsPromises,
@@ -91,7 +93,7 @@ pub enum Kind {
 
 impl Lie {
     /// Every lie, without [`Self::None`].
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::FlipsBits,
         Self::SwapsBlocks,
         Self::Truncates,
@@ -126,6 +128,7 @@ impl Lie {
         Self::ReplaysDeleted,
         Self::ClockAhead,
         Self::RefusesNotices,
+        Self::KeepsNotices,
         Self::ForgetsPromises,
     ];
 }

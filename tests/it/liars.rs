@@ -359,6 +359,20 @@ fn hosts_that_did_not_hear_of_a_removal_are_named_and_change_the_exit_status() -
 }
 
 #[test]
+fn a_host_that_does_not_send_its_notices_counts_as_silent() -> Result<()> {
+    let grid = MixedGrid::up(4, 1)?;
+    write_images(&grid)?;
+    save(&grid, "first")?.expect(0)?;
+    for (lie, silent) in [(Lie::None, 0), (Lie::KeepsNotices, 1)] {
+        grid.lie(lie);
+        let listed = grid.run(["--json", "list", "--job", "42"])?.json()?;
+        let named = listed["silent"].as_array().context("silent")?;
+        ensure!(named.len() == silent, "{lie:?}: {listed}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_removal_that_no_host_heard_is_reported_as_a_failure() -> Result<()> {
     let grid = MixedGrid::up(0, 5)?;
     write_images(&grid)?;
