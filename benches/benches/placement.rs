@@ -7,7 +7,7 @@ use placement::bandwidth::RateForecast;
 use placement::bitmap::{Availability, Slot};
 use placement::joint::{Compute, Correlated, DomainId, Member};
 use placement::objective::{Candidate, Stake, Width};
-use placement::redundancy::{Bounds, cheapest};
+use placement::redundancy::{Aim, Bounds, choose_with_code};
 use placement::select::{choose, choose_independent};
 use placement::{AvailabilityBitmap, Probability};
 use rand::rngs::SmallRng;
@@ -117,6 +117,21 @@ fn auto(criterion: &mut Criterion) {
             restart_seconds: 600,
         };
         let joint = Correlated::learn(members.collect(), Some(compute));
+        group.bench_with_input(
+            BenchmarkId::new("usual", hosts),
+            &candidates,
+            |b, candidates| {
+                b.iter(|| {
+                    choose_with_code(
+                        black_box(candidates),
+                        &stake(),
+                        &joint,
+                        Aim::LeastLoss,
+                        Bounds::usual(hosts),
+                    )
+                });
+            },
+        );
         for target in [0.9, 0.99, 0.999_999_9] {
             group.bench_with_input(
                 BenchmarkId::new(format!("{target}"), hosts),
@@ -124,12 +139,12 @@ fn auto(criterion: &mut Criterion) {
                 |b, candidates| {
                     let target = Probability::saturating(target);
                     b.iter(|| {
-                        cheapest(
+                        choose_with_code(
                             black_box(candidates),
                             &stake(),
                             &joint,
-                            target,
-                            Bounds::FREE,
+                            Aim::Reliability(target),
+                            Bounds::ASKED,
                         )
                     });
                 },

@@ -2,7 +2,7 @@
 //! known decide between hosts, and hosts that are equal take turns.
 
 use crate::bandwidth::RateForecast;
-use crate::objective::{Candidate, Width};
+use crate::objective::{Candidate, Stake};
 use crate::probability::Probability;
 
 /// Rates are rounded to powers of this factor: measurements are no more exact.
@@ -22,16 +22,26 @@ const SAME_TIME: (f64, f64) = (1.1, 0.1);
 /// way that its past does not show.
 const MOST_READABLE: f64 = 0.995;
 
-/// The candidates for an image of `stored_bytes` coded with `width`, without differences below the error of
-/// measurement. [`select`](crate::select) chooses among them.
+/// The candidates without differences of rates and odds below the error of measurement, whatever the code.
 #[must_use]
-pub fn level(candidates: Vec<Candidate>, stored_bytes: u64, width: Width) -> Vec<Candidate> {
-    let stepped = candidates.into_iter().map(step).collect();
-    same_time(
-        stepped,
-        stored_bytes.max(1).div_ceil(width.data() as u64),
-        width.total(),
-    )
+pub fn rounded(candidates: Vec<Candidate>) -> Vec<Candidate> {
+    candidates.into_iter().map(step).collect()
+}
+
+/// [`rounded`] candidates for the code of `stake`, among which [`select`](crate::select) chooses: hosts that are
+/// about as fast as the slowest one that this code needs, or faster, are equally fast. The next code needs other
+/// hosts, so it has to be levelled anew.
+#[must_use]
+pub fn level(rounded: &[Candidate], stake: &Stake) -> Vec<Candidate> {
+    let total = stake.width.total();
+    // A host's rate makes no difference beyond the host's share of what this machine can send.
+    let share = stake.uplink_bytes_per_second.map(|up| up / total as f64);
+    let limited = |host: &Candidate| Candidate {
+        rate: share.map_or(host.rate, |share| host.rate.limited_to(share)),
+        ..*host
+    };
+    let bytes = stake.shard_bytes().max(1);
+    same_time(rounded.iter().map(limited).collect(), bytes, total)
 }
 
 /// The host with its rate, spread and odds rounded.
@@ -77,6 +87,18 @@ fn nearest_power(value: f64, step: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objective::Width;
+
+    fn stake(width: Width, uplink: Option<f64>) -> Stake {
+        Stake {
+            stored_bytes: 300_000_000,
+            width,
+            lead_seconds: 0.0,
+            uplink_bytes_per_second: uplink,
+            need: Probability::ONE,
+            work_seconds: 1.0,
+        }
+    }
 
     fn host(rate: f64, readable: f64) -> Candidate {
         Candidate {
@@ -92,16 +114,44 @@ mod tests {
     fn hosts_within_the_errors_of_measurement_become_equal() {
         let mut hosts = vec![host(100e6, 0.9); 5];
         hosts.extend([host(108e6, 0.905), host(20e6, 0.5)]);
-        let level = level(hosts, 300_000_000, Width::FALCON);
+        let level = level(&rounded(hosts), &stake(Width::FALCON, None));
         assert!(level[..6].iter().all(|host| *host == level[0]), "{level:?}");
         assert!(level[6].rate.median() < 25e6 && level[6].readable < level[0].readable);
     }
 
     #[test]
     fn no_claim_is_believed_without_bounds() {
-        let level = level(vec![host(1e6, 1.0), host(0.0, 0.0)], 0, Width::FALCON);
+        let level = rounded(vec![host(1e6, 1.0), host(0.0, 0.0)]);
         assert!((level[0].readable.value() - MOST_READABLE).abs() < 1e-12);
         assert!(level[1].readable.value() > 0.0);
-        assert!(super::level(Vec::new(), 1, Width::FALCON).is_empty());
+        assert!(super::level(&[], &stake(Width::FALCON, None)).is_empty());
+    }
+
+    #[test]
+    fn a_code_of_few_hosts_sees_which_of_the_fast_ones_are_the_fastest() {
+        let hosts = rounded(
+            [200e6, 200e6, 50e6, 50e6, 50e6]
+                .map(|rate| host(rate, 0.9))
+                .to_vec(),
+        );
+        let of = |data, parity| level(&hosts, &stake(Width::new(data, parity).unwrap(), None));
+        let (five, two) = (of(3, 2), of(1, 1));
+        assert_eq!(five[0].rate, five[4].rate);
+        assert!(two[0].rate == two[1].rate && two[0].rate.median() > 2.0 * two[4].rate.median());
+    }
+
+    #[test]
+    fn no_host_is_faster_than_its_share_of_the_uplink() {
+        let hosts = rounded(
+            [200e6, 100e6, 90e6, 5e6]
+                .map(|rate| host(rate, 0.9))
+                .to_vec(),
+        );
+        let level = level(&hosts, &stake(Width::new(1, 1).unwrap(), Some(100e6)));
+        assert!(
+            level[..3].iter().all(|host| host.rate == level[0].rate),
+            "{level:?}"
+        );
+        assert!(level[0].rate.median() <= 50e6 && level[3].rate.median() < 6e6);
     }
 }

@@ -158,6 +158,16 @@ impl Score {
         }
     }
 
+    /// The seconds that the job is expected to lose with this checkpoint: J without the constant
+    /// `need * work`, so that it is never below zero. It compares codes, too.
+    #[must_use]
+    pub fn loss(&self) -> f64 {
+        let need = self.need.value();
+        self.store_seconds
+            + need * self.restore_seconds
+            + need * self.reliability.complement().value() * self.work_seconds
+    }
+
     /// The objective J in seconds: the lower, the better.
     #[must_use]
     pub fn total(&self) -> f64 {

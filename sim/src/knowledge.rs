@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use placement::bandwidth::{Measurement, RateForecast, RateHistory};
 use placement::bitmap::Slot;
-use placement::hazard::{Contribution, Forecaster, HazardModel, Trial, refit};
+use placement::hazard::{Contribution, Forecaster, HazardModel, TRIALS_TOGETHER, Trial, refit};
 use placement::history::{DAY_SECONDS, Timeline};
 use placement::joint::{Member, PoolPast};
 use placement::objective::readable_within;
@@ -43,6 +43,23 @@ struct Observed<'a> {
 struct View {
     forecaster: Forecaster<AvailabilityState>,
     bitmap: AvailabilityBitmap,
+}
+
+/// A host that adds up sums for a refit.
+struct Learner<'a> {
+    of: Observed<'a>,
+    /// Since when its past is known, Unix seconds.
+    begin: u64,
+    view: View,
+}
+
+impl Learner<'_> {
+    fn contribution(&self, made: u64) -> Option<Contribution<'_>> {
+        Some(Contribution {
+            sums: self.view.forecaster.sums()?,
+            days_known: made.saturating_sub(self.begin) as f64 / DAY_SECONDS as f64,
+        })
+    }
 }
 
 /// What is known in a grid at some moment.
@@ -107,27 +124,35 @@ impl<'a> Knowledge<'a> {
         };
     }
 
+    /// The refit of the day before the jobs begin; `None` if refits lost the trials of the last days together.
     fn refitted(&self, hosts: Vec<Observed<'_>>) -> Option<HazardModel> {
-        let made = self.grid.start.saturating_sub(DAY_SECONDS);
-        let views: Vec<View> = hosts
-            .iter()
-            .map(|of| View::learning(self.model, *of, made))
-            .collect();
-        let contributions = views.iter().zip(&hosts).filter_map(|(view, of)| {
-            Some(Contribution {
-                sums: view.forecaster.sums()?,
-                days_known: (made - View::begin(*of, made)) as f64 / DAY_SECONDS as f64,
+        let days = TRIALS_TOGETHER as u64;
+        let first = self.grid.start.saturating_sub(days * DAY_SECONDS);
+        let mut learners: Vec<Learner<'_>> = hosts
+            .into_iter()
+            .map(|of| Learner {
+                begin: View::begin(of, first),
+                view: View::learning(self.model, of, first),
+                of,
             })
-        });
-        let refit = refit::refit(self.model, &contributions.collect::<Vec<_>>())?;
-        let mut trial = Trial::default();
-        for (view, of) in views.iter().zip(&hosts) {
-            let after = of
-                .states
-                .bitmap(self.grid.start, |state| !state.is_failure());
-            trial.add(self.model, &refit.model, &view.bitmap, &after);
+            .collect();
+        let (mut trials, mut newest) = (Vec::new(), None);
+        for day in 0..days {
+            let made = first + day * DAY_SECONDS;
+            let contributions = learners.iter().filter_map(|host| host.contribution(made));
+            newest = refit::refit(self.model, &contributions.collect::<Vec<_>>());
+            let mut trial = Trial::default();
+            for host in &mut learners {
+                let before = host.view.bitmap.clone();
+                host.view.advance(self.model, host.of, made + DAY_SECONDS);
+                if let Some(refit) = &newest {
+                    trial.add(self.model, &refit.model, &before, &host.view.bitmap);
+                }
+            }
+            trials.push(trial);
         }
-        trial.is_won().then_some(refit.model)
+        let is_won = Trial::of_all(trials).is_won();
+        newest.filter(|_| is_won).map(|refit| refit.model)
     }
 
     /// The incidents of the whole grid, as its hosts announce them.

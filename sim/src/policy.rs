@@ -2,9 +2,9 @@
 
 use placement::Probability;
 use placement::joint::{Compute, Correlated, Independent, PoolPast};
-use placement::levels::level;
+use placement::levels::{level, rounded};
 use placement::objective::{Candidate, Stake, Width};
-use placement::redundancy::{Bounds, TARGET_USUAL, cheapest, less_costly, narrowed};
+use placement::redundancy::{Aim, Bounds, choose_with_code, narrowed};
 use placement::schemes::Scheme;
 use placement::select::choose;
 use rand::Rng;
@@ -162,28 +162,21 @@ impl Policy {
             let all = Foreseen::new(knowledge, settings, question, &hosts, &candidates);
             return all.choose(without.is_empty());
         }
-        let candidates = if self == Self::Hosts(Scheme::Independent) || self.reads_pool() {
-            level(candidates, settings.image_bytes, width)
+        let (stake, compute) = stake(knowledge, settings, question, width);
+        let is_ours = self.reads_pool() || self == Self::Hosts(Scheme::Independent);
+        let candidates = if is_ours {
+            rounded(candidates)
         } else {
             candidates
         };
-        let (stake, compute) = stake(knowledge, settings, question, width);
         let long_run: Vec<Probability> = hosts.iter().map(|h| knowledge.long_run(*h)).collect();
         let joint = || {
             let members = hosts.iter().zip(&candidates);
             let members = members.map(|(host, c)| knowledge.member(*host, c.readable));
             Correlated::learn_in(pool.unwrap_or_default(), members.collect(), Some(compute))
         };
-        if let Some((target, bounds)) = by_forecast {
-            let joint = joint();
-            let chosen = cheapest(&candidates, &stake, &joint, target, bounds)?;
-            let chosen = match self {
-                Self::Usual | Self::Learning => {
-                    let usual = self.fitting(width, hosts.len());
-                    less_costly(chosen, usual, &candidates, &stake, &joint)
-                }
-                _ => chosen,
-            };
+        if let Some((aim, bounds)) = by_forecast {
+            let chosen = choose_with_code(&candidates, &stake, &joint(), aim, bounds)?;
             return Some(Chosen {
                 hosts: chosen.choice.hosts.iter().map(|i| hosts[*i]).collect(),
                 width: chosen.width,
@@ -191,13 +184,18 @@ impl Policy {
             });
         }
         if self.reads_pool() {
-            let chosen = choose(&candidates, &stake, &joint()).ok()?;
+            let chosen = choose(&level(&candidates, &stake), &stake, &joint()).ok()?;
             return Some(Chosen {
                 hosts: chosen.hosts.iter().map(|i| hosts[*i]).collect(),
                 width,
                 readable: Some(chosen.score.reliability),
             });
         }
+        let candidates = if is_ours {
+            level(&candidates, &stake)
+        } else {
+            candidates
+        };
         let chosen = match self {
             Self::Hosts(scheme) => {
                 let readable: Vec<Probability> = candidates.iter().map(|c| c.readable).collect();
@@ -221,13 +219,13 @@ impl Policy {
         )
     }
 
-    /// The probability for which the code is chosen among `hosts` hosts, and its bounds; `None` for a code that
-    /// is not chosen by forecast.
-    fn by_forecast(self, pool: Option<PoolPast>, hosts: usize) -> Option<(Probability, Bounds)> {
+    /// What the code is chosen for among `hosts` hosts, and its bounds; `None` for a code that is not chosen by
+    /// forecast.
+    fn by_forecast(self, pool: Option<PoolPast>, hosts: usize) -> Option<(Aim, Bounds)> {
         match self {
-            Self::Auto(target) => Some((target.probability(), Bounds::FREE)),
+            Self::Auto(target) => Some((Aim::Reliability(target.probability()), Bounds::ASKED)),
             Self::Usual | Self::Learning if pool?.is_enough() => {
-                Some((Probability::saturating(TARGET_USUAL), Bounds::usual(hosts)))
+                Some((Aim::LeastLoss, Bounds::usual(hosts)))
             }
             _ => None,
         }

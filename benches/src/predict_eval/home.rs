@@ -1,13 +1,14 @@
 //! Learning at home: the model that a grid uses after its first days.
 //!
 //! A trace is taken for a grid that begins on its first day, with weights fitted on other traces. The programs
-//! do this: hosts add up their sums; after all days but the last, a refit is made from them; on the last day,
-//! it is tried on bitmaps; if it wins, it is used. The days after that, at most three weeks, are judged.
+//! do this: hosts add up their sums; each day a refit is made from them, and tried on bitmaps of the next day; the
+//! last refit is used if refits won the trials of the last seven days together. The days after that, at most three
+//! weeks, are judged.
 
 use std::fmt::Write;
 
 use placement::AvailabilityBitmap;
-use placement::hazard::{Contribution, HazardModel, Refit, Sums, Trial, refit};
+use placement::hazard::{Contribution, HazardModel, Refit, Sums, TRIALS_TOGETHER, Trial, refit};
 use placement::history::{DAY_SECONDS, Timeline};
 use placement::state::ModelState;
 use rand::rngs::StdRng;
@@ -32,7 +33,7 @@ const CALIBRATED_MAX: u64 = 8_000;
 const HOSTS: usize = 1000;
 const TRIED: usize = 200;
 
-/// The model in use: the refit if it won its trial, the shipped model otherwise.
+/// The model in use: the refit if refits won their trials, the shipped model otherwise.
 const IN_USE: &str = "as in use";
 /// The refit, whether it won or not: one damped step.
 const STEP: &str = "one damped step";
@@ -49,7 +50,7 @@ pub struct Home {
     age: usize,
     judged_days: usize,
     hosts: usize,
-    trial: Trial,
+    trials: Vec<Trial>,
     names: Vec<String>,
     scores: Scores,
     records: Vec<Record>,
@@ -61,7 +62,7 @@ pub fn evaluate(trace: &Trace, foreign: &HazardModel, age: usize, limits: Limits
     let days: Vec<u64> = Split::of(trace).all_days().collect();
     let (past, future) = days.split_at_checked(age)?;
     let judge: Vec<u64> = future.iter().copied().take(JUDGED_DAYS).collect();
-    let &last = past.last()?;
+    past.last()?;
     let end = judge.last()? * DAY_SECONDS + DAY_SECONDS + LONGEST_SECONDS;
     let trace = &until(trace, end);
     let split = Split {
@@ -69,24 +70,14 @@ pub fn evaluate(trace: &Trace, foreign: &HazardModel, age: usize, limits: Limits
         calibration: past.to_vec(),
         judge,
     };
-    let made = last * DAY_SECONDS;
-    let sums = sums(trace, foreign, made);
-    let known = (age - 1) as f64;
-    let contributions: Vec<Contribution<'_>> = sums
-        .iter()
-        .map(|sums| Contribution {
-            sums,
-            days_known: known,
-        })
-        .collect();
-    let refit = refit::refit(foreign, &contributions);
-    let trial = refit
-        .as_ref()
-        .map_or_else(Trial::default, |refit| tried(trace, foreign, refit, made));
+    let first = past.len().saturating_sub(TRIALS_TOGETHER).max(1);
+    let mornings: Vec<u64> = past[first..].iter().map(|day| day * DAY_SECONDS).collect();
+    let (refit, trials) = learnt(trace, foreign, &mornings, first);
+    let is_won = Trial::of_all(trials.iter().copied()).is_won();
     let mut fitted = Fitted::learn(trace, &split, foreign, limits);
     fitted.calibrate(&calibration_records(trace, &fitted, &split, limits));
     let model = refit.as_ref().map(|refit| &refit.model);
-    let records = records(trace, &fitted, &split, model, trial.is_won());
+    let records = records(trace, &fitted, &split, model, is_won);
     let mut names = predictors::names();
     names.extend([IN_USE, STEP, FULL].map(str::to_owned));
     Some(Home {
@@ -94,26 +85,57 @@ pub fn evaluate(trace: &Trace, foreign: &HazardModel, age: usize, limits: Limits
         age,
         judged_days: split.judge.len(),
         hosts: trace.hosts.len(),
-        trial,
+        trials,
         scores: Scores::of(&names, [IN_USE, CLIMATOLOGY], &records),
         names,
         records,
     })
 }
 
-/// The sums of all hosts at `until`.
-fn sums(trace: &Trace, foreign: &HazardModel, until: u64) -> Vec<Sums> {
+/// The refit of the last of these mornings, which are days `first` and on of the grid, and the trial of each
+/// morning's refit on the day that begins then.
+fn learnt(
+    trace: &Trace,
+    foreign: &HazardModel,
+    mornings: &[u64],
+    first: usize,
+) -> (Option<Refit>, Vec<Trial>) {
+    let sums = sums(trace, foreign, mornings);
+    let (mut newest, mut trials) = (None, Vec::new());
+    for (number, made) in mornings.iter().enumerate() {
+        let contributions = sums.iter().map(|of_host| Contribution {
+            sums: &of_host[number],
+            days_known: (first + number) as f64,
+        });
+        newest = refit::refit(foreign, &contributions.collect::<Vec<_>>());
+        if let Some(refit) = &newest {
+            trials.push(tried(trace, foreign, refit, *made));
+        }
+    }
+    (newest, trials)
+}
+
+/// The sums of each host on each of these mornings.
+fn sums(trace: &Trace, foreign: &HazardModel, mornings: &[u64]) -> Vec<Vec<Sums>> {
     let of = |host: &TracedHost| {
-        let mut sums = Sums::default();
+        let mut found: Vec<Option<Sums>> = vec![None; mornings.len()];
         walk(trace, host, Some(foreign), |walk| {
-            if walk.now() <= until
+            let next = mornings.partition_point(|morning| *morning < walk.now());
+            if let Some(found) = found.get_mut(next)
                 && let Some((_, host)) = &walk.leveled
-                && let Some(found) = host.sums()
             {
-                sums.clone_from(found);
+                *found = host.sums().cloned();
             }
         });
-        sums
+        // A host that was not there on the day before a morning has the sums of an earlier one.
+        let mut latest = Sums::default();
+        found
+            .into_iter()
+            .map(|sums| {
+                latest = sums.unwrap_or_else(|| latest.clone());
+                latest.clone()
+            })
+            .collect()
     };
     trace.hosts.iter().take(HOSTS).map(of).collect()
 }
@@ -292,8 +314,13 @@ impl Home {
         let column = |name: &str| self.names.iter().position(|n| n == name).unwrap_or(0);
         let in_use = column(IN_USE);
         let own = self.scores.measures[in_use][horizon];
-        let trial = self.trial;
-        let verdict = if trial.is_won() { "won" } else { "lost" };
+        let won = self.trials.iter().filter(|trial| trial.is_won()).count();
+        let verdict = if Trial::of_all(self.trials.iter().copied()).is_won() {
+            "won"
+        } else {
+            "lost"
+        };
+        let verdict = format!("{verdict} ({won} of {})", self.trials.len());
         let mut row = format!(
             "| {}, {} hosts | {} | {} h | {}, {} | {verdict} | {:.4} / {:.4} | {:.3} | {:.3} |",
             self.trace,

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::Agent;
 use crate::core::{Fault, HostIndex};
-use crate::learning::report::{ModelReport, ModelsReport, TrialReport};
+use crate::learning::report::{ModelReport, ModelsReport, TogetherReport, TrialReport};
 use crate::learning::{Fetched, Forecast, HOSTS_MAX, ModelState};
 use crate::unix_time::unix_seconds;
 
@@ -88,6 +88,13 @@ impl Agent {
 
 fn model_report(state: &ModelState) -> ModelReport {
     let used = state.used.as_ref();
+    let last = state.trials.last().map_or(0, |tried| tried.at);
+    let together = Some(state.together(last)).filter(|trials| trials.landmarks > 0);
+    let together = together.map(|trials| TogetherReport {
+        landmarks: trials.landmarks,
+        shipped_log_loss: trials.shipped / trials.landmarks as f64,
+        refitted_log_loss: trials.refitted / trials.landmarks as f64,
+    });
     let trials = state.trials.iter().map(|tried| {
         let mean = |sum: f64| sum / tried.trial.landmarks.max(1) as f64;
         TrialReport {
@@ -105,6 +112,7 @@ fn model_report(state: &ModelState) -> ModelReport {
         hosts: used.map(|used| used.hosts),
         landmarks: used.map(|used| used.landmarks.round() as u64),
         to_be_tried: state.candidate.is_some(),
+        together,
         trials: trials.collect(),
     }
 }

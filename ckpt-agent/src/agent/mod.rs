@@ -75,8 +75,10 @@ pub use notices::{Disposal, Tenure};
 pub use open::{Image, ImageFile, ReadCost};
 pub use outlook::{HostSays, MachineOutlook, Neighbours};
 pub use place::{Choose, PlacementWish};
-pub use placement::redundancy::TARGET_USUAL;
 pub use verify::Depth;
+
+/// The probability of being able to restart that `--redundancy auto` aims at without `--target`.
+pub const TARGET_USUAL: f64 = 0.999;
 
 /// Memory for data in flight by default, bytes.
 pub const MEMORY_USUAL: u64 = 256 << 20;

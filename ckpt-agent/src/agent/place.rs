@@ -6,7 +6,6 @@ use std::time::Duration;
 use codec::{JobId, Redundancy};
 use placement::Probability;
 use placement::objective::{SHARDS_MAX, Score, Width};
-use placement::redundancy::TARGET_USUAL;
 use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 
@@ -132,7 +131,7 @@ impl Agent {
             (None, Some(given)) => CodeRequest::Width(given),
             // A user who names hosts, or wants random ones, wants no forecast to choose them or the code.
             (None, None) if wish.choose != Choose::Forecast => CodeRequest::AtMost(width),
-            (None, None) => CodeRequest::Usual(Probability::saturating(TARGET_USUAL)),
+            (None, None) => CodeRequest::Usual,
         };
         let since = newest.map_or(FIRST_INTERVAL_SECONDS, |newest| {
             now.saturating_sub(newest.manifest.public().created) as f64

@@ -460,7 +460,7 @@ impl Filter {
 /// Options that say how hosts are chosen.
 #[derive(Debug, Args)]
 pub struct Placing {
-    /// Choose the number of shards that reaches the restart probability --target, and end with 3 if none does.
+    /// Choose the numbers of shards that reach the restart probability --target in the least time, and end with 3 if none does.
     #[arg(long, value_name = "auto", value_parser = ["auto"], conflicts_with_all = ["data", "parity"])]
     pub redundancy: Option<String>,
     /// Probability that the checkpoint can be restored; means --redundancy auto [default: 0.999].

@@ -2,8 +2,8 @@
 //!
 //! Once a day this machine fetches the sums of all hosts and refits the shipped model
 //! ([`placement::hazard::refit`]). The refit is not used yet: a day later both models are held against what
-//! became of the hosts in between ([`placement::hazard::Trial`]). The refit is used until the next day if it was
-//! better. All that is fetched is a claim of hosts; the bounds on what a host can do with it are those of
+//! became of the hosts in between ([`placement::hazard::Trial`]). The refit is used until the next day if refits
+//! were better in the trials of the last week together. All that is fetched is a claim of hosts; the bounds on what a host can do with it are those of
 //! `placement`.
 
 mod file;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use placement::AvailabilityBitmap;
 use placement::SurvivalCurve;
 use placement::hazard::refit::{Contribution, refit};
-use placement::hazard::{Covariates, HazardModel, Trial};
+use placement::hazard::{Covariates, HazardModel, TRIALS_TOGETHER, Trial};
 use protocol::identity::HostId;
 use protocol::wire::announcement::Announced;
 use protocol::wire::learning::{Learnt, model_number};
@@ -35,7 +35,7 @@ const TRIED_MAX: usize = 200;
 /// A host that was not heard of for this long is forgotten: its sums have faded to half.
 const FORGOTTEN_AFTER_SECONDS: u64 = 28 * 86_400;
 
-/// A refit that was not tried for this long is not used any more.
+/// A refit that was not tried for this long is not used any more, and trials as old as this decide nothing.
 const USED_AT_MOST_SECONDS: u64 = 8 * 86_400;
 
 /// Most trials that are kept.
@@ -100,23 +100,30 @@ pub struct ModelState {
 }
 
 impl ModelState {
-    /// Takes note of a trial: the candidate is used if it was better than the shipped model. If it was not, or
-    /// if no landmark could be judged, no refit is used.
+    /// Takes note of a trial: the candidate is used if refits were better than the shipped model in the last
+    /// trials together. If they were not, or if no landmark could be judged now, no refit is used.
     fn decide(&mut self, trial: Trial, now: u64) {
         let Some(candidate) = self.candidate.take() else {
             return;
         };
-        let used = trial.is_won().then_some(candidate);
-        if used.is_some() != self.used.is_some() {
+        if trial.landmarks > 0 {
+            self.trials.push(Tried { at: now, trial });
+            let surplus = self.trials.len().saturating_sub(TRIALS_MAX);
+            self.trials.drain(..surplus);
+        }
+        let is_used = trial.landmarks > 0 && self.together(now).is_won();
+        if is_used != self.used.is_some() {
             self.since = now;
         }
-        self.used = used;
-        if trial.landmarks == 0 {
-            return;
-        }
-        self.trials.push(Tried { at: now, trial });
-        let surplus = self.trials.len().saturating_sub(TRIALS_MAX);
-        self.trials.drain(..surplus);
+        self.used = is_used.then_some(candidate);
+    }
+
+    /// The last trials together: at most seven, of the last eight days.
+    #[must_use]
+    pub fn together(&self, now: u64) -> Trial {
+        let recent = self.trials.iter().rev().take(TRIALS_TOGETHER);
+        let recent = recent.filter(|tried| now.saturating_sub(tried.at) < USED_AT_MOST_SECONDS);
+        Trial::of_all(recent.map(|tried| tried.trial))
     }
 }
 

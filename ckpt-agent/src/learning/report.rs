@@ -28,8 +28,22 @@ pub struct ModelReport {
     pub landmarks: Option<u64>,
     /// Whether another refit waits for its trial.
     pub to_be_tried: bool,
+    /// The trials that decided which model is used, together: at most seven, of the last eight days; none if
+    /// there are none.
+    pub together: Option<TogetherReport>,
     /// The last trials, at most 28, the newest one last.
     pub trials: Vec<TrialReport>,
+}
+
+/// Several trials together. A refit is used if its log loss is the lower one.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TogetherReport {
+    /// Number of forecasts that were judged.
+    pub landmarks: u64,
+    /// Mean log loss of the shipped model.
+    pub shipped_log_loss: f64,
+    /// Mean log loss of the refits, each of the day before its trial.
+    pub refitted_log_loss: f64,
 }
 
 /// A trial: the shipped model and a refit, on a day that neither had seen.
@@ -43,6 +57,6 @@ pub struct TrialReport {
     pub shipped_log_loss: f64,
     /// Mean log loss of the refit.
     pub refitted_log_loss: f64,
-    /// Whether the refit was better, so that it was used from then on.
+    /// Whether the refit was better on that day.
     pub won: bool,
 }

@@ -118,6 +118,50 @@ fn a_refit_that_does_worse_is_used_no_more() {
     assert_eq!(models.presence.trials.len(), 2);
 }
 
+/// A refit, and a trial with these losses; the refit's comes second.
+fn tried_once(state: &mut ModelState, day: u64, losses: (f64, f64)) {
+    state.candidate = Some(Candidate {
+        at: START + (day - 1) * DAY,
+        hosts: 24,
+        landmarks: 1000.0,
+        model: HazardModel::pretrained(),
+    });
+    let trial = Trial {
+        landmarks: 100,
+        shipped: losses.0,
+        refitted: losses.1,
+    };
+    state.decide(trial, START + day * DAY);
+}
+
+#[test]
+fn the_trials_of_a_week_decide_together() {
+    let mut state = ModelState::default();
+    // A day that is lost by little after days that were won by more.
+    for day in 1..=3 {
+        tried_once(&mut state, day, (20.0, 15.0));
+    }
+    tried_once(&mut state, 4, (20.0, 22.0));
+    assert!(state.used.is_some() && state.since == START + DAY);
+    // One day that is lost by more than all were won.
+    tried_once(&mut state, 5, (20.0, 50.0));
+    assert!(state.used.is_none() && state.since == START + 5 * DAY);
+    // It counts for a week: seven trials, and eight days.
+    for day in 6..=11 {
+        tried_once(&mut state, day, (20.0, 19.0));
+        assert!(state.used.is_none(), "day {day}");
+    }
+    tried_once(&mut state, 12, (20.0, 19.0));
+    assert!(state.used.is_some());
+    tried_once(&mut state, 13, (20.0, 50.0));
+    tried_once(&mut state, 21, (20.0, 19.0));
+    assert!(state.used.is_some(), "the lost trial is eight days old");
+    // Without a forecast to judge, the shipped model is used.
+    state.candidate.clone_from(&state.used);
+    state.decide(Trial::default(), START + 22 * DAY);
+    assert!(state.used.is_none() && state.trials.len() == 10 + 5);
+}
+
 #[test]
 fn sums_are_collected_at_most_once_a_day_and_an_old_refit_is_not_used() {
     let dir = tempfile::tempdir().unwrap();

@@ -35,7 +35,7 @@ pub use model::{Example, HazardModel};
 pub use refit::{Contribution, Refit};
 pub use summary::{Covariates, HostSummary};
 pub use sums::{Sums, SumsError};
-pub use trial::Trial;
+pub use trial::{TRIALS_TOGETHER, Trial};
 
 /// Number of intervals of the horizon.
 pub const INTERVALS: usize = 9;

@@ -15,6 +15,10 @@ use crate::state::Presence;
 /// decide alone.
 const MARGIN: f64 = 1e-4;
 
+/// Most trials that a decision rests on ([`Trial::of_all`]). A refit is held against one day, which is a small
+/// sample; a week has each kind of day once.
+pub const TRIALS_TOGETHER: usize = 7;
+
 /// The log losses of two models on the same landmarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Trial {
@@ -82,6 +86,17 @@ impl Trial {
         self.landmarks += 1;
         self.shipped += log_loss(&by_shipped, follow_up);
         self.refitted += log_loss(&by_refitted, follow_up);
+    }
+
+    /// Several trials as one: the sums of their landmarks and losses. Trials of different days are those of
+    /// different refits, each of the day before; together they say whether refitting pays in this pool.
+    #[must_use]
+    pub fn of_all(trials: impl IntoIterator<Item = Self>) -> Self {
+        trials.into_iter().fold(Self::default(), |all, one| Self {
+            landmarks: all.landmarks + one.landmarks,
+            shipped: all.shipped + one.shipped,
+            refitted: all.refitted + one.refitted,
+        })
     }
 
     /// Whether the refitted model was better.
@@ -186,6 +201,17 @@ mod tests {
         assert!(!trial(10.0, 100_000).is_won());
         // Hosts that fail every three hours.
         assert!(!trial(0.05, 3).is_won());
+    }
+
+    #[test]
+    fn trials_together_weigh_by_their_losses() {
+        let lost = trial(0.05, 3);
+        let won = trial(0.1, 100_000);
+        let both = Trial::of_all([lost, won]);
+        assert_eq!(both.landmarks, lost.landmarks + won.landmarks);
+        assert!(won.is_won() && !lost.is_won() && !both.is_won(), "{both:?}");
+        assert!(Trial::of_all([won, won, Trial::default()]).is_won());
+        assert_eq!(Trial::of_all([]), Trial::default());
     }
 
     #[test]

@@ -74,25 +74,31 @@ pub fn at_least(
     probabilities: impl IntoIterator<Item = Probability>,
     needed: usize,
 ) -> Probability {
+    let probabilities: Vec<f64> = probabilities.into_iter().map(Probability::value).collect();
+    Probability::saturating(at_least_of(&probabilities, needed, &mut Vec::new()))
+}
+
+/// [`at_least`] for probabilities from 0 to 1, with a buffer for `needed` numbers.
+fn at_least_of(probabilities: &[f64], needed: usize, below: &mut Vec<f64>) -> f64 {
     if needed == 0 {
-        return Probability::ONE;
+        return 1.0;
     }
     // below[j]: probability of exactly j events among those seen so far, for j < needed.
-    let mut below = vec![0.0; needed];
+    below.clear();
+    below.resize(needed, 0.0);
     if let Some(none) = below.first_mut() {
         *none = 1.0;
     }
     for p in probabilities {
-        let (p, q) = (p.value(), p.complement().value());
         let mut carried = 0.0;
-        for exactly in &mut below {
-            let stays = *exactly * q;
+        for exactly in below.iter_mut() {
+            let stays = *exactly * (1.0 - p);
             let moves = *exactly * p;
             *exactly = stays + carried;
             carried = moves;
         }
     }
-    Probability::saturating(1.0 - below.iter().sum::<f64>())
+    (1.0 - below.iter().sum::<f64>()).clamp(0.0, 1.0)
 }
 
 /// A joint distribution of which hosts of a pool can be read.
@@ -171,13 +177,34 @@ struct Aligned {
 struct Past {
     known: SlotSet,
     usable: SlotSet,
+    /// Number of slots in `known`, and in `usable`: most hosts of a set are known in the same slots, and counting
+    /// them is a good part of a search.
+    counts: (u32, u32),
 }
 
 impl Past {
     fn ending_at(bitmap: &AvailabilityBitmap, newest: Slot) -> Self {
+        Self::new(
+            bitmap.known().ending_at(newest),
+            bitmap.usable().ending_at(newest),
+        )
+    }
+
+    fn new(known: SlotSet, usable: SlotSet) -> Self {
         Self {
-            known: bitmap.known().ending_at(newest),
-            usable: bitmap.usable().ending_at(newest),
+            counts: (known.count(), usable.count()),
+            known,
+            usable,
+        }
+    }
+
+    /// Number of slots of `known` in which the host was usable; `count` is that of all slots in `known`, which are
+    /// slots in which this host is known, too.
+    fn usable_in(&self, known: &SlotSet, count: u32) -> u32 {
+        if count == self.counts.0 {
+            self.counts.1
+        } else {
+            self.usable.count_and(known)
         }
     }
 }
@@ -345,24 +372,30 @@ impl Correlated {
             }
         }
         let mut sum = 0.0;
+        let (mut left, mut below) = (Vec::new(), Vec::new());
         for combination in 0..1_u32 << shocks.len() {
+            let happens = |bit: usize| combination >> bit & 1 == 1;
             let mut weight = 1.0;
-            let mut left = base.clone();
+            left.clone_from(&base);
             for (bit, shock) in shocks.iter().enumerate() {
-                if combination >> bit & 1 == 1 {
-                    weight *= shock.conditional;
-                    for (p, hit) in left.iter_mut().zip(&shock.hits) {
-                        if *hit {
-                            *p = 0.0;
-                        }
-                    }
-                } else {
+                if !happens(bit) {
                     weight *= 1.0 - shock.conditional;
+                    continue;
+                }
+                // No host is left after a shock that hits all.
+                weight *= if shock.hits_all {
+                    0.0
+                } else {
+                    shock.conditional
+                };
+                for (p, hit) in left.iter_mut().zip(&shock.hits) {
+                    if *hit {
+                        *p = 0.0;
+                    }
                 }
             }
             if weight > 0.0 {
-                let tail = at_least(left.into_iter().map(Probability::saturating), needed);
-                sum += weight * tail.value();
+                sum += weight * at_least_of(&left, needed, &mut below);
             }
         }
         sum
@@ -413,7 +446,7 @@ impl Correlated {
             f64::from(total - enough) / f64::from(total)
         };
         let shares = pasts.iter().map(|past| {
-            let up = past.usable.count_and(&known);
+            let up = past.usable_in(&known, known_count);
             Probability::saturating(f64::from(up) / f64::from(known_count))
         });
         let own = self.moments.as_ref().map(|moments| known.and(moments));
@@ -478,6 +511,8 @@ struct Counted {
 struct Shock {
     /// Which of the hosts it takes down, in the order of the hosts asked about.
     hits: Vec<bool>,
+    /// Whether it takes down all of them.
+    hits_all: bool,
     /// Its probability at any moment.
     unconditional: f64,
     /// Its probability in the case asked for: if that is a failure of the compute host, given this failure.
@@ -510,6 +545,7 @@ impl Shock {
             unconditional / fails.max(unconditional).max(f64::MIN_POSITIVE)
         });
         (unconditional > 0.0).then_some(Self {
+            hits_all: members == hits.len(),
             hits,
             unconditional,
             conditional: conditional.clamp(0.0, 1.0),
@@ -517,10 +553,25 @@ impl Shock {
     }
 }
 
-/// Number of slots of `among` that are in at least `needed` of the `sets`. Counts the 64 slots of a word at
-/// once: `digits[d]` holds binary digit `d` of each slot's count. Good for up to 255 sets.
+/// Number of slots of `among` that are in at least `needed` of the `sets`, at most 255 sets.
 fn count_at_least(sets: &[&[u64; WORDS]], among: &[u64; WORDS], needed: usize) -> u32 {
-    const DIGITS: usize = 8;
+    if needed > sets.len() {
+        return 0;
+    }
+    match sets.len() {
+        0..=7 => count_by_digits::<3>(sets, among, needed),
+        8..=31 => count_by_digits::<5>(sets, among, needed),
+        _ => count_by_digits::<8>(sets, among, needed),
+    }
+}
+
+/// [`count_at_least`] for fewer than `2^DIGITS` sets. Counts the 64 slots of a word at once: `digits[d]` holds binary
+/// digit `d` of each slot's count.
+fn count_by_digits<const DIGITS: usize>(
+    sets: &[&[u64; WORDS]],
+    among: &[u64; WORDS],
+    needed: usize,
+) -> u32 {
     let mut total = 0;
     for (word, among) in among.iter().enumerate() {
         if *among == 0 {

@@ -188,10 +188,7 @@ mod tests {
                 };
                 bitmap.record(Slot(slot), seen);
             }
-            Past {
-                known: bitmap.known(),
-                usable: bitmap.usable(),
-            }
+            Past::new(bitmap.known(), bitmap.usable())
         };
         let pasts: Vec<Past> = (0..hosts).map(past).collect();
         PoolPast::of(&pasts)

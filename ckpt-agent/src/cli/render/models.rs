@@ -17,8 +17,8 @@ impl Report for ModelsReport {
             "FROM HOSTS",
             "HOURS",
             "LAST TRIAL",
-            "REFIT",
-            "SHIPPED",
+            "REFIT, WEEK",
+            "SHIPPED, WEEK",
             "WON",
         ]);
         table.row(row("host stays", &self.presence, now));
@@ -48,6 +48,7 @@ fn row(name: &str, model: &ModelReport, now: u64) -> Vec<String> {
     let none = || "-".to_owned();
     let ago = |at: u64| format!("{} ago", span(now.saturating_sub(at)));
     let last = model.trials.last();
+    let week = model.together;
     let loss = |value: f64| format!("{value:.4}");
     let won = model.trials.iter().filter(|trial| trial.won).count();
     vec![
@@ -57,8 +58,8 @@ fn row(name: &str, model: &ModelReport, now: u64) -> Vec<String> {
         model.hosts.map_or_else(none, |hosts| hosts.to_string()),
         model.landmarks.map_or_else(none, |hours| hours.to_string()),
         last.map_or_else(none, |trial| ago(trial.at)),
-        last.map_or_else(none, |trial| loss(trial.refitted_log_loss)),
-        last.map_or_else(none, |trial| loss(trial.shipped_log_loss)),
+        week.map_or_else(none, |trials| loss(trials.refitted_log_loss)),
+        week.map_or_else(none, |trials| loss(trials.shipped_log_loss)),
         format!("{won} of {}", model.trials.len()),
     ]
 }

@@ -8,9 +8,9 @@ use codec::{Redundancy, RedundancyError};
 use placement::bandwidth::{RateForecast, UNKNOWN_SPREAD};
 use placement::hazard::{HazardModel, HostSummary};
 use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member, PoolPast, Watched};
-use placement::levels::level;
+use placement::levels::{level, rounded};
 use placement::objective::{Candidate, Score, Stake, Width, readable_within};
-use placement::redundancy::{Bounds, cheapest, less_costly, narrowed};
+use placement::redundancy::{Aim, Bounds, choose_with_code, narrowed};
 use placement::select::{Caps, Choice, choose, spares, with, without};
 use placement::state::{AvailabilityState, Presence, StorageState};
 use placement::{Probability, SurvivalCurve};
@@ -75,13 +75,12 @@ pub enum CodeRequest {
     Width(Width),
     /// This width or, where too few hosts take a shard, one with fewer data shards and the same parity.
     AtMost(Width),
-    /// The fewest that reach this probability of being able to restart.
+    /// Those that are stored in the least time and reach this probability of being able to restart.
     Target(Probability),
-    /// Where enough is known of the pool's past ([`PoolPast::is_enough`]), the fewest that reach this probability
-    /// of being able to restart, within the bounds of a code that nobody asked for ([`Bounds::usual`]), if that
-    /// costs the job no more time than 3 and 2 do. Elsewhere
+    /// Where enough is known of the pool's past ([`PoolPast::is_enough`]), those with which the job is expected to lose
+    /// the least time, within the bounds of a code that nobody asked for ([`Bounds::usual`]). Elsewhere
     /// 3 and 2 or, where too few hosts take a shard, fewer data shards and the same parity.
-    Usual(Probability),
+    Usual,
 }
 
 impl CodeRequest {
@@ -89,7 +88,7 @@ impl CodeRequest {
     const fn width(self) -> Width {
         match self {
             Self::Width(width) | Self::AtMost(width) => width,
-            Self::Target(_) | Self::Usual(_) => Width::FALCON,
+            Self::Target(_) | Self::Usual => Width::FALCON,
         }
     }
 }
@@ -99,10 +98,8 @@ impl CodeRequest {
 enum Wanted {
     /// Exactly this width.
     Width(Width),
-    /// The fewest shards within these bounds that reach this probability of being able to restart.
-    Target(Probability, Bounds),
-    /// The same, or this width where that costs the job less time.
-    TargetOr(Probability, Bounds, Width),
+    /// The best width within these bounds.
+    Best(Aim, Bounds),
 }
 
 impl Wanted {
@@ -110,7 +107,7 @@ impl Wanted {
     const fn width(self) -> Width {
         match self {
             Self::Width(width) => width,
-            Self::Target(..) | Self::TargetOr(..) => Width::FALCON,
+            Self::Best(..) => Width::FALCON,
         }
     }
 }
@@ -289,12 +286,12 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
     match question.code {
         CodeRequest::Width(width) => with(Wanted::Width(width)),
         CodeRequest::AtMost(usual) => at_most(usual),
-        CodeRequest::Target(target) => with(Wanted::Target(target, Bounds::FREE)),
-        CodeRequest::Usual(target) if pool.is_enough() => {
+        CodeRequest::Target(target) => with(Wanted::Best(Aim::Reliability(target), Bounds::ASKED)),
+        CodeRequest::Usual if pool.is_enough() => {
             let takes = |view: &&HostView| reserve(view, question, Width::FALCON).is_none();
             let bounds = Bounds::usual(views.iter().filter(takes).count());
             let usual = settled(Width::FALCON, question, views);
-            let placed = with(Wanted::TargetOr(target, bounds, usual));
+            let placed = with(Wanted::Best(Aim::LeastLoss, bounds));
             let placed = placed.filter(|placed| has_room(placed, views, question));
             let forecast = placed
                 .filter(|placed| placed.code != usual)
@@ -304,7 +301,7 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
                 });
             forecast.or_else(|| at_most(Width::FALCON))
         }
-        CodeRequest::Usual(_) => at_most(Width::FALCON),
+        CodeRequest::Usual => at_most(Width::FALCON),
     }
 }
 
@@ -332,16 +329,16 @@ fn place_wanted(
     rest.sort_by_key(|i| reserve_of(*i).map(|reserve| reserve as u8));
     let fewest = match wanted {
         Wanted::Width(width) => width.total(),
-        Wanted::Target(..) | Wanted::TargetOr(..) => 1,
+        Wanted::Best(..) => 1,
     };
     let missing = fewest.saturating_sub(ready.len()).min(rest.len());
     ready.extend(rest.drain(..missing));
 
     let candidates: Vec<Candidate> = ready
         .iter()
-        .map(|i| candidate(&views[*i], question, usual, unknown))
+        .map(|i| candidate(&views[*i], question, unknown))
         .collect();
-    let candidates = level(candidates, question.stored_bytes, usual);
+    let candidates = rounded(candidates);
     let compute = compute(views, question);
     let need = compute.survives.complement();
     let joint = correlated(views, &ready, &candidates, compute, pool);
@@ -353,6 +350,7 @@ fn place_wanted(
         reaches_target,
     } = coded(wanted, &candidates, &stake, &joint)?;
     let stake = Stake { width, ..stake };
+    let candidates = level(&candidates, &stake);
     let spares = spares(&choice, &candidates, &stake, &joint);
     let order = choice.hosts.iter().chain(&spares).map(|i| ready[*i]);
     let order: Vec<usize> = order.chain(rest.iter().copied()).collect();
@@ -417,15 +415,12 @@ fn coded(
             Some(Coded {
                 code,
                 width,
-                choice: choose(candidates, &stake, joint).ok()?,
+                choice: choose(&level(candidates, &stake), &stake, joint).ok()?,
                 reaches_target: true,
             })
         }
-        Wanted::Target(target, bounds) | Wanted::TargetOr(target, bounds, _) => {
-            let mut chosen = cheapest(candidates, stake, joint, target, bounds)?;
-            if let Wanted::TargetOr(_, _, usual) = wanted {
-                chosen = less_costly(chosen, Some(usual), candidates, stake, joint);
-            }
+        Wanted::Best(aim, bounds) => {
+            let chosen = choose_with_code(candidates, stake, joint, aim, bounds)?;
             Some(Coded {
                 code: chosen.width,
                 width: chosen.width,
@@ -502,19 +497,9 @@ fn rate(view: &HostView, unknown: RateForecast) -> RateForecast {
     view.measured.unwrap_or_else(assumed)
 }
 
-fn candidate(
-    view: &HostView,
-    question: &Question,
-    width: Width,
-    unknown: RateForecast,
-) -> Candidate {
-    let rate = rate(view, unknown);
-    // A host's rate makes no difference beyond the host's share of what this machine can send. With equal
-    // rates, the draw decides, so that fast hosts take turns.
-    let share = question.uplink.map(|uplink| uplink / width.total() as f64);
-    let rate = share.map_or(rate, |share| rate.limited_to(share));
+fn candidate(view: &HostView, question: &Question, unknown: RateForecast) -> Candidate {
     Candidate {
-        rate,
+        rate: rate(view, unknown),
         rtt_seconds: view.rtt_seconds,
         readable: readable(view, question),
         domains: view.domains,

@@ -295,7 +295,7 @@ fn usual(views: &[HostView]) -> Placed {
 
 fn usual_with(views: &[HostView], work_seconds: f64) -> Placed {
     let usual = Question {
-        code: CodeRequest::Usual(Probability::saturating(0.999)),
+        code: CodeRequest::Usual,
         work_seconds,
         ..question(Width::FALCON)
     };
@@ -365,7 +365,7 @@ fn incidents_that_this_machine_saw_count_as_those_on_the_bitmaps() {
     let views = young(pool(12, 0.001, 0.005), 2);
     let seen = |incidents: u32| {
         let usual = Question {
-            code: CodeRequest::Usual(Probability::saturating(0.999)),
+            code: CodeRequest::Usual,
             watched: Watched {
                 days: 10.0,
                 incidents,
