@@ -222,7 +222,7 @@ fn the_table_behind_a_choice_says_what_hosts_are_worth() -> Result<()> {
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(steady.iter().all(|host| text.contains(host)), "{text}");
 
-    // A low target needs few hosts, and a target near 1 needs more.
+    // A low target needs few bytes, and a target near 1 needs more.
     std::fs::write(grid.path("x.img"), image::memory(1 << 20, 1))?;
     let auto = [
         "--json",
@@ -236,7 +236,7 @@ fn the_table_behind_a_choice_says_what_hosts_are_worth() -> Result<()> {
         "x.img",
     ];
     let saved = grid.run(auto)?.expect(0)?.json()?;
-    let few = saved["holders"].as_array().context("no holders")?.len();
+    let few = saved["stored_times"].as_f64().context("no factor")?;
     let auto = [
         "--json",
         "save",
@@ -252,8 +252,8 @@ fn the_table_behind_a_choice_says_what_hosts_are_worth() -> Result<()> {
     let saved = grid.run(auto)?;
     assert!(matches!(saved.code, Some(0 | 3)), "{saved}");
     let saved = saved.json()?;
-    let many = saved["holders"].as_array().context("no holders")?.len();
-    assert!(few < many, "{few} hosts for 0.9, {many} for 0.99999");
+    let many = saved["stored_times"].as_f64().context("no factor")?;
+    assert!(few < many, "{few} times for 0.9, {many} for 0.99999");
     Ok(())
 }
 

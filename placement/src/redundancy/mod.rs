@@ -29,7 +29,7 @@ pub fn cost(width: Width) -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aim {
     /// The least time that the job is expected to lose ([`Score::loss`](crate::objective::Score::loss)): by storing
-    /// and reading back, and by work done again where too few hosts can be read.
+    /// and reading back, and by work done again where too few hosts can be read, six hours at least.
     LeastLoss,
     /// The least time for storing and reading back with which enough hosts can be read with this probability.
     Reliability(Probability),

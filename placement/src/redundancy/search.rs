@@ -16,6 +16,11 @@ use crate::select::{Choice, TooFewHosts, choose, choose_independent};
 /// reliability alone.
 const ALL_FOR_RELIABILITY: f64 = 1e12;
 
+/// Work at stake, in seconds, with which codes are compared if the job has done less: six hours. A failed restore
+/// costs more than the work, such as the time until somebody sees to the job; and a job that has just begun should
+/// not get a code that is hardly better than none.
+const LEAST_AT_STAKE: f64 = 6.0 * 3600.0;
+
 /// Hosts among which the code is chosen. With the code, the hosts are then chosen among all.
 pub(super) const SHORTLIST: usize = 64;
 
@@ -149,7 +154,10 @@ impl<'a, J: Joint> Search<'a, J> {
             ..with(ALL_FOR_RELIABILITY)
         };
         let (compared, stakes) = match aim {
-            Aim::LeastLoss => (*stake, vec![*stake]),
+            Aim::LeastLoss => {
+                let stake = with(stake.work_seconds.max(LEAST_AT_STAKE));
+                (stake, vec![stake])
+            }
             Aim::Reliability(_) => (with(0.0), vec![with(0.0), *stake, careful]),
         };
         Self {

@@ -176,7 +176,8 @@ fn a_code_that_nobody_asked_for_can_lose_two_hosts_stores_three_times_and_leaves
 #[test]
 fn the_more_work_is_at_stake_the_fewer_restores_fail() {
     let of = |work| usual_of(&[0.8; 12], work);
-    let (little, much) = (of(60.0), of(1e6));
+    let (little, much) = (of(21_600.0), of(1e6));
+    assert_eq!(of(60.0).width, little.width, "six hours count at least");
     let reliability = |chosen: &Chosen| chosen.choice.score.reliability;
     assert!(
         reliability(&much) > reliability(&little),

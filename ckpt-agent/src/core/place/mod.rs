@@ -292,7 +292,10 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
             let bounds = Bounds::usual(views.iter().filter(takes).count());
             let usual = settled(Width::FALCON, question, views);
             let placed = with(Wanted::Best(Aim::LeastLoss, bounds));
-            let placed = placed.filter(|placed| has_room(placed, views, question));
+            // With fewer than three hosts there is no code that can lose two of them.
+            let placed = placed.filter(|placed| {
+                placed.code.parity() >= bounds.least_parity && has_room(placed, views, question)
+            });
             let forecast = placed
                 .filter(|placed| placed.code != usual)
                 .map(|placed| Placed {
