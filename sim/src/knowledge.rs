@@ -126,8 +126,8 @@ impl<'a> Knowledge<'a> {
 
     /// The refit of the day before the jobs begin; `None` if refits lost the trials of the last days together.
     fn refitted(&self, hosts: Vec<Observed<'_>>) -> Option<HazardModel> {
-        let days = TRIALS_TOGETHER as u64;
-        let first = self.grid.start.saturating_sub(days * DAY_SECONDS);
+        let days = (self.grid.start / DAY_SECONDS).min(TRIALS_TOGETHER as u64);
+        let first = self.grid.start - days * DAY_SECONDS;
         let mut learners: Vec<Learner<'_>> = hosts
             .into_iter()
             .map(|of| Learner {
