@@ -3,6 +3,7 @@ use super::*;
 use crate::bandwidth::RateForecast;
 use crate::joint::{DomainId, Independent, Joint};
 use crate::objective::{Candidate, Stake};
+use proptest::prelude::*;
 
 fn pool(readable: &[f64]) -> Vec<Candidate> {
     let host = |readable: &f64| Candidate {
@@ -175,8 +176,8 @@ fn a_code_that_nobody_asked_for_can_lose_two_hosts_stores_three_times_and_leaves
 
 #[test]
 fn the_more_work_is_at_stake_the_fewer_restores_fail() {
-    let of = |work| usual_of(&[0.8; 12], work);
-    let (little, much) = (of(21_600.0), of(1e6));
+    let of = |work| usual_of(&[0.95; 12], work);
+    let (little, much) = (of(21_600.0), of(1e8));
     assert_eq!(of(60.0).width, little.width, "six hours count at least");
     let reliability = |chosen: &Chosen| chosen.choice.score.reliability;
     assert!(
@@ -185,12 +186,12 @@ fn the_more_work_is_at_stake_the_fewer_restores_fail() {
     );
     assert!(much.choice.score.store_seconds > little.choice.score.store_seconds);
     // No other code within the bounds would lose less by more than what counts as equal.
-    let candidates = pool(&[0.8; 12]);
-    let readable = [Probability::new(0.8).unwrap(); 12];
+    let candidates = pool(&[0.95; 12]);
+    let readable = [Probability::new(0.95).unwrap(); 12];
     for width in Bounds::usual(12).codes(12) {
         let stake = Stake {
             width,
-            work_seconds: 1e6,
+            work_seconds: 1e8,
             ..stake_of(1 << 30)
         };
         let hosts: Vec<usize> = (0..width.total()).collect();
@@ -252,4 +253,58 @@ fn of_many_hosts_the_good_ones_are_found_in_small_sites() {
     let stake = stake_of(1 << 30);
     let chosen = choose_with_code(&candidates, &stake, &joint, aim, Bounds::ASKED);
     assert!(chosen.unwrap().reaches_target);
+}
+
+/// The least loss of any code within the bounds, with the most reliable of equally fast hosts.
+fn least_loss_of(readable: &[f64], stake: &Stake, bounds: Bounds) -> f64 {
+    let candidates = pool(readable);
+    let mut best: Vec<usize> = (0..readable.len()).collect();
+    best.sort_by(|a, b| readable[*b].total_cmp(&readable[*a]));
+    let probabilities: Vec<Probability> = candidates.iter().map(|c| c.readable).collect();
+    let joint = Independent(&probabilities);
+    let losses = bounds.codes(readable.len()).map(|width| {
+        let stake = Stake { width, ..*stake };
+        crate::objective::score(&candidates, &best[..width.total()], &stake, &joint).loss()
+    });
+    losses.fold(f64::INFINITY, f64::min)
+}
+
+proptest! {
+    #[test]
+    fn what_is_chosen_is_allowed_and_as_good_as_claimed(
+        readable in prop::collection::vec(0.05..0.999_f64, 1..14),
+        target in 0.3..0.9999_f64,
+        hours in 6.0..1000.0_f64,
+        bytes in 1_u64..1 << 34,
+    ) {
+        let candidates = pool(&readable);
+        let probabilities: Vec<Probability> = candidates.iter().map(|c| c.readable).collect();
+        let joint = Independent(&probabilities);
+        let stake = Stake { work_seconds: 3600.0 * hours, ..stake_of(bytes) };
+        let bounds = Bounds::usual(readable.len());
+        let usual = choose_with_code(&candidates, &stake, &joint, Aim::LeastLoss, bounds).unwrap();
+        let least = least_loss_of(&readable, &stake, bounds);
+        prop_assert!(usual.choice.score.loss() <= 1.1 * least + 0.1 + 1e-6, "{usual:?} {least}");
+
+        let aim = Aim::Reliability(Probability::new(target).unwrap());
+        let asked = choose_with_code(&candidates, &stake, &joint, aim, Bounds::ASKED).unwrap();
+        prop_assert_eq!(asked.reaches_target, asked.choice.score.reliability.value() >= target);
+        for (chosen, bounds) in [(&usual, bounds), (&asked, Bounds::ASKED)] {
+            prop_assert!(bounds.codes(readable.len()).any(|width| width == chosen.width));
+            let mut hosts = chosen.choice.hosts.clone();
+            hosts.sort_unstable();
+            hosts.dedup();
+            prop_assert_eq!(hosts.len(), chosen.width.total());
+        }
+        // Nothing reaches the target if the target is said to be missed: the most reliable hosts of each code do not.
+        if !asked.reaches_target {
+            let mut best = probabilities.clone();
+            best.sort_by(|a, b| b.cmp(a));
+            for width in Bounds::ASKED.codes(readable.len()) {
+                let first = best.iter().take(width.total()).copied();
+                let reached = crate::joint::at_least(first, width.data()).value();
+                prop_assert!(reached < target + 1e-9, "{width:?} {reached} {asked:?}");
+            }
+        }
+    }
 }
