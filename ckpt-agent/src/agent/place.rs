@@ -377,12 +377,8 @@ impl Agent {
         if placed.is_forecast {
             notes.push(format!(
                 "{data}+{parity} shards, by forecast: they can be restored with probability {:.5} when the job \
-                 needs them{}; each byte is stored {:.1} times",
+                 needs them; each byte is stored {:.1} times",
                 placed.score.reliability.value(),
-                match placed.reaches_target {
-                    true => "",
-                    false => ", the most that this pool allows",
-                },
                 placed.code.expansion()
             ));
         }
