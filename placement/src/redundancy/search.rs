@@ -77,19 +77,24 @@ pub fn choose_with_code(
     };
     let search = Search::new(&few, stake, &among, aim);
     let (width, required) = search.code(bounds)?;
-    let mut choice = if listed.len() == candidates.len() {
-        search.hosts(width, required)?
-    } else {
-        let all = Search::new(candidates, stake, joint, aim).hosts(width, required)?;
+    let (number, mut choice) = search.hosts(width, required)?;
+    choice
+        .hosts
+        .iter_mut()
+        .for_each(|host| *host = listed[*host]);
+    if listed.len() < candidates.len() {
+        let found = Search::new(candidates, stake, joint, aim).hosts_with(number, width);
         // The search among all hosts ends elsewhere than that among few, seldom with a worse set.
-        let mut choice = search.hosts(width, required).filter(|few| {
-            all.score.reliability < required && few.score.reliability > all.score.reliability
-        });
-        if let Some(few) = &mut choice {
-            few.hosts.iter_mut().for_each(|host| *host = listed[*host]);
-        }
-        choice.unwrap_or(all)
-    };
+        choice = match found {
+            Some(all)
+                if all.score.reliability >= required
+                    || all.score.reliability >= choice.score.reliability =>
+            {
+                all
+            }
+            _ => choice,
+        };
+    }
     let stake = Stake { width, ..*stake };
     choice.score = score(&level(candidates, &stake), &choice.hosts, &stake, joint);
     let reaches_target = match aim {
@@ -291,19 +296,9 @@ impl<'a, J: Joint> Search<'a, J> {
         } else {
             plan.stake
         };
-        let compared = self.stake(plan.width);
-        let levelled = level(self.candidates, &compared);
-        let Some(stake) = self.stakes.get(number) else {
+        let Some(found) = self.hosts_with(number, plan.width) else {
             return;
         };
-        let stake = Stake {
-            width: plan.width,
-            ..*stake
-        };
-        let Ok(mut found) = choose(&levelled, &stake, self.joint) else {
-            return;
-        };
-        found.score = score(&levelled, &found.hosts, &compared, self.joint);
         let reaches = found.score.reliability >= required;
         let is_better = match plan.reaches(required) {
             true => reaches && found.score.loss() < plan.loss(),
@@ -314,12 +309,21 @@ impl<'a, J: Joint> Search<'a, J> {
         }
     }
 
-    /// The hosts for a code.
-    fn hosts(&self, width: Width, required: Probability) -> Option<Choice> {
-        let found = self.hosts_by(width, required, |candidates, stake| {
+    /// The hosts for a code that are found with the stake of this number.
+    fn hosts_with(&self, number: usize, width: Width) -> Option<Choice> {
+        let compared = self.stake(width);
+        let levelled = level(self.candidates, &compared);
+        let stake = *self.stakes.get(number)?;
+        let mut choice = choose(&levelled, &Stake { width, ..stake }, self.joint).ok()?;
+        choice.score = score(&levelled, &choice.hosts, &compared, self.joint);
+        Some(choice)
+    }
+
+    /// The hosts for a code, and the number of the stake with which they were found.
+    fn hosts(&self, width: Width, required: Probability) -> Option<(usize, Choice)> {
+        self.hosts_by(width, required, |candidates, stake| {
             choose(candidates, stake, self.joint)
-        });
-        found.map(|(_, choice)| choice)
+        })
     }
 
     /// The hosts that `find` finds for a code with the first stake with which they can be read with the probability
