@@ -227,6 +227,7 @@ fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
                 include_str!("../../docs/placement-tables.md"),
                 include_str!("../../docs/placement-tables-spot.md"),
                 include_str!("../../docs/placement-tables-bitbrains.md"),
+                include_str!("../../docs/placement-tables-planetlab.md"),
                 include_str!("../../docs/placement-tables-tor.md"),
             ),
         ),
