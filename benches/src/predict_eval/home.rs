@@ -62,7 +62,9 @@ pub fn evaluate(trace: &Trace, foreign: &HazardModel, age: usize, limits: Limits
     let days: Vec<u64> = Split::of(trace).all_days().collect();
     let (past, future) = days.split_at_checked(age)?;
     let judge: Vec<u64> = future.iter().copied().take(JUDGED_DAYS).collect();
-    past.last()?;
+    if past.is_empty() {
+        return None;
+    }
     let end = judge.last()? * DAY_SECONDS + DAY_SECONDS + LONGEST_SECONDS;
     let trace = &until(trace, end);
     let split = Split {

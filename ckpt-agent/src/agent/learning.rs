@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use placement::hazard::Trial;
 use protocol::identity::HostId;
 use protocol::wire::announcement::Announced;
 use tokio::task::JoinSet;
@@ -86,24 +87,26 @@ impl Agent {
     }
 }
 
+/// The mean log loss of a trial whose landmarks have this sum of log losses.
+fn mean(sum: f64, trial: &Trial) -> f64 {
+    sum / trial.landmarks.max(1) as f64
+}
+
 fn model_report(state: &ModelState) -> ModelReport {
     let used = state.used.as_ref();
     let last = state.trials.last().map_or(0, |tried| tried.at);
     let together = Some(state.together(last)).filter(|trials| trials.landmarks > 0);
     let together = together.map(|trials| TogetherReport {
         landmarks: trials.landmarks,
-        shipped_log_loss: trials.shipped / trials.landmarks as f64,
-        refitted_log_loss: trials.refitted / trials.landmarks as f64,
+        shipped_log_loss: mean(trials.shipped, &trials),
+        refitted_log_loss: mean(trials.refitted, &trials),
     });
-    let trials = state.trials.iter().map(|tried| {
-        let mean = |sum: f64| sum / tried.trial.landmarks.max(1) as f64;
-        TrialReport {
-            at: tried.at,
-            landmarks: tried.trial.landmarks,
-            shipped_log_loss: mean(tried.trial.shipped),
-            refitted_log_loss: mean(tried.trial.refitted),
-            won: tried.trial.is_won(),
-        }
+    let trials = state.trials.iter().map(|tried| TrialReport {
+        at: tried.at,
+        landmarks: tried.trial.landmarks,
+        shipped_log_loss: mean(tried.trial.shipped, &tried.trial),
+        refitted_log_loss: mean(tried.trial.refitted, &tried.trial),
+        won: tried.trial.is_won(),
     });
     ModelReport {
         refitted: used.is_some(),

@@ -134,15 +134,6 @@ impl Plan {
         self.choice.score.loss()
     }
 
-    /// The loss; infinite if the hosts can't be read with the probability `required`.
-    fn loss_if(&self, required: Probability) -> f64 {
-        if self.reaches(required) {
-            self.loss()
-        } else {
-            f64::INFINITY
-        }
-    }
-
     fn reaches(&self, required: Probability) -> bool {
         self.choice.score.reliability >= required
     }
@@ -202,7 +193,7 @@ impl<'a, J: Joint> Search<'a, J> {
         let mut searches = 0;
         for plan in &mut plans {
             // A search that gains no more than what counts as equal is not worth its time.
-            let can_gain = as_good(plan.least_loss) < least.min(plan.loss_if(required));
+            let can_gain = as_good(plan.least_loss) < least;
             if searches == SEARCHES_MAX || !can_gain || !self.is_near(plan, required) {
                 continue;
             }
@@ -212,11 +203,11 @@ impl<'a, J: Joint> Search<'a, J> {
                 least = least.min(plan.loss());
             }
         }
-        let good = plans
-            .iter()
-            .filter(|plan| plan.reaches(required) && plan.loss() <= as_good(least));
-        good.map(|plan| plan.width)
-            .min_by(|a, b| cost(*a).total_cmp(&cost(*b)))
+        cheapest(
+            plans
+                .iter()
+                .filter(|plan| plan.reaches(required) && plan.loss() <= as_good(least)),
+        )
     }
 
     /// The codes with first hosts, without those that can't be as good as the best of them.
@@ -254,11 +245,8 @@ impl<'a, J: Joint> Search<'a, J> {
         let plans = self.first_plans(widths, Probability::ONE);
         let fails = |plan: &Plan| self.fails(plan.choice.score.reliability);
         let least = plans.iter().map(fails).fold(f64::INFINITY, f64::min);
-        let good = plans
-            .iter()
-            .filter(|plan| fails(plan) <= AS_RELIABLE * least.max(0.0) + f64::EPSILON);
-        good.map(|plan| plan.width)
-            .min_by(|a, b| cost(*a).total_cmp(&cost(*b)))
+        let most = AS_RELIABLE * least.max(0.0) + f64::EPSILON;
+        cheapest(plans.iter().filter(|plan| fails(plan) <= most))
     }
 
     /// Whether the hosts of `plan` can be read with nearly the probability `required`.
@@ -365,8 +353,15 @@ impl<'a, J: Joint> Search<'a, J> {
 
 /// The least loss of the plans that reach the probability `required`; infinite if none does.
 fn least_loss(plans: &[Plan], required: Probability) -> f64 {
-    let losses = plans.iter().map(|plan| plan.loss_if(required));
-    losses.fold(f64::INFINITY, f64::min)
+    let reaching = plans.iter().filter(|plan| plan.reaches(required));
+    reaching.map(Plan::loss).fold(f64::INFINITY, f64::min)
+}
+
+/// The code of these plans that costs least ([`cost`]).
+fn cheapest<'p>(plans: impl Iterator<Item = &'p Plan>) -> Option<Width> {
+    plans
+        .map(|plan| plan.width)
+        .min_by(|a, b| cost(*a).total_cmp(&cost(*b)))
 }
 
 /// The most that the job loses with a code that is as good as one with which it loses `least` seconds.

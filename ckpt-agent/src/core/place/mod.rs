@@ -98,7 +98,7 @@ impl CodeRequest {
 enum Wanted {
     /// Exactly this width.
     Width(Width),
-    /// The best width within these bounds.
+    /// The best width for this aim within these bounds.
     Best(Aim, Bounds),
 }
 
@@ -349,11 +349,11 @@ fn place_wanted(
     let Coded {
         code,
         width,
+        candidates,
         choice,
         reaches_target,
     } = coded(wanted, &candidates, &stake, &joint)?;
     let stake = Stake { width, ..stake };
-    let candidates = level(&candidates, &stake);
     let spares = spares(&choice, &candidates, &stake, &joint);
     let order = choice.hosts.iter().chain(&spares).map(|i| ready[*i]);
     let order: Vec<usize> = order.chain(rest.iter().copied()).collect();
@@ -400,6 +400,8 @@ fn stake(question: &Question, need: Probability) -> Stake {
 struct Coded {
     code: Width,
     width: Width,
+    /// The candidates, levelled for this width.
+    candidates: Vec<Candidate>,
     choice: Choice,
     reaches_target: bool,
 }
@@ -415,18 +417,22 @@ fn coded(
         Wanted::Width(code) => {
             let width = fitting(code, candidates.len())?;
             let stake = Stake { width, ..*stake };
+            let candidates = level(candidates, &stake);
             Some(Coded {
                 code,
                 width,
-                choice: choose(&level(candidates, &stake), &stake, joint).ok()?,
+                choice: choose(&candidates, &stake, joint).ok()?,
+                candidates,
                 reaches_target: true,
             })
         }
         Wanted::Best(aim, bounds) => {
             let chosen = choose_with_code(candidates, stake, joint, aim, bounds)?;
+            let width = chosen.width;
             Some(Coded {
-                code: chosen.width,
-                width: chosen.width,
+                code: width,
+                width,
+                candidates: level(candidates, &Stake { width, ..*stake }),
                 choice: chosen.choice,
                 reaches_target: chosen.reaches_target,
             })
