@@ -21,6 +21,7 @@ fn pool(hosts: usize) -> Vec<Candidate> {
             rate: RateForecast::new(10_f64.powf(random.random_range(5.0..9.0)), 0.3)?,
             rtt_seconds: random.random_range(0.000_1..0.2),
             readable: Probability::saturating(1.0 - random.random::<f64>().powi(3)),
+            free_bytes: u64::MAX,
             domains: [
                 Some(DomainId(random.random_range(0..100))),
                 Some(DomainId(random.random())),

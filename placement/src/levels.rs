@@ -40,8 +40,7 @@ pub fn level(rounded: &[Candidate], stake: &Stake) -> Vec<Candidate> {
         rate: share.map_or(host.rate, |share| host.rate.limited_to(share)),
         ..*host
     };
-    let bytes = stake.shard_bytes().max(1);
-    same_time(rounded.iter().map(limited).collect(), bytes, total)
+    same_time(rounded.iter().map(limited).collect(), stake)
 }
 
 /// The host with its rate, spread and odds rounded.
@@ -59,12 +58,15 @@ fn step(host: Candidate) -> Candidate {
     }
 }
 
-/// Gives all hosts that are about as fast as the `needed`-th fastest, or faster, its time for a shard.
-fn same_time(mut candidates: Vec<Candidate>, shard_bytes: u64, needed: usize) -> Vec<Candidate> {
+/// Gives all hosts that are about as fast as the slowest one that is needed, or faster, its time for a shard. Hosts
+/// without room for a shard are not needed.
+fn same_time(mut candidates: Vec<Candidate>, stake: &Stake) -> Vec<Candidate> {
+    let shard_bytes = stake.shard_bytes().max(1);
     let seconds = |host: &Candidate| host.rate.expected_seconds(shard_bytes) + host.rtt_seconds;
-    let mut times: Vec<f64> = candidates.iter().map(seconds).collect();
+    let with_room = candidates.iter().filter(|host| host.has_room(stake));
+    let mut times: Vec<f64> = with_room.map(seconds).collect();
     times.sort_by(f64::total_cmp);
-    let needed = needed.min(times.len());
+    let needed = stake.width.total().min(times.len());
     let Some(&slowest) = needed.checked_sub(1).and_then(|last| times.get(last)) else {
         return candidates;
     };
@@ -105,6 +107,7 @@ mod tests {
             rate: RateForecast::saturating(rate, 0.2),
             rtt_seconds: 0.01,
             readable: Probability::saturating(readable),
+            free_bytes: u64::MAX,
             domains: [None; 2],
             draw: 0,
         }
@@ -138,6 +141,17 @@ mod tests {
         let (five, two) = (of(3, 2), of(1, 1));
         assert_eq!(five[0].rate, five[4].rate);
         assert!(two[0].rate == two[1].rate && two[0].rate.median() > 2.0 * two[4].rate.median());
+    }
+
+    #[test]
+    fn a_host_without_room_is_not_the_slowest_that_is_needed() {
+        let full = Candidate {
+            free_bytes: 0,
+            ..host(200e6, 0.9)
+        };
+        let hosts = rounded(vec![full, host(200e6, 0.9), host(50e6, 0.9)]);
+        let level = level(&hosts, &stake(Width::new(1, 1).unwrap(), None));
+        assert_eq!(level[1].rate, level[2].rate, "both are needed");
     }
 
     #[test]

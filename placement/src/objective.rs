@@ -105,6 +105,9 @@ pub struct Candidate {
     pub rtt_seconds: f64,
     /// Probability that it can be read when it has to be, whatever the other hosts do.
     pub readable: Probability,
+    /// Bytes that it has free. Where the code is chosen, hosts without room for its shards are left out
+    /// ([`choose_with_code`](crate::redundancy::choose_with_code)); where it is given, the caller leaves them out.
+    pub free_bytes: u64,
     /// Its failure domain at each level, if that is known.
     pub domains: Domains,
     /// Decides between hosts that are equal otherwise, the lowest first. It is drawn anew for every
@@ -113,6 +116,12 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// Whether it has room for a shard.
+    #[must_use]
+    pub const fn has_room(&self, stake: &Stake) -> bool {
+        self.free_bytes >= stake.shard_bytes()
+    }
+
     /// Expected time to send it a shard, seconds.
     #[must_use]
     pub fn shard_seconds(&self, stake: &Stake) -> f64 {
@@ -258,6 +267,7 @@ mod tests {
             rate: RateForecast::new(rate, 0.0).unwrap(),
             rtt_seconds: 0.0,
             readable: Probability::new(readable).unwrap(),
+            free_bytes: u64::MAX,
             domains: [None; 2],
             draw: 0,
         }

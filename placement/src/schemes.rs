@@ -125,6 +125,7 @@ mod tests {
                 rate: RateForecast::new(1e6 * f64::from(i + 1), 0.0).unwrap(),
                 rtt_seconds: 0.0,
                 readable: Probability::new(1.0 - f64::from(i) / 25.0).unwrap(),
+                free_bytes: u64::MAX,
                 domains: [None; 2],
                 draw: u64::from(i * 7 % 20),
             })

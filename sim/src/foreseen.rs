@@ -135,6 +135,7 @@ mod tests {
             rate: RateForecast::saturating(1e6, 0.0),
             rtt_seconds: 0.0,
             readable: Probability::ONE,
+            free_bytes: u64::MAX,
             domains: [None; LEVELS],
             draw: 0,
         };

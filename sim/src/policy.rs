@@ -269,6 +269,7 @@ impl Policy {
             rate,
             rtt_seconds: settings.network.round_trip(seed, near, far),
             readable,
+            free_bytes: u64::MAX,
             domains: knowledge.host(host).domains,
             draw: draws(seed, Purpose::Tie, keys).random(),
         }

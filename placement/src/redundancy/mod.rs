@@ -25,6 +25,12 @@ pub fn cost(width: Width) -> f64 {
     width.expansion() + HOST_COST * width.total() as f64
 }
 
+/// How many of `hosts` hosts a code uses if others are to be left to take the place of hosts that fail: two thirds, or
+/// five.
+fn most_but_spares(hosts: usize) -> usize {
+    (hosts * 2 / 3).max(Width::FALCON.total())
+}
+
 /// What a code is chosen for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aim {
@@ -63,7 +69,7 @@ impl Bounds {
         Self {
             least_parity: Width::FALCON.parity(),
             most_expansion: 3.0,
-            most_hosts: (hosts * 2 / 3).max(Width::FALCON.total()),
+            most_hosts: most_but_spares(hosts),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Aim, Bounds, PARITY_MAX, cost};
+use super::{Aim, Bounds, PARITY_MAX, cost, most_but_spares};
 use crate::joint::Joint;
 use crate::levels::level;
 use crate::objective::{Candidate, Score, Stake, Width, score};
@@ -54,11 +54,14 @@ pub struct Chosen {
 }
 
 /// The code within `bounds` that is best for `aim`, and hosts for it, among [`rounded`](crate::levels::rounded)
-/// candidates. Of codes that are about as good, the one that stores the fewest bytes ([`cost`]).
+/// candidates, each of which gets a shard only if it has room for it. Of codes that are about as good, the one that
+/// stores the fewest bytes ([`cost`]). With [`Aim::Reliability`], of codes that leave a third of more than five
+/// candidates as spares, unless none of them reaches the probability.
 ///
 /// If no code reaches the probability that is aimed at: the best of those that do as long as no incident takes down
 /// the whole pool, against which no code helps. If there is none either: the cheapest of those that fail at most 1.1
-/// times as often as the most reliable one. `stake.width` is ignored. `None` without candidates.
+/// times as often as the most reliable one. `stake.width` is ignored. `None` if too few candidates have room for a shard
+/// of any code.
 ///
 /// The code is chosen with 64 of the candidates, half of them the most reliable ones, half the fastest.
 #[must_use]
@@ -73,15 +76,12 @@ pub fn choose_with_code(
     let few: Vec<Candidate> = listed.iter().map(|host| candidates[*host]).collect();
     let among = Among {
         joint,
-        hosts: &listed,
+        hosts: listed.clone(),
     };
     let search = Search::new(&few, stake, &among, aim);
     let (width, required) = search.code(bounds)?;
-    let (number, mut choice) = search.hosts(width, required)?;
-    choice
-        .hosts
-        .iter_mut()
-        .for_each(|host| *host = listed[*host]);
+    let (number, choice) = search.hosts(width, required)?;
+    let mut choice = among.named(choice);
     if listed.len() < candidates.len() {
         let found = Search::new(candidates, stake, joint, aim).hosts_with(number, width);
         // The search among all hosts ends elsewhere than that among few, seldom with a worse set.
@@ -174,15 +174,29 @@ impl<'a, J: Joint> Search<'a, J> {
         };
         let at_best = self.joint.at_best();
         let found = if target <= at_best {
-            self.best(&widths, target).map(|width| (width, target))
+            self.best_with_spares(&widths, target)
+                .map(|width| (width, target))
         } else {
             None
         };
         // What no code can prevent is left out of this probability.
         let lower = Probability::saturating(target.value() * at_best.value());
         found
-            .or_else(|| self.best(&widths, lower).map(|width| (width, lower)))
+            .or_else(|| Some((self.best_with_spares(&widths, lower)?, lower)))
             .or_else(|| Some((self.most_reliable(&widths)?, Probability::ONE)))
+    }
+
+    /// The best of the codes with which enough hosts can be read with the probability `required`: of those that leave
+    /// hosts to take the place of others, if there is one.
+    fn best_with_spares(&self, widths: &[Width], required: Probability) -> Option<Width> {
+        let most = most_but_spares(self.candidates.len());
+        let narrow = |width: &&Width| width.total() <= most;
+        let sparing: Vec<Width> = widths.iter().filter(narrow).copied().collect();
+        let found = self.best(&sparing, required);
+        match found {
+            None if sparing.len() < widths.len() => self.best(widths, required),
+            found => found,
+        }
     }
 
     /// The best of the codes with which enough hosts can be read with the probability `required`.
@@ -223,7 +237,9 @@ impl<'a, J: Joint> Search<'a, J> {
             if bound > as_good(least) {
                 break;
             }
-            let Some((stake, choice)) = self.hosts_by(width, required, choose_independent) else {
+            let Some((stake, choice)) = self.hosts_by(width, required, |candidates, stake, _| {
+                choose_independent(candidates, stake)
+            }) else {
                 continue;
             };
             let plan = Plan {
@@ -264,7 +280,8 @@ impl<'a, J: Joint> Search<'a, J> {
     /// What the job loses with a code if the fastest hosts store it and are certain to be readable.
     fn least_loss(&self, width: Width) -> Option<f64> {
         let stake = self.stake(width);
-        let mut seconds: Vec<f64> = level(self.candidates, &stake)
+        let (levelled, _) = self.with_room(&stake);
+        let mut seconds: Vec<f64> = levelled
             .iter()
             .map(|host| host.shard_seconds(&stake))
             .collect();
@@ -299,18 +316,18 @@ impl<'a, J: Joint> Search<'a, J> {
 
     /// The hosts for a code that are found with the stake of this number.
     fn hosts_with(&self, number: usize, width: Width) -> Option<Choice> {
-        let compared = self.stake(width);
-        let levelled = level(self.candidates, &compared);
+        let own = self.stake(width);
+        let (levelled, among) = self.with_room(&own);
         let stake = *self.stakes.get(number)?;
-        let mut choice = choose(&levelled, &Stake { width, ..stake }, self.joint).ok()?;
-        choice.score = score(&levelled, &choice.hosts, &compared, self.joint);
-        Some(choice)
+        let mut choice = choose(&levelled, &Stake { width, ..stake }, &among).ok()?;
+        choice.score = score(&levelled, &choice.hosts, &own, &among);
+        Some(among.named(choice))
     }
 
     /// The hosts for a code, and the number of the stake with which they were found.
     fn hosts(&self, width: Width, required: Probability) -> Option<(usize, Choice)> {
-        self.hosts_by(width, required, |candidates, stake| {
-            choose(candidates, stake, self.joint)
+        self.hosts_by(width, required, |candidates, stake, among| {
+            choose(candidates, stake, among)
         })
     }
 
@@ -320,26 +337,38 @@ impl<'a, J: Joint> Search<'a, J> {
         &self,
         width: Width,
         required: Probability,
-        find: impl Fn(&[Candidate], &Stake) -> Result<Choice, TooFewHosts>,
+        find: impl Fn(&[Candidate], &Stake, &Among<'_, J>) -> Result<Choice, TooFewHosts>,
     ) -> Option<(usize, Choice)> {
         let own = self.stake(width);
-        let levelled = level(self.candidates, &own);
+        let (levelled, among) = self.with_room(&own);
         let mut best: Option<(usize, Choice)> = None;
         for (number, stake) in self.stakes.iter().enumerate() {
-            let mut choice = find(&levelled, &Stake { width, ..*stake }).ok()?;
-            choice.score = score(&levelled, &choice.hosts, &own, self.joint);
+            let mut choice = find(&levelled, &Stake { width, ..*stake }, &among).ok()?;
+            choice.score = score(&levelled, &choice.hosts, &own, &among);
             let reliability = choice.score.reliability;
             if reliability >= required {
-                return Some((number, choice));
+                return Some((number, among.named(choice)));
             }
             if best
                 .as_ref()
                 .is_none_or(|(_, best)| reliability > best.score.reliability)
             {
-                best = Some((number, choice));
+                best = Some((number, among.named(choice)));
             }
         }
         best
+    }
+
+    /// The candidates that have room for a shard, levelled for this stake, and which ones these are.
+    fn with_room(&self, stake: &Stake) -> (Vec<Candidate>, Among<'a, J>) {
+        let levelled = level(self.candidates, stake);
+        let all = levelled.into_iter().enumerate();
+        let (hosts, with_room) = all.filter(|(_, host)| host.has_room(stake)).unzip();
+        let among = Among {
+            joint: self.joint,
+            hosts,
+        };
+        (with_room, among)
     }
 
     /// The stake by which codes are compared, with this code.
@@ -372,7 +401,17 @@ fn as_good(least: f64) -> f64 {
 /// Some of the hosts of a joint distribution.
 struct Among<'a, J> {
     joint: &'a J,
-    hosts: &'a [usize],
+    hosts: Vec<usize>,
+}
+
+impl<J> Among<'_, J> {
+    /// The same choice with the hosts' indices in the whole distribution.
+    fn named(&self, choice: Choice) -> Choice {
+        Choice {
+            hosts: choice.hosts.iter().map(|host| self.hosts[*host]).collect(),
+            ..choice
+        }
+    }
 }
 
 impl<J: Joint> Joint for Among<'_, J> {

@@ -10,6 +10,7 @@ fn pool(readable: &[f64]) -> Vec<Candidate> {
         rate: RateForecast::new(1e8, 0.0).unwrap(),
         rtt_seconds: 0.0,
         readable: Probability::new(*readable).unwrap(),
+        free_bytes: u64::MAX,
         domains: [None; 2],
         draw: 0,
     };
@@ -71,7 +72,7 @@ fn better_hosts_need_less_redundancy() {
     assert!(expansion(&good) < expansion(&fair) && expansion(&fair) < expansion(&poor));
 }
 
-/// The least time of any code of at most `hosts` equal hosts that reaches the target, by trying all.
+/// The least time of any code that reaches the target and leaves some of `hosts` equal hosts, by trying all.
 fn least_seconds(hosts: usize, readable: f64, target: f64) -> f64 {
     let readable = [Probability::new(readable).unwrap(); 24];
     let of = |width: Width| {
@@ -79,8 +80,8 @@ fn least_seconds(hosts: usize, readable: f64, target: f64) -> f64 {
             crate::joint::at_least(readable.iter().take(width.total()).copied(), width.data());
         (sure.value() >= target).then(|| 1.1 * (1_u64 << 30) as f64 / width.data() as f64 / 1e8)
     };
-    let all = Bounds::ASKED.codes(hosts).filter_map(of);
-    all.fold(f64::INFINITY, f64::min)
+    let sparing = Bounds::ASKED.codes(most_but_spares(hosts));
+    sparing.filter_map(of).fold(f64::INFINITY, f64::min)
 }
 
 #[test]
@@ -122,6 +123,47 @@ fn a_code_for_a_target_can_lose_a_host_even_if_one_host_would_reach_it() {
     assert!(chosen.width.parity() >= 1, "{chosen:?}");
     // With one host there is nothing to lose.
     assert_eq!(fastest_of(&[0.9], 0.5).width, Width::new(1, 0).unwrap());
+}
+
+#[test]
+fn a_code_for_a_target_leaves_spares_unless_it_takes_all_hosts_to_reach_it() {
+    let easy = fastest_of(&[0.999; 7], 0.99);
+    assert!(
+        easy.reaches_target && easy.width.total() == 5,
+        "{:?}",
+        easy.width
+    );
+    let hard = fastest_of(&[0.5; 7], 0.98);
+    assert!(
+        hard.reaches_target && hard.width.total() > 5,
+        "{:?}",
+        hard.width
+    );
+}
+
+#[test]
+fn hosts_without_room_for_a_shard_of_the_code_are_passed_over() {
+    let stake = Stake {
+        work_seconds: 1e8,
+        ..stake_of(1 << 20)
+    };
+    let joint = [Probability::new(0.6).unwrap(); 9];
+    let with_room_for_all = |roomy: &[usize]| {
+        let mut candidates = pool(&[0.6; 9]);
+        for (host, candidate) in candidates.iter_mut().enumerate() {
+            let parts = if roomy.contains(&host) { 1 } else { 3 };
+            candidate.free_bytes = stake.stored_bytes.div_ceil(parts);
+        }
+        let (joint, bounds) = (Independent(&joint), Bounds::usual(9));
+        choose_with_code(&candidates, &stake, &joint, Aim::LeastLoss, bounds).unwrap()
+    };
+    // Whole images on three hosts are the best code, as long as three hosts have room for one.
+    let mut chosen = with_room_for_all(&[0, 3, 5]);
+    chosen.choice.hosts.sort_unstable();
+    assert_eq!(chosen.width, Width::new(1, 2).unwrap());
+    assert_eq!(chosen.choice.hosts, [0, 3, 5]);
+    let chosen = with_room_for_all(&[0, 5]);
+    assert!(chosen.width.data() >= 3, "{chosen:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ fn candidate(rate: f64, readable: f64, site: u32) -> Candidate {
         rate: RateForecast::new(rate, 0.0).unwrap(),
         rtt_seconds: 0.001,
         readable: p(readable),
+        free_bytes: u64::MAX,
         domains: [Some(DomainId(site)), None],
         draw: 0,
     }

@@ -286,16 +286,23 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
     match question.code {
         CodeRequest::Width(width) => with(Wanted::Width(width)),
         CodeRequest::AtMost(usual) => at_most(usual),
-        CodeRequest::Target(target) => with(Wanted::Best(Aim::Reliability(target), Bounds::ASKED)),
+        CodeRequest::Target(target) => {
+            let placed = with(Wanted::Best(Aim::Reliability(target), Bounds::ASKED));
+            // If no hosts have room for any code, the save may still find some that have it by then.
+            placed.or_else(|| {
+                Some(Placed {
+                    reaches_target: false,
+                    ..at_most(Width::FALCON)?
+                })
+            })
+        }
         CodeRequest::Usual if pool.is_enough() => {
             let takes = |view: &&HostView| reserve(view, question, Width::FALCON).is_none();
             let bounds = Bounds::usual(views.iter().filter(takes).count());
             let usual = settled(Width::FALCON, question, views);
             let placed = with(Wanted::Best(Aim::LeastLoss, bounds));
             // With fewer than three hosts there is no code that can lose two of them.
-            let placed = placed.filter(|placed| {
-                placed.code.parity() >= bounds.least_parity && has_room(placed, views, question)
-            });
+            let placed = placed.filter(|placed| placed.code.parity() >= bounds.least_parity);
             let forecast = placed
                 .filter(|placed| placed.code != usual)
                 .map(|placed| Placed {
@@ -308,14 +315,6 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
     }
 }
 
-/// Whether all chosen hosts have room for a shard of the code that was chosen with them.
-fn has_room(placed: &Placed, views: &[HostView], question: &Question) -> bool {
-    let shard_bytes = question.stored_bytes.div_ceil(placed.code.data() as u64);
-    let chosen = &placed.order[..placed.width.total()];
-    let mut views = views.iter().filter(|view| chosen.contains(&view.host));
-    views.all(|view| view.free_bytes >= shard_bytes)
-}
-
 /// Chooses hosts of a pool with this past, and the code if it is not given.
 fn place_wanted(
     views: &[HostView],
@@ -325,21 +324,20 @@ fn place_wanted(
     explain: bool,
 ) -> Option<Placed> {
     let unknown = unknown_rate(views);
-    let usual = wanted.width();
-    let reserve_of = |i: usize| reserve(&views[i], question, usual);
+    let reserve_of = |i: usize| reserve(&views[i], question, wanted.width());
     let (mut ready, mut rest): (Vec<usize>, Vec<usize>) =
         (0..views.len()).partition(|i| reserve_of(*i).is_none());
     rest.sort_by_key(|i| reserve_of(*i).map(|reserve| reserve as u8));
     let fewest = match wanted {
         Wanted::Width(width) => width.total(),
-        Wanted::Best(..) => 1,
+        Wanted::Best(..) => 0,
     };
     let missing = fewest.saturating_sub(ready.len()).min(rest.len());
     ready.extend(rest.drain(..missing));
 
     let candidates: Vec<Candidate> = ready
         .iter()
-        .map(|i| candidate(&views[*i], question, unknown))
+        .map(|i| candidate(&views[*i], question, wanted, unknown))
         .collect();
     let candidates = rounded(candidates);
     let compute = compute(views, question);
@@ -354,7 +352,8 @@ fn place_wanted(
         reaches_target,
     } = coded(wanted, &candidates, &stake, &joint)?;
     let stake = Stake { width, ..stake };
-    let spares = spares(&choice, &candidates, &stake, &joint);
+    let mut spares = spares(&choice, &candidates, &stake, &joint);
+    spares.sort_by_key(|at| !candidates[*at].has_room(&stake));
     let order = choice.hosts.iter().chain(&spares).map(|i| ready[*i]);
     let order: Vec<usize> = order.chain(rest.iter().copied()).collect();
     let rows = if explain {
@@ -363,7 +362,7 @@ fn place_wanted(
             ready: &ready,
             candidates: &candidates,
             question,
-            usual,
+            code,
         };
         table.rows(&choice, &spares, &rest, &stake, &joint)
     } else {
@@ -506,11 +505,21 @@ fn rate(view: &HostView, unknown: RateForecast) -> RateForecast {
     view.measured.unwrap_or_else(assumed)
 }
 
-fn candidate(view: &HostView, question: &Question, unknown: RateForecast) -> Candidate {
+fn candidate(
+    view: &HostView,
+    question: &Question,
+    wanted: Wanted,
+    unknown: RateForecast,
+) -> Candidate {
     Candidate {
         rate: rate(view, unknown),
         rtt_seconds: view.rtt_seconds,
         readable: readable(view, question),
+        free_bytes: match wanted {
+            // Hosts without room are reserves already.
+            Wanted::Width(_) => u64::MAX,
+            Wanted::Best(..) => view.free_bytes,
+        },
         domains: view.domains,
         draw: draw(&question.seed, view.host),
     }
@@ -601,8 +610,8 @@ struct Table<'a> {
     ready: &'a [usize],
     candidates: &'a [Candidate],
     question: &'a Question,
-    /// The width with which the candidates were made.
-    usual: Width,
+    /// The code for whose shards hosts need room.
+    code: Width,
 }
 
 impl Table<'_> {
@@ -646,7 +655,7 @@ impl Table<'_> {
         Row {
             host: view.host,
             chosen: false,
-            reserve: reserve(view, self.question, self.usual),
+            reserve: reserve(view, self.question, self.code),
             guest_state: claims.map(|claims| claims.guest_state),
             storage_state: claims.map(|claims| claims.storage_state),
             rate: known.map_or(0.0, |rate| rate.median()),

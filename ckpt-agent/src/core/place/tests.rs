@@ -419,6 +419,31 @@ fn a_code_for_which_the_chosen_hosts_have_no_room_is_not_chosen() {
     }
     let placed = usual_with(&views, 1e6);
     assert_eq!((placed.code, placed.is_forecast), (Width::FALCON, false));
+    // As soon as enough hosts have room for it, it is chosen with these.
+    for host in [1, 2, 4] {
+        views[host].free_bytes = u64::MAX;
+    }
+    let placed = usual_with(&views, 1e6);
+    assert_eq!(placed.code, Width::new(1, 2).unwrap());
+    let mut hosts: Vec<usize> = placed.order[..3].iter().map(|host| host.0).collect();
+    hosts.sort_unstable();
+    assert_eq!(hosts, [1, 2, 4]);
+}
+
+#[test]
+fn a_target_for_which_no_host_has_room_is_missed_and_the_save_may_still_try() {
+    let mut views = pool(6, 0.01, 0.01);
+    let asked = Question {
+        code: CodeRequest::Target(Probability::saturating(0.9)),
+        ..question(Width::FALCON)
+    };
+    assert!(place(&views, &asked, false).unwrap().reaches_target);
+    for view in &mut views {
+        view.free_bytes = 0;
+    }
+    let placed = place(&views, &asked, false).unwrap();
+    assert!(!placed.reaches_target);
+    assert_eq!((placed.code, placed.order.len()), (Width::FALCON, 6));
 }
 
 #[test]
