@@ -229,6 +229,8 @@ fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
                 include_str!("../../docs/placement-tables-bitbrains.md"),
                 include_str!("../../docs/placement-tables-planetlab.md"),
                 include_str!("../../docs/placement-tables-tor.md"),
+                include_str!("../../docs/placement-tables-grid5000.md"),
+                include_str!("../../docs/placement-tables-osg.md"),
             ),
         ),
     ];
