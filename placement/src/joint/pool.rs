@@ -33,9 +33,9 @@ const INCIDENTS_ENOUGH: u32 = 3;
 
 const DAY_SECONDS: f64 = 86_400.0;
 
-/// Days for which a client counts as having watched, at least. Else an incident in its first hours would fill
+/// Days for which a pool counts as observed, at least. Else half an incident, or one in the first hours, would fill
 /// nearly all of the time.
-const WATCHED_DAYS_MIN: f64 = 1.0;
+const DAYS_MIN: f64 = 1.0;
 
 /// Incidents of a whole pool that a client saw itself: fewer than half of the usual share of the hosts answered it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,6 +51,8 @@ pub struct Watched {
 /// What is known of the incidents of a whole pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PoolPast {
+    /// Hosts whose pasts were compared; 0 for fewer than five, which are no pool.
+    pub hosts: usize,
     /// Days in which the pool was observed: of at least five hosts, and half of those with a past, it is known
     /// whether they were usable.
     pub days: f64,
@@ -78,13 +80,14 @@ impl PoolPast {
     }
 
     /// Share of the time that is lost to incidents that the bitmaps do not hold: half an incident of the mean
-    /// length in the days observed, and those that the client saw beyond the number of those on the bitmaps. 0
-    /// without a past.
+    /// length in the days observed, and those that the client saw beyond the number of those on the bitmaps. A pool
+    /// of which less is known counts as observed for a day. Fewer than five hosts are no pool: only what the client
+    /// saw counts.
     ///
     /// ```text
     /// 1/2 * L / D + (w - n) * W / V      the second term where w > n
     ///
-    /// n, L, D   on the bitmaps: number of incidents; (their seconds + 1 h) / (n + 1); days observed
+    /// n, L, D   on the bitmaps: number of incidents; (their seconds + 1 h) / (n + 1); days observed, 1 at least
     /// w, W, V   seen by the client: number of incidents; their mean length; days, D or 1 if that is more
     /// ```
     ///
@@ -93,12 +96,13 @@ impl PoolPast {
     #[must_use]
     pub fn unseen(&self) -> Probability {
         let beyond = self.beyond_the_bitmaps();
-        if self.days <= 0.0 {
+        if self.hosts == 0 {
             return Probability::saturating(beyond);
         }
         let length =
             (self.incident_seconds + PRIOR_LENGTH_SECONDS) / (f64::from(self.incidents) + 1.0);
-        Probability::saturating(UNSEEN_INCIDENTS * length / (self.days * DAY_SECONDS) + beyond)
+        let seconds = self.days.max(DAYS_MIN) * DAY_SECONDS;
+        Probability::saturating(UNSEEN_INCIDENTS * length / seconds + beyond)
     }
 
     /// Share of the time that was lost to incidents that the client saw beyond the number on the bitmaps.
@@ -110,7 +114,7 @@ impl PoolPast {
         } = self.watched;
         let beyond = incidents.saturating_sub(self.incidents);
         let length = incident_seconds / f64::from(incidents.max(1));
-        let days = days.max(self.days).max(WATCHED_DAYS_MIN);
+        let days = days.max(self.days).max(DAYS_MIN);
         f64::from(beyond) * length / (days * DAY_SECONDS)
     }
 
@@ -149,6 +153,7 @@ impl PoolPast {
             }
         }
         Self {
+            hosts: sample.len(),
             days: counts.len() as f64 * SLOT_SECONDS as f64 / DAY_SECONDS,
             incidents,
             incident_seconds: f64::from(slots) * SLOT_SECONDS as f64,
@@ -225,8 +230,15 @@ mod tests {
         assert!(young.unseen().value() > pool(10, |_, _| Some(true)).unseen().value());
         // Four hosts are no pool, and nothing is known of a pool of which most is unknown.
         assert_eq!(pool(4, |_, _| Some(true)), PoolPast::default());
-        assert_eq!(pool(20, |host, _| (host < 9).then_some(true)).days, 0.0);
+        let unknown = pool(20, |host, _| (host < 9).then_some(true));
+        assert_eq!(unknown.days, 0.0);
         assert_eq!(PoolPast::default().unseen(), Probability::ZERO);
+        // In the first hour of a pool not everything is forecast to fail, nor for certain to be read.
+        let first_hour = pool(10, |_, slot| (slot >= SLOTS as u64 - 12).then_some(true));
+        let half_an_hour_in_a_day = 0.5 / 24.0;
+        for young in [unknown, first_hour] {
+            assert!((young.unseen().value() - half_an_hour_in_a_day).abs() < 1e-12);
+        }
     }
 
     #[test]
@@ -308,6 +320,7 @@ mod tests {
             };
             let bitmaps = of(days, incidents, length);
             let past = PoolPast {
+                hosts: 10,
                 days,
                 incidents,
                 incident_seconds: bitmaps.incident_seconds,
