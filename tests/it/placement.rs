@@ -107,6 +107,26 @@ fn without_history_a_save_makes_three_data_and_two_parity_shards() -> Result<()>
 }
 
 #[test]
+fn a_grid_of_the_first_hour_promises_little_and_not_nothing() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let hosts = grid.running()?;
+    grid.stop()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    for (host, _) in &hosts {
+        let hour = run(now - 3600..now, States::CALM);
+        history::write(&grid.data_dir(host), &[hour])?;
+    }
+    grid.restart()?;
+    std::fs::write(grid.path("image"), image::memory(1 << 20, 4))?;
+    let target = |target| grid.run(["save", "--job", "42", "--target", target, "image"]);
+    target("0.9")?.expect(0)?;
+    let missed = target("0.99")?.expect(3)?;
+    let said = String::from_utf8_lossy(&missed.stdout);
+    assert!(said.contains("probability 0.97"), "{missed}");
+    Ok(())
+}
+
+#[test]
 fn with_a_history_of_thirty_days_the_code_is_chosen_by_forecast() -> Result<()> {
     let grid = Grid::up(9)?;
     let hosts = grid.running()?;
