@@ -65,11 +65,11 @@ fn same_time(mut candidates: Vec<Candidate>, stake: &Stake) -> Vec<Candidate> {
     let seconds = |host: &Candidate| host.rate.expected_seconds(shard_bytes) + host.rtt_seconds;
     let with_room = candidates.iter().filter(|host| host.has_room(stake));
     let mut times: Vec<f64> = with_room.map(seconds).collect();
-    times.sort_by(f64::total_cmp);
     let needed = stake.width.total().min(times.len());
-    let Some(&slowest) = needed.checked_sub(1).and_then(|last| times.get(last)) else {
+    let Some(last) = needed.checked_sub(1) else {
         return candidates;
     };
+    let (_, &mut slowest, _) = times.select_nth_unstable_by(last, f64::total_cmp);
     let same = slowest * SAME_TIME.0 + SAME_TIME.1;
     for host in &mut candidates {
         if seconds(host) <= same {

@@ -1,4 +1,4 @@
-use super::search::{OF_ONE_SITE_MAX, SHORTLIST, shortlist};
+use super::search::{OF_ONE_SITE_MAX, SHORTLIST, first_by, shortlist};
 use super::*;
 use crate::bandwidth::RateForecast;
 use crate::joint::{DomainId, Independent, Joint};
@@ -312,6 +312,26 @@ fn least_loss_of(readable: &[f64], stake: &Stake, bounds: Bounds) -> f64 {
 }
 
 proptest! {
+    #[test]
+    fn hosts_are_given_in_order_until_no_more_are_wanted(
+        keys in prop::collection::vec(any::<u16>(), 0..3000),
+        wanted in 1..2000_usize,
+    ) {
+        let mut hosts: Vec<usize> = (0..keys.len()).collect();
+        let order = |a: &usize, b: &usize| keys[*a].cmp(&keys[*b]).then(a.cmp(b));
+        let mut given = Vec::new();
+        first_by(&mut hosts, order, |host| {
+            given.push(host);
+            given.len() < wanted
+        });
+        let mut sorted: Vec<usize> = (0..keys.len()).collect();
+        sorted.sort_by(order);
+        sorted.truncate(wanted);
+        prop_assert_eq!(given, sorted);
+        hosts.sort_unstable();
+        prop_assert!(hosts.into_iter().eq(0..keys.len()), "no host is lost");
+    }
+
     #[test]
     fn what_is_chosen_is_allowed_and_as_good_as_claimed(
         readable in prop::collection::vec(0.05..0.999_f64, 1..14),
