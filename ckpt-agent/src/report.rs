@@ -196,7 +196,7 @@ pub struct SaveReport {
     /// Its redundancy, such as `3+2`.
     #[serde(serialize_with = "redundancy")]
     pub redundancy: Redundancy,
-    /// How many shards can be lost without losing the image.
+    /// How many shards of this version, or of its base, can be lost without losing the image.
     pub can_lose: usize,
     /// Sum of the file sizes.
     pub image_bytes: u64,
@@ -208,6 +208,9 @@ pub struct SaveReport {
     pub base: Option<Version>,
     /// Bytes that were stored, after compression and before coding.
     pub stored_bytes: u64,
+    /// How many of these the version before had not stored. `None` if that is not known, as when the image
+    /// was stored whole.
+    pub new_bytes: Option<u64>,
     /// Bytes of all shards together.
     pub shard_bytes: u64,
     /// How many times hosts store each of the `stored_bytes`: 1.67 with 3+2 shards, 3 with 1+2.
@@ -424,6 +427,13 @@ pub struct ListedCheckpoint {
     pub image_bytes: u64,
     /// Bytes of the image after compression, before coding.
     pub stored_bytes: u64,
+    /// How many of these the next version stores again, because it builds on the same base.
+    #[serde(skip)]
+    #[cfg_attr(
+        not(feature = "cli"),
+        expect(dead_code, reason = "only `ckpt run` forecasts the next version")
+    )]
+    pub(crate) again_bytes: u64,
     /// Different shards that answering hosts hold.
     pub shards_found: usize,
     /// How many of these can still be lost; `None` if it can't be restored now.

@@ -149,8 +149,13 @@ pub enum SaveOutcome {
     Committed {
         /// The version that it became.
         version: u64,
-        /// Bytes that had to be stored because they had changed.
+        /// Bytes that were stored: those that differ from the base, or all if it was stored whole.
         stored_bytes: u64,
+        /// How many of these the version before had not stored. `None` if that is not known, as when the
+        /// version was stored whole.
+        new_bytes: Option<u64>,
+        /// How many of these the next version stores again, because it builds on the same base.
+        again_bytes: u64,
         /// Bytes of the whole image.
         image_bytes: u64,
     },

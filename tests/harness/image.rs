@@ -34,6 +34,13 @@ pub fn memory(bytes: usize, seed: u64) -> Vec<u8> {
     image
 }
 
+/// Bytes that do not compress.
+pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut image = vec![0; bytes];
+    SmallRng::seed_from_u64(seed).fill(&mut image[..]);
+    image
+}
+
 /// Writes a directory tree with every kind of file that `ckpt` saves.
 ///
 /// # Errors

@@ -218,6 +218,64 @@ fn a_final_checkpoint_takes_less_redundancy_where_that_is_allowed() -> Result<()
     Ok(())
 }
 
+/// The version before stored so much that the next one would be whole if there were time.
+#[test]
+fn a_final_checkpoint_is_a_patch_where_the_whole_state_would_be_late() -> Result<()> {
+    const JOB: &str = r#"
+        trap 'cp third next && mv next state; exit 0' TERM
+        : >ready
+        while :; do sleep 0.1; done
+    "#;
+    const MIB: usize = 1 << 20;
+    let grid = Grid::up(5)?;
+    let here = RunMachine::new(&grid, "here", "late", "sh")?;
+    let mut bytes = tests::image::noise(16 * MIB, 1);
+    for number in 1..=2 {
+        fs::write(here.state(), &bytes)?;
+        let save = ["save", "--job", "late", "--keep", "9", "state"];
+        run(&mut here.bare(&save)?)?.expect(0)?;
+        bytes[..4 * MIB].iter_mut().for_each(|byte| *byte ^= number);
+    }
+    fs::write(here.dir.join("third"), &bytes)?;
+    let state = here.state().display().to_string();
+    let args = [
+        "--json",
+        "--bandwidth",
+        "1MiB",
+        "run",
+        "--batch",
+        "--job",
+        "late",
+        "--files",
+        &state,
+        "--local",
+        "--keep",
+        "9",
+        "--grace",
+        "20s",
+        "--",
+        "sh",
+        "-c",
+        JOB,
+    ];
+    let running = Running::of(here.bare(&args)?)?;
+    wait_until("the job runs", PATIENCE, || {
+        Ok(here.dir.join("ready").exists())
+    })?;
+    running.signal(Signal::TERM)?;
+    let (ended, report) = running.end()?;
+    ended.expect(75)?;
+    ensure!(report["version"] == 3, "{report}");
+    let saved = here.entries("saved");
+    let stored = saved
+        .last()
+        .and_then(|saved| saved["stored_bytes"].as_u64());
+    ensure!(stored < Some(8 * MIB as u64), "{saved:?}");
+    let restored = grid.run(["restore", "--job", "late", "-o", "-"])?;
+    ensure!(restored.expect(0)?.stdout == bytes);
+    Ok(())
+}
+
 #[test]
 fn a_command_asks_the_job_and_ckpt_notify_reports_from_a_shell() -> Result<()> {
     const JOB: &str = r#"

@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use tests::liar::Lie;
+use tests::mixed::MixedGrid;
 use tests::{Grid, image};
 
 const MIB: usize = 1 << 20;
@@ -142,6 +144,91 @@ fn a_version_on_which_others_build_is_kept_as_long_as_they_are() -> Result<()> {
     ensure!(grid.versions("42")? == [6, 7] && restore(&grid, 7)? == bytes);
     grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
     ensure!(grid.versions("42")?.is_empty());
+    Ok(())
+}
+
+/// With five shards of three, 16 MiB that do not compress are 27 s of this bandwidth.
+const HURRIED: [&str; 6] = ["--keep", "9", "--bandwidth", "1MiB", "--deadline", "20s"];
+
+/// Changes all bytes in a share of an image that does not compress.
+fn change_share(bytes: &mut [u8], seed: u8, one_in: usize) {
+    let from = usize::from(seed) * MIB;
+    let changed = bytes.len() / one_in;
+    for byte in &mut bytes[from..from + changed] {
+        *byte ^= seed | 1;
+    }
+}
+
+#[test]
+fn a_save_stores_a_patch_where_the_whole_image_would_miss_its_deadline() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let mut bytes = image::noise(16 * MIB, 1);
+    let whole = save(&grid, &bytes, &["--keep", "9"])?;
+    change_share(&mut bytes, 1, 4);
+    let second = save(&grid, &bytes, &["--keep", "9"])?;
+    let stored = |report: &Value| report["stored_bytes"].as_u64();
+    ensure!(stored(&second).map(|b| b * 5) > stored(&whole), "{second}");
+    // After a patch of this size the next version is whole, if there is time.
+    change_share(&mut bytes, 9, 100);
+    let third = save(&grid, &bytes, &HURRIED)?;
+    ensure!(third["base"] == 1, "{third}");
+    ensure!(stored(&third).map(|b| b * 2) < stored(&whole), "{third}");
+    ensure!(restore(&grid, 3)? == bytes);
+    let fourth = save(&grid, &bytes, &["--keep", "9", "--deadline", "10m"])?;
+    ensure!(fourth["base"].is_null(), "{fourth}");
+    let new = |report: &Value| report["new_bytes"].as_u64();
+    ensure!(new(&whole).is_none() && new(&fourth).is_none(), "{fourth}");
+    ensure!(new(&second) == stored(&second), "{second}");
+    ensure!(new(&third).map(|b| b * 10) < stored(&third), "{third}");
+    let full = ["--keep", "9", "--deadline", "10m", "--full"];
+    let full = save(&grid, &bytes, &full)?;
+    ensure!(full["base"].is_null(), "{full}");
+    Ok(())
+}
+
+#[test]
+fn a_save_with_little_time_builds_on_a_version_that_has_lost_a_shard() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let mut bytes = image::noise(16 * MIB, 2);
+    save(&grid, &bytes, &["--keep", "9"])?;
+    let host = grid.holders("42")?.first().context("no holder")?.clone();
+    grid.kill(&host)?;
+    change_share(&mut bytes, 3, 50);
+    fs::write(grid.path("image"), &bytes)?;
+    let hurried = ["--json", "save", "--job", "42", "image"];
+    let hurried = grid
+        .run(hurried.iter().chain(&HURRIED))?
+        .expect(3)?
+        .json()?;
+    ensure!(
+        hurried["base"] == 1 && hurried["can_lose"] == 1,
+        "{hurried}"
+    );
+    let said = hurried["warnings"][0].as_str().unwrap_or_default();
+    ensure!(said.contains("version 1"), "{hurried}");
+    ensure!(restore(&grid, 2)? == bytes);
+    let calm = save(&grid, &bytes, &["--keep", "9", "--deadline", "10m"])?;
+    ensure!(calm["base"].is_null() && calm["can_lose"] == 2, "{calm}");
+    Ok(())
+}
+
+#[test]
+fn a_base_that_is_read_slowly_does_not_use_the_deadline_up() -> Result<()> {
+    let grid = MixedGrid::up(1, 4)?;
+    let mut bytes = image::noise(8 * MIB, 3);
+    fs::write(grid.path("image"), &bytes)?;
+    let save = ["--json", "save", "--job", "42", "image"];
+    grid.run(save)?.expect(0)?;
+    grid.lie(Lie::Drips);
+    change_share(&mut bytes, 3, 50);
+    fs::write(grid.path("image"), &bytes)?;
+    let hurried = save.iter().chain(&["--deadline", "16s"]);
+    let hurried = grid.run(hurried)?.expect(0)?.json()?;
+    ensure!(hurried["base"].is_null(), "{hurried}");
+    grid.lie(Lie::None);
+    grid.run(["restore", "--job", "42", "-o", "out"])?
+        .expect(0)?;
+    ensure!(fs::read(grid.path("out"))? == bytes);
     Ok(())
 }
 

@@ -173,6 +173,7 @@ fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> Li
         redundancy: public.redundancy,
         image_bytes: summary.image_bytes,
         stored_bytes: summary.stored_bytes,
+        again_bytes: summary.tail.base.map_or(0, |_| summary.stored_bytes),
         shards_found: known.shards_found(),
         can_lose: known.can_lose(),
         void: false,

@@ -119,6 +119,9 @@ pub struct SaveRequest {
     pub tenure: Option<Tenure>,
     /// Finish within this time, or fail and leave the older versions as they are.
     pub deadline: Option<Duration>,
+    /// The state is lost if this save is not in time: where a patch on an earlier version can be stored, the
+    /// image is not stored whole.
+    pub is_last: bool,
     /// How much processor time compression may take.
     pub effort: Effort,
     /// How the image is encrypted, or that hosts may read it.

@@ -235,6 +235,7 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
         full: false,
         tenure: None,
         deadline: None,
+        is_last: false,
         effort: Effort::Auto,
         cipher: Cipher::Aes256Gcm,
         exclude: crate::image::Exclude::default(),

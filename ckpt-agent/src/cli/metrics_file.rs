@@ -218,6 +218,7 @@ mod tests {
             zero_bytes: 0,
             base: None,
             stored_bytes: 500,
+            new_bytes: None,
             shard_bytes: 900,
             stored_times: 1.8,
             files: 1,

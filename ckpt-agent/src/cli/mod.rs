@@ -587,6 +587,7 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
         full: save.full,
         tenure: save.ttl,
         deadline: save.deadline,
+        is_last: false,
         effort: save.level,
         cipher: if save.no_encryption {
             Cipher::None

@@ -166,6 +166,7 @@ impl Save {
             full: false,
             tenure: None,
             deadline: None,
+            is_last: false,
             effort: Effort::Auto,
             cipher: Cipher::Aes256Gcm,
             exclude: Exclude::default(),

@@ -51,6 +51,8 @@ pub struct Begun {
     pub version: Option<Version>,
     /// The record of the job, from the label of that version.
     pub record: Option<String>,
+    /// Bytes of a restored version that the next one stores again.
+    pub again_bytes: u64,
     /// The report of the restore, if there was one.
     pub report: Option<RestoreReport>,
     /// The paths to which existing files were moved.
@@ -158,12 +160,12 @@ impl Beginning {
             return Ok(begun);
         };
         let listed = agent.list(Some(&self.job), &Sought::default(), None).await;
-        let labels = listed.ok().and_then(|listed| {
+        let listed = listed.ok().and_then(|listed| {
             let mut all = listed.checkpoints.into_iter();
             all.find(|one| one.version == version)
-                .map(|one| one.own_labels)
         });
-        let labels = labels.unwrap_or_default();
+        begun.again_bytes = listed.as_ref().map_or(0, |one| one.again_bytes);
+        let labels = listed.map(|one| one.own_labels).unwrap_or_default();
         begun.record = labels.get(RECORD).cloned();
         let saved_paths = labels.get(PATHS).and_then(|count| count.parse().ok());
         let paths = self.paths.clone();

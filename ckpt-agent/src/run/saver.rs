@@ -71,6 +71,8 @@ pub struct SaveJob {
     pub paths: Vec<PathBuf>,
     /// Longest time for this save.
     pub deadline: Duration,
+    /// Whether it is the last chance to save this state.
+    pub is_last: bool,
     /// Smallest number of parity shards with which it may be committed.
     pub allow_degraded: Option<u8>,
     /// The checkpoint that it follows.
@@ -187,6 +189,7 @@ impl SavePlan {
         Ok(SaveRequest {
             allow_degraded: save.allow_degraded,
             deadline: Some(save.deadline),
+            is_last: save.is_last,
             after: save.after,
             ..self.plain(paths, self.labels(save)?)
         })
@@ -203,6 +206,7 @@ impl SavePlan {
             full: false,
             tenure: self.tenure,
             deadline: Some(self.deadline),
+            is_last: false,
             effort: self.effort,
             cipher: Cipher::Aes256Gcm,
             exclude: self.exclude.clone(),
@@ -319,6 +323,8 @@ impl Follows {
                 return SaveOutcome::Committed {
                     version: report.version.number(),
                     stored_bytes: report.stored_bytes,
+                    new_bytes: report.new_bytes,
+                    again_bytes: report.base.map_or(0, |_| report.stored_bytes),
                     image_bytes: report.image_bytes,
                 };
             }

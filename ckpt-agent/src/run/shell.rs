@@ -161,6 +161,7 @@ impl<'a> Shell<'a> {
         // Only restored files are known to be a version.
         let restored = version.filter(|_| begun.report.is_some());
         let mut settings = orders.settings(restored, print.bytes(), now, unix_seconds());
+        settings.costs.again_bytes = begun.again_bytes as f64;
         recorder.advise(&mut settings);
         let known = restored.map(|_| print).unwrap_or_default();
         let (sender, news) = mpsc::channel(NEWS_MAX);
@@ -502,6 +503,7 @@ impl<'a> Shell<'a> {
             number: order.number,
             paths: self.paths.clone(),
             deadline,
+            is_last: is_final,
             allow_degraded,
             after: self.follows.after(),
             release,

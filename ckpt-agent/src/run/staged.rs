@@ -153,6 +153,8 @@ pub(super) async fn save_result(
             number: LAST_SAVE,
             paths: orders.paths(place),
             deadline: orders.save.deadline,
+            // The machine may be taken at any time, and the result exists nowhere else.
+            is_last: true,
             allow_degraded: orders.save.allow_degraded,
             after: ended.follows.after(),
             release: Release::AtTheEnd,

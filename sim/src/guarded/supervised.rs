@@ -111,6 +111,7 @@ fn settings(jobs: &GuardedJobs, leave_after: LeaveAfter) -> Settings {
             standstill_seconds: jobs.checkpoint_seconds,
             ask_seconds: jobs.save.ask_seconds,
             image_bytes: jobs.save.image_bytes,
+            again_bytes: jobs.save.again_bytes,
             change_seconds: jobs.save.change_seconds,
             bytes_per_second: jobs.save.bytes_per_second,
             spread: jobs.save.spread,
@@ -220,10 +221,12 @@ impl Stay<'_, '_> {
         if let Some(saving) = self.saving.take_if(|saving| saving.ends_at <= now) {
             self.saved = saving.content;
             let image = self.ground.jobs.save.image_bytes;
-            let stored = self.ground.jobs.save.changed_bytes(saving.work);
+            let stored = self.ground.jobs.save.stored_bytes(saving.work) as u64;
             let outcome = SaveOutcome::Committed {
                 version: u64::from(saving.order.number.0),
-                stored_bytes: stored as u64,
+                stored_bytes: stored,
+                new_bytes: Some(stored),
+                again_bytes: 0,
                 image_bytes: image as u64,
             };
             self.save_ended(saving.order.number, outcome);

@@ -11,7 +11,7 @@ const SPREAD_WEIGHT: f64 = 4.0;
 const SPREAD_RANGE: (f64, f64) = (0.05, 2.0);
 /// Least cost of a checkpoint, seconds: even without a standstill it takes processor time and bandwidth.
 const STANDSTILL_MIN: f64 = 0.1;
-/// Shares of changed bytes from which `change_seconds` can be computed.
+/// Shares of changed bytes from which `change_seconds` is computed. A smaller share counts as the least.
 const CHANGED_SHARE_RANGE: (f64, f64) = (1e-4, 0.99);
 /// Smallest and largest `change_seconds` that is used.
 const CHANGE_SECONDS_RANGE: (f64, f64) = (1.0, 1e7);
@@ -33,6 +33,10 @@ pub(super) struct Learned {
 pub(super) struct MeasuredSave {
     pub(super) took_ms: u64,
     pub(super) stored_bytes: u64,
+    /// How many of these the version before had not stored, if that is known.
+    pub(super) new_bytes: Option<u64>,
+    /// How many of these the next version stores again.
+    pub(super) again_bytes: u64,
     pub(super) image_bytes: u64,
     /// Work since the save before, seconds.
     pub(super) work_seconds: f64,
@@ -60,6 +64,7 @@ impl Learned {
         FinalSave {
             ask_seconds: costs.ask_seconds,
             image_bytes: costs.image_bytes,
+            again_bytes: costs.again_bytes,
             // The first version stores the whole image, as if all of it changed within a second.
             change_seconds: if self.has_version {
                 costs.change_seconds
@@ -94,38 +99,32 @@ impl Learned {
         self.costs.ask_seconds = f64::midpoint(self.costs.ask_seconds, seconds(ms));
     }
 
-    /// Learns from a committed save. The first version stores everything, so it teaches nothing about
-    /// changes. If the time was that of reading, the save teaches only that sending is no slower.
+    /// Learns from a committed save. A version that was stored whole teaches nothing about changes, and,
+    /// unless it is the first, nothing about forecasts: they are forecasts of patches. If the time was that
+    /// of reading, the save teaches only that sending is no slower.
     pub(super) fn saved(&mut self, save: &MeasuredSave) {
         let (work, meanwhile) = (save.work_seconds, save.ended_with_reading);
-        let is_whole = !self.has_version;
+        let is_first = !self.has_version;
         let took = seconds(save.took_ms).max(1e-3);
         let sends = self.final_save(0);
         let forecast = (sends.seconds(work) - sends.ask_seconds).max(1e-3);
-        let error = if meanwhile {
-            0.0
-        } else {
-            (took / forecast).ln()
-        };
-        self.errors.0 += error * error;
-        self.errors.1 += f64::from(u8::from(!meanwhile));
+        if !meanwhile && (is_first || save.new_bytes.is_some()) {
+            let error = (took / forecast).ln();
+            self.errors.0 += error * error;
+            self.errors.1 += 1.0;
+        }
         self.has_version = true;
         self.is_measured |= save.stored_bytes > 0;
+        if !is_first {
+            self.learn_change(save);
+        }
         let costs = &mut self.costs;
         let spread = (self.errors.0 / self.errors.1).sqrt();
         costs.spread = spread.clamp(SPREAD_RANGE.0, SPREAD_RANGE.1);
-        let (stored, image) = (save.stored_bytes as f64, save.image_bytes as f64);
-        if image > 0.0 {
-            costs.image_bytes = image;
-            let changed = stored / image;
-            if (CHANGED_SHARE_RANGE.0..CHANGED_SHARE_RANGE.1).contains(&changed)
-                && work > 0.0
-                && !is_whole
-            {
-                let found = -work / (-changed).ln_1p();
-                let found = found.clamp(CHANGE_SECONDS_RANGE.0, CHANGE_SECONDS_RANGE.1);
-                costs.change_seconds = (costs.change_seconds * found).sqrt();
-            }
+        costs.again_bytes = save.again_bytes as f64;
+        let stored = save.stored_bytes as f64;
+        if save.image_bytes > 0 {
+            costs.image_bytes = save.image_bytes as f64;
         }
         if stored > 0.0 {
             let (rate, before) = (stored / took, costs.bytes_per_second);
@@ -134,12 +133,32 @@ impl Learned {
             }
         }
     }
+
+    /// Learns how fast the image changes. The bytes that the version before had stored may have changed
+    /// once more, which nobody sees; so the share that has changed is that of the other bytes.
+    fn learn_change(&mut self, save: &MeasuredSave) {
+        let Some(new) = save.new_bytes else {
+            return;
+        };
+        let others = save
+            .image_bytes
+            .saturating_sub(save.stored_bytes.saturating_sub(new));
+        let changed = new as f64 / others as f64;
+        let (least, most) = CHANGED_SHARE_RANGE;
+        if others == 0 || changed >= most || save.work_seconds <= 0.0 {
+            return;
+        }
+        let found = -save.work_seconds / (-changed.max(least)).ln_1p();
+        let found = found.clamp(CHANGE_SECONDS_RANGE.0, CHANGE_SECONDS_RANGE.1);
+        self.costs.change_seconds = (self.costs.change_seconds * found).sqrt();
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A save of a version that no later one builds on.
     const fn save(
         took_ms: u64,
         stored_bytes: u64,
@@ -149,6 +168,8 @@ mod tests {
         MeasuredSave {
             took_ms,
             stored_bytes,
+            new_bytes: Some(stored_bytes),
+            again_bytes: 0,
             image_bytes,
             work_seconds,
             ended_with_reading: false,
@@ -178,6 +199,120 @@ mod tests {
         assert!((last.ask_seconds - 0.5).abs() < 0.01);
     }
 
+    /// An image of which the share 1 - 1/e changes anew within `CHANGE` seconds, saved every 60 s at
+    /// `RATE` bytes per second, as patches on one base.
+    struct Patches {
+        learned: Learned,
+        /// Work since the base was saved, seconds.
+        work: f64,
+        stored: f64,
+    }
+
+    impl Patches {
+        const IMAGE: f64 = 1e9;
+        const CHANGE: f64 = 600.0;
+        const RATE: f64 = 40e6;
+        const WORK: f64 = 60.0;
+
+        fn new() -> Self {
+            Self {
+                learned: Learned::new(Costs::default(), true),
+                work: 0.0,
+                stored: 0.0,
+            }
+        }
+
+        fn differs(work: f64) -> f64 {
+            Self::IMAGE * -(-work / Self::CHANGE).exp_m1()
+        }
+
+        fn patch(&mut self) {
+            self.work += Self::WORK;
+            let stored = Self::differs(self.work);
+            let new = stored - std::mem::replace(&mut self.stored, stored);
+            self.learned.saved(&MeasuredSave {
+                new_bytes: Some(new as u64),
+                again_bytes: stored as u64,
+                ..Self::save(stored)
+            });
+        }
+
+        fn whole(&mut self) {
+            (self.work, self.stored) = (0.0, 0.0);
+            self.learned.saved(&MeasuredSave {
+                new_bytes: None,
+                ..Self::save(0.7 * Self::IMAGE)
+            });
+        }
+
+        fn save(stored: f64) -> MeasuredSave {
+            let ms = crate::clock::millis(stored / Self::RATE);
+            save(ms, stored as u64, Self::IMAGE as u64, Self::WORK)
+        }
+
+        /// The change that was learnt, and the forecast of a final save after as much work as between two
+        /// saves.
+        #[track_caller]
+        fn check(&self) {
+            let last = self.learned.final_save(30_000);
+            let change = last.change_seconds / Self::CHANGE;
+            assert!((change - 1.0).abs() < 0.01, "{last:?}");
+            let stored = Self::differs(self.work + Self::WORK);
+            let expected = stored / Self::RATE;
+            let found = last.seconds(Self::WORK) - last.ask_seconds;
+            assert!(
+                (found / expected - 1.0).abs() < 0.02,
+                "{found} {expected} {last:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn patches_that_grow_teach_how_much_changes_between_two_saves() {
+        let mut patches = Patches::new();
+        for _ in 0..15 {
+            patches.patch();
+        }
+        patches.check();
+    }
+
+    #[test]
+    fn a_whole_version_in_between_teaches_nothing_of_change_or_forecasts() {
+        let mut patches = Patches::new();
+        for _ in 0..15 {
+            patches.patch();
+        }
+        let before = patches.learned.final_save(0);
+        patches.whole();
+        let after = patches.learned.final_save(0);
+        assert_eq!(after.change_seconds, before.change_seconds);
+        assert_eq!(after.spread, before.spread);
+        assert_eq!(after.again_bytes, 0.0);
+        patches.check();
+        for _ in 0..3 {
+            patches.patch();
+            patches.check();
+        }
+    }
+
+    #[test]
+    fn a_state_that_changes_in_the_same_places_is_stored_again_and_no_more() {
+        let mut learned = Learned::new(Costs::default(), true);
+        let patch = |new| MeasuredSave {
+            new_bytes: Some(new),
+            again_bytes: 100_000_000,
+            ..save(2500, 100_000_000, 1_000_000_000, 60.0)
+        };
+        learned.saved(&patch(100_000_000));
+        for _ in 0..15 {
+            learned.saved(&patch(0));
+        }
+        let last = learned.final_save(30_000);
+        let found = last.stored_bytes(60.0);
+        assert!((found / 1e8 - 1.0).abs() < 0.01, "{found}");
+        assert!((last.bytes_per_second / 40e6 - 1.0).abs() < 0.01);
+    }
+
     #[test]
     fn the_first_version_takes_as_long_as_all_that_is_on_disk_at_the_rate_of_the_hosts() {
         let mut learned = Learned::new(Costs::default(), false);
@@ -195,7 +330,10 @@ mod tests {
         });
         assert_eq!(learned.final_save(30_000).seconds(60.0), expected);
         // From then on only changes are stored, at the rate that was measured.
-        learned.saved(&save(5450, 218_000_000, 218_000_000, 60.0));
+        learned.saved(&MeasuredSave {
+            new_bytes: None,
+            ..save(5450, 218_000_000, 218_000_000, 60.0)
+        });
         let next = learned.final_save(30_000);
         assert_eq!(next.change_seconds, Costs::default().change_seconds);
         let measured = next.bytes_per_second;

@@ -392,6 +392,8 @@ impl Supervisor {
             SaveOutcome::Committed {
                 version,
                 stored_bytes,
+                new_bytes,
+                again_bytes,
                 image_bytes,
             } => {
                 let took_ms = now.since(saving.since);
@@ -399,6 +401,8 @@ impl Supervisor {
                 self.costs.saved(&MeasuredSave {
                     took_ms,
                     stored_bytes,
+                    new_bytes,
+                    again_bytes,
                     image_bytes,
                     work_seconds: saving.work,
                     ended_with_reading: took_ms <= read_ms,

@@ -87,6 +87,8 @@ fn committed(version: u64) -> SaveOutcome {
     SaveOutcome::Committed {
         version,
         stored_bytes: 1000,
+        new_bytes: Some(1000),
+        again_bytes: 0,
         image_bytes: 10_000,
     }
 }

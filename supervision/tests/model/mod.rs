@@ -461,11 +461,17 @@ impl World {
         let outcome = match self.rng.random_range(0..20) {
             0..3 => SaveOutcome::Failed,
             3 if self.rng.random_bool(0.3) => SaveOutcome::OtherSuccessor,
-            _ => SaveOutcome::Committed {
-                version: self.version + 1,
-                stored_bytes: self.rng.random_range(0..1 << 28),
-                image_bytes: 1 << 28,
-            },
+            _ => {
+                let stored_bytes = self.rng.random_range(0..1 << 28);
+                let is_patch = self.rng.random_bool(0.7);
+                SaveOutcome::Committed {
+                    version: self.version + 1,
+                    stored_bytes,
+                    new_bytes: is_patch.then(|| self.rng.random_range(0..=stored_bytes)),
+                    again_bytes: if is_patch { stored_bytes } else { 0 },
+                    image_bytes: 1 << 28,
+                }
+            }
         };
         let mut ends_at = self.now + takes;
         let mut outcome = outcome;

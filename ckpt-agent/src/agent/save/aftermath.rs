@@ -25,7 +25,9 @@ impl Agent {
         request: &SaveRequest,
     ) -> SaveReport {
         let gathered = &prepared.gathered;
-        report.base = prepared.base.as_ref().map(|base| base.version);
+        if let Some(base) = &prepared.base {
+            base.report_to(&mut report);
+        }
         report.notes.extend(prepared.following.notes);
         report.fence = report.fence.or(prepared.following.unfenced);
         self.learn(prepared.job_tag, &report);

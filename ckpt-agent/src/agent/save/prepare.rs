@@ -86,7 +86,9 @@ impl Agent {
             )
             .await?;
         let created = created_after(&gathered);
-        let base = self.base_for(&gathered, request).await;
+        let base = self
+            .base_for(&gathered, request, placed.as_ref(), planned_bytes, started)
+            .await;
         Ok(Prepared {
             gathered,
             newest,

@@ -143,6 +143,7 @@ async fn save(
         number: SaveNumber(0),
         paths: vec![orders.dir.clone()],
         deadline: orders.save.deadline,
+        is_last: false,
         allow_degraded: orders.save.allow_degraded,
         after: after.map(|version| After {
             which: AfterWhich::Version(version),

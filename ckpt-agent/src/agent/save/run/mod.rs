@@ -609,6 +609,7 @@ impl<'a> Shell<'a> {
             zero_bytes: image.zero_bytes,
             base: None,
             stored_bytes: summary.stored_bytes,
+            new_bytes: None,
             shard_bytes: public.block_bytes * holders.len() as u64,
             stored_times: holders.len() as f64 / public.redundancy.data() as f64,
             files: summary.files,
