@@ -453,11 +453,12 @@ impl Supervisor {
         self.retry.not_before
     }
 
-    /// Seconds that the save under way still needs, by its forecast.
+    /// Seconds that the save under way still needs, by its forecast. A save that takes longer, such as that
+    /// of a whole version, is expected to go on for as long as it is late.
     pub(super) fn save_left_seconds(&self, saving: &Saving, now: Millis) -> f64 {
         let last = self.final_save();
         let expected = last.seconds(saving.work) - last.ask_seconds;
-        (expected - seconds(now.since(saving.since))).max(0.0)
+        (expected - seconds(now.since(saving.since))).abs()
     }
 
     /// When the next save may begin, if not yet.

@@ -553,6 +553,32 @@ fn no_save_begins_when_the_time_to_leave_is_over() {
     assert_eq!(actions, [Action::Stop, Action::Kill]);
 }
 
+/// Its forecast is that of a patch, and it stores the image whole.
+#[test]
+fn a_save_that_is_late_makes_room_for_the_final_one() {
+    let mut desk = Desk::new(Settings {
+        restored: Some(4),
+        ..Settings::default()
+    });
+    desk.threaten(1000.0);
+    desk.samples(100, 0.1);
+    assert_eq!(desk.handle(Event::FilesAtRest), [regular(1)]);
+    desk.samples(20, 0.1);
+    let why = Why::Spot;
+    let grace_ms = 30_000;
+    assert_eq!(desk.handle(Event::Notice { why, grace_ms }), []);
+    // It may end within the next seconds, and the final save would still fit behind it.
+    assert_eq!(desk.samples(2, 0.1), []);
+    assert_eq!(desk.samples(4, 0.1), [Action::CancelSave(SaveNumber(1))]);
+    let cancelled = ended(1, SaveOutcome::Failed);
+    assert_eq!(desk.after(100, cancelled), [Action::SignalJob(15)]);
+    let whole = Event::JobEnded {
+        status: JobStatus::Exited(0),
+        files: FilesAtEnd::Whole,
+    };
+    assert_eq!(desk.after(1000, whole), [last(2, 150_000)]);
+}
+
 #[test]
 fn a_signal_that_is_not_ours_is_passed_on() {
     let mut desk = Desk::new(asked());
