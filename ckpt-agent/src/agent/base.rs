@@ -271,7 +271,10 @@ impl Agent {
             version: known.version(),
             pieces: Arc::new(pieces),
             can_lose: known.can_lose().unwrap_or_default(),
-            away: public.redundancy.total() - known.shards_found(),
+            away: public
+                .redundancy
+                .total()
+                .saturating_sub(known.shards_found()),
             stored_before,
         })
     }

@@ -589,10 +589,9 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
         deadline: save.deadline,
         is_last: false,
         effort: save.level,
-        cipher: if save.no_encryption {
-            Cipher::None
-        } else {
-            Cipher::Aes256Gcm
+        cipher: match save.no_encryption {
+            true => Cipher::None,
+            false => Cipher::Aes256Gcm,
         },
         exclude: Exclude::new(save.exclude).map_err(|cause| usage(cause.to_string()))?,
         skip_unreadable: save.skip_unreadable,

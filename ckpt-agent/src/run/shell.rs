@@ -156,8 +156,7 @@ impl<'a> Shell<'a> {
         let recorder = recorder(orders, &begun, &outlook, clock.now(), &mut log);
         let (keeper, record) = (Keeper::of_this_program(), place.path(END_ORDERS));
         let job = Job::start(&command, keeper, &mark, record, orders.control())?;
-        let pid = job.pid().as_raw_nonzero().get();
-        let now = clock.now();
+        let (pid, now) = (job.pid().as_raw_nonzero().get(), clock.now());
         // Only restored files are known to be a version.
         let restored = version.filter(|_| begun.report.is_some());
         let mut settings = orders.settings(restored, print.bytes(), now, unix_seconds());
