@@ -87,6 +87,11 @@ pub enum Report {
         /// When the job has to be gone.
         deadline: Millis,
     },
+    /// The user interrupted a job that leaves. The job was not sent the signal.
+    Interrupted {
+        /// How many more interrupts end the job at once, without its last checkpoint.
+        left: u8,
+    },
     /// A save was committed.
     Committed {
         /// The version of the job that it became.

@@ -56,6 +56,7 @@ pub mod load;
 pub mod moving;
 pub mod patience;
 mod settings;
+pub mod signals;
 mod status;
 mod supervisor;
 
@@ -69,4 +70,4 @@ pub use event::{
 };
 pub use settings::{Asking, Costs, LeaveAfter, OnHang, OwnerRule, Parity, Settings, WhileRead};
 pub use status::{EndedBy, Ending, JobStatus, StartFailure, Why};
-pub use supervisor::{Doing, LEAVE_SIGNALS, Supervisor};
+pub use supervisor::{Doing, Supervisor};

@@ -192,12 +192,20 @@ impl Running {
         Ok(waitid(WaitId::Pid(self.pid), look)?.is_some())
     }
 
+    /// Waits until the supervisor ends.
+    ///
+    /// # Errors
+    /// When the supervisor does not end.
+    pub fn outcome(self) -> Result<Outcome> {
+        wait(self.child)
+    }
+
     /// Waits until the supervisor ends, and returns its outcome and its report.
     ///
     /// # Errors
     /// When the supervisor does not end, or writes no report.
     pub fn end(self) -> Result<(Outcome, Value)> {
-        let ended = wait(self.child)?;
+        let ended = self.outcome()?;
         let report = report_of(&ended).with_context(|| ended.to_string())?;
         Ok((ended, report))
     }

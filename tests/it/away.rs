@@ -415,7 +415,8 @@ fn a_signal_ends_the_restore_of_a_result_and_the_next_start_brings_it_back() -> 
     let stage = lab.dir.join(".ckpt-run-ended");
     wait_until("the restore has begun", PATIENCE, || Ok(stage.exists()))?;
     kill_process(front.pid, Signal::TERM)?;
-    let ended = front.wait()?.expect(128 + 15)?;
+    // The result is saved, so the status asks for another start.
+    let ended = front.wait()?.expect(75)?;
     ensure!(ended.stderr.contains("to fetch the result"), "{ended}");
     for host in ["h01", "h02", "h03"] {
         grid.signal(host, Signal::CONT)?;
@@ -423,6 +424,32 @@ fn a_signal_ends_the_restore_of_a_result_and_the_next_start_brings_it_back() -> 
     let (_, report) = lab.start("ended", &code, &words)?.end(0)?;
     ensure!(report["starts"] == 1, "{report}");
     ensure!(Steps::read(&lab.dir.join("state"))?.number == 100);
+    Ok(())
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_host() -> Result<()> {
+    let grid = Grid::up(3)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    let (code, words) = (["--data", "2", "--parity", "1"], ["term", "every=5"]);
+    let front = lab.start("waits", &code, &words)?;
+    let host = lab.wait_for_host("waits", 1)?;
+    lab.wait_for_step(&host, "waits", 10)?;
+    // The job leaves its host, and no host takes it.
+    for host in ["h01", "h02", "h03"] {
+        fs::write(grid.path(&format!("down-{host}")), "")?;
+    }
+    kill_process(lab.supervisor(&host, "waits")?, Signal::TERM)?;
+    let waits = || lab.entries("waits", "waits").len();
+    let end = |front: Front, before: usize, signal: Signal, status: i32| {
+        wait_until("it waits for a host", PATIENCE, || Ok(waits() > before))?;
+        kill_process(front.pid, Signal::WINCH)?;
+        kill_process(front.pid, signal)?;
+        front.wait()?.expect(status)
+    };
+    end(front, 0, Signal::INT, 130)?;
+    let before = waits();
+    end(lab.start("waits", &code, &words)?, before, Signal::TERM, 75)?;
     Ok(())
 }
 

@@ -46,6 +46,7 @@ mod repair;
 mod restoring;
 mod run;
 mod run_kills;
+mod run_signals;
 mod runs;
 mod saving;
 mod seen;

@@ -26,7 +26,7 @@ use crate::report::{ExitStatus, Failure};
 use crate::run::away::{
     self, Away, AwayOrders, AwayReport, Launcher, LauncherError, Letter, RankFuture, Ranking,
 };
-use crate::run::{AgentFuture, Reach, not_started};
+use crate::run::{AgentFuture, Reach, Signals, not_started};
 use crate::unix_time::unix_millis;
 
 /// For how long a host may act as the job, seconds. Each start on a host gets a new key.
@@ -117,13 +117,16 @@ pub(super) async fn run(
         format: Format::Table,
     };
     let orders = away_orders(&global, args, typed).map_err(not_started)?;
-    let connected = connect(&global).await.map_err(not_started)?;
+    let mut signals = Signals::new()?;
+    let connected = signals.unless_asked(connect(&global)).await;
+    let connected = connected.map_err(|asked| orders.not_begun(asked))?;
+    let connected = connected.map_err(not_started)?;
     let here = Arc::new(Here {
         connection: Connection::new(global, connected),
         ranks,
     });
     let away: Arc<dyn Away> = here.clone();
-    let report = away::run(orders, away).await;
+    let report = away::run(orders, away, signals).await;
     here.connection.close().await;
     Ok((Box::new(report?), ExitStatus::Done))
 }

@@ -49,6 +49,7 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, keep_out_of_dumps};
 use protocol::list::ListFiles;
 use serde::Serialize;
+use supervision::signals::{INT, TERM};
 use tracing::Level;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
@@ -287,18 +288,12 @@ async fn with_signals(
     let ended = execute(global, command, daemon, cancel).await;
     ended.map_err(|mut failure| {
         if failure.status == ExitStatus::Interrupted
-            && signal.load(Ordering::SeqCst) == libc_signal::TERM
+            && signal.load(Ordering::SeqCst) == i32::from(TERM)
         {
             failure.status = ExitStatus::Terminated;
         }
         failure
     })
-}
-
-/// Numbers of the signals that end a command; POSIX fixes them.
-mod libc_signal {
-    pub(super) const INT: i32 = 2;
-    pub(super) const TERM: i32 = 15;
 }
 
 /// The number of the next SIGINT or SIGTERM; `None` if these signals can't be caught.
@@ -307,8 +302,8 @@ pub(crate) async fn next_signal() -> Option<i32> {
     let mut interrupt = signal(SignalKind::interrupt()).ok()?;
     let mut terminate = signal(SignalKind::terminate()).ok()?;
     tokio::select! {
-        _ = interrupt.recv() => Some(libc_signal::INT),
-        _ = terminate.recv() => Some(libc_signal::TERM),
+        _ = interrupt.recv() => Some(i32::from(INT)),
+        _ = terminate.recv() => Some(i32::from(TERM)),
     }
 }
 

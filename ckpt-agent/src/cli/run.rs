@@ -23,7 +23,7 @@ use crate::report::{ExitStatus, Failure, Silent};
 use crate::run::report::{RunCheckReport, RunReport};
 use crate::run::{
     self, AgentFuture, Batch, CKPT_NOTIFY, Orders, OwnerWish, Reach, RecordOrders, SavePlan, Says,
-    Way, end_of_time_limit,
+    Signals, Way, end_of_time_limit,
 };
 
 /// Age at which an agent is replaced by one that looks for hosts anew.
@@ -42,23 +42,26 @@ pub(super) async fn run(global: Global, args: RunArgs) -> Result<Outcome, Failur
         let _ = rustix::process::setsid();
     }
     let orders = orders(&global, args).map_err(run::not_started)?;
-    let connected = connect(&global).await.map_err(run::not_started)?;
+    if check {
+        let connected = connect(&global).await.map_err(run::not_started)?;
+        let reach = Connection::new(global, connected);
+        let report = run::check(&orders, &reach).await?;
+        reach.close().await;
+        return done(report);
+    }
+    let mut signals = Signals::new()?;
+    let connected = signals.unless_asked(connect(&global)).await;
+    let connected = connected.map_err(|asked| asked.not_started(&orders.job, orders.evict_exit))?;
+    let connected = connected.map_err(run::not_started)?;
     let reach = Arc::new(Connection::new(global, connected));
-    let said: Outcome = if check {
-        let report = run::check(&orders, reach.as_ref()).await?;
-        (Box::new(report), ExitStatus::Done)
-    } else {
-        let shared: Arc<dyn Reach> = reach.clone();
-        let report = run::run(orders, shared, Arc::new(Silent)).await?;
-        if staged {
-            // The process that started it reads the end from a file.
-            (Box::new(Quiet(report.exit_code)), ExitStatus::Done)
-        } else {
-            (Box::new(report), ExitStatus::Done)
-        }
-    };
+    let shared: Arc<dyn Reach> = reach.clone();
+    let report = run::run(orders, shared, Arc::new(Silent), signals).await?;
     reach.close().await;
-    Ok(said)
+    if staged {
+        // The process that started it reads the end from a file.
+        return done(Quiet(report.exit_code));
+    }
+    done(report)
 }
 
 /// Sends notices to the supervisor whose socket is in the environment. Does nothing without a supervisor.

@@ -42,6 +42,7 @@ use std::sync::Arc;
 use codec::Version;
 use supervision::{EndedBy, Ending, JobStatus};
 
+use crate::agent::MachineOutlook;
 use crate::cancel::canceller;
 use crate::report::{ExitStatus, Failure, Observer};
 
@@ -55,6 +56,7 @@ pub use record::RecordOrders;
 pub use report::{FinalReport, RunCheckReport, RunReport};
 pub use run_log::Says;
 pub use saver::SavePlan;
+pub use signals::{Asked, Signals};
 
 use away::words::EndReport;
 use begin::Begun;
@@ -63,7 +65,6 @@ use job_dir::{JobDir, JobDirError};
 use journal::{Entry, Journal};
 use run_log::RunLog;
 use shell::{Ended, Shell};
-use signals::Signals;
 use staged::Beat;
 
 /// Exit status if the job was not started.
@@ -75,7 +76,8 @@ const JOURNAL: &str = "journal.jsonl";
 /// Name of the file in the job's directory that records how all processes of the job can be ended.
 const END_ORDERS: &str = "running";
 
-/// Runs a job under supervision on this machine until it has ended or left.
+/// Runs a job under supervision on this machine until it has ended or left. `signals` were handled since
+/// before the connection to the grid, so that none of them has ended this process.
 ///
 /// # Errors
 /// When the job was not started.
@@ -83,18 +85,20 @@ pub async fn run(
     orders: Orders,
     reach: Arc<dyn Reach>,
     observer: Arc<dyn Observer>,
+    mut signals: Signals,
 ) -> Result<RunReport, Failure> {
     let place = JobDir::take(orders.state_dir.clone(), &orders.job).map_err(job_dir_failure)?;
     job::end_what_was_left(&place.path(END_ORDERS));
     if !orders.staged {
-        return supervise(&orders, &place, reach, observer, None).await;
+        return supervise(&orders, &place, reach, observer, None, &mut signals).await;
     }
     let beat = Beat::begin(&place);
     staged::clear(&place).map_err(|cause| {
         let message = format!("cleaning up after an earlier run: {cause}");
         not_started(Failure::new(ExitStatus::LocalIo, message))
     })?;
-    let done = supervise(&orders, &place, reach, observer, Some(beat)).await;
+    let beat = Some(beat);
+    let done = supervise(&orders, &place, reach, observer, beat, &mut signals).await;
     staged::end(&place, &end_report(&done)).map_err(|cause| {
         Failure::new(ExitStatus::LocalIo, format!("the end of the job: {cause}"))
     })?;
@@ -108,14 +112,10 @@ async fn supervise(
     reach: Arc<dyn Reach>,
     observer: Arc<dyn Observer>,
     beat: Option<Beat>,
+    signals: &mut Signals,
 ) -> Result<RunReport, Failure> {
-    let mut signals = Signals::new().map_err(|cause| {
-        not_started(Failure::new(
-            ExitStatus::Failed,
-            format!("signals: {cause}"),
-        ))
-    })?;
-    let begun = begin(orders, place, reach.as_ref(), &observer, &mut signals).await?;
+    let begun = begin(orders, place, reach.as_ref(), &observer, signals).await?;
+    let (begun, outlook) = begun;
     let (journal, refused) = Journal::open(place.path(JOURNAL));
     let mut log = RunLog::new(journal, orders.says);
     if let Some(cause) = refused {
@@ -125,15 +125,14 @@ async fn supervise(
     for note in &begun.notes {
         log.warn(note.clone());
     }
-    let outlook = orders.outlook(reach.as_ref()).await;
     let version = begun.version;
     let shell = Shell::start(orders, place, begun, outlook, reach.clone(), observer, log);
     let mut shell = shell.map_err(|cause| start_failure(&cause))?;
     shell.beat_with(beat);
-    let ending = shell.run(&mut signals).await;
+    let ending = shell.run(signals).await;
     let mut ended = shell.end(ending).await;
     if orders.staged {
-        staged::save_result(orders, place, &mut ended, reach.as_ref(), &mut signals).await;
+        staged::save_result(orders, place, &mut ended, reach.as_ref(), signals).await;
     }
     // The host counts as alive until the result of its job is saved.
     drop(ended.beat.take());
@@ -158,45 +157,34 @@ fn end_report(done: &Result<RunReport, Failure>) -> EndReport {
     }
 }
 
-/// Brings the job's state to its place. A signal cancels that.
+/// Brings the job's state to its place, and asks what is to be expected of this machine. A signal that ends
+/// this process or asks the job to leave cancels that.
 async fn begin(
     orders: &Orders,
     place: &JobDir,
     reach: &dyn Reach,
     observer: &Arc<dyn Observer>,
     signals: &mut Signals,
-) -> Result<Begun, Failure> {
+) -> Result<(Begun, MachineOutlook), Failure> {
+    let stopped = |asked: Asked| asked.not_started(&orders.job, orders.evict_exit);
     let (canceller, cancel) = canceller();
     let beginning = orders.beginning(place);
     let making = async {
         let agent = reach.agent().await?;
         beginning.make(&agent, observer, cancel).await
     };
-    tokio::pin!(making);
-    let mut signalled = None;
-    let made = loop {
-        tokio::select! {
-            made = &mut making => break made,
-            signal = signals.next(), if signalled.is_none() => {
-                signalled = Some(signal);
-                canceller.cancel();
-            }
-        }
-    };
-    let made = made.and_then(|begun| match begun.version {
+    let made = signals.cancelling(&canceller, making).await;
+    let made = made.map_err(stopped)?;
+    let begun = made.and_then(|begun| match begun.version {
         None if orders.staged => {
             let message = format!("job {}: no version has its working directory", orders.job);
             Err(Failure::new(ExitStatus::TooFewHosts, message))
         }
         _ => Ok(begun),
     });
-    made.map_err(|mut failure| {
-        if let Some(signal) = signalled {
-            failure.exit_code = Some(128 + signal);
-            return failure;
-        }
-        not_started(failure)
-    })
+    let begun = begun.map_err(not_started)?;
+    let outlook = signals.unless_asked(orders.outlook(reach)).await;
+    Ok((begun, outlook.map_err(stopped)?))
 }
 
 /// Sets the exit status of a failure before the job was started: 125. Too few hosts keep their own

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
+use supervision::signals::name;
 use supervision::{Doing, Millis, Report, Why};
 
 use super::journal::{Entry, Journal, Line};
@@ -149,6 +150,7 @@ impl RunLog {
                 seconds: seconds(*elapsed_ms),
             },
             Report::NotGone => Entry::NotGone,
+            Report::Interrupted { left } => return self.warn(interrupted(*left)),
             // The shell enters these with more details.
             Report::Committed { .. } | Report::SaveFailed { .. } => return,
         };
@@ -162,14 +164,23 @@ pub(super) fn reason(why: Why) -> String {
         Why::Load => "the owner needs the processors".to_owned(),
         Why::Memory => "the owner needs the memory".to_owned(),
         Why::MachineLeaves => "the machine leaves the grid".to_owned(),
-        Why::Signal(15) => "SIGTERM".to_owned(),
-        Why::Signal(10) => "SIGUSR1".to_owned(),
-        Why::Signal(number) => format!("signal {number}"),
+        Why::Signal(number) => name(number),
         Why::Spot => "the cloud takes the machine back".to_owned(),
         Why::Shutdown => "the machine shuts down".to_owned(),
         Why::TimeLimit => "the time limit of the batch system".to_owned(),
         Why::Hang => "it showed no sign of life".to_owned(),
     }
+}
+
+fn interrupted(left: u8) -> String {
+    let more = if left == 1 {
+        "one more ends"
+    } else {
+        "more of them end"
+    };
+    format!(
+        "the job is leaving and does not get SIGINT: {more} it at once, and its work since its newest version is then lost"
+    )
 }
 
 /// An entry in words, and whether it is important. `None` if another entry reports the same.

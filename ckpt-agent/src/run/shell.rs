@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use supervision::signals::{Meaning, meaning};
 use supervision::{
     Accounts, Action, Doing, EndedBy, Ending, Event, JobNews, JobStatus, JobUse, Millis, Outlook,
     Parity, Report, Sample, SaveAhead, SaveKind, SaveOrder, Supervisor,
@@ -30,7 +31,7 @@ use super::owner::Owner;
 use super::record::Recorder;
 use super::run_log::RunLog;
 use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
-use super::signals::{Signals, TSTP};
+use super::signals::{Signals, stop_this_process};
 use super::staged::Beat;
 use super::usage::{Asking, CKPT_DIR, Usage};
 use super::{END_ORDERS, tree};
@@ -227,12 +228,7 @@ impl<'a> Shell<'a> {
             tokio::select! {
                 biased;
                 signal = signals.any() => match signal {
-                    Some(TSTP) => self.pause(),
-                    Some(number) => {
-                        // The signal may mean to leave: with the files as they are now.
-                        self.look_at_files();
-                        self.event(Event::Signal(number));
-                    }
+                    Some(number) => self.signalled(number),
                     None => self.look_for_end(),
                 },
                 Some(news) = self.news.recv() => self.hear(news),
@@ -621,6 +617,15 @@ impl<'a> Shell<'a> {
         }
     }
 
+    fn signalled(&mut self, number: u8) {
+        if meaning(self.supervisor.phase(), number) == Meaning::Pause {
+            return self.pause();
+        }
+        // The signal may mean to leave: with the files as they are now.
+        self.look_at_files();
+        self.event(Event::Signal(number));
+    }
+
     fn pass_on(&self, number: u8) {
         if let Some(signal) = Signal::from_named_raw(i32::from(number)) {
             self.job.signal(signal);
@@ -631,9 +636,7 @@ impl<'a> Shell<'a> {
     fn pause(&mut self) {
         let was_stopped = self.job.is_stopped();
         self.job.stop();
-        let own = rustix::process::getpid();
-        // Returns when this process goes on.
-        let _ = rustix::process::kill_process(own, Signal::STOP);
+        stop_this_process();
         if !was_stopped {
             self.job.resume();
         }

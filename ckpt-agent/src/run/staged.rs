@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use supervision::{EndedBy, LEAVE_SIGNALS, SaveNumber, SaveOutcome, Why};
+use supervision::signals::Phase;
+use supervision::{EndedBy, SaveNumber, SaveOutcome, Why};
 
 use super::away::words::{EndReport, RemainingWork};
 use super::files::remove;
@@ -165,7 +166,7 @@ pub(super) async fn save_result(
         let saving = orders.save.save(reach, &save, Arc::new(Silent), cancel);
         let saved = tokio::select! {
             saved = saving => saved,
-            signal = leaving(signals) => {
+            (_, signal) = signals.meant(Phase::Result) => {
                 canceller.cancel();
                 return left(place, ended, signal);
             }
@@ -189,19 +190,9 @@ pub(super) async fn save_result(
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            signal = leaving(signals) => return left(place, ended, signal),
+            (_, signal) = signals.meant(Phase::Result) => return left(place, ended, signal),
         }
         pause = (pause * 2).min(RETRY_LONGEST);
-    }
-}
-
-/// Waits for a signal that asks this process to leave.
-async fn leaving(signals: &mut Signals) -> u8 {
-    loop {
-        let signal = signals.next().await;
-        if LEAVE_SIGNALS.contains(&signal) {
-            return signal;
-        }
     }
 }
 

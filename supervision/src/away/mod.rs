@@ -52,6 +52,10 @@ const FIRST_BACK_OFF_PART: u64 = 10;
 /// A launcher that broke off is started again after this part of [`MoveTimes::report_ms`].
 const RECONNECT_PART: u64 = 5;
 
+/// Exit status of `ckpt run` after SIGINT and after SIGQUIT, before the job ran: its user wants it nowhere.
+const INTERRUPTED: u8 = 128 + crate::signals::INT;
+const QUIT: u8 = 128 + crate::signals::QUIT;
+
 /// A host on which the job could run, from now to its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
@@ -559,7 +563,7 @@ impl Mover {
                 status: Ending::OTHER,
             } => self.find_the_other(now, host),
             There::Supervisor {
-                status: status @ Ending::HUNG,
+                status: status @ (Ending::HUNG | INTERRUPTED | QUIT),
             } => self.end(End::GivenUp { status, host }),
             There::Supervisor { status } => self.failed(now, host, Some(status)),
             There::Vanished => {

@@ -108,6 +108,27 @@ fn a_launcher_that_breaks_off_is_started_again_for_the_same_incarnation() {
 }
 
 #[test]
+fn a_restore_that_the_user_interrupts_is_tried_on_no_other_host() {
+    for status in [130, 131] {
+        let mut mover = Mover::new(SETTINGS);
+        mover.handle(Millis(0), Event::Ranked(candidates(&["a", "b"])));
+        mover.handle(Millis(0), Event::Reported(RunState::Starting));
+        let interrupted = There::Supervisor { status };
+        mover.handle(Millis(100), Event::Ended(interrupted));
+        let host = "a".to_owned();
+        let end = Action::End(End::GivenUp { status, host });
+        assert_eq!(actions(&mut mover).last(), Some(&end));
+    }
+    // The host's own eviction of a restore is none by the user.
+    for status in [75, 129] {
+        let mut mover = Mover::new(SETTINGS);
+        mover.handle(Millis(0), Event::Ranked(candidates(&["a", "b"])));
+        mover.handle(Millis(100), Event::Ended(There::Supervisor { status }));
+        assert_eq!(actions(&mut mover).last(), Some(&Action::Rank));
+    }
+}
+
+#[test]
 fn a_job_that_every_host_refuses_is_not_tried_for_ever() {
     let mut mover = Mover::new(SETTINGS);
     for status in [127, 126] {

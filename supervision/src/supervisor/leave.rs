@@ -7,11 +7,12 @@ use crate::action::{Action, Report};
 use crate::clock::{Millis, millis, seconds};
 use crate::event::FilesAtEnd;
 use crate::settings::Asking;
+use crate::signals::TERM;
 use crate::status::{EndedBy, Ending, JobStatus, Why};
 use crate::supervisor::job::{HoldFor, ImageOnDisk};
 
-/// `SIGTERM`.
-pub(super) const TERM: u8 = 15;
+/// How many interrupts end a job that leaves at once.
+const INTERRUPTS_TO_END: u8 = 3;
 /// Least time for a save under way to finish when the job has ended by itself, milliseconds.
 const LAST_SAVE_MS: u64 = 60_000;
 
@@ -79,6 +80,21 @@ impl Supervisor {
             Machine::Normal | Machine::Lowest(_) | Machine::Suspended(_) => {
                 self.begin_to_leave(now, why, deadline);
             }
+        }
+    }
+
+    /// The user interrupts a job that leaves. The last of [`INTERRUPTS_TO_END`] interrupts ends the job as if
+    /// its grace were over.
+    pub(super) fn interrupted(&mut self, now: Millis, why: Why) {
+        if matches!(self.machine, Machine::Ended) {
+            return;
+        }
+        self.interrupts = self.interrupts.saturating_add(1);
+        let left = INTERRUPTS_TO_END.saturating_sub(self.interrupts);
+        if left > 0 {
+            self.act(Action::Report(Report::Interrupted { left }));
+        } else {
+            self.leave(now, why, 0);
         }
     }
 

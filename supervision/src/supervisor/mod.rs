@@ -25,11 +25,8 @@ use crate::event::{Event, JobNews, JobUse, Outlook, Sample};
 use crate::hang::{Progress, QuietWatch, is_overdue};
 use crate::leaving::{FinalSave, Hazards};
 use crate::settings::{LeaveAfter, OnHang, Settings};
+use crate::signals::{Meaning, Phase, meaning};
 use crate::status::Why;
-
-/// Numbers of the signals that ask the supervisor to leave: `SIGUSR1` and `SIGTERM`. POSIX and Linux fix
-/// these numbers.
-pub const LEAVE_SIGNALS: [u8; 2] = [10, 15];
 
 /// Watches over one job on one machine; the crate's page explains how it is driven.
 #[derive(Clone, Debug)]
@@ -53,6 +50,8 @@ pub struct Supervisor {
     step: u64,
     overdue: bool,
     saves: u32,
+    /// How many interrupts have come since the job began to leave.
+    interrupts: u8,
     actions: VecDeque<Action>,
 }
 
@@ -123,6 +122,7 @@ impl Supervisor {
             step: 0,
             overdue: false,
             saves: 0,
+            interrupts: 0,
             actions: VecDeque::new(),
         }
     }
@@ -189,6 +189,15 @@ impl Supervisor {
             Machine::Leaving(_) => Doing::Leaving,
             Machine::Stopping(_) => Doing::Stopping,
             Machine::Ended => Doing::Ended,
+        }
+    }
+
+    /// The phase of the run, which decides what a signal means.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        match self.machine {
+            Machine::Normal | Machine::Lowest(_) | Machine::Suspended(_) => Phase::Run,
+            Machine::Leaving(_) | Machine::Stopping(_) | Machine::Ended => Phase::Leave,
         }
     }
 
@@ -288,10 +297,12 @@ impl Supervisor {
     }
 
     fn signal(&mut self, now: Millis, signal: u8) {
-        if LEAVE_SIGNALS.contains(&signal) {
-            self.leave(now, Why::Signal(signal), self.settings.grace_ms);
-        } else if self.job.alive && !matches!(self.machine, Machine::Ended) {
-            self.act(Action::SignalJob(signal));
+        match meaning(self.phase(), signal) {
+            Meaning::Leave => self.leave(now, Why::Signal(signal), self.settings.grace_ms),
+            Meaning::PassOn if self.job.alive => self.act(Action::SignalJob(signal)),
+            Meaning::Insist => self.interrupted(now, Why::Signal(signal)),
+            // The shell stops this process itself.
+            Meaning::PassOn | Meaning::Pause | Meaning::End | Meaning::Nothing => {}
         }
     }
 

@@ -204,7 +204,7 @@ impl Supervisor {
         let deadline = self.leaving_deadline().filter(|_| purpose.is_last());
         let by_term = purpose.is_last() && self.settings.asking == Asking::Never;
         let action = if by_term {
-            Action::SignalJob(super::leave::TERM)
+            Action::SignalJob(crate::signals::TERM)
         } else {
             Action::AskForCheckpoint { last: deadline }
         };

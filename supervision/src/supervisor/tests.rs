@@ -9,6 +9,7 @@ use crate::action::{SaveKind, SaveOrder};
 use crate::event::{FilesAtEnd, OwnerSample, SaveAhead, SaveNumber, SaveOutcome};
 use crate::patience::{Needs, Past};
 use crate::settings::{Asking, Costs, Parity, WhileRead};
+use crate::signals::TAKEN;
 use crate::status::{EndedBy, Ending, JobStatus};
 
 /// A supervisor with a clock.
@@ -581,8 +582,105 @@ fn a_save_that_is_late_makes_room_for_the_final_one() {
 
 #[test]
 fn a_signal_that_is_not_ours_is_passed_on() {
-    let mut desk = Desk::new(asked());
-    assert_eq!(desk.handle(Event::Signal(12)), [Action::SignalJob(12)]);
+    for signal in [1, 2, 3, 12, 28] {
+        let mut desk = Desk::new(asked());
+        let passed_on = [Action::SignalJob(signal)];
+        assert_eq!(desk.handle(Event::Signal(signal)), passed_on);
+    }
+}
+
+/// A job that leaves in each of the ways, and has got a SIGTERM, an order to write or nothing so far.
+fn leaving_desks() -> Vec<Desk> {
+    let leave = |settings: Settings| {
+        let mut desk = Desk::new(settings);
+        desk.samples(10, 0.1);
+        desk.handle(Event::Signal(15));
+        desk
+    };
+    let writes_at_term = leave(Settings::default());
+    let writes_when_asked = leave(asked());
+    let mut is_saved = leave(asked());
+    is_saved.after(100, Event::Job(JobNews::Saved));
+    let mut is_ended = leave(asked());
+    is_ended.after(100, Event::Job(JobNews::Saved));
+    assert_eq!(
+        is_ended.after(100, ended(1, committed(1))),
+        [Action::Kill],
+        "it stops"
+    );
+    vec![writes_at_term, writes_when_asked, is_saved, is_ended]
+}
+
+#[test]
+fn no_signal_reaches_a_job_that_leaves() {
+    for mut desk in leaving_desks() {
+        assert_eq!(desk.supervisor.phase(), Phase::Leave);
+        for signal in TAKEN {
+            let actions = desk.after(50, Event::Signal(signal));
+            assert_eq!(actions, [], "signal {signal}, {:?}", desk.supervisor);
+        }
+    }
+}
+
+#[test]
+fn a_job_that_got_hangups_and_interrupts_while_it_left_is_saved() {
+    let mut desk = Desk::new(Settings::default());
+    desk.samples(50, 0.1);
+    assert_eq!(desk.handle(Event::Signal(15)), [Action::SignalJob(15)]);
+    for signal in [1, 15, 3, 2, 1, 2] {
+        assert_eq!(desk.after(100, Event::Signal(signal)), []);
+    }
+    let ended_whole = Event::JobEnded {
+        status: JobStatus::Exited(0),
+        files: FilesAtEnd::Whole,
+    };
+    assert_eq!(desk.after(400, ended_whole), [last(1, 110_000)]);
+    let why = Why::Signal(15);
+    assert_eq!(
+        desk.after(2000, ended(1, committed(5))),
+        [end(EndedBy::LeftSaved { why, version: 5 })]
+    );
+}
+
+#[test]
+fn the_third_interrupt_after_two_warnings_ends_a_job_that_leaves() {
+    let mut desk = Desk::new(Settings::default());
+    desk.samples(50, 0.1);
+    // An interrupt of a job that runs is the job's, and does not count.
+    assert_eq!(desk.handle(Event::Signal(2)), [Action::SignalJob(2)]);
+    assert_eq!(desk.handle(Event::Signal(15)), [Action::SignalJob(15)]);
+    for left in [2, 1] {
+        desk.supervisor.handle(Millis(desk.now), Event::Signal(2));
+        let warns = Action::Report(Report::Interrupted { left });
+        assert_eq!(desk.supervisor.poll_action(), Some(warns));
+        assert_eq!(desk.supervisor.poll_action(), None);
+    }
+    assert_eq!(desk.after(100, Event::Signal(2)), [Action::Kill]);
+    let why = Why::Signal(15);
+    let older = EndedBy::LeftOlder { why, version: None };
+    assert_eq!(desk.after(100, GONE), [end(older)]);
+    // There is no action after the end.
+    desk.supervisor.handle(Millis(desk.now), Event::Signal(2));
+    assert_eq!(desk.supervisor.poll_action(), None);
+}
+
+#[test]
+fn the_third_interrupt_also_ends_the_save_of_a_job_that_has_ended() {
+    let mut desk = Desk::new(Settings::default());
+    desk.threaten(1000.0);
+    desk.samples(100, 0.1);
+    desk.handle(Event::FilesAtRest);
+    let status = JobStatus::Exited(3);
+    let files = FilesAtEnd::Unchanged;
+    assert_eq!(desk.after(10, Event::JobEnded { status, files }), []);
+    for _ in 0..3 {
+        assert_eq!(desk.after(10, Event::Signal(2)), []);
+    }
+    let kill_ms = Settings::default().kill_ms;
+    assert_eq!(
+        desk.after(kill_ms, Event::Tick),
+        [Action::CancelSave(SaveNumber(1)), end(EndedBy::Job(status))]
+    );
 }
 
 #[test]

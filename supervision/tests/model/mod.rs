@@ -432,7 +432,12 @@ impl World {
             Action::Report(Report::NotGone) => {
                 self.check(self.killed, "it is said to outlive a kill that never came");
             }
-            Action::Lower | Action::Normal | Action::SignalJob(_) | Action::Report(_) => {}
+            Action::SignalJob(_) => {
+                let doing = self.supervisor.doing();
+                let leaves = matches!(doing, Doing::Leaving | Doing::Stopping);
+                self.check(!leaves, "a job that leaves gets a signal that is not ours");
+            }
+            Action::Lower | Action::Normal | Action::Report(_) => {}
             Action::End(ending) => self.end(ending),
         }
     }

@@ -48,8 +48,10 @@ pub(super) async fn begin(
     {
         return Ok(kept);
     }
-    let agent = away.agent().await.map_err(not_started)?;
-    let newest = newest(&agent, &orders.job).await.map_err(not_started)?;
+    let looking = async { newest(&away.agent().await?, &orders.job).await };
+    let newest = signals.unless_asked(looking).await;
+    let newest = newest.map_err(|asked| orders.not_begun(asked))?;
+    let newest = newest.map_err(not_started)?;
     let (staged, listing) = match newest {
         Some(version) if !orders.local && result_of(&version).is_none() => {
             let version = version.version.number();
@@ -156,13 +158,7 @@ async fn save(
     };
     let (canceller, cancel) = canceller();
     let saving = orders.save.save(away, &save, Arc::new(Silent), cancel);
-    let (saved, signalled) = signals.cancelling(saving, &canceller).await;
-    let report = saved.map_err(|mut failure| match signalled {
-        Some(signal) => {
-            failure.exit_code = Some(128 + signal);
-            failure
-        }
-        None => not_started(failure),
-    })?;
-    Ok((report, listing))
+    let saved = signals.cancelling(&canceller, saving).await;
+    let saved = saved.map_err(|asked| orders.not_begun(asked))?;
+    Ok((saved.map_err(not_started)?, listing))
 }

@@ -178,14 +178,17 @@ async fn bring_back(
         globs: Vec::new(),
         dry_run: false,
     };
-    let agent = away.agent().await?;
-    let restoring = agent.restore(request, Arc::new(Silent), cancel);
-    let (restored, signalled) = signals.cancelling(restoring, &canceller).await;
-    let report = restored.map_err(|mut failure| {
-        failure.exit_code = signalled.map(|signal| 128 + signal).or(failure.exit_code);
-        failure.next = Some("run the same command again to fetch the result".to_owned());
-        failure
-    })?;
+    let restoring = async {
+        let agent = away.agent().await?;
+        agent.restore(request, Arc::new(Silent), cancel).await
+    };
+    let restored = signals.cancelling(&canceller, restoring).await;
+    let restored = restored.unwrap_or_else(|asked| {
+        let what = format!("the result of job {} is not fetched", orders.job);
+        Err(asked.failure(&what, orders.evict_exit))
+    });
+    let report = restored
+        .map_err(|failure| failure.next("run the same command again to fetch the result"))?;
     let (dir, list) = (orders.dir.clone(), place.path(LISTING));
     let moving = tokio::task::spawn_blocking(move || {
         let staged = Listing::read(&list)?;

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Signal, getpid, kill_process};
-use supervision::LEAVE_SIGNALS;
 use supervision::away::{Action, End, Event, LaunchMode, Mover, Report, Rest, RunState, There};
+use supervision::signals::{Meaning, Phase, TERM};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -26,16 +25,11 @@ use crate::run::job_dir::JobDir;
 use crate::run::journal::Entry;
 use crate::run::kind::Kind;
 use crate::run::run_log::RunLog;
-use crate::run::signals::{Signals, TSTP};
+use crate::run::signals::Signals;
 use crate::unix_time::unix_seconds;
 
 /// Assumed work of a job of which nothing is known, seconds at speed 1.
 const WORK_SECONDS_UNKNOWN: f64 = 3600.0;
-
-/// Number of SIGHUP: the terminal is gone.
-const HUP: u8 = 1;
-/// Number of SIGTERM.
-const TERM: u8 = 15;
 
 /// Exit status if the host does not know this form of orders.
 const WRONG_FORM: u8 = 125;
@@ -153,11 +147,11 @@ impl<'a> Front<'a> {
             if let Some(end) = self.end.take() {
                 break end;
             }
-            let wake = self.wake();
+            let (wake, phase) = (self.wake(), self.phase());
             // `biased`: messages that have arrived are handled before they could count as missing.
             tokio::select! {
                 biased;
-                signal = signals.next() => self.signalled(signal),
+                (means, number) = signals.meant(phase) => self.signalled(means, number),
                 Some((number, news)) = self.news.recv() => {
                     if self.link.as_ref().is_some_and(|link| link.number == number) {
                         self.hear(news);
@@ -401,16 +395,22 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn signalled(&mut self, number: u8) {
-        match number {
-            number if LEAVE_SIGNALS.contains(&number) => self.happens(Event::Leave),
-            TSTP => {
-                // Returns when this process goes on.
-                let _ = kill_process(getpid(), Signal::STOP);
-            }
-            // The terminal is gone. The job runs on, and the next start finds it.
-            HUP => self.end_at_once(HUP),
-            number => self.say(ToHost::Signal(number)),
+    /// The phase of the run, which decides what a signal means.
+    fn phase(&self) -> Phase {
+        match self.mover.host() {
+            Some(_) => Phase::Elsewhere,
+            // A free host is waited for.
+            None => Phase::Transfer,
+        }
+    }
+
+    fn signalled(&mut self, means: Meaning, number: u8) {
+        match means {
+            Meaning::Leave => self.happens(Event::Leave),
+            // If the job runs, it runs on, and the next start finds it.
+            Meaning::End => self.end_at_once(number),
+            Meaning::PassOn => self.say(ToHost::Signal(number)),
+            Meaning::Nothing | Meaning::Insist | Meaning::Pause => {}
         }
     }
 

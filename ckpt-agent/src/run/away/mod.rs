@@ -31,9 +31,9 @@ use super::orders::{AfterSuccess, Reach};
 use super::record::RecordOrders;
 use super::run_log::{RunLog, Says};
 use super::saver::SavePlan;
-use super::signals::Signals;
-use super::{JOURNAL, job_dir_failure, not_started};
-use crate::report::{ExitStatus, Failure};
+use super::signals::{Asked, Signals};
+use super::{JOURNAL, job_dir_failure};
+use crate::report::Failure;
 
 pub use link::{Launcher, LauncherError};
 pub use report::AwayReport;
@@ -75,6 +75,15 @@ pub struct AwayOrders {
     pub says: Says,
 }
 
+impl AwayOrders {
+    /// The failure of this command if the signal came before it had started or found the job.
+    pub fn not_begun(&self, asked: Asked) -> Failure {
+        let what = format!("job {} was not started", self.job);
+        let failure = asked.failure(&what, self.evict_exit);
+        failure.next("run the same command again")
+    }
+}
+
 /// The hosts that can take a job, and the others with the reason.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
@@ -108,17 +117,17 @@ pub trait Away: Reach {
     fn letter(&self, job: &JobId) -> Result<Letter, Failure>;
 }
 
-/// Runs a job on other machines until it has ended or left.
+/// Runs a job on other machines until it has ended or left. `signals` are handled as in [`super::run`].
 ///
 /// # Errors
 /// When the job was started nowhere, or when its result can't be restored.
-pub async fn run(orders: AwayOrders, away: Arc<dyn Away>) -> Result<AwayReport, Failure> {
+pub async fn run(
+    orders: AwayOrders,
+    away: Arc<dyn Away>,
+    mut signals: Signals,
+) -> Result<AwayReport, Failure> {
     let state = orders.state_dir.clone().map(|state| state.join(AWAY));
     let place = JobDir::take(state, &orders.job).map_err(job_dir_failure)?;
-    let mut signals = Signals::new().map_err(|cause| {
-        let message = format!("signals: {cause}");
-        not_started(Failure::new(ExitStatus::Failed, message))
-    })?;
     let (journal, refused) = Journal::open(place.path(JOURNAL));
     let mut log = RunLog::new(journal, orders.says);
     if let Some(cause) = refused {
