@@ -15,6 +15,7 @@ use super::sample::Sample;
 use super::tests::{NOW, NOW_UNIX, commit, found, open, open_at, owner, put, reads};
 use super::{Lent, Store, StoreError};
 use crate::core::Key;
+use crate::core::fence::Bidder;
 use crate::core::ledger::{CHECKPOINT_BYTES, charge};
 use crate::core::places::Who;
 use crate::disk::Disk;
@@ -146,7 +147,12 @@ impl Client {
                 };
             }
             Op::Promise(_, round) => {
-                store.promise(who, checkpoint, sample.claim().job_tag, ballot(round))?;
+                store.promise(
+                    (who, Bidder::Owner),
+                    checkpoint,
+                    sample.claim().job_tag,
+                    ballot(round),
+                )?;
                 acknowledged.promised = round;
             }
             Op::Accept(_, round) => {
@@ -209,9 +215,12 @@ impl Client {
                 .catalog()
                 .fences()
                 .get(Key { owner, checkpoint })
-                .copied();
+                .cloned();
             if !acknowledged.forgetting {
-                let acceptor = fence.map(|fence| fence.acceptor).unwrap_or_default();
+                let acceptor = fence
+                    .clone()
+                    .map(|fence| fence.acceptor)
+                    .unwrap_or_default();
                 let promised = acceptor.promised().round;
                 let is_damaged = store
                     .catalog()
