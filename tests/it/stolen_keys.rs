@@ -2,7 +2,7 @@
 //! can hold saves up, in some ways; afterwards in none. It never ends a job under `ckpt run`.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use codec::keys::Keys;
@@ -66,7 +66,7 @@ impl Followed {
         let plan = SoloPlan {
             job: self.job.clone(),
             version: 2,
-            created: 1,
+            created: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
             id: [id; 16],
             format: Format::Two,
             rows: 1,
