@@ -19,6 +19,7 @@ use rustix::process::Signal;
 use tests::solo::{Solo, SoloPlan};
 use tests::supervised::RunMachine;
 use tests::{Grid, Outcome, image};
+use tokio::task::JoinSet;
 
 use crate::jobkeys::{Root, key_for};
 use crate::run::HASH_JOB;
@@ -115,6 +116,17 @@ async fn ask_all(hosts: &[Connection], asked: &Request, most: usize) -> Result<V
     Ok(answers)
 }
 
+/// The hosts that answer as witnesses.
+async fn witnesses(hosts: &[Connection], asked: &Request) -> Result<Vec<Connection>> {
+    let mut witnesses = Vec::new();
+    for host in hosts {
+        if ask(host, asked).await?.is_some() {
+            witnesses.push(host.clone());
+        }
+    }
+    Ok(witnesses)
+}
+
 /// The lost save names another one that is half done, and what helps.
 fn says_half_done(outcome: &Outcome, id: u8) -> Result<()> {
     let error = outcome.json()?["error"].clone();
@@ -186,16 +198,23 @@ fn a_thief_that_climbs_step_by_step_makes_saves_climb_until_its_key_is_void() ->
     let root = Root::new(&grid, "job.key")?;
     let climb = |followed: &Followed| {
         root.run(async |hosts, keys| {
-            for step in 1..=STEPS {
-                let asked = followed.prepare(&keys, ballot(step * ROUNDS_AHEAD_MAX))?;
-                let answers = ask_all(&hosts, &asked, 3).await?;
-                let promises = |answer: &Response| matches!(answer, Response::Promised { .. });
-                ensure!(
-                    answers.len() == 3 && answers.iter().all(promises),
-                    "{answers:?}"
-                );
+            let witnesses = witnesses(&hosts, &followed.prepare(&keys, ballot(1))?).await?;
+            let mut climbing = JoinSet::new();
+            for host in witnesses.into_iter().take(3) {
+                let (followed, keys) = (followed.clone(), keys.clone());
+                climbing.spawn(async move {
+                    for step in 1..=STEPS {
+                        let asked = followed.prepare(&keys, ballot(step * ROUNDS_AHEAD_MAX))?;
+                        let answer = ask(&host, &asked).await?;
+                        ensure!(
+                            matches!(answer, Some(Response::Promised { .. })),
+                            "{answer:?}"
+                        );
+                    }
+                    Ok(())
+                });
             }
-            Ok(())
+            climbing.join_all().await.into_iter().collect()
         })
     };
     climb(&Followed::save(&grid)?)?;
@@ -269,14 +288,7 @@ fn what_a_stolen_key_proposes_covers_no_chosen_save_of_the_owner() -> Result<()>
     let root = Root::new(&grid, "job.key")?;
     let owner = Keys::from(read_key(&grid.dir().join("grid/owner.key"))?);
     root.run(async |hosts, keys| {
-        // Hosts that are no witnesses of the version have its manifest and answer, too.
-        let asked = followed.prepare(&keys, ballot(1))?;
-        let mut witnesses = Vec::new();
-        for host in &hosts {
-            if ask(host, &asked).await?.is_some() {
-                witnesses.push(host.clone());
-            }
-        }
+        let witnesses = witnesses(&hosts, &followed.prepare(&keys, ballot(1))?).await?;
         ensure!(witnesses.len() == 5, "{}", witnesses.len());
         let first = followed.propose(&owner, ballot(1), 7)?;
         let second = followed.propose(&keys, ballot(5), 9)?;
