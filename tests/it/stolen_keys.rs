@@ -16,6 +16,7 @@ use protocol::wire::Code;
 use protocol::wire::message::{Request, Response};
 use quinn::Connection;
 use rustix::process::Signal;
+use tests::program::wait_until;
 use tests::solo::{Solo, SoloPlan};
 use tests::supervised::RunMachine;
 use tests::{Grid, Outcome, image};
@@ -235,19 +236,31 @@ fn a_thief_that_climbs_step_by_step_makes_saves_climb_until_its_key_is_void() ->
 fn a_proposal_of_a_stolen_key_blocks_saves_until_the_key_is_void_and_ends_no_job() -> Result<()> {
     let grid = Grid::up(6)?;
     let here = RunMachine::new(&grid, "here", "42", HASH_JOB)?;
-    let run_and_leave = |starts, status| -> Result<()> {
+    let counted = here.dir.join("state.count");
+    let run_and_leave = |status| -> Result<()> {
         let running = here.start(
             &["--ask", "signal:USR2", "--grace", "8s"],
-            &["usr2", "every=0"],
+            &["usr2", "every=0", "count"],
         )?;
-        here.wait_for_start(starts)?;
+        // A job that has just been started has nothing to save.
+        let steps = || {
+            fs::read(&counted)
+                .ok()
+                .and_then(|bytes| bytes.try_into().ok())
+        };
+        let steps = || steps().map(u64::from_le_bytes);
+        wait_until("the job counts", LIMIT, || Ok(steps().is_some()))?;
+        let first = steps();
+        let has_worked = || steps() > first.map(|first| first + 20);
+        wait_until("the job works", LIMIT, || Ok(has_worked()))?;
         running.signal(Signal::USR1)?;
         let (ended, report) = running.end()?;
         ended.expect(status)?;
+        fs::remove_file(&counted)?;
         ensure!(report["ended_by"] == "supervisor", "{report}");
         Ok(())
     };
-    run_and_leave(1, 75)?;
+    run_and_leave(75)?;
     fs::write(grid.path("image"), image::memory(1 << 20, 1))?;
     let followed = Followed::newest(&grid, "42")?;
     key_for(&grid, "42", "job.key", &[])?;
@@ -266,9 +279,9 @@ fn a_proposal_of_a_stolen_key_blocks_saves_until_the_key_is_void_and_ends_no_job
     let strong = ["--after", "1", "--fence", "strong"];
     says_half_done(&save(&grid, &strong)?.expect(10)?, 9)?;
     // The job goes on, and its last state is not saved.
-    run_and_leave(2, 76)?;
+    run_and_leave(76)?;
     revoke(&grid)?;
-    run_and_leave(3, 75)?;
+    run_and_leave(75)?;
     save(&grid, &["--after", "2", "--fence", "strong"])?.expect(0)?;
     ensure!(
         grid.versions("42")? == [1, 2, 3],
