@@ -130,6 +130,11 @@ impl Solo {
         }
     }
 
+    /// The bytes of the manifest.
+    pub fn manifest(&self) -> &[u8] {
+        &self.manifest
+    }
+
     /// Stores the shard on a host, which has `limit` for each answer.
     ///
     /// # Errors

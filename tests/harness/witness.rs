@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use ckpt_store::core::fence::{Acceptor, Outbid};
+use ckpt_store::core::fence::{Acceptor, Bidder, Outbid};
 use codec::CheckpointId;
 use codec::proposal::{Proposal, Successor};
 use protocol::wire::message::{Request, Response};
@@ -23,7 +23,7 @@ impl Witness {
                     let first = seen.first().filter(|_| ballot.round % 2 == 0);
                     return Ok(Some(promised(first)));
                 }
-                Some(match acceptor.promise(ballot) {
+                Some(match acceptor.promise(Bidder::Owner, ballot) {
                     Ok(after) => {
                         *acceptor = after;
                         let accepted = acceptor.accepted().map(|(at, _)| at);
@@ -37,7 +37,7 @@ impl Witness {
                 let proposal = Proposal::parse(proposal)?;
                 let said = *proposal.proposed();
                 let (acceptor, seen) = self.0.entry(said.after).or_default();
-                let accepted = acceptor.accept(said.ballot, said.successor);
+                let accepted = acceptor.accept(Bidder::Owner, said.ballot, said.successor);
                 seen.push(proposal);
                 Some(match accepted {
                     Ok(after) => {

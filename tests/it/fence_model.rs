@@ -1,13 +1,14 @@
 //! A model of `save --after`. Proposers and acceptors are the real ones. The network loses, delays,
-//! reorders and repeats messages; saves die and are started again; witnesses may lie.
+//! reorders and repeats messages; saves die and are started again; witnesses may lie. A thief of a job key
+//! may ask for anything until the owner makes the key void, of which each witness hears at a time of its own.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
 use anyhow::{Result, ensure};
-use ckpt_agent::core::fence::{AttemptState, Proposer, Quorum, Witness, WitnessAnswer};
-use ckpt_store::core::fence::{Acceptor, Outbid};
+use ckpt_agent::core::fence::{AttemptState, Choice, Proposer, Quorum, Witness, WitnessAnswer};
+use ckpt_store::core::fence::{Acceptor, Bidder, Outbid};
 use codec::CheckpointId;
 use codec::proposal::Ballot;
 use rand::rngs::StdRng;
@@ -16,12 +17,35 @@ use rand::{Rng, SeedableRng};
 /// The value that a save proposes as the successor: the save's own number.
 type Value = u8;
 
-/// A question that was sent to every witness. It may arrive at each witness at any time, more than once,
-/// or never.
+/// A question that was sent to every witness, and by whom. It may arrive at each witness at any time, more
+/// than once, or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Question {
-    Promise(Ballot),
-    Accept(Ballot, Value),
+    Promise(Bidder, Ballot),
+    Accept(Bidder, Ballot, Value),
+}
+
+/// The stolen job key.
+const THIEF: Bidder = Bidder::JobKey(1);
+
+/// When all grants with lower serials than this are void, the stolen one is, and no other.
+const VOID_BELOW: u64 = 2;
+
+/// Values of the thief are from here on. They are stored nowhere, so no honest save proposes them again.
+const THIEFS: Value = 210;
+
+/// What the thief may ask for: a round that nobody could exceed; its own value with a ballot above the first
+/// ones of the savers; and another one with the ballot of the first saver.
+fn thiefs_questions() -> [Question; 3] {
+    let at = |round, proposer| Ballot {
+        round,
+        proposer: id(proposer),
+    };
+    [
+        Question::Promise(THIEF, at(u64::MAX, 255)),
+        Question::Accept(THIEF, at(1, 255), THIEFS),
+        Question::Accept(THIEF, at(1, 1), THIEFS + 1),
+    ]
 }
 
 /// An answer of a witness that is on its way to a saver. Each has the ballot of the question first.
@@ -45,6 +69,7 @@ impl Answer {
 struct Saver {
     proposer: Proposer<Value>,
     me: Value,
+    key: Bidder,
     /// How many further attempts the saver may begin.
     attempts: u8,
     /// How often the saver may still die.
@@ -57,10 +82,12 @@ struct Saver {
 struct World {
     savers: Vec<Saver>,
     witnesses: Vec<Acceptor<Value>>,
+    /// For each witness, whether it has heard that the thief's key is void.
+    informed: Vec<bool>,
     asked: BTreeSet<Question>,
     /// For each witness, its answers that are on their way.
     answers: Vec<BTreeSet<Answer>>,
-    /// For each witness, all that it ever accepted.
+    /// For each witness, all that it ever accepted from honest savers.
     accepted: Vec<BTreeSet<(Ballot, Value)>>,
 }
 
@@ -77,6 +104,10 @@ struct Bounds {
     deaths: u8,
     /// Number of witnesses that forget at once what they answered.
     forgetful: usize,
+    /// How many of [`thiefs_questions`] a thief of a job key asks; 0 if no key was stolen.
+    thief: usize,
+    /// Whether witnesses keep one promise and one acceptance only, whoever asked for them.
+    flat: bool,
 }
 
 impl World {
@@ -85,6 +116,11 @@ impl World {
             // A saver that dies gets the next number, so the numbers of savers are 10 apart.
             proposer: Proposer::new(id(1 + 10 * number), bounds.quorum),
             me: 1 + 10 * number,
+            // The first one has the owner's key, the others have job keys that nobody stole.
+            key: match number {
+                0 => Bidder::Owner,
+                _ => Bidder::JobKey(10 + u64::from(number)),
+            },
             attempts: bounds.attempts,
             deaths: bounds.deaths,
             chosen: None,
@@ -93,7 +129,8 @@ impl World {
         Self {
             savers: (0..bounds.savers).map(saver).collect(),
             witnesses: vec![Acceptor::new(); witnesses],
-            asked: BTreeSet::new(),
+            informed: vec![false; witnesses],
+            asked: thiefs_questions().into_iter().take(bounds.thief).collect(),
             answers: vec![BTreeSet::new(); witnesses],
             accepted: vec![BTreeSet::new(); witnesses],
         }
@@ -106,6 +143,12 @@ impl World {
             self.saver_acts(bounds, at, &mut next);
         }
         for at in 0..self.witnesses.len() {
+            if bounds.thief > 0 && !self.informed[at] {
+                let mut world = self.clone();
+                world.informed[at] = true;
+                world.witnesses[at] = world.witnesses[at].standing(VOID_BELOW);
+                next.push(world);
+            }
             for question in &self.asked {
                 next.extend(self.after_question(bounds, at, *question));
             }
@@ -128,7 +171,8 @@ impl World {
             world.begins(at);
             next.push(world);
         }
-        if state == AttemptState::Promised {
+        let is_thiefs = matches!(saver.proposer.choice(), Some(Choice::Bound(THIEFS..)));
+        if state == AttemptState::Promised && !is_thiefs {
             let mut world = self.clone();
             world.proposes(at);
             next.push(world);
@@ -146,7 +190,7 @@ impl World {
         saver.attempts -= 1;
         saver.chosen = None;
         let ballot = saver.proposer.begin();
-        self.asked.insert(Question::Promise(ballot));
+        self.asked.insert(Question::Promise(saver.key, ballot));
         self.drop_late();
     }
 
@@ -154,7 +198,8 @@ impl World {
         let saver = &mut self.savers[at];
         if let Some(value) = saver.proposer.propose(saver.me) {
             let ballot = saver.proposer.ballot();
-            self.asked.insert(Question::Accept(ballot, value));
+            self.asked
+                .insert(Question::Accept(saver.key, ballot, value));
         }
         self.drop_late();
     }
@@ -189,7 +234,7 @@ impl World {
 
     /// A question arrives at a witness.
     fn arrives(&mut self, at: usize, question: Question) {
-        let (after, answer) = ask_witness(self.witnesses[at], question);
+        let (after, answer) = ask_witness(&self.witnesses[at], question);
         self.witnesses[at] = after;
         self.answers[at].insert(answer);
         self.drop_late();
@@ -201,16 +246,28 @@ impl World {
     /// a witness agreed, because it may act as if it had not heard. A saver without another attempt does not
     /// hear that it is outbid. No saver hears a second time what it knows.
     fn after_question(&self, bounds: Bounds, at: usize, question: Question) -> Option<Self> {
-        let before = self.witnesses[at];
-        let (after, answer) = ask_witness(before, question);
-        let after = if at < bounds.forgetful { before } else { after };
+        let before = &self.witnesses[at];
+        if question.is_thiefs() && self.informed[at] {
+            return None;
+        }
+        let (mut after, answer) = ask_witness(before, question);
+        if bounds.flat {
+            after = flattened(&after);
+        }
+        let after = if at < bounds.forgetful {
+            before.clone()
+        } else {
+            after
+        };
         let accepted = match (answer, question) {
-            (Answer::Agreed(ballot), Question::Accept(_, value)) => Some((ballot, value)),
+            (Answer::Agreed(ballot), Question::Accept(by, _, value)) if by != THIEF => {
+                Some((ballot, value))
+            }
             _ => None,
         };
         let accepted = accepted.filter(|one| !self.accepted[at].contains(one));
-        let matters = self.matters(at, &answer);
-        if after == before && accepted.is_none() && !matters {
+        let matters = !question.is_thiefs() && self.matters(at, &answer);
+        if after == *before && accepted.is_none() && !matters {
             return None;
         }
         let mut world = self.clone();
@@ -289,11 +346,18 @@ impl World {
     fn goes_on(&self, bounds: Bounds) -> Option<Value> {
         const LATER: Value = 200;
         let mut witnesses = self.witnesses.clone();
+        if bounds.thief > 0 {
+            // By then all have heard that the thief's key is void.
+            witnesses = witnesses
+                .iter()
+                .map(|one| one.standing(VOID_BELOW))
+                .collect();
+        }
         let mut proposer = Proposer::new(id(LATER), bounds.quorum);
         for _ in 0..4 {
             let ballot = proposer.begin();
             for (at, witness) in witnesses.iter_mut().enumerate() {
-                match witness.promise(ballot) {
+                match witness.promise(Bidder::Owner, ballot) {
                     Ok(after) => {
                         proposer.promised(Witness(at), ballot, witness.accepted());
                         *witness = after;
@@ -305,7 +369,7 @@ impl World {
                 continue;
             };
             for (at, witness) in witnesses.iter_mut().enumerate() {
-                if let Ok(after) = witness.accept(ballot, value) {
+                if let Ok(after) = witness.accept(Bidder::Owner, ballot, value) {
                     *witness = after;
                     proposer.agreed(Witness(at), ballot);
                 }
@@ -328,8 +392,8 @@ impl World {
                 let bids = |saver: &Saver| saver.proposer.bid(Witness(at));
                 let heard: Vec<_> = self.savers.iter().map(|s| (heard(s), bids(s))).collect();
                 let is_forgetful = at < bounds.forgetful;
-                let said = (self.witnesses[at], &self.answers[at], &self.accepted[at]);
-                hash(&(said, heard, is_forgetful))
+                let said = (&self.witnesses[at], &self.answers[at], &self.accepted[at]);
+                hash(&(said, heard, is_forgetful, self.informed[at]))
             })
             .collect();
         columns.sort_unstable();
@@ -346,19 +410,33 @@ impl World {
     }
 }
 
+impl Question {
+    fn is_thiefs(self) -> bool {
+        let (Self::Promise(by, _) | Self::Accept(by, _, _)) = self;
+        by == THIEF
+    }
+}
+
 /// The state of a witness after a question, and its answer.
-fn ask_witness(before: Acceptor<Value>, question: Question) -> (Acceptor<Value>, Answer) {
-    let outbid = |asked, Outbid(higher)| (before, Answer::Outbid(asked, higher));
+fn ask_witness(before: &Acceptor<Value>, question: Question) -> (Acceptor<Value>, Answer) {
+    let outbid = |asked, Outbid(promised)| (before.clone(), Answer::Outbid(asked, promised));
     match question {
-        Question::Promise(ballot) => match before.promise(ballot) {
+        Question::Promise(by, ballot) => match before.promise(by, ballot) {
             Ok(after) => (after, Answer::Promised(ballot, before.accepted())),
             Err(cause) => outbid(ballot, cause),
         },
-        Question::Accept(ballot, value) => match before.accept(ballot, value) {
+        Question::Accept(by, ballot, value) => match before.accept(by, ballot, value) {
             Ok(after) => (after, Answer::Agreed(ballot)),
             Err(cause) => outbid(ballot, cause),
         },
     }
+}
+
+/// What is left of an acceptor that keeps the highest promise and the highest acceptance only.
+fn flattened(acceptor: &Acceptor<Value>) -> Acceptor<Value> {
+    let promised = acceptor.promises().iter().take(1).copied().collect();
+    let accepted = acceptor.acceptances().iter().take(1).copied().collect();
+    Acceptor::restored(promised, accepted).unwrap_or_default()
 }
 
 fn hash(what: &impl Hash) -> u64 {
@@ -422,6 +500,8 @@ fn bounds(witnesses: usize, deaths: u8) -> Bounds {
         attempts: 1,
         deaths,
         forgetful: 0,
+        thief: 0,
+        flat: false,
     }
 }
 
@@ -465,11 +545,46 @@ fn the_search_finds_two_where_a_witness_forgets_what_it_said() {
     assert!(found.is_err(), "{found:?}");
 }
 
+/// The thief has witnesses promise and accept what it likes, until each of them has heard that its key is
+/// void. Then the next save goes on with what honest savers have chosen, or with its own checkpoint.
+#[test]
+fn with_a_thief_of_a_job_key_never_two_of_others_are_chosen_and_saves_go_on_once_it_is_void()
+-> Result<()> {
+    let bounds = Bounds {
+        thief: 2,
+        ..bounds(3, 0)
+    };
+    visit("3 witnesses and a thief with one proposal", bounds)
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn with_a_thief_that_proposes_twice_never_two_of_others_are_chosen() -> Result<()> {
+    let bounds = Bounds {
+        thief: 3,
+        ..bounds(3, 0)
+    };
+    visit("3 witnesses and a thief with two proposals", bounds)
+}
+
+#[test]
+fn the_search_finds_two_where_a_thiefs_acceptance_replaces_an_honest_one() {
+    let bounds = Bounds {
+        thief: 2,
+        flat: true,
+        ..bounds(3, 0)
+    };
+    let found = visit_all(bounds).map(|seen| seen.states);
+    let why = found.map_err(|cause| cause.to_string());
+    let is_it = |why: &str| why.starts_with("two are chosen") || why.starts_with("a later save");
+    assert!(why.as_ref().is_err_and(|why| is_it(why)), "{why:?}");
+}
+
 /// The answer of a witness that lies. It can show any proposal that was ever made, which others may have
 /// repeated to it, but none that was not made: proposals are signed.
 fn false_answer(random: &mut StdRng, question: Question, proposals: &[(Ballot, Value)]) -> Answer {
     match question {
-        Question::Promise(ballot) => {
+        Question::Promise(_, ballot) => {
             let known: Vec<_> = proposals.iter().filter(|(at, _)| *at <= ballot).collect();
             let shown = match random.random_range(0..3) {
                 0 => None,
@@ -478,7 +593,7 @@ fn false_answer(random: &mut StdRng, question: Question, proposals: &[(Ballot, V
             };
             Answer::Promised(ballot, shown)
         }
-        Question::Accept(ballot, _) => Answer::Agreed(ballot),
+        Question::Accept(_, ballot, _) => Answer::Agreed(ballot),
     }
 }
 
@@ -491,6 +606,8 @@ fn chooses_two(random: &mut StdRng, quorum: Quorum, liars: usize) -> bool {
         attempts: 3,
         deaths: 1,
         forgetful: 0,
+        thief: 0,
+        flat: false,
     };
     let mut world = World::new(bounds);
     for _ in 0..random.random_range(40..200) {
@@ -555,8 +672,8 @@ fn ask(world: &mut World, random: &mut StdRng, bounds: Bounds, liars: usize) {
         .asked
         .iter()
         .filter_map(|asked| match asked {
-            Question::Accept(ballot, value) => Some((*ballot, *value)),
-            Question::Promise(_) => None,
+            Question::Accept(_, ballot, value) => Some((*ballot, *value)),
+            Question::Promise(..) => None,
         })
         .collect();
     let answer = false_answer(random, question, &proposals);

@@ -52,6 +52,7 @@ mod saving;
 mod seen;
 mod signals;
 mod slips;
+mod stolen_keys;
 mod study;
 mod tidy;
 mod tree;

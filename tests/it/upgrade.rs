@@ -7,6 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ckpt_store::shards::FenceFile;
+use codec::proposal::Ballot;
 use serde_json::Value;
 use tests::program::{older, wait_until};
 use tests::{Grid, ckpt, image};
@@ -361,5 +363,25 @@ fn in_a_grid_that_is_half_upgraded_both_versions_serve_both() -> Result<()> {
         || Ok(grid.shard_files(&away)?.is_empty()),
     )?;
     ensure!(versions(&grid, &old, "by-old")?.is_empty());
+    Ok(())
+}
+
+/// Files of promises of the first format stay readable, and come back in the second.
+#[test]
+fn promises_of_the_first_format_hold_on() -> Result<()> {
+    let fixture = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/fence-1"));
+    for (name, accepted) in [("promised.fence", 0), ("accepted.fence", 1)] {
+        let first = fs::read(fixture.join(name))?;
+        let read = FenceFile::decode(&first)?;
+        let acceptor = &read.fence.acceptor;
+        ensure!(acceptor.promised() > Ballot::NONE, "{read:?}");
+        ensure!(
+            acceptor.acceptances().len() == accepted && read.accepted.len() == accepted,
+            "{read:?}"
+        );
+        let second = read.encode()?;
+        ensure!(first.starts_with(b"CKPTFNC1") && second.starts_with(b"CKPTFNC2"));
+        ensure!(FenceFile::decode(&second)? == read);
+    }
     Ok(())
 }

@@ -4,6 +4,7 @@ use codec::proposal::{Ballot, Proposal};
 use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 use protocol::wire::limits::REQUEST_TIMEOUT;
 use protocol::wire::message::{Request, Response, ShardName};
+use tokio::time::{Duration, Instant};
 
 use crate::hosts::unexpected;
 use crate::{Fault, HostIndex, hosts::Hosts};
@@ -26,16 +27,46 @@ pub enum Witnessed {
     Promised(Option<Box<Proposal>>),
     /// The witness accepted the proposal.
     Agreed,
-    /// The witness has promised this higher ballot to another save.
+    /// The witness has promised this ballot, which is higher, or has a round that is too far below the one
+    /// that was asked for.
     Outbid(Ballot),
 }
 
+/// How long a witness that is far behind is asked for higher and higher promises, until the caller has to
+/// begin again.
+const CLIMB_TIME: Duration = Duration::from_secs(2);
+
 impl Hosts {
-    /// Asks a witness to promise that it accepts no successor of a checkpoint with a lower ballot.
+    /// Asks a witness to promise that it accepts no successor of a checkpoint with a lower ballot. A witness
+    /// that has promised far lower rounds only is asked for rounds in between.
     ///
     /// # Errors
     /// When the witness does not answer as it should, or its program is too old for this request.
     pub async fn prepare(
+        &self,
+        host: HostIndex,
+        followed: Followed,
+        ballot: Ballot,
+    ) -> Result<Witnessed, Fault> {
+        let until = Instant::now() + CLIMB_TIME;
+        let mut asked = ballot;
+        loop {
+            let answer = self.prepare_once(host, followed, asked).await?;
+            let promised = match answer {
+                Witnessed::Promised(_) if asked != ballot => asked,
+                Witnessed::Outbid(promised) if promised < ballot => promised,
+                other => return Ok(other),
+            };
+            let next = promised.step_to(ballot);
+            // A host that refuses the step that it named lies.
+            if next == asked || Instant::now() >= until {
+                return Ok(Witnessed::Outbid(promised));
+            }
+            asked = next;
+        }
+    }
+
+    async fn prepare_once(
         &self,
         host: HostIndex,
         followed: Followed,

@@ -1,6 +1,7 @@
 //! Prepares `save --after`: which checkpoint the save is to follow, whether it can, and the failures when it
 //! cannot.
 
+use codec::grant::VoidList;
 use codec::manifest::Summary;
 use codec::{CheckpointId, Version};
 use tokio::time::Instant;
@@ -63,12 +64,19 @@ impl Agent {
         if let Some(newest) = newest.filter(|newest| newest.stamp() != known.stamp()) {
             return Err(another(&doing, known.version(), committed(newest)));
         }
-        self.fence(known, request, after, checkpoint, started, &doing)
+        self.fence(
+            (known, gathered.void.as_ref()),
+            request,
+            after,
+            checkpoint,
+            started,
+            &doing,
+        )
     }
 
     fn fence(
         &self,
-        known: &KnownCheckpoint,
+        (known, void): (&KnownCheckpoint, Option<&VoidList>),
         request: &SaveRequest,
         after: After,
         checkpoint: CheckpointId,
@@ -110,6 +118,7 @@ impl Agent {
             manifest: &known.manifest,
             witnesses: &witnesses,
             strength: after.strength,
+            void,
         };
         let fencing = Fencing::new(self, &request.job, predecessor, checkpoint, until);
         Ok(Following {
@@ -258,8 +267,8 @@ pub(super) fn another(doing: &str, after: Version, other: SuccessorNote) -> Fail
                 "another save is half done: version {number} (checkpoint {id}) may follow version {after}"
             ),
             format!(
-                "again when more hosts are up, which finishes it; if it can never be finished: \
-                 --after {after} --unfenced"
+                "again when more hosts are up, which finishes it; if a thief of a job key may have made \
+                 it: ckpt key revoke; if it can never be finished: ckpt save --after {after} --unfenced"
             ),
         )
     };
@@ -272,7 +281,10 @@ pub(super) fn another(doing: &str, after: Version, other: SuccessorNote) -> Fail
 /// The failure when other saves that want to follow `after` bid more every time.
 pub(super) fn outbid(doing: &str, after: Version) -> Failure {
     let what = format!("{doing}: other saves after version {after} are under way");
-    Failure::new(ExitStatus::AnotherSuccessor, what).next("again when they have ended")
+    Failure::new(ExitStatus::AnotherSuccessor, what).next(format!(
+        "again when they have ended; if there are none, a thief of a job key may have made the bids: \
+         ckpt key revoke, or ckpt save --after {after} --unfenced"
+    ))
 }
 
 /// The failure when too few witnesses of `after` answer.

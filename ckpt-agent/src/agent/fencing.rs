@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use codec::grant::{Grant, VoidList};
 use codec::manifest::Manifest;
-use codec::proposal::{Proposal, Successor};
+use codec::proposal::{Ballot, Proposal, Successor};
 use codec::{CheckpointId, JobId, PublicKey, ShardIndex, Version};
 use protocol::wire::Code;
 use tokio::sync::{mpsc, oneshot};
@@ -118,6 +119,9 @@ const SHORT_REST: Duration = Duration::from_secs(1);
 /// asking them again costs nothing.
 const PROMISE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How long witnesses that are far behind are led up to the others, step by step, without counting attempts.
+const CLIMB_LONGEST: Duration = Duration::from_secs(120);
+
 /// First wait before a higher bid. Two saves that outbid each other get out of step by waiting.
 const FIRST_BID_WAIT: Duration = Duration::from_millis(20);
 const BID_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -125,6 +129,9 @@ const BID_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long the other witnesses are waited for when their answers decide whether a half-done save may have
 /// been chosen.
 const HALF_DONE_GRACE: Duration = Duration::from_millis(800);
+
+/// How long the other witnesses are waited for when this save is outbid and too few are known.
+const OUTBID_GRACE: Duration = Duration::from_millis(200);
 
 /// How long each step may take of finishing another client's half-done save.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(8);
@@ -164,6 +171,8 @@ pub(super) struct Fencing {
     /// Proposals of other saves that witnesses have accepted and shown.
     shown: BTreeMap<Successor, Proposal>,
     faults: BTreeMap<Witness, Fault>,
+    /// Which job keys of the owner are void.
+    void: Option<VoidList>,
     /// Until when witnesses are asked again if too few answer; `None` without a deadline.
     until: Option<Instant>,
 }
@@ -174,6 +183,7 @@ pub(super) struct Predecessor<'a> {
     pub(super) manifest: &'a Manifest,
     pub(super) witnesses: &'a [PublicKey],
     pub(super) strength: Strength,
+    pub(super) void: Option<&'a VoidList>,
 }
 
 /// How the choice of a save ended.
@@ -251,6 +261,7 @@ impl Fencing {
             proposer: Proposer::new(me, quorum),
             shown: BTreeMap::new(),
             faults: BTreeMap::new(),
+            void: predecessor.void.cloned(),
             until,
         }
     }
@@ -285,8 +296,9 @@ impl Fencing {
 
     /// Asks for promises until enough witnesses have promised and this save's own checkpoint may be proposed.
     async fn prepare(&mut self) -> Result<(), Lost> {
-        let (mut rest, mut short) = (FIRST_BID_WAIT, 0);
-        for _ in 0..ATTEMPTS_MAX {
+        let (mut rest, mut short, mut attempts) = (FIRST_BID_WAIT, 0, 0);
+        let begun = Instant::now();
+        while attempts < ATTEMPTS_MAX {
             self.ask_to_promise().await;
             match self.proposer.state() {
                 AttemptState::Promised => {
@@ -297,8 +309,15 @@ impl Fencing {
                         _ => Ok(()),
                     };
                 }
-                AttemptState::TooFew { answer } => self.again_if_short(&mut short, answer).await?,
+                AttemptState::TooFew { answer } => {
+                    attempts += 1;
+                    self.again_if_short(&mut short, answer).await?;
+                }
+                // Nobody else bids, so there is nothing to wait for.
+                AttemptState::Outbid
+                    if self.proposer.climbs() && begun.elapsed() < CLIMB_LONGEST => {}
                 AttemptState::Outbid | AttemptState::Waiting | AttemptState::Chosen(_) => {
+                    attempts += 1;
                     rest = pause(rest).await;
                 }
             }
@@ -335,8 +354,14 @@ impl Fencing {
                 self.note_fault(witness, Fault::Gone("no longer a host of the grid".into()));
                 continue;
             };
-            let hosts = self.agent.hosts.clone();
-            asking.spawn(async move { (witness, hosts.prepare(host, followed, ballot).await) });
+            let asked = Asked {
+                agent: self.agent.clone(),
+                host,
+                followed,
+                ballot,
+            };
+            let void = self.void.clone();
+            asking.spawn(async move { (witness, asked.promise(void.as_ref()).await) });
         }
         let (begun, mut grace) = (Instant::now(), None);
         loop {
@@ -346,6 +371,10 @@ impl Fencing {
                 // chosen.
                 AttemptState::Promised if self.is_bound() && !self.proposer.has_heard_all() => {
                     grace.get_or_insert_with(|| Instant::now() + HALF_DONE_GRACE);
+                }
+                // The next bid depends on what the others have promised.
+                AttemptState::Outbid if !self.proposer.knows_enough() => {
+                    grace.get_or_insert_with(|| Instant::now() + OUTBID_GRACE);
                 }
                 _ => break,
             }
@@ -386,12 +415,37 @@ impl Fencing {
             Ok(Witnessed::Promised(Some(proposal))) => {
                 let said = proposal.proposed();
                 let accepted = (said.ballot, said.successor);
-                self.shown.insert(said.successor, *proposal);
+                self.note_shown(*proposal);
                 self.proposer.promised(witness, ballot, Some(accepted));
             }
             Ok(Witnessed::Agreed) => self.proposer.agreed(witness, ballot),
             Ok(Witnessed::Outbid(higher)) => self.proposer.outbid(witness, ballot, higher),
             Err(fault) => self.note_fault(witness, fault),
+        }
+    }
+
+    /// Notes a proposal that a witness has accepted. One of a void key is passed over, unless another witness
+    /// shows the same successor in a proposal that counts.
+    fn note_shown(&mut self, proposal: Proposal) {
+        let successor = proposal.proposed().successor;
+        if !self.is_void(&proposal) {
+            self.proposer.take_back(successor);
+            self.shown.insert(successor, proposal);
+        } else if !self.shown.contains_key(&successor) {
+            self.proposer.pass_over(successor);
+        }
+    }
+
+    /// Whether the proposed checkpoint was signed with a void key, so that all programs pass it over. If its
+    /// manifest can't be opened, whoever proposed it has to answer for it.
+    fn is_void(&self, proposal: &Proposal) -> bool {
+        let Some(list) = &self.void else {
+            return false;
+        };
+        let voids = |grant: Option<&Grant>| grant.is_some_and(|grant| list.voids(grant.terms()));
+        match proposal.manifest(&self.agent.keys, &self.job) {
+            Ok(manifest) => voids(manifest.grant()),
+            Err(_) => voids(proposal.grant()),
         }
     }
 
@@ -575,6 +629,45 @@ impl Fencing {
             fault.to_string()
         };
         HostNote { host, what }
+    }
+}
+
+/// A question to one witness.
+struct Asked {
+    agent: Agent,
+    host: HostIndex,
+    followed: Followed,
+    ballot: Ballot,
+}
+
+impl Asked {
+    /// Asks for a promise. A witness that shows a proposal of a void key has not heard of the list, and may have
+    /// accepted something before that it shows only when it has.
+    async fn promise(&self, void: Option<&VoidList>) -> Result<Witnessed, Fault> {
+        let (hosts, host) = (&self.agent.hosts, self.host);
+        let answer = hosts.prepare(host, self.followed, self.ballot).await?;
+        let Witnessed::Promised(Some(shown)) = &answer else {
+            return Ok(answer);
+        };
+        let is_void = |list: &VoidList| {
+            let grant = shown.grant();
+            grant.is_some_and(|grant| list.voids(grant.terms()))
+        };
+        let Some(list) = void.filter(|list| is_void(list)) else {
+            return Ok(answer);
+        };
+        if self.agent.keys.grant().is_none() {
+            hosts.say_void(host, list).await?;
+            return hosts.prepare(host, self.followed, self.ballot).await;
+        }
+        // Hosts take the list from its owner and from each other, not from a job key. One that has the list and
+        // shows the proposal all the same has an older program, which keeps nothing else.
+        let known = hosts.void_of(host, self.followed.owner).await?;
+        if known.is_some_and(|known| is_void(&known)) {
+            return Ok(answer);
+        }
+        let what = "has not heard yet that a job key is revoked";
+        Err(Fault::Gone(what.into()))
     }
 }
 

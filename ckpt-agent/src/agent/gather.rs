@@ -119,6 +119,8 @@ pub(super) struct Gathered {
     pub(super) words: BTreeMap<JobTag, Words>,
     /// The leases of jobs, for jobs that were asked for.
     pub(super) leases: BTreeMap<JobTag, Lease>,
+    /// The newest list of void job keys that any host has.
+    pub(super) void: Option<VoidList>,
 }
 
 impl Gathered {

@@ -125,6 +125,7 @@ impl Agent {
             }
         }
         gathered.inventory.set_void_aside(&list);
+        gathered.void = Some(list);
     }
 
     /// A note on versions that were signed with job keys that are void now.

@@ -8,10 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codec::CheckpointId;
-use codec::proposal::Ballot;
+use codec::proposal::{Ballot, ROUNDS_AHEAD_MAX};
 
-/// How far ahead of this save's own round a round may be to count when only one witness names it.
-const NEAR_ROUNDS: u64 = 1_000;
+/// How far ahead of this save's own round a round may be to count when only one witness names it. Less than
+/// [`ROUNDS_AHEAD_MAX`], so that the other witnesses take the next round at once.
+const NEAR_ROUNDS: u64 = ROUNDS_AHEAD_MAX / 10;
+
+/// Rounds from here on do not count: no save gets there, and none could exceed the very last one.
+const ROUNDS_END: u64 = u64::MAX / 2;
 
 /// Index of a witness in the list of its checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,11 +113,13 @@ pub struct Proposer<V> {
     me: CheckpointId,
     quorum: Quorum,
     ballot: Ballot,
-    /// Higher rounds that witnesses named in the present attempt.
-    bids: BTreeMap<Witness, u64>,
+    /// The rounds that witnesses have promised, as far as they said so last.
+    known: BTreeMap<Witness, u64>,
     heard: BTreeMap<Witness, WitnessAnswer<V>>,
     /// What this save has proposed with the present ballot.
     proposed: Option<V>,
+    /// Values that need not be proposed again even if they were chosen.
+    passed_over: BTreeSet<V>,
 }
 
 impl<V: Copy + Ord> Proposer<V> {
@@ -123,10 +129,21 @@ impl<V: Copy + Ord> Proposer<V> {
             me,
             quorum,
             ballot: Ballot::NONE,
-            bids: BTreeMap::new(),
+            known: BTreeMap::new(),
             heard: BTreeMap::new(),
             proposed: None,
+            passed_over: BTreeSet::new(),
         }
+    }
+
+    /// Passes over a value of a void key: the checkpoint does not count even if it was chosen.
+    pub fn pass_over(&mut self, value: V) {
+        self.passed_over.insert(value);
+    }
+
+    /// Takes a value into account that was passed over.
+    pub fn take_back(&mut self, value: V) {
+        self.passed_over.remove(&value);
     }
 
     /// Begins an attempt: the caller asks all witnesses to promise the returned ballot. Answers to earlier
@@ -136,25 +153,39 @@ impl<V: Copy + Ord> Proposer<V> {
             round: self.highest_round().saturating_add(1),
             proposer: self.me,
         };
-        self.bids.clear();
         self.heard.clear();
         self.proposed = None;
         self.ballot
     }
 
     /// The highest round that counts, of this save and of other saves as the witnesses reported it. Lying
-    /// witnesses could name the very last round, which no attempt can exceed. So a round far ahead counts
-    /// only when more witnesses than may lie name it or a higher one.
+    /// witnesses could name the very last round, and a thief of a job key can raise some witnesses far above
+    /// the others. So a round far ahead counts only if no quorum is at lower rounds.
     fn highest_round(&self) -> u64 {
-        let mut bids: Vec<u64> = self.bids.values().copied().collect();
-        bids.sort_unstable_by(|a, b| b.cmp(a));
-        let enough = (self.quorum.may_lie() + 1).max(2);
-        let far = bids.get(enough.min(self.quorum.witnesses).saturating_sub(1));
         let own = self.ballot.round;
-        let near = bids
-            .first()
-            .map(|bid| (*bid).min(own.saturating_add(NEAR_ROUNDS)));
-        own.max(near.unwrap_or(0)).max(far.copied().unwrap_or(0))
+        let mut promised: Vec<u64> = self.known.values().copied().collect();
+        let near = promised.iter().copied();
+        let near = near.filter(|round| *round <= own.saturating_add(NEAR_ROUNDS));
+        let near = near.max().unwrap_or(0);
+        promised.sort_unstable();
+        let enough = promised.get(self.quorum.needed.saturating_sub(1));
+        let enough = enough.filter(|round| **round < ROUNDS_END);
+        own.max(near).max(enough.copied().unwrap_or(0))
+    }
+
+    /// Whether as many witnesses as have to agree said what they have promised.
+    pub fn knows_enough(&self) -> bool {
+        self.known.len() >= self.quorum.needed
+    }
+
+    /// Whether a witness refused the present attempt because it is too far behind. It is led up to the
+    /// ballot by bids in between.
+    pub fn climbs(&self) -> bool {
+        let mut heard = self.heard.iter();
+        heard.any(|(witness, heard)| {
+            let known = self.known.get(witness);
+            *heard == WitnessAnswer::Outbid && known.is_some_and(|it| *it < self.ballot.round)
+        })
     }
 
     /// The ballot of the present attempt.
@@ -172,9 +203,9 @@ impl<V: Copy + Ord> Proposer<V> {
         self.heard.get(&witness).copied()
     }
 
-    /// The higher round that a witness named in the present attempt.
+    /// The round that a witness has promised, as far as it said so.
     pub fn bid(&self, witness: Witness) -> Option<u64> {
-        self.bids.get(&witness).copied()
+        self.known.get(&witness).copied()
     }
 
     /// A witness promised `ballot`, and stated what it has accepted before.
@@ -188,6 +219,7 @@ impl<V: Copy + Ord> Proposer<V> {
                 false => WitnessAnswer::Failed,
             };
             self.heard.insert(witness, heard);
+            self.known.insert(witness, ballot.round);
         }
     }
 
@@ -198,16 +230,19 @@ impl<V: Copy + Ord> Proposer<V> {
         }
     }
 
-    /// A witness that was asked with `ballot` had promised a higher one.
+    /// A witness that was asked with `ballot` had promised a higher one, or one that is too far below.
     pub fn outbid(&mut self, witness: Witness, ballot: Ballot, higher: Ballot) {
         if ballot == self.ballot && self.is_witness(witness) {
-            self.bids.insert(witness, higher.round);
+            self.known.insert(witness, higher.round);
         }
         self.note(witness, ballot, WitnessAnswer::Outbid);
     }
 
     /// A witness that was asked with `ballot` does not answer.
     pub fn failed(&mut self, witness: Witness, ballot: Ballot) {
+        if ballot == self.ballot {
+            self.known.remove(&witness);
+        }
         self.note(witness, ballot, WitnessAnswer::Failed);
     }
 
@@ -260,6 +295,10 @@ impl<V: Copy + Ord> Proposer<V> {
     /// That leaves at least `needed - silent - may_lie`, which is `promises + 1 - needed`, promises that name
     /// the value. If several values have this many, only the one with the highest ballot can be the chosen
     /// one.
+    ///
+    /// A witness shows one value only. A save takes another one than the chosen one no more, but a thief of a
+    /// job key may have had such a witness accept a value of its own later, which covers the chosen one. So a
+    /// witness that shows a later value may have accepted every earlier one that others show.
     pub fn choice(&self) -> Option<Choice<V>> {
         if self.state() != AttemptState::Promised {
             return None;
@@ -274,9 +313,18 @@ impl<V: Copy + Ord> Proposer<V> {
             .collect();
         let least = promises.len() + 1 - self.quorum.needed;
         let accepted: Vec<(Ballot, V)> = promises.into_iter().flatten().collect();
-        let values: BTreeSet<V> = accepted.iter().map(|(_, value)| *value).collect();
-        let of = |value: &V| accepted.iter().filter(|(_, one)| *one == *value).count();
-        let may_be: BTreeSet<V> = values.into_iter().filter(|v| of(v) >= least).collect();
+        let mut first: BTreeMap<V, Ballot> = BTreeMap::new();
+        for (at, value) in &accepted {
+            let first = first.entry(*value).or_insert(*at);
+            *first = (*first).min(*at);
+        }
+        let may_have = |value: &V, first: &Ballot| {
+            let all = accepted.iter();
+            all.filter(|(at, one)| one == value || at >= first).count() >= least
+        };
+        let may_be = first.iter().filter(|(value, first)| may_have(value, first));
+        let may_be = may_be.map(|(value, _)| *value);
+        let may_be: BTreeSet<V> = may_be.filter(|v| !self.passed_over.contains(v)).collect();
         let highest = accepted
             .iter()
             .filter(|(_, value)| may_be.contains(value))
@@ -418,10 +466,68 @@ mod tests {
         save.promised(Witness(1), first, Some((ballot(9, 9), 4)));
         assert_eq!(save.heard(Witness(1)), Some(WitnessAnswer::Failed));
         let second = save.begin();
-        assert_eq!(second.round, first.round + NEAR_ROUNDS + 1);
-        // Two witnesses that agree are believed where no witness is expected to lie.
-        save.outbid(Witness(0), second, ballot(u64::MAX, 9));
-        save.outbid(Witness(1), second, ballot(1 << 40, 9));
-        assert_eq!(save.begin().round, (1 << 40) + 1);
+        assert_eq!(second.round, first.round + 1);
+        // Rounds that are near count even if only one witness names them.
+        save.outbid(Witness(0), second, ballot(second.round + NEAR_ROUNDS, 9));
+        assert_eq!(save.begin().round, second.round + NEAR_ROUNDS + 1);
+    }
+
+    #[test]
+    fn a_round_far_ahead_counts_only_if_no_quorum_is_below() {
+        let mut save = proposer(1);
+        let first = save.ballot();
+        let far = ballot(1 << 20, 9);
+        for witness in 0..2 {
+            save.outbid(Witness(witness), first, far);
+        }
+        promise(&mut save, &[(2, None), (3, None)]);
+        save.outbid(Witness(4), first, ballot(7, 9));
+        let second = save.begin();
+        assert_eq!(second.round, 8, "three of five are at 7 at most");
+        for witness in 0..3 {
+            save.outbid(Witness(witness), second, far);
+        }
+        promise(&mut save, &[(3, None), (4, None)]);
+        let third = save.begin();
+        assert_eq!(third.round, far.round + 1, "three of five are needed");
+        // Two witnesses have to be led up to the others, and say where they are.
+        for witness in 3..5 {
+            save.outbid(Witness(witness), third, ballot(5_000, 1));
+        }
+        promise(&mut save, &[(0, None), (1, None)]);
+        assert!(save.climbs());
+        assert_eq!(save.begin().round, third.round + 1);
+        assert!(!save.climbs());
+        // No save could exceed the last round.
+        let fourth = save.ballot();
+        for witness in 0..5 {
+            save.outbid(Witness(witness), fourth, ballot(u64::MAX, 9));
+        }
+        assert_eq!(save.begin().round, fourth.round + 1);
+    }
+
+    #[test]
+    fn a_later_value_may_cover_an_earlier_one_that_was_chosen() {
+        let mine = Some((ballot(2, 8), 3));
+        let thiefs = Some((ballot(9, 9), 4));
+        let late = || {
+            let mut late = proposer(1);
+            late.outbid(Witness(0), late.ballot(), ballot(90, 8));
+            late.begin();
+            late
+        };
+        // Three had accepted 3; then two of them accepted 4.
+        let mut later = late();
+        let covered = [(0, mine), (1, thiefs), (2, thiefs), (3, None), (4, None)];
+        promise(&mut later, &covered);
+        assert_eq!(later.choice(), Some(Choice::Bound(3)));
+        // A value of a void key binds nobody.
+        let mut later = late();
+        promise(&mut later, &[(0, thiefs), (1, thiefs), (2, thiefs)]);
+        assert_eq!(later.choice(), Some(Choice::Bound(4)));
+        later.pass_over(4);
+        assert_eq!(later.choice(), Some(Choice::Free));
+        later.take_back(4);
+        assert_eq!(later.choice(), Some(Choice::Bound(4)));
     }
 }

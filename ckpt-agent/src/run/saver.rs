@@ -331,19 +331,19 @@ impl Follows {
             Err(failure) => failure,
         };
         let Some(successor) = &failure.successor else {
-            return match failure.status {
-                ExitStatus::AnotherSuccessor => SaveOutcome::OtherSuccessor,
-                _ => SaveOutcome::Failed,
-            };
+            return SaveOutcome::Failed;
         };
+        let own = self.half_done.contains(&successor.checkpoint);
         if failure.status != ExitStatus::AnotherSuccessor {
             self.half_done.push(successor.checkpoint);
-        } else if self.half_done.contains(&successor.checkpoint) {
+        } else if successor.committed && own {
             // Another client has finished an earlier save of this supervisor.
             self.last = Some(AfterWhich::Checkpoint(successor.checkpoint));
-        } else {
+        } else if successor.committed {
             return SaveOutcome::OtherSuccessor;
         }
+        // Bids and proposals do not show that another incarnation has saved: the other save may have died, and
+        // a thief of a job key makes them without saving anything. So the job goes on.
         SaveOutcome::Failed
     }
 }
@@ -353,12 +353,12 @@ mod tests {
     use super::*;
     use crate::report::SuccessorNote;
 
-    fn failed(status: ExitStatus, checkpoint: Option<u8>) -> Result<SaveReport, Failure> {
+    fn failed(status: ExitStatus, checkpoint: Option<(u8, bool)>) -> Result<SaveReport, Failure> {
         let mut failure = Failure::new(status, "no");
-        let successor = checkpoint.map(|byte| SuccessorNote {
+        let successor = checkpoint.map(|(byte, committed)| SuccessorNote {
             version: Version::new(8).unwrap(),
             checkpoint: CheckpointId([byte; 16]),
-            committed: true,
+            committed,
         });
         failure.successor = successor.map(Box::new);
         Err(failure)
@@ -372,16 +372,25 @@ mod tests {
             which(&follows),
             Some(AfterWhich::Version(Version::new(7).unwrap()))
         );
-        let half_done = failed(ExitStatus::TooFewHosts, Some(1));
+        let half_done = failed(ExitStatus::TooFewHosts, Some((1, false)));
         assert_eq!(follows.outcome(&half_done), SaveOutcome::Failed);
-        let own = failed(ExitStatus::AnotherSuccessor, Some(1));
+        // The own save is found half done, and then finished.
+        let first = which(&follows);
+        let still = failed(ExitStatus::AnotherSuccessor, Some((1, false)));
+        assert_eq!(follows.outcome(&still), SaveOutcome::Failed);
+        assert_eq!(which(&follows), first);
+        let own = failed(ExitStatus::AnotherSuccessor, Some((1, true)));
         assert_eq!(follows.outcome(&own), SaveOutcome::Failed);
         let id = CheckpointId([1; 16]);
         assert_eq!(which(&follows), Some(AfterWhich::Checkpoint(id)));
-        let others = failed(ExitStatus::AnotherSuccessor, Some(2));
+        // Bids and half-done saves of others end no job; a committed version does.
+        let outbid = failed(ExitStatus::AnotherSuccessor, None);
+        assert_eq!(follows.outcome(&outbid), SaveOutcome::Failed);
+        let proposed = failed(ExitStatus::AnotherSuccessor, Some((2, false)));
+        assert_eq!(follows.outcome(&proposed), SaveOutcome::Failed);
+        assert_eq!(which(&follows), Some(AfterWhich::Checkpoint(id)));
+        let others = failed(ExitStatus::AnotherSuccessor, Some((2, true)));
         assert_eq!(follows.outcome(&others), SaveOutcome::OtherSuccessor);
-        let unknown = failed(ExitStatus::AnotherSuccessor, None);
-        assert_eq!(follows.outcome(&unknown), SaveOutcome::OtherSuccessor);
         assert!(Follows::restored(None).after().is_none());
     }
 }

@@ -9,11 +9,14 @@ use protocol::wire::message::Response;
 use serde_bytes::ByteBuf;
 use tracing::{debug, info};
 
+use super::scope::Scope;
 use super::{Answer, Exchange, blocking, who};
+use crate::core::fence::Bidder;
 use crate::shards::{StoreError, Witnessed};
 
 impl Exchange<'_> {
-    /// Answers a `Prepare` request: promises to accept no ballot below this one, or reports a higher ballot.
+    /// Answers a `Prepare` request: promises to accept no ballot below this one, or reports the promised
+    /// ballot if that is higher or far lower.
     pub(super) async fn prepare(
         &mut self,
         job_tag: JobTag,
@@ -22,7 +25,9 @@ impl Exchange<'_> {
     ) -> Result<(), Answer> {
         let _place = self.place(&self.host.changes, "small changes").await?;
         let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
-        let witnessed = blocking(move || store.promise(who, after, job_tag, ballot)).await?;
+        let scope = self.connection.scope.as_ref();
+        let by = Bidder::of(scope.map(Scope::terms));
+        let witnessed = blocking(move || store.promise((who, by), after, job_tag, ballot)).await?;
         debug!(peer = self.peer.name, %after, round = ballot.round, "asked to promise");
         self.respond(&response_of(witnessed)).await
     }

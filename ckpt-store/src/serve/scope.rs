@@ -62,7 +62,7 @@ impl Scope {
         }
     }
 
-    fn terms(&self) -> &Terms {
+    pub(super) fn terms(&self) -> &Terms {
         self.grant.terms()
     }
 

@@ -15,6 +15,7 @@ use super::sample::Sample;
 use super::tests::{NOW, NOW_UNIX, commit, found, open, open_at, owner, put, reads};
 use super::{Lent, Store, StoreError};
 use crate::core::Key;
+use crate::core::fence::Bidder;
 use crate::core::ledger::{CHECKPOINT_BYTES, charge};
 use crate::core::places::Who;
 use crate::disk::Disk;
@@ -121,7 +122,7 @@ impl Client {
         let sample = self.samples[at].clone();
         let acknowledged = self.acknowledged.entry(sample.id()).or_default();
         let (owner, checkpoint) = (owner(1), sample.id());
-        let who = Who::itself(owner.id());
+        let (who, tag) = (Who::itself(owner.id()), sample.claim().job_tag);
         match op {
             Op::Put(_) => {
                 acknowledged.forgotten = false;
@@ -146,7 +147,7 @@ impl Client {
                 };
             }
             Op::Promise(_, round) => {
-                store.promise(who, checkpoint, sample.claim().job_tag, ballot(round))?;
+                store.promise((who, Bidder::Owner), checkpoint, tag, ballot(round))?;
                 acknowledged.promised = round;
             }
             Op::Accept(_, round) => {
@@ -157,7 +158,6 @@ impl Client {
                 acknowledged.forgetting = true;
                 match op {
                     Op::Delete(_) => {
-                        let tag = sample.claim().job_tag;
                         let job = (owner.id(), tag);
                         let none = Intervals::default();
                         let words = Words::following(None, job, 1, None, &[checkpoint], &none);
@@ -209,9 +209,12 @@ impl Client {
                 .catalog()
                 .fences()
                 .get(Key { owner, checkpoint })
-                .copied();
+                .cloned();
             if !acknowledged.forgetting {
-                let acceptor = fence.map(|fence| fence.acceptor).unwrap_or_default();
+                let acceptor = fence
+                    .clone()
+                    .map(|fence| fence.acceptor)
+                    .unwrap_or_default();
                 let promised = acceptor.promised().round;
                 let is_damaged = store
                     .catalog()

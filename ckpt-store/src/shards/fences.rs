@@ -2,34 +2,40 @@
 //! host answers.
 //!
 //! ```text
-//! fences/<owner>/<checkpoint>.fence      what was promised, and the proposal that was accepted
+//! fences/<owner>/<checkpoint>.fence      what was promised, and the proposals that were accepted
 //! ```
 
 use std::path::PathBuf;
 
-use codec::proposal::{Ballot, PROPOSAL_BYTES_MAX, Proposal, ProposalError};
+use codec::grant::Grant;
+use codec::proposal::{Ballot, PROPOSAL_BYTES_MAX, Proposal, ProposalError, Successor};
 use codec::serial::{self, SerialError};
 use codec::{CheckpointId, JobTag, OwnerId};
 use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
 use super::layout::{FENCES, owner_dir};
 use super::load::{read_small, walk};
 use super::store::{Store, StoreError};
-use crate::core::fence::{Acceptor, Fence};
+use crate::core::fence::{Acceptance, Acceptor, BIDDERS_MAX, Bidder, Fence, Promise};
 use crate::core::places::Who;
 use crate::core::{Catalog, Denied, Key};
 use crate::disk::Disk;
 
-const MAGIC: &[u8; 8] = b"CKPTFNC1";
+/// The first bytes of a file of the first format, which is read and no longer written: one promise without
+/// the key that asked for it, and one proposal.
+const MAGIC_1: &[u8; 8] = b"CKPTFNC1";
+
+const MAGIC: &[u8; 8] = b"CKPTFNC2";
 
 const HASH_BYTES: usize = 16;
 
 /// Longest file of a promise, bytes.
-pub const FENCE_BYTES_MAX: usize = PROPOSAL_BYTES_MAX + 256;
+pub const FENCE_BYTES_MAX: usize = BIDDERS_MAX * (PROPOSAL_BYTES_MAX + 128) + 256;
 
-/// The part of a file between its first bytes and its hash.
+/// The part of a file of the first format between its first bytes and its hash.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Written {
+struct WrittenFirst {
     job_tag: JobTag,
     created: u64,
     grant: Option<OwnerId>,
@@ -38,13 +44,31 @@ struct Written {
     accepted: Option<Vec<u8>>,
 }
 
+/// The part of a file between its first bytes and its hash.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Written {
+    job_tag: JobTag,
+    created: u64,
+    grant: Option<OwnerId>,
+    promised: Vec<WrittenPromise>,
+    accepted: Vec<ByteBuf>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct WrittenPromise {
+    ballot: Ballot,
+    /// Serial of the grant of the key that asked; `None` for the owner's key.
+    serial: Option<u64>,
+}
+
 /// The content of a file of a promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceFile {
     /// What was promised and accepted.
     pub fence: Fence,
-    /// The proposal that was accepted, with its signature.
-    pub accepted: Option<Proposal>,
+    /// The proposals that were accepted, with their signatures: those of the acceptor's acceptances, in that
+    /// order.
+    pub accepted: Vec<Proposal>,
 }
 
 /// Why bytes are not a valid file of a promise.
@@ -62,8 +86,8 @@ pub enum FenceFileError {
     /// The accepted proposal is not valid.
     #[error("file of a promise: {0}")]
     Proposal(#[from] ProposalError),
-    /// The accepted proposal is about another job, or its ballot is above the promised one.
-    #[error("file of a promise: the proposal differs from that of the promise")]
+    /// An accepted proposal is about another job, or the promises and acceptances are not in their order.
+    #[error("file of a promise: its parts contradict each other")]
     Mismatch,
 }
 
@@ -74,18 +98,83 @@ fn hash(bytes: &[u8]) -> [u8; HASH_BYTES] {
     hash
 }
 
+fn bidder(proposal: &Proposal) -> Bidder {
+    Bidder::of(proposal.grant().map(Grant::terms))
+}
+
+fn acceptance(proposal: &Proposal) -> Acceptance<Successor> {
+    let proposed = proposal.proposed();
+    (proposed.ballot, bidder(proposal), proposed.successor)
+}
+
+impl WrittenFirst {
+    /// The same in the present form. The first format does not state which key asked for a promise. It was the
+    /// signer of the proposal if that has the promised ballot, and else counts as the owner's, which never
+    /// becomes void.
+    fn upgraded(self) -> Result<(Written, Vec<Proposal>), FenceFileError> {
+        let accepted = self.accepted.map(Proposal::parse).transpose()?;
+        let is_right = |one: &Proposal| one.proposed().ballot <= self.promised;
+        if !accepted.as_ref().is_none_or(is_right) {
+            return Err(FenceFileError::Mismatch);
+        }
+        let last = accepted
+            .as_ref()
+            .filter(|one| one.proposed().ballot == self.promised);
+        let by = last.map_or(Bidder::Owner, bidder);
+        let promised =
+            (self.promised != Ballot::NONE).then(|| WrittenPromise::of((self.promised, by)));
+        let written = Written {
+            job_tag: self.job_tag,
+            created: self.created,
+            grant: self.grant,
+            promised: promised.into_iter().collect(),
+            accepted: Vec::new(),
+        };
+        Ok((written, accepted.into_iter().collect()))
+    }
+}
+
+impl WrittenPromise {
+    const fn of((ballot, by): Promise) -> Self {
+        let serial = match by {
+            Bidder::Owner => None,
+            Bidder::JobKey(serial) => Some(serial),
+        };
+        Self { ballot, serial }
+    }
+
+    fn promise(&self) -> Promise {
+        (
+            self.ballot,
+            self.serial.map_or(Bidder::Owner, Bidder::JobKey),
+        )
+    }
+}
+
 impl FenceFile {
+    /// The file of a fence, with the proposals that its acceptor has accepted, from among `proposals`.
+    fn of(fence: Fence, proposals: &[Proposal]) -> Self {
+        let accepted = fence.acceptor.acceptances().iter().filter_map(|wanted| {
+            let mut all = proposals.iter();
+            all.find(|one| acceptance(one) == *wanted).cloned()
+        });
+        let accepted = accepted.collect();
+        Self { fence, accepted }
+    }
+
     /// The bytes of the file.
     ///
     /// # Errors
-    /// Never, because the longest proposal fits.
+    /// Never, because the longest proposals fit.
     pub fn encode(&self) -> Result<Vec<u8>, SerialError> {
+        let promises = self.fence.acceptor.promises().iter();
+        let accepted = self.accepted.iter();
         let written = Written {
             job_tag: self.fence.job_tag,
             created: self.fence.created,
             grant: self.fence.grant,
-            promised: self.fence.acceptor.promised(),
-            accepted: self.accepted.as_ref().map(|one| one.bytes().to_vec()),
+            promised: promises.map(|one| WrittenPromise::of(*one)).collect(),
+            accepted: accepted.map(|one| ByteBuf::from(one.bytes())).collect(),
         };
         let mut bytes = MAGIC.to_vec();
         bytes.extend(serial::encode(&written, FENCE_BYTES_MAX)?);
@@ -99,7 +188,7 @@ impl FenceFile {
         bytes
     }
 
-    /// Parses the bytes that [`Self::encode`] writes.
+    /// Parses the bytes that [`Self::encode`] writes, or those of the first format.
     ///
     /// # Errors
     /// When the bytes are not such a file, or its parts contradict each other.
@@ -107,29 +196,36 @@ impl FenceFile {
         let (hashed, found) = bytes
             .split_last_chunk::<HASH_BYTES>()
             .ok_or(FenceFileError::Frame)?;
-        let body = hashed.strip_prefix(MAGIC).ok_or(FenceFileError::Frame)?;
+        let (magic, body) = hashed.split_first_chunk().ok_or(FenceFileError::Frame)?;
+        if magic != MAGIC && magic != MAGIC_1 {
+            return Err(FenceFileError::Frame);
+        }
         if hash(hashed) != *found {
             return Err(FenceFileError::Hash);
         }
-        let written: Written = serial::decode(body, FENCE_BYTES_MAX)?;
-        let accepted = written.accepted.map(Proposal::parse).transpose()?;
-        let value = accepted.as_ref().map(|proposal| {
-            let proposed = proposal.proposed();
-            (proposed.ballot, proposed.successor)
-        });
-        let is_right = accepted.as_ref().is_none_or(|proposal| {
-            let proposed = proposal.proposed();
-            proposed.job_tag == written.job_tag && proposed.ballot <= written.promised
-        });
-        if !is_right {
-            return Err(FenceFileError::Mismatch);
-        }
+        let (written, accepted) = if magic == MAGIC_1 {
+            serial::decode::<WrittenFirst>(body, FENCE_BYTES_MAX)?.upgraded()?
+        } else {
+            let mut written: Written = serial::decode(body, FENCE_BYTES_MAX)?;
+            let accepted = std::mem::take(&mut written.accepted).into_iter();
+            let accepted = accepted.map(|bytes| Proposal::parse(bytes.into_vec()));
+            (written, accepted.collect::<Result<_, _>>()?)
+        };
+        Self::checked(&written, accepted)
+    }
+
+    fn checked(written: &Written, accepted: Vec<Proposal>) -> Result<Self, FenceFileError> {
+        let promised = written.promised.iter().map(WrittenPromise::promise);
+        let values = accepted.iter().map(acceptance);
+        let acceptor = Acceptor::restored(promised.collect(), values.collect());
+        let is_of = |proposal: &Proposal| proposal.proposed().job_tag == written.job_tag;
+        let acceptor = acceptor.filter(|_| accepted.iter().all(is_of));
         Ok(Self {
             fence: Fence {
                 job_tag: written.job_tag,
                 created: written.created,
                 grant: written.grant,
-                acceptor: Acceptor::restored(written.promised, value),
+                acceptor: acceptor.ok_or(FenceFileError::Mismatch)?,
             },
             accepted,
         })
@@ -176,7 +272,7 @@ fn read(disk: &dyn Disk, key: Key) -> Result<FenceFile, StoreError> {
         let proposed = proposal.proposed();
         (proposed.owner, proposed.after) == (key.owner, key.checkpoint)
     };
-    if !file.accepted.as_ref().is_none_or(is_of) {
+    if !file.accepted.iter().all(is_of) {
         return Err(Denied::FenceDamaged.into());
     }
     Ok(file)
@@ -189,7 +285,7 @@ pub enum Witnessed {
     Promised(Option<Box<Proposal>>),
     /// The host accepted the proposal.
     Accepted,
-    /// The host has promised this higher ballot to another save.
+    /// The host has promised this ballot, which is higher, or far below the one that was asked for.
     Outbid(Ballot),
 }
 
@@ -200,7 +296,7 @@ impl Store {
     /// When this host is no witness of the checkpoint, there is no room, or the disk fails.
     pub fn promise(
         &self,
-        who: Who<OwnerId>,
+        (who, by): (Who<OwnerId>, Bidder),
         after: CheckpointId,
         job_tag: JobTag,
         ballot: Ballot,
@@ -211,22 +307,36 @@ impl Store {
         };
         let _changes = self.change()?;
         let fence = self.catalog().fence(who, key, job_tag)?;
-        let acceptor = match fence.acceptor.promise(ballot) {
+        let standing = fence.standing(self.serials_below(key.owner));
+        let acceptor = match standing.acceptor.promise(by, ballot) {
             Ok(acceptor) => acceptor,
             Err(outbid) => return Ok(Witnessed::Outbid(outbid.0)),
         };
-        let accepted = match fence.acceptor.accepted() {
-            Some(_) => read(&*self.disk, key)?.accepted,
-            None => None,
-        };
-        let file = FenceFile {
-            fence: Fence { acceptor, ..fence },
-            accepted,
-        };
+        let proposals = self.accepted(key, &acceptor)?;
+        let file = FenceFile::of(
+            Fence {
+                acceptor,
+                ..standing
+            },
+            &proposals,
+        );
         if file.fence != fence || self.catalog().fences().get(key).is_none() {
             self.write_fence(who, key, &file)?;
         }
-        Ok(Witnessed::Promised(file.accepted.map(Box::new)))
+        let shown = file.accepted.into_iter().next();
+        Ok(Witnessed::Promised(shown.map(Box::new)))
+    }
+
+    /// The proposals that are on the disk, if the acceptor has accepted any.
+    fn accepted(
+        &self,
+        key: Key,
+        acceptor: &Acceptor<Successor>,
+    ) -> Result<Vec<Proposal>, StoreError> {
+        match acceptor.acceptances() {
+            [] => Ok(Vec::new()),
+            _ => Ok(read(&*self.disk, key)?.accepted),
+        }
     }
 
     /// Accepts a successor of a checkpoint, unless a higher ballot was promised.
@@ -244,14 +354,21 @@ impl Store {
         };
         let _changes = self.change()?;
         let fence = self.catalog().fence(who, key, proposed.job_tag)?;
-        let acceptor = match fence.acceptor.accept(proposed.ballot, proposed.successor) {
+        let standing = fence.standing(self.serials_below(key.owner));
+        let mut proposals = self.accepted(key, &standing.acceptor)?;
+        let (by, ballot) = (bidder(&proposal), proposed.ballot);
+        let acceptor = match standing.acceptor.accept(by, ballot, proposed.successor) {
             Ok(acceptor) => acceptor,
             Err(outbid) => return Ok(Witnessed::Outbid(outbid.0)),
         };
-        let file = FenceFile {
-            fence: Fence { acceptor, ..fence },
-            accepted: Some(proposal),
-        };
+        proposals.insert(0, proposal);
+        let file = FenceFile::of(
+            Fence {
+                acceptor,
+                ..standing
+            },
+            &proposals,
+        );
         self.write_fence(who, key, &file)?;
         Ok(Witnessed::Accepted)
     }
@@ -261,7 +378,7 @@ impl Store {
         self.catalog().check_fence_space(who, key, free)?;
         let bytes = file.encode().map_err(ProposalError::from)?;
         self.write(FENCES, key.owner, &fence_path(key), &bytes)?;
-        self.catalog().fenced(key, file.fence);
+        self.catalog().fenced(key, file.fence.clone());
         Ok(())
     }
 
@@ -278,7 +395,7 @@ impl Store {
         let Some(fence) = fence else { return Ok(()) };
         let file = FenceFile {
             fence,
-            accepted: None,
+            accepted: Vec::new(),
         };
         match self.write_fence(who, key, &file) {
             Err(StoreError::Denied(cause)) => {

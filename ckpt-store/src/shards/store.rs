@@ -182,6 +182,9 @@ impl Store {
         };
         catalog.lend(capacity, lent.quota.of(capacity));
         let voids = voids::load(&*disk).map_err(failed())?;
+        for list in voids.values() {
+            catalog.drop_void_bids(list.owner(), list.serials_below());
+        }
         let store = Self {
             disk,
             catalog: Mutex::new(catalog),

@@ -15,6 +15,7 @@ use protocol::wire::message::PutEnd;
 use super::sample::Sample;
 use super::{Batch, Lent, Loaded, Store, StoreError, Witnessed};
 use crate::core::catalog::Claimed;
+use crate::core::fence::Bidder;
 use crate::core::ledger::{CHECKPOINT_BYTES, Quota};
 use crate::core::places::Who;
 use crate::core::{Key, Millis};
@@ -478,13 +479,14 @@ fn a_host_is_a_witness_of_a_checkpoint_until_that_is_forgotten() {
         proposer: second.id(),
     };
     let tag = first.claim().job_tag;
-    let asks = |store: &Store, round| store.promise(who, first.id(), tag, ballot(round));
+    let asks =
+        |store: &Store, round| store.promise((who, Bidder::Owner), first.id(), tag, ballot(round));
     assert_eq!(code(asks(&store, 1)), Some(Code::NotFound), "never seen");
     put(&store, &first, 0).unwrap();
     assert_eq!(code(asks(&store, 1)), Some(Code::NotFound), "not committed");
     commit(&store, &first).unwrap();
     let stranger = Who::itself(owner(2).id());
-    let refused = store.promise(stranger, first.id(), tag, ballot(1));
+    let refused = store.promise((stranger, Bidder::Owner), first.id(), tag, ballot(1));
     assert_eq!(code(refused), Some(Code::NotFound));
     assert_eq!(asks(&store, 4).unwrap(), Witnessed::Promised(None));
     assert_eq!(asks(&store, 3).unwrap(), Witnessed::Outbid(ballot(4)));
@@ -537,7 +539,7 @@ fn a_promise_that_can_not_be_read_is_not_taken_for_none() {
         round: 1,
         proposer: sample.id(),
     };
-    let asks = |store: &Store| store.promise(who, sample.id(), tag, ballot);
+    let asks = |store: &Store| store.promise((who, Bidder::Owner), sample.id(), tag, ballot);
     asks(&store).unwrap();
     let mut files = disk.files().into_iter();
     let file = files.find(|path| path.extension().is_some_and(|of| of == "fence"));

@@ -75,11 +75,14 @@ impl Store {
             }
         }
         self.write_void(&void_path(owner), list.bytes())?;
-        let mut voids = self.voids();
-        let known = voids.get(&owner).map_or(0, VoidList::serials_below);
-        if known < list.serials_below() {
-            voids.insert(owner, list.clone());
+        {
+            let mut voids = self.voids();
+            let known = voids.get(&owner).map_or(0, VoidList::serials_below);
+            if known < list.serials_below() {
+                voids.insert(owner, list.clone());
+            }
         }
+        self.catalog().drop_void_bids(owner, list.serials_below());
         tracing::info!(%owner, below = list.serials_below(), "job keys were revoked by their owner");
         Ok(true)
     }
@@ -99,6 +102,11 @@ impl Store {
         voids
             .get(&terms.owner)
             .is_some_and(|list| list.voids(terms))
+    }
+
+    /// The job keys of an owner with smaller serials are void.
+    pub(super) fn serials_below(&self, owner: OwnerId) -> u64 {
+        self.voids().get(&owner).map_or(0, VoidList::serials_below)
     }
 
     /// The job of a checkpoint, and whether the checkpoint is committed.

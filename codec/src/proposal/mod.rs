@@ -23,6 +23,12 @@ use crate::signed::{self, FrameError};
 /// Most bytes of a proposal: a manifest, and the fields around it.
 pub const PROPOSAL_BYTES_MAX: usize = MANIFEST_BYTES_MAX + (3 << 10);
 
+/// How far above the highest promised round a witness promises or accepts a round. Rounds are counted up by
+/// one for each attempt, so honest saves stay far below, and no key can use up the rounds in its lifetime:
+/// the last one is 2^54 requests away. A proposer that meets a witness further behind climbs in steps of
+/// this size.
+pub const ROUNDS_AHEAD_MAX: u64 = 1_000;
+
 const MAGIC: &[u8; 8] = b"CKPTPRO1";
 
 const FORMAT: u16 = 1;
@@ -64,6 +70,24 @@ impl From<&Manifest> for Successor {
             version: public.version,
             manifest: manifest.hash(),
         }
+    }
+}
+
+impl Ballot {
+    /// The highest ballot, up to `wanted`, that a witness takes which has promised this one.
+    #[must_use]
+    pub fn step_to(self, wanted: Self) -> Self {
+        let round = self.round.saturating_add(ROUNDS_AHEAD_MAX);
+        Self {
+            round: wanted.round.min(round),
+            proposer: wanted.proposer,
+        }
+    }
+
+    /// Whether a witness that has promised this ballot refuses `asked` because its round is too far ahead.
+    #[must_use]
+    pub const fn is_too_low_for(self, asked: Self) -> bool {
+        asked.round > self.round.saturating_add(ROUNDS_AHEAD_MAX)
     }
 }
 

@@ -72,14 +72,12 @@ pub(crate) fn fence(input: &[u8]) -> bool {
         let Ok(file) = FenceFile::decode(&bytes) else {
             continue;
         };
-        let acceptor = file.fence.acceptor;
-        match (acceptor.accepted(), &file.accepted) {
-            (Some((ballot, successor)), Some(proposal)) => {
-                assert!(ballot <= acceptor.promised());
-                assert_eq!(successor, proposal.proposed().successor);
-            }
-            (None, None) => {}
-            (one, other) => panic!("{one:?} is not {other:?}"),
+        let acceptor = &file.fence.acceptor;
+        assert_eq!(acceptor.acceptances().len(), file.accepted.len());
+        for ((ballot, _, successor), proposal) in acceptor.acceptances().iter().zip(&file.accepted)
+        {
+            assert!(*ballot <= acceptor.promised());
+            assert_eq!(*successor, proposal.proposed().successor);
         }
         // The file is the same after it was written and read again.
         let again = file.encode().ok().map(|bytes| FenceFile::decode(&bytes));

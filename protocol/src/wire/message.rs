@@ -417,9 +417,10 @@ pub enum Response {
     },
     /// The successor is accepted, and the acceptance is synced.
     Agreed,
-    /// The witness has promised a higher ballot.
+    /// The witness has promised a higher ballot, or one whose round is too far below the one that was asked
+    /// for.
     Outbid {
-        /// The higher ballot.
+        /// The promised ballot.
         ballot: Ballot,
     },
     /// The sums of the host's past ([`super::learning`]).

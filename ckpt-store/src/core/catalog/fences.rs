@@ -26,7 +26,7 @@ impl Catalog {
             return Err(Denied::FenceDamaged);
         }
         let fence = match self.fences.get(key) {
-            Some(fence) => *fence,
+            Some(fence) => fence.clone(),
             None => self.new_fence(key, who.grant).ok_or(Denied::NotFound)?,
         };
         if fence.job_tag != job_tag {
@@ -90,6 +90,12 @@ impl Catalog {
         if self.fences.remove(key).is_some() {
             self.ledger.remove(key.owner, CHECKPOINT_BYTES);
         }
+    }
+
+    /// Drops what job keys of an owner asked for about successors, and which are void now. What is on the
+    /// disk of that is replaced with the next promise.
+    pub fn drop_void_bids(&mut self, owner: OwnerId, serials_below: u64) {
+        self.fences.drop_void(owner, serials_below);
     }
 
     /// The fences whose checkpoints this notice declares gone.
