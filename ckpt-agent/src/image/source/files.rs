@@ -152,7 +152,7 @@ impl FileSource {
             // This is only advice: if it fails, reading is slower.
             let _ = fadvise(&file, 0, None, Advice::Sequential);
         }
-        let extents = data_extents(file.as_fd(), state.size).map_err(|cause| {
+        let extents = data_extents(file.as_fd(), &stat).map_err(|cause| {
             io_error(self.roots.display(planned.root, &planned.entry.path), cause)
         })?;
         planned.entry.kind = FileKind::Regular {
