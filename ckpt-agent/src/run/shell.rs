@@ -14,6 +14,7 @@ use supervision::{
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::END_ORDERS;
 use super::ask::Ask;
 use super::begin::Begun;
 use super::channel::{CKPT_NOTIFY, Channel};
@@ -25,6 +26,7 @@ use super::job_dir::JobDir;
 use super::journal::Entry;
 use super::kind::Kind;
 use super::notice::JobNotice;
+use super::open_files::{StateFiles, Writing, written_to};
 use super::orders::{Orders, Reach, Way};
 use super::owner::Owner;
 use super::record::Recorder;
@@ -33,7 +35,6 @@ use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
 use super::signals::{Signals, TSTP};
 use super::staged::Beat;
 use super::usage::{Asking, CKPT_DIR, Usage};
-use super::{END_ORDERS, tree};
 use crate::agent::MachineOutlook;
 use crate::image::keeper::Keeper;
 use crate::report::{Failure, Observer, SaveReport};
@@ -410,8 +411,13 @@ impl<'a> Shell<'a> {
         self.next_look = Instant::now() + period.clamp(SAMPLE_PERIOD, LOOK_PERIOD_MAX);
         let now = self.clock.now();
         let (job, roots) = (&self.job, &self.roots);
-        let is_open = || tree::written_to(&job.processes(), roots).is_some();
+        let mut writing = Writing::No;
+        let is_open = |print: &Fingerprint| {
+            writing = written_to(&job.processes(), &StateFiles::of(roots, print));
+            writing.is_possible()
+        };
         let seen = self.watch.look(now, print, is_open);
+        self.log.warn_of(&writing);
         if let Some(event) = seen {
             self.is_asked &= event != Event::FilesAtRest;
             self.event(event);
@@ -422,8 +428,13 @@ impl<'a> Shell<'a> {
         let print = self.print();
         let processes = self.job.processes();
         let roots = &self.roots;
-        let is_open = || tree::written_to(&processes, roots).is_some();
+        let mut writing = Writing::No;
+        let is_open = |print: &Fingerprint| {
+            writing = written_to(&processes, &StateFiles::of(roots, print));
+            writing.is_possible()
+        };
         let files_at_rest = self.watch.is_whole(&print, is_open);
+        self.log.warn_of(&writing);
         if files_at_rest && let Some(event) = self.watch.accept(print) {
             self.event(event);
         }
