@@ -180,6 +180,41 @@ fn a_file_that_is_open_under_another_path_is_not_saved_half_written() -> Result<
 }
 
 #[test]
+fn a_command_that_writes_no_image_leaves_no_version() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let here = machine(&grid, "here")?;
+    let args = [
+        "--json",
+        "run",
+        "--batch",
+        "--job",
+        "hash.1",
+        "--grace",
+        "5s",
+        "--via",
+        "cmd",
+        "--checkpoint-cmd",
+        "true",
+        "--restart-cmd",
+        "true",
+        "--",
+        "sleep",
+        "1000",
+    ];
+    let running = Running::of(here.bare(&args)?)?;
+    here.wait_for_entries("started", 1)?;
+    running.signal(Signal::TERM)?;
+    let (ended, report) = running.end()?;
+    ended.expect(76)?;
+    ensure!(report["version"].is_null(), "{report}");
+    ensure!(
+        report["warnings"].to_string().contains("no file to save"),
+        "{report}"
+    );
+    Ok(())
+}
+
+#[test]
 fn a_state_that_exists_is_moved_aside_and_local_begins_from_it() -> Result<()> {
     let grid = Grid::up(5)?;
     let here = machine(&grid, "here")?;

@@ -471,10 +471,14 @@ impl<'a> Shell<'a> {
 
     fn asked(&mut self, helper: i32, ended: Result<(), String>) {
         self.job.remove_helper(helper);
-        match ended {
+        let print = self.print();
+        let written = ended.and_then(|()| match print.is_empty() {
+            true => Err("the command succeeded, but there is no file to save".to_owned()),
+            false => Ok(()),
+        });
+        match written {
             Ok(()) => {
                 self.is_asked = false;
-                let print = self.print();
                 let event = self.watch.written(print);
                 self.event(event);
             }

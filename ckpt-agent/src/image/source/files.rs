@@ -14,7 +14,7 @@ use rustix::fs::{Advice, FileType, fadvise};
 use super::extents::data_extents;
 use super::named::above;
 use super::plan::{FileState, Plan, PlannedFile, Roots, set_attributes, stat_open, vanished};
-use super::{ReadImage, SourceError, SourceOptions, Warnings, changed};
+use super::{Emptiness, ReadImage, SourceError, SourceOptions, Warnings, changed};
 
 /// Mode of directories that exist only in the names given by the user; the files in them have their own
 /// modes.
@@ -284,6 +284,9 @@ impl FileSource {
     pub(super) fn finish(mut self) -> Result<ReadImage, SourceError> {
         self.check_all()?;
         let entries = self.entries();
+        if entries.is_empty() && !self.options.allow_empty {
+            return Err(SourceError::Empty(Emptiness::NoFiles));
+        }
         Ok((entries, self.kind, self.warnings.into_list()))
     }
 
