@@ -24,6 +24,7 @@ pub(crate) struct SaveOptions {
     /// Seconds; infinity stands for a lease without an end.
     ttl: Option<f64>,
     full: bool,
+    allow_empty: bool,
 }
 
 impl SaveOptions {
@@ -56,6 +57,9 @@ impl SaveOptions {
             } else {
                 Tenure::For(seconds(py, ttl)?)
             });
+        }
+        if self.allow_empty {
+            save = save.allow_empty();
         }
         Ok(if self.full { save.full() } else { save })
     }

@@ -35,6 +35,12 @@ def test_a_url_is_all_that_a_library_needs(grid):
     assert again.cat_file("url/a/b.txt") == b"text\n"
 
 
+def test_a_file_may_be_empty(fs):
+    fs.pipe_file("none/file", b"")
+    assert fs.cat_file("none/file") == b""
+    fs.rm("none", recursive=True)
+
+
 def test_a_renamed_file_is_the_same_checkpoint(fs):
     data = noise(5 << 20)
     fs.pipe_file("mv/tmp/model", data)

@@ -23,7 +23,8 @@ fn empty_files_directories_and_streams_are_restored() -> Result<()> {
     grid.run(["restore", "--job", "dir", "-o", "again"])?
         .expect(0)?;
     image::same(&grid.path("dir"), &grid.path("again"))?;
-    let saved = grid.run_with_input(["save", "--job", "in", "-"], b"")?;
+    let args = ["save", "--job", "in", "--allow-empty", "-"];
+    let saved = grid.run_with_input(args, b"")?;
     saved.expect(0)?;
     assert_eq!(restore_bytes(&grid, "in")?, b"");
     Ok(())

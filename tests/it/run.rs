@@ -125,6 +125,95 @@ fn a_job_that_writes_when_it_wants_to_is_saved_when_it_pays() -> Result<()> {
     Ok(())
 }
 
+/// Writes its state in two parts, several seconds apart, through `$2`, which is not a path of `--files`.
+const WRITES_IN_TWO_PARTS: &str = r#"
+    : >"$1/image"
+    eval "$3" && exec 3>>"$2/image" && printf one >&3
+    seconds=0
+    while [ $seconds -lt 4 ]; do sleep 1; seconds=$((seconds + 1)); done
+    printf two >&3
+    exec 3>&-
+    while :; do sleep 0.1; done
+"#;
+
+/// Checks that the first version of a job that writes through another path is whole. `other` makes the other
+/// path, and `within` runs the job.
+fn first_version_is_whole(grid: &Grid, name: &str, within: &[&str], other: &str) -> Result<()> {
+    let here = RunMachine::new(grid, name, name, "sh")?;
+    for dir in ["state", "other"] {
+        fs::create_dir(here.dir.join(dir))?;
+    }
+    let run = [
+        "--json", "run", "--batch", "--job", name, "--files", "state", "--mtbf", "2s", "--",
+    ];
+    let job = [
+        "sh",
+        "-c",
+        WRITES_IN_TWO_PARTS,
+        "job",
+        "state",
+        "other",
+        other,
+    ];
+    let running = Running::of(here.bare(&[&run[..], within, &job].concat())?)?;
+    here.wait_for_entries("saved", 1)?;
+    running.signal(Signal::TERM)?;
+    running.end()?;
+    let args = ["restore", "--job", name, "--version", "1", "-o", "back"];
+    tests::program::run(&mut here.bare(&args)?)?.expect(0)?;
+    let saved = fs::read_to_string(here.dir.join("back/image"))?;
+    ensure!(saved == "onetwo", "{name}: {saved}");
+    Ok(())
+}
+
+#[test]
+fn a_file_that_is_open_under_another_path_is_not_saved_half_written() -> Result<()> {
+    let grid = Grid::up(5)?;
+    first_version_is_whole(&grid, "linked", &[], "ln $1/image $2/image")?;
+    let can_unshare = std::process::Command::new("unshare")
+        .args(["-m", "true"])
+        .status();
+    if can_unshare.is_ok_and(|status| status.success()) {
+        return first_version_is_whole(&grid, "mounted", &["unshare", "-m"], "mount --bind $1 $2");
+    }
+    tests::skip::not_checked("a job in a mount namespace", "unshare -m is not allowed")
+}
+
+#[test]
+fn a_command_that_writes_no_image_leaves_no_version() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let here = machine(&grid, "here")?;
+    let args = [
+        "--json",
+        "run",
+        "--batch",
+        "--job",
+        "hash.1",
+        "--grace",
+        "5s",
+        "--via",
+        "cmd",
+        "--checkpoint-cmd",
+        "true",
+        "--restart-cmd",
+        "true",
+        "--",
+        "sleep",
+        "1000",
+    ];
+    let running = Running::of(here.bare(&args)?)?;
+    here.wait_for_entries("started", 1)?;
+    running.signal(Signal::TERM)?;
+    let (ended, report) = running.end()?;
+    ended.expect(76)?;
+    ensure!(report["version"].is_null(), "{report}");
+    ensure!(
+        report["warnings"].to_string().contains("no file to save"),
+        "{report}"
+    );
+    Ok(())
+}
+
 #[test]
 fn a_state_that_exists_is_moved_aside_and_local_begins_from_it() -> Result<()> {
     let grid = Grid::up(5)?;

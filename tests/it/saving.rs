@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -45,6 +46,66 @@ fn an_image_is_stored_as_it_is_when_the_user_wants_no_compression() -> Result<()
     let saved = grid.run(save)?.expect(0)?.json()?;
     ensure!(saved["stored_bytes"].as_u64() >= Some(3 << 20), "{saved}");
     ensure!(restore_bytes(&grid, "42")? == sevens);
+    Ok(())
+}
+
+/// This command with its standard input closed.
+fn with_closed_input(command: &Command) -> Command {
+    let mut closed = Command::new("sh");
+    closed
+        .args(["-c", "exec \"$@\" <&-", "sh"])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => closed.env(name, value),
+            None => closed.env_remove(name),
+        };
+    }
+    closed
+}
+
+#[test]
+fn a_producer_that_writes_nothing_does_not_push_out_good_versions() -> Result<()> {
+    let grid = Grid::up(3)?;
+    let from_input = ["save", "--job", "42", "-"];
+    grid.run_with_input(from_input, b"a week of work")?
+        .expect(0)?;
+    let refused = [
+        grid.run_with_input(from_input, b"")?,
+        tests::program::run(&mut with_closed_input(&grid.command(from_input)?))?,
+        tests::program::run(grid.command(from_input)?.stdin(Stdio::null()))?,
+        grid.run(["save", "--job", "42", "--", "true"])?,
+    ];
+    for refused in refused {
+        let refused = refused.expect(2)?;
+        ensure!(refused.stderr.contains("--allow-empty"), "{refused}");
+    }
+    let listed = grid
+        .run(["--json", "list", "--job", "42"])?
+        .expect(0)?
+        .json()?;
+    let versions = listed["checkpoints"].as_array().map(Vec::len);
+    ensure!(versions == Some(1), "{listed}");
+    ensure!(restore_bytes(&grid, "42")? == b"a week of work");
+
+    let meant = ["save", "--job", "42", "--allow-empty", "-"];
+    tests::program::run(&mut with_closed_input(&grid.command(meant)?))?.expect(0)?;
+    ensure!(restore_bytes(&grid, "42")?.is_empty());
+    let meant = ["save", "--job", "42", "--allow-empty", "--", "true"];
+    grid.run(meant)?.expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn a_directory_without_files_is_saved_with_a_note() -> Result<()> {
+    let grid = Grid::up(3)?;
+    fs::create_dir(grid.path("dir"))?;
+    let saved = grid.run(["--json", "save", "--job", "42", "dir"])?;
+    let saved = saved.expect(0)?.json()?;
+    ensure!(saved["notes"].to_string().contains("no bytes"), "{saved}");
     Ok(())
 }
 
@@ -171,7 +232,7 @@ fn a_save_does_not_wait_for_hosts_that_refuse_for_hours_and_says_until_when() ->
         refuse_for_hours(&grid, host)?;
         // Without --no-stand-back, which a local grid's daemons get, the daemon heeds its preferences.
         let address = fs::read_to_string(grid.data_dir(host).join("address"))?;
-        let mut daemon = std::process::Command::new(tests::ckpt()?);
+        let mut daemon = Command::new(tests::ckpt()?);
         daemon
             .arg0("ckpt-store")
             .args([
@@ -184,9 +245,9 @@ fn a_save_does_not_wait_for_hosts_that_refuse_for_hours_and_says_until_when() ->
             .arg(grid.file())
             .arg("--data")
             .arg(grid.data_dir(host))
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null());
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         daemons.0.push(daemon.spawn()?);
     }
     wait_until("they refuse", Duration::from_secs(60), || {

@@ -83,6 +83,10 @@ pub const TARGET_USUAL: f64 = 0.999;
 /// Memory for data in flight by default, bytes.
 pub const MEMORY_USUAL: u64 = 256 << 20;
 
+/// What helps when an empty image is refused.
+pub(crate) const ALLOW_EMPTY: &str =
+    "look why nothing came; --allow-empty (in Python allow_empty=True) saves it nevertheless";
+
 /// What to save.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaveInput {
@@ -132,6 +136,9 @@ pub struct SaveRequest {
     pub skip_unreadable: bool,
     /// Accept files that change while they are read, with a warning, instead of failing.
     pub accept_changed: bool,
+    /// Save a stream without bytes, or an image without files and directories, instead of failing: it takes the
+    /// place of an earlier version.
+    pub allow_empty: bool,
     /// How hosts are to be chosen.
     pub placement: PlacementWish,
     /// The user's labels of the checkpoint; hosts can't read them.

@@ -416,6 +416,9 @@ pub struct Save {
     /// Accept files that change while they are read, with a warning.
     #[arg(long)]
     pub accept_changed: bool,
+    /// Save standard input or the output of a command even if not one byte comes.
+    #[arg(long)]
+    pub allow_empty: bool,
     /// Store the image unencrypted, so that hosts can read it.
     #[arg(long)]
     pub no_encryption: bool,

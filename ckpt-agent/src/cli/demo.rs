@@ -241,6 +241,7 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
         exclude: crate::image::Exclude::default(),
         skip_unreadable: false,
         accept_changed: false,
+        allow_empty: false,
         placement: PlacementWish::default(),
         labels: codec::labels::Labels::default(),
         after: None,

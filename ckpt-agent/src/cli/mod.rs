@@ -56,11 +56,11 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::agent::chain;
 use crate::agent::{
     self, AdviseRequest, After, Agent, DATA_USUAL, MEMORY_USUAL, PARITY_USUAL, Resources,
     RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
 };
+use crate::agent::{ALLOW_EMPTY, chain};
 use crate::cancel::{Cancel, canceller};
 use crate::connection::{list_files, load_grid, notebook, roster};
 use crate::core::sought::labels_with_note;
@@ -532,6 +532,7 @@ fn given_code(data: Option<u8>, parity: Option<u8>) -> Result<Option<Redundancy>
 
 fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
+    let input = save_input(&save)?;
     let mut placement = save.placing.wish();
     placement.explain = save.explain;
     let redundancy = given_code(save.data, save.parity)?;
@@ -553,26 +554,6 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
             "--allow-degraded={least}: there are {shards}, so at most {parity}"
         )));
     }
-    let input = match save.paths.as_slice() {
-        [] => SaveInput::Command(save.command, Some(Keeper::of_this_program())),
-        [only] if only.as_os_str() == "-" => {
-            if io::stdin().is_terminal() {
-                return Err(usage("standard input is a terminal, not an image".into()));
-            }
-            SaveInput::Stdin
-        }
-        paths if paths.iter().any(|path| path.as_os_str() == "-") => {
-            return Err(
-                usage("standard input (-) can't be combined with other paths".into())
-                    .next("./- for a file that is called -"),
-            );
-        }
-        paths => {
-            let named = paths.iter().map(|path| NamedPath::of_argument(path));
-            let named = named.collect::<Result<Vec<NamedPath>, _>>();
-            SaveInput::Named(named.map_err(|cause| usage(chain(&cause)))?)
-        }
-    };
     Ok(SaveRequest {
         job: save.job,
         input,
@@ -591,6 +572,7 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
         exclude: Exclude::new(save.exclude).map_err(|cause| usage(cause.to_string()))?,
         skip_unreadable: save.skip_unreadable,
         accept_changed: save.accept_changed,
+        allow_empty: save.allow_empty,
         placement,
         labels,
         after: save.after.map(|which| After {
@@ -598,6 +580,53 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
             strength: save.fence,
             is_unfenced: save.unfenced,
         }),
+    })
+}
+
+/// What is saved.
+///
+/// # Errors
+/// When the arguments can't be combined, or standard input can't be an image.
+fn save_input(save: &args::Save) -> Result<SaveInput, Failure> {
+    let usage = |message: String| Failure::new(ExitStatus::Usage, message);
+    Ok(match save.paths.as_slice() {
+        [] => SaveInput::Command(save.command.clone(), Some(Keeper::of_this_program())),
+        [only] if only.as_os_str() == "-" => {
+            if io::stdin().is_terminal() {
+                return Err(usage("standard input is a terminal, not an image".into()));
+            }
+            if is_null_device(io::stdin()) && !save.allow_empty {
+                let message = format!(
+                    "cannot save job {}: standard input is closed or /dev/null",
+                    save.job
+                );
+                return Err(usage(message).next(ALLOW_EMPTY));
+            }
+            SaveInput::Stdin
+        }
+        paths if paths.iter().any(|path| path.as_os_str() == "-") => {
+            return Err(
+                usage("standard input (-) can't be combined with other paths".into())
+                    .next("./- for a file that is called -"),
+            );
+        }
+        paths => {
+            let named = paths.iter().map(|path| NamedPath::of_argument(path));
+            let named = named.collect::<Result<Vec<NamedPath>, _>>();
+            SaveInput::Named(named.map_err(|cause| usage(chain(&cause)))?)
+        }
+    })
+}
+
+/// Whether this is `/dev/null`, which Rust opens in the place of a standard stream that is closed.
+fn is_null_device(file: impl std::os::fd::AsFd) -> bool {
+    const NULL: (u32, u32) = (1, 3);
+    rustix::fs::fstat(file).is_ok_and(|stat| {
+        let device = (
+            rustix::fs::major(stat.st_rdev),
+            rustix::fs::minor(stat.st_rdev),
+        );
+        rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() && device == NULL
     })
 }
 

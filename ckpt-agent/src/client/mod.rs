@@ -172,6 +172,7 @@ impl Save {
             exclude: Exclude::default(),
             skip_unreadable: false,
             accept_changed: false,
+            allow_empty: false,
             placement: PlacementWish::default(),
             labels: Labels::default(),
             after: None,
@@ -236,6 +237,14 @@ impl Save {
     #[must_use]
     pub const fn full(mut self) -> Self {
         self.request.full = true;
+        self
+    }
+
+    /// Saves a stream without bytes, or an image without files, which otherwise fails with the status `Usage`. A
+    /// file without bytes that is named is always saved.
+    #[must_use]
+    pub const fn allow_empty(mut self) -> Self {
+        self.request.allow_empty = true;
         self
     }
 

@@ -110,12 +110,13 @@ impl Arrivals {
         }
     }
 
-    /// Takes what a look found. `is_open` finds out whether any process can write to a path.
+    /// Takes what a look found. `is_open` finds out whether any process can write to
+    /// the files below a path.
     pub(super) fn take(
         &mut self,
         now: Millis,
         found: Vec<FoundDir>,
-        is_open: impl Fn(&Path) -> bool,
+        is_open: impl Fn(&Path, &Fingerprint) -> bool,
     ) {
         let names: BTreeMap<u64, OsString> = self
             .known
@@ -145,7 +146,9 @@ impl Arrivals {
             if !(known.was_renamed || self.in_place) || found.print.is_empty() || !is_new {
                 continue;
             }
-            let came_to_rest = known.watch.look(now, found.print, || is_open(&path));
+            let came_to_rest = known
+                .watch
+                .look(now, found.print, |print| is_open(&path, print));
             if came_to_rest == Some(supervision::Event::FilesAtRest) {
                 known.whole = Some(Whole {
                     path,
@@ -241,7 +244,7 @@ mod tests {
         fn look_after(&mut self, ms: u64, is_open: bool) -> Option<String> {
             self.now += ms;
             let found = find_directories(self.dir.path(), &Exclude::default()).unwrap();
-            self.arrivals.take(Millis(self.now), found, |_| is_open);
+            self.arrivals.take(Millis(self.now), found, |_, _| is_open);
             let next = self.arrivals.next(2)?;
             Some(next.path.file_name()?.to_string_lossy().into_owned())
         }

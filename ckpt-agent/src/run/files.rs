@@ -16,10 +16,26 @@ const FILES_MAX: usize = 1_000_000;
 /// Size of the buffers for comparing files, bytes.
 const COMPARED_BYTES: usize = 1 << 16;
 
+/// What distinguishes a file from all others, under whatever path it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileId {
+    pub(super) inode: u64,
+    pub(super) device: u64,
+}
+
+impl FileId {
+    fn of(found: &Metadata) -> Self {
+        Self {
+            inode: found.ino(),
+            device: found.dev(),
+        }
+    }
+}
+
 /// What distinguishes one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
-    inode: u64,
+    file: FileId,
     size: u64,
     modified: (i64, i64),
     is_directory: bool,
@@ -29,7 +45,7 @@ impl Mark {
     fn of(found: &Metadata) -> Self {
         let is_directory = found.is_dir();
         Self {
-            inode: found.ino(),
+            file: FileId::of(found),
             size: if is_directory { 0 } else { found.size() },
             // Changes of a directory show in its entries, so its own times are left out.
             modified: match is_directory {
@@ -108,6 +124,12 @@ impl Fingerprint {
         hash.as_str().chars().take(32).collect()
     }
 
+    /// All files in it that are no directories.
+    pub(super) fn files(&self) -> impl Iterator<Item = FileId> {
+        let files = self.marks.values().filter(|mark| !mark.is_directory);
+        files.map(|mark| mark.file)
+    }
+
     /// Number of files and directories in it.
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.marks.len()).unwrap_or(u32::MAX)
@@ -134,7 +156,7 @@ impl Fingerprint {
         !self.is_cut
             && self.marks.iter().all(|(path, mark)| {
                 let was = before.marks.get(path);
-                mark.is_directory || was.is_none_or(|was| was == mark || was.inode != mark.inode)
+                mark.is_directory || was.is_none_or(|was| was == mark || was.file != mark.file)
             })
     }
 

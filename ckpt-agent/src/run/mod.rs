@@ -21,6 +21,7 @@ mod job_dir;
 mod journal;
 pub mod kind;
 pub mod notice;
+mod open_files;
 mod orders;
 mod owner;
 pub mod past_report;

@@ -7,6 +7,7 @@ use supervision::signals::name;
 use supervision::{Doing, Millis, Report, Why};
 
 use super::journal::{Entry, Journal, Line};
+use super::open_files::Writing;
 use crate::unix_time::unix_millis;
 
 /// Most warnings that are reported, since a job could cause any number of them.
@@ -42,6 +43,7 @@ pub(super) struct RunLog {
     journal: Journal,
     says: Says,
     warnings: Vec<String>,
+    has_warned_of_hidden: bool,
     doing: Option<Doing>,
 }
 
@@ -52,6 +54,7 @@ impl RunLog {
             journal,
             says,
             warnings: Vec::new(),
+            has_warned_of_hidden: false,
             doing: None,
         }
     }
@@ -73,6 +76,25 @@ impl RunLog {
         }
         self.warnings.push(message.clone());
         self.enter(Entry::Warning { message });
+    }
+
+    /// Warns, once in a run, that the files count as open because a process can't be looked at. Which file a
+    /// process is seen to have open is of interest only to those who look for a reason.
+    pub(super) fn warn_of(&mut self, writing: &Writing) {
+        let (pid, cause) = match writing {
+            Writing::No => return,
+            Writing::File(path) => {
+                return tracing::debug!(?path, "a process of the job can write to this file");
+            }
+            Writing::Hidden { pid, cause } => (pid, cause),
+        };
+        if !std::mem::replace(&mut self.has_warned_of_hidden, true) {
+            self.warn(format!(
+                "the files of process {pid} of the job can't be looked at ({cause}): as long as it is there, the \
+                 job's state counts as open for writing; let the job report when it is written \
+                 (ckpt notify SAVED=1)"
+            ));
+        }
     }
 
     /// Reports what the supervisor does, if that has changed.

@@ -212,6 +212,7 @@ impl SavePlan {
             exclude: self.exclude.clone(),
             skip_unreadable: false,
             accept_changed: false,
+            allow_empty: false,
             placement: self.placement.clone(),
             labels,
             after: None,

@@ -15,6 +15,7 @@ use supervision::{
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::END_ORDERS;
 use super::ask::Ask;
 use super::begin::Begun;
 use super::channel::{CKPT_NOTIFY, Channel};
@@ -26,6 +27,7 @@ use super::job_dir::JobDir;
 use super::journal::Entry;
 use super::kind::Kind;
 use super::notice::JobNotice;
+use super::open_files::{StateFiles, Writing, written_to};
 use super::orders::{Orders, Reach, Way};
 use super::owner::Owner;
 use super::record::Recorder;
@@ -34,7 +36,6 @@ use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
 use super::signals::{Signals, stop_this_process};
 use super::staged::Beat;
 use super::usage::{Asking, CKPT_DIR, Usage};
-use super::{END_ORDERS, tree};
 use crate::agent::MachineOutlook;
 use crate::image::keeper::Keeper;
 use crate::report::{Failure, Observer, SaveReport};
@@ -406,8 +407,13 @@ impl<'a> Shell<'a> {
         self.next_look = Instant::now() + period.clamp(SAMPLE_PERIOD, LOOK_PERIOD_MAX);
         let now = self.clock.now();
         let (job, roots) = (&self.job, &self.roots);
-        let is_open = || tree::written_to(&job.processes(), roots).is_some();
+        let mut writing = Writing::No;
+        let is_open = |print: &Fingerprint| {
+            writing = written_to(&job.processes(), &StateFiles::of(roots, print));
+            writing.is_possible()
+        };
         let seen = self.watch.look(now, print, is_open);
+        self.log.warn_of(&writing);
         if let Some(event) = seen {
             self.is_asked &= event != Event::FilesAtRest;
             self.event(event);
@@ -418,8 +424,13 @@ impl<'a> Shell<'a> {
         let print = self.print();
         let processes = self.job.processes();
         let roots = &self.roots;
-        let is_open = || tree::written_to(&processes, roots).is_some();
+        let mut writing = Writing::No;
+        let is_open = |print: &Fingerprint| {
+            writing = written_to(&processes, &StateFiles::of(roots, print));
+            writing.is_possible()
+        };
         let files_at_rest = self.watch.is_whole(&print, is_open);
+        self.log.warn_of(&writing);
         if files_at_rest && let Some(event) = self.watch.accept(print) {
             self.event(event);
         }
@@ -456,10 +467,14 @@ impl<'a> Shell<'a> {
 
     fn asked(&mut self, helper: i32, ended: Result<(), String>) {
         self.job.remove_helper(helper);
-        match ended {
+        let print = self.print();
+        let written = ended.and_then(|()| match print.is_empty() {
+            true => Err("the command succeeded, but there is no file to save".to_owned()),
+            false => Ok(()),
+        });
+        match written {
             Ok(()) => {
                 self.is_asked = false;
-                let print = self.print();
                 let event = self.watch.written(print);
                 self.event(event);
             }

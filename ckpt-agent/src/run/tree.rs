@@ -3,10 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
+use std::path::Path;
 
 /// Most processes of a job that are listed.
 const PROCESSES_MAX: usize = 100_000;
@@ -55,49 +52,8 @@ pub(super) fn state(pid: i32) -> Option<char> {
     rest.trim_start().chars().next()
 }
 
-/// A file below one of `roots` (absolute paths without links) to which one of these processes can write
-/// now: the process has it open for writing, or has mapped it shared and writable.
-pub(super) fn written_to(pids: &BTreeSet<i32>, roots: &[PathBuf]) -> Option<PathBuf> {
-    let is_beneath = |path: &Path| roots.iter().any(|root| path.starts_with(root));
-    pids.iter()
-        .find_map(|pid| open_to_write(*pid, &is_beneath).or_else(|| mapped(*pid, &is_beneath)))
-}
-
-fn open_to_write(pid: i32, is_beneath: &impl Fn(&Path) -> bool) -> Option<PathBuf> {
-    let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-    for fd in fds.flatten() {
-        let Ok(path) = fs::read_link(fd.path()) else {
-            continue;
-        };
-        if is_beneath(&path) && may_write(pid, &fd.file_name().to_string_lossy()) {
-            return Some(path);
-        }
-    }
-    None
-}
-
-fn may_write(pid: i32, fd: &str) -> bool {
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
-    flags.is_some_and(|flags| flags & (OFlags::WRONLY | OFlags::RDWR).bits() != 0)
-}
-
-fn mapped(pid: i32, is_beneath: &impl Fn(&Path) -> bool) -> Option<PathBuf> {
-    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
-    maps.split(|&byte| byte == b'\n').find_map(|line| {
-        let start = line.iter().position(|&byte| byte == b'/')?;
-        let (fields, path) = line.split_at(start);
-        let permissions = fields.split(|&byte| byte == b' ').nth(1)?;
-        let is_shared = matches!(permissions, [_, b'w', _, b's', ..]);
-        let path = Path::new(std::ffi::OsStr::from_bytes(path));
-        (is_shared && is_beneath(path)).then(|| path.to_owned())
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -125,20 +81,5 @@ mod tests {
         rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
         child.wait().unwrap();
         assert_eq!(state(pid), None);
-    }
-
-    #[test]
-    fn a_file_that_is_open_for_writing_is_found_and_one_that_is_read_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().canonicalize().unwrap();
-        let path = root.join("state");
-        let mut file = fs::File::create(&path).unwrap();
-        file.write_all(b"x").unwrap();
-        let own = BTreeSet::from([std::process::id().cast_signed()]);
-        let roots = [root];
-        assert_eq!(written_to(&own, &roots), Some(path.clone()));
-        drop(file);
-        let _reader = fs::File::open(&path).unwrap();
-        assert_eq!(written_to(&own, &roots), None);
     }
 }

@@ -39,7 +39,7 @@ impl FileWatch {
         &mut self,
         now: Millis,
         print: Fingerprint,
-        is_open: impl FnOnce() -> bool,
+        is_open: impl FnOnce(&Fingerprint) -> bool,
     ) -> Option<Event> {
         if self.reports_itself {
             // The files are whole again when the job reports it.
@@ -62,7 +62,7 @@ impl FileWatch {
         let since_last = before.filter(|(last, _)| !print.is_as(last));
         let is_renamed = took_the_place_of(&self.whole)
             || since_last.is_some_and(|(last, _)| took_the_place_of(&last));
-        if (now.since(since) < REST_MS && !is_renamed) || is_open() {
+        if (now.since(since) < REST_MS && !is_renamed) || is_open(&print) {
             return self.moves(&print);
         }
         self.is_moving = false;
@@ -91,11 +91,15 @@ impl FileWatch {
     }
 
     /// Whether the files are whole now that no process runs; `is_open` as in [`Self::look`].
-    pub(super) fn is_whole(&self, print: &Fingerprint, is_open: impl FnOnce() -> bool) -> bool {
+    pub(super) fn is_whole(
+        &self,
+        print: &Fingerprint,
+        is_open: impl FnOnce(&Fingerprint) -> bool,
+    ) -> bool {
         if print.is_as(&self.whole) {
             return !print.is_empty();
         }
-        !self.reports_itself && !print.is_empty() && !is_open()
+        !self.reports_itself && !print.is_empty() && !is_open(print)
     }
 
     /// Accepts files that are whole and at rest. Returns the event for the supervisor, if they are new.
@@ -168,7 +172,7 @@ mod tests {
         fn look_after(&mut self, ms: u64, is_open: bool) -> Option<Event> {
             self.now = self.now.plus(ms);
             let print = self.print();
-            self.watch.look(self.now, print, || is_open)
+            self.watch.look(self.now, print, |_| is_open)
         }
     }
 
@@ -212,12 +216,12 @@ mod tests {
             state.watch.reported(print.clone()),
             Event::Job(JobNews::Saved)
         );
-        assert!(state.watch.is_whole(&print, || true));
+        assert!(state.watch.is_whole(&print, |_| true));
         state.append("half of two");
         assert_eq!(state.look_after(1000, false), Some(Event::FilesMoving));
         assert_eq!(state.look_after(9000, false), None);
         let print = state.print();
-        assert!(!state.watch.is_whole(&print, || false));
+        assert!(!state.watch.is_whole(&print, |_| false));
         let ended = state.watch.at_end(print.clone(), JobStatus::Exited(0));
         assert_eq!(ended, FilesAtEnd::Torn);
         state.watch.reported(print.clone());

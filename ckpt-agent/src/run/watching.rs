@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::arrivals::{Arrivals, FoundDir, Whole, find_directories};
 use super::clock::Clock;
 use super::files::resolved;
+use super::open_files::{StateFiles, written_to};
 use super::orders::Reach;
 use super::saver::SavePlan;
 use super::tree;
@@ -201,8 +202,11 @@ impl Watcher {
             Failure::new(ExitStatus::LocalIo, message)
         })?;
         let now = self.clock.now();
-        self.arrivals.take(now, found, |path| {
-            tree::written_to(&tree::all(), &[path.to_owned()]).is_some()
+        self.arrivals.take(now, found, |path, print| {
+            let roots = [path.to_owned()];
+            // Of all processes of a machine there are always some that this user can't look at, such as
+            // those of other users and the user's own `sshd`. If they counted, nothing would ever be saved.
+            written_to(&tree::all(), &StateFiles::of(&roots, print)).is_seen()
         });
         Ok(())
     }

@@ -13,6 +13,7 @@ class SaveOptions(TypedDict):
     deadline: float | None
     ttl: float | None
     full: bool
+    allow_empty: bool
 
 class Client:
     def __init__(

@@ -110,6 +110,7 @@ class Client:
         deadline: float | None = None,
         ttl: float | None = None,
         full: bool = False,
+        allow_empty: bool = False,
     ) -> dict[str, Any]:
         """Saves files, directories or the bytes of a file object as the next version of a job.
 
@@ -119,6 +120,10 @@ class Client:
         only as the single successor of a version: its number, the id of a checkpoint, or ``"none"``.
         ``deadline`` and ``ttl`` are in seconds; an infinite ``ttl`` ends the lease. Returns a *SaveReport*
         (``docs/json.md``).
+
+        An empty list of paths, such as that of a pattern without a match, and an object that returns no byte
+        raise :class:`UsageError` unless ``allow_empty``: the empty version would take the place of an
+        earlier one. A file of 0 bytes that is named is saved.
         """
         options = save_options(
             labels=labels,
@@ -128,11 +133,17 @@ class Client:
             deadline=deadline,
             ttl=ttl,
             full=full,
+            allow_empty=allow_empty,
         )
         if hasattr(source, "read"):
             return self._save_stream(source, job, options)  # type: ignore[arg-type]
-        text = self._inner.save(job, _paths(source), options)  # type: ignore[arg-type]
-        return _saved(text)
+        paths = _paths(source)
+        if not (paths or allow_empty):
+            raise UsageError(
+                f"cannot save job {job}: no file or directory was named; did a pattern match nothing? "
+                "(allow_empty=True saves an empty version)"
+            )
+        return _saved(self._inner.save(job, paths, options))  # type: ignore[arg-type]
 
     def _save_stream(
         self, source: BinaryIO, job: str, options: _ckpt.SaveOptions
@@ -149,7 +160,8 @@ class Client:
     def writer(self, job: str, **options: Any) -> Writer:
         """Opens a file for writing, which becomes the next version of a job when it is closed.
 
-        Takes the options of :meth:`save`.
+        Takes the options of :meth:`save`. A file to which nothing was written is saved with ``allow_empty``
+        only.
         """
         return Writer(self._inner.writer(job, save_options(**options)))
 
@@ -165,7 +177,7 @@ class Client:
             directory = pathlib.Path(made)
             yield directory
             entries = sorted(directory.iterdir())
-            if not entries:
+            if not (entries or options.get("allow_empty")):
                 raise UsageError(f"nothing to save for job {job}: the directory is empty")
             self.save(entries, job, **options)
         finally:
@@ -249,6 +261,7 @@ def save_options(
     deadline: float | None = None,
     ttl: float | None = None,
     full: bool = False,
+    allow_empty: bool = False,
 ) -> _ckpt.SaveOptions:
     """The options of a save as the compiled part takes them."""
     if isinstance(redundancy, str):
@@ -266,6 +279,7 @@ def save_options(
         "deadline": deadline,
         "ttl": ttl,
         "full": full,
+        "allow_empty": allow_empty,
     }
 
 

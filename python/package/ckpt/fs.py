@@ -158,6 +158,8 @@ class CkptFileSystem(AbstractFileSystem):
         number = random.choice(names.free_numbers(root))
         # Another process may choose the same number. Then both have a version of the job, which keeps all.
         options = {**self._saving, "labels": labels, "keep": 2**32 - 1, "full": True}
+        # A file may be empty, and a new name is an entry without bytes.
+        options["allow_empty"] = True
         return f"{root}/{FILES}/{number}", options
 
     def _remove(self, entries: list[Entry]) -> None:

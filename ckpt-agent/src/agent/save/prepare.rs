@@ -17,7 +17,7 @@ use crate::agent::base::ChosenBase;
 use crate::agent::gather::Gathered;
 use crate::agent::shortage::too_small;
 use crate::agent::superseded::created_after;
-use crate::agent::{Agent, SaveInput, SaveRequest, chain, random};
+use crate::agent::{ALLOW_EMPTY, Agent, SaveInput, SaveRequest, chain, random};
 use crate::cancel::Cancel;
 use crate::core::HostIndex;
 use crate::core::claims::ClaimDoubts;
@@ -233,14 +233,17 @@ pub(super) async fn open_source(request: &SaveRequest) -> Result<Source, Failure
     let options = SourceOptions {
         skip_unreadable: request.skip_unreadable,
         accept_changed: request.accept_changed,
+        allow_empty: request.allow_empty,
     };
     let (input, exclude) = (request.input.clone(), request.exclude.clone());
     let opened = tokio::task::spawn_blocking(move || match input {
         SaveInput::Paths(paths) => Source::from_paths_without(&paths, options, exclude),
         SaveInput::Named(named) => Source::from_named(&named, options, exclude),
-        SaveInput::Stdin => Ok(Source::from_stdin()),
-        SaveInput::Reader(reader) => Ok(Source::from_reader(reader)),
-        SaveInput::Command(command, keeper) => Source::from_kept_command(&command, keeper.as_ref()),
+        SaveInput::Stdin => Ok(Source::from_stdin(options)),
+        SaveInput::Reader(reader) => Ok(Source::from_reader(reader, options)),
+        SaveInput::Command(command, keeper) => {
+            Source::from_kept_command(&command, keeper.as_ref(), options)
+        }
     });
     opened
         .await
@@ -261,6 +264,10 @@ pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
             failure.next("a path that exists")
         }
         SourceError::Io { .. } => failure.next("leave out what can't be read: --skip-unreadable"),
+        SourceError::Empty(_) => Failure {
+            status: ExitStatus::Usage,
+            ..failure.next(ALLOW_EMPTY)
+        },
         SourceError::TooLong { pattern, .. } => Failure {
             status: ExitStatus::Usage,
             ..failure.next(format!("leave it out: --exclude {pattern:?}"))

@@ -14,7 +14,7 @@ use rustix::fs::{Advice, FileType, fadvise};
 use super::extents::data_extents;
 use super::named::above;
 use super::plan::{FileState, Plan, PlannedFile, Roots, set_attributes, stat_open, vanished};
-use super::{ReadImage, SourceError, SourceOptions, Warnings, changed};
+use super::{Emptiness, ReadImage, SourceError, SourceOptions, Warnings, changed};
 
 /// Mode of directories that exist only in the names given by the user; the files in them have their own
 /// modes.
@@ -152,7 +152,7 @@ impl FileSource {
             // This is only advice: if it fails, reading is slower.
             let _ = fadvise(&file, 0, None, Advice::Sequential);
         }
-        let extents = data_extents(file.as_fd(), state.size).map_err(|cause| {
+        let extents = data_extents(file.as_fd(), &stat).map_err(|cause| {
             io_error(self.roots.display(planned.root, &planned.entry.path), cause)
         })?;
         planned.entry.kind = FileKind::Regular {
@@ -284,6 +284,9 @@ impl FileSource {
     pub(super) fn finish(mut self) -> Result<ReadImage, SourceError> {
         self.check_all()?;
         let entries = self.entries();
+        if entries.is_empty() && !self.options.allow_empty {
+            return Err(SourceError::Empty(Emptiness::NoFiles));
+        }
         Ok((entries, self.kind, self.warnings.into_list()))
     }
 

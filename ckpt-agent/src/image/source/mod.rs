@@ -106,6 +106,9 @@ pub enum SourceError {
         #[source]
         cause: io::Error,
     },
+    /// The image has no bytes or no files, and the caller did not allow that.
+    #[error("{0}; an empty version would take the place of an earlier one")]
+    Empty(Emptiness),
     /// The command failed; its output is not committed.
     #[error("{name:?} ended with {status}; its output was not saved")]
     CommandFailed {
@@ -114,6 +117,26 @@ pub enum SourceError {
         /// Its exit status, or the signal that ended it.
         status: ExitStatus,
     },
+}
+
+/// What is empty.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Emptiness {
+    /// Standard input ended before its first byte.
+    #[error("standard input is empty or closed")]
+    Stdin,
+    /// A reader ended before its first byte.
+    #[error("the stream is empty")]
+    Reader,
+    /// The command with this name succeeded, and wrote nothing.
+    #[error("{0:?} ended with success, but wrote nothing to its standard output")]
+    Output(OsString),
+    /// No path was named.
+    #[error("no file or directory was named")]
+    NoPaths,
+    /// Everything that was named was left out.
+    #[error("all that was named was left out, and no file remains")]
+    NoFiles,
 }
 
 /// A note for the user on the image.
@@ -157,6 +180,9 @@ pub struct SourceOptions {
     /// Keep what was read of a file that changed meanwhile, with a warning, instead of failing. The file gets
     /// the length that it had when it was opened; if it became shorter, the rest is zeros.
     pub accept_changed: bool,
+    /// Save a stream without bytes, or an image without files and directories, instead of failing. A named file
+    /// without bytes, or a named directory without files, is never a failure.
+    pub allow_empty: bool,
 }
 
 /// Files, kind and warnings of an image that was read to its end.
@@ -176,7 +202,7 @@ impl Source {
     /// are stored as links.
     ///
     /// # Errors
-    /// When a path can't be read, has no usable name, or is no file or directory.
+    /// When a path can't be read, has no usable name, or is no file or directory. When there is none.
     pub fn from_paths(paths: &[PathBuf], options: SourceOptions) -> Result<Self, SourceError> {
         Self::from_paths_without(paths, options, Exclude::default())
     }
@@ -205,6 +231,9 @@ impl Source {
         options: SourceOptions,
         exclude: Exclude,
     ) -> Result<Self, SourceError> {
+        if named.is_empty() && !options.allow_empty {
+            return Err(SourceError::Empty(Emptiness::NoPaths));
+        }
         let mut plan = Plan::new(options, exclude);
         for path in named {
             plan.add_root(path)?;
@@ -213,13 +242,13 @@ impl Source {
     }
 
     /// An image that is read from standard input.
-    pub fn from_stdin() -> Self {
-        Self::from_reader(io::stdin())
+    pub fn from_stdin(options: SourceOptions) -> Self {
+        Self::Stream(StreamSource::new(Input::Stdin(io::stdin()), options))
     }
 
     /// An image that is read to the end of `reader`, which error messages call standard input.
-    pub fn from_reader(reader: impl Read + Send + 'static) -> Self {
-        Self::Stream(StreamSource::new(Input::Reader(Box::new(reader))))
+    pub fn from_reader(reader: impl Read + Send + 'static, options: SourceOptions) -> Self {
+        Self::Stream(StreamSource::new(Input::Reader(Box::new(reader)), options))
     }
 
     /// An image that a command writes to its standard output. The image counts only if the command ends with
@@ -227,8 +256,8 @@ impl Source {
     ///
     /// # Errors
     /// When the command can't be started.
-    pub fn from_command(command: &[OsString]) -> Result<Self, SourceError> {
-        Self::from_kept_command(command, None)
+    pub fn from_command(command: &[OsString], options: SourceOptions) -> Result<Self, SourceError> {
+        Self::from_kept_command(command, None, options)
     }
 
     /// Like [`Self::from_command`], with a `keeper` that ends the command if this process is killed.
@@ -238,15 +267,17 @@ impl Source {
     pub fn from_kept_command(
         command: &[OsString],
         keeper: Option<&Keeper>,
+        options: SourceOptions,
     ) -> Result<Self, SourceError> {
         let name = command.first().cloned().unwrap_or_default();
         let producer = Producer::start(command, keeper).map_err(|cause| SourceError::Command {
             name: name.clone(),
             cause,
         })?;
-        Ok(Self::Stream(StreamSource::new(Input::Command(
-            producer, name,
-        ))))
+        Ok(Self::Stream(StreamSource::new(
+            Input::Command(producer, name),
+            options,
+        )))
     }
 
     /// Bytes that will be read; `None` for a stream.

@@ -10,7 +10,7 @@ use codec::index::{FileEntry, FileKind, PATH_BYTES_MAX};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::extents::data_extents;
+use super::extents::{allocated_bytes, data_extents};
 use super::named::{NamedPath, overlapping};
 use super::{Exclude, SourceError, SourceOptions, Warnings, changed};
 use crate::image::beneath::{Beneath, join};
@@ -370,15 +370,13 @@ impl Plan {
     /// Bytes of data in a file. Its extents are read only if it may have holes; what is really read is found
     /// out later.
     fn data_bytes(&mut self, root: usize, path: &[u8], stat: &Stat, size: u64) -> u64 {
-        let allocated = u64::try_from(stat.st_blocks)
-            .unwrap_or(0)
-            .saturating_mul(512);
+        let allocated = allocated_bytes(stat);
         if allocated >= size {
             return size;
         }
         self.roots
             .open_file(root, path)
-            .and_then(|file| data_extents(file.as_fd(), size))
+            .and_then(|file| data_extents(file.as_fd(), stat))
             .map_or(allocated, |extents| extents.iter().map(|e| e.len).sum())
     }
 

@@ -9,7 +9,7 @@ use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Extent, FileEntry, FileKind};
 use codec::manifest::ImageKind;
 
-use super::{ReadImage, SourceError};
+use super::{Emptiness, ReadImage, SourceError, SourceOptions};
 use crate::image::command::Producer;
 
 /// A stream has no permissions of its own, so its file is private until its owner changes that.
@@ -20,16 +20,22 @@ const STREAM_MODE: u32 = 0o600;
 pub struct StreamSource {
     pub(super) input: Input,
     pub(super) bytes: u64,
+    allow_empty: bool,
 }
 
 pub(super) enum Input {
+    Stdin(io::Stdin),
     Reader(Box<dyn Read + Send>),
     Command(Producer, OsString),
 }
 
 impl StreamSource {
-    pub(super) const fn new(input: Input) -> Self {
-        Self { input, bytes: 0 }
+    pub(super) const fn new(input: Input, options: SourceOptions) -> Self {
+        Self {
+            input,
+            bytes: 0,
+            allow_empty: options.allow_empty,
+        }
     }
 
     pub(super) fn next_segment(
@@ -63,6 +69,9 @@ impl StreamSource {
             }
         }
         let size = self.bytes;
+        if size == 0 && !self.allow_empty {
+            return Err(SourceError::Empty(self.input.emptiness()));
+        }
         let whole = Extent {
             offset: 0,
             len: size,
@@ -84,6 +93,7 @@ impl StreamSource {
 impl Input {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self {
+            Self::Stdin(stdin) => stdin.read(room),
             Self::Reader(reader) => reader.read(room),
             Self::Command(producer, _) => producer.read(room),
         }
@@ -91,11 +101,20 @@ impl Input {
 
     fn failed(&self, cause: io::Error) -> SourceError {
         match self {
-            Self::Reader(_) => SourceError::Stdin(cause),
+            Self::Stdin(_) | Self::Reader(_) => SourceError::Stdin(cause),
             Self::Command(_, name) => SourceError::Command {
                 name: name.clone(),
                 cause,
             },
+        }
+    }
+
+    /// What an image without bytes shows about its origin.
+    fn emptiness(&self) -> Emptiness {
+        match self {
+            Self::Stdin(_) => Emptiness::Stdin,
+            Self::Reader(_) => Emptiness::Reader,
+            Self::Command(_, name) => Emptiness::Output(name.clone()),
         }
     }
 }
@@ -103,6 +122,7 @@ impl Input {
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Stdin(_) => f.write_str("Stdin"),
             Self::Reader(_) => f.write_str("Reader"),
             Self::Command(_, name) => f.debug_tuple("Command").field(name).finish(),
         }

@@ -14,8 +14,12 @@ use crate::image::command::Producer;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn shell(script: &str) -> Source {
+    shell_with(script, STRICT)
+}
+
+fn shell_with(script: &str, options: SourceOptions) -> Source {
     let command = ["sh", "-c", script].map(OsString::from);
-    Source::from_command(&command).unwrap()
+    Source::from_command(&command, options).unwrap()
 }
 
 /// Waits until a process is gone.
@@ -53,8 +57,23 @@ fn the_output_of_a_command_that_succeeds_is_saved() {
     .unwrap();
     assert_eq!(saved.segments, [b"abcdef".to_vec()]);
     assert_eq!(saved.kind, ImageKind::Stream);
-    let empty = drain(shell("true")).unwrap();
+}
+
+#[test]
+fn a_command_that_succeeds_and_writes_nothing_is_refused_unless_it_may() {
+    let refused = drain(shell("true")).unwrap_err().to_string();
+    assert!(
+        refused.contains(r#""sh" ended with success, but wrote nothing"#),
+        "{refused}"
+    );
+    let empty = drain(shell_with("true", ALLOW_EMPTY)).unwrap();
     assert_eq!(empty.index.stream_bytes(), 0);
+    // That it failed says more.
+    let failed = drain(shell("exit 3")).unwrap_err();
+    assert!(
+        matches!(failed, SourceError::CommandFailed { .. }),
+        "{failed}"
+    );
 }
 
 #[test]
@@ -74,10 +93,10 @@ fn the_output_of_a_command_that_fails_is_not() {
 #[test]
 fn a_command_that_is_not_there_is_named() {
     let command = [OsString::from("/nowhere/to/be/found")];
-    let failed = Source::from_command(&command).unwrap_err();
+    let failed = Source::from_command(&command, STRICT).unwrap_err();
     assert_eq!(failed.to_string(), r#"running "/nowhere/to/be/found""#);
     assert!(matches!(
-        Source::from_command(&[]),
+        Source::from_command(&[], STRICT),
         Err(SourceError::Command { .. })
     ));
 }

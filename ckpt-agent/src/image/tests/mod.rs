@@ -18,6 +18,7 @@ use codec::index::{Index, SegmentEntry, StoredSegment};
 use codec::manifest::ImageKind;
 use codec::segment::{Cut, Segmenter};
 
+use super::source::Emptiness;
 use super::{Sink, SinkError, SinkOptions, Source, SourceError, SourceOptions, Target, Warning};
 use crate::pipeline::decode::StreamSink;
 use crate::pipeline::encode::SegmentSource;
@@ -35,11 +36,19 @@ struct Saved {
 const STRICT: SourceOptions = SourceOptions {
     skip_unreadable: false,
     accept_changed: false,
+    allow_empty: false,
 };
 
 const ACCEPT_CHANGED: SourceOptions = SourceOptions {
     skip_unreadable: false,
     accept_changed: true,
+    allow_empty: false,
+};
+
+const ALLOW_EMPTY: SourceOptions = SourceOptions {
+    skip_unreadable: false,
+    accept_changed: false,
+    allow_empty: true,
 };
 
 /// Reads a source to its end.

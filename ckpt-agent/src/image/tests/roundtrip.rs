@@ -247,7 +247,7 @@ fn streams_come_back_as_private_files() {
     let dir = tempfile::tempdir().unwrap();
     for len in [0, 1, SEGMENT_BYTES, 2 * SEGMENT_BYTES + 5] {
         let bytes = noise(len, 1);
-        let source = Source::from_reader(std::io::Cursor::new(bytes.clone()));
+        let source = Source::from_reader(std::io::Cursor::new(bytes.clone()), ALLOW_EMPTY);
         assert_eq!(source.planned_bytes(), None);
         let saved = drain(source).unwrap();
         assert_eq!(saved.kind, ImageKind::Stream);

@@ -381,10 +381,63 @@ fn a_stream_that_breaks_is_reported() {
             }
         }
     }
-    let failed = drain(Source::from_reader(Broken(0))).unwrap_err();
+    let failed = drain(Source::from_reader(Broken(0), STRICT)).unwrap_err();
     assert!(
         matches!(failed, SourceError::Stdin(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
     );
+}
+
+#[test]
+fn a_stream_without_bytes_and_a_list_without_paths_are_refused_unless_they_may_be_empty() {
+    let of_reader = |options| Source::from_reader(io::empty(), options);
+    let refused = drain(of_reader(STRICT)).unwrap_err();
+    assert!(
+        matches!(refused, SourceError::Empty(Emptiness::Reader)),
+        "{refused}"
+    );
+    assert_eq!(
+        drain(of_reader(ALLOW_EMPTY)).unwrap().index.stream_bytes(),
+        0
+    );
+    let refused = Source::from_paths(&[], STRICT).unwrap_err();
+    assert!(
+        matches!(refused, SourceError::Empty(Emptiness::NoPaths)),
+        "{refused}"
+    );
+    let nothing = drain(Source::from_paths(&[], ALLOW_EMPTY).unwrap()).unwrap();
+    assert!(nothing.index.files.is_empty());
+}
+
+#[test]
+fn an_image_of_which_every_file_is_left_out_is_refused_and_named_ones_may_be_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state");
+    fs::write(&path, b"some").unwrap();
+    let paths = std::slice::from_ref(&path);
+    // It is there when the list is made, and gone when it is to be read.
+    let source = |options| {
+        fs::write(&path, b"some").unwrap();
+        let source = Source::from_paths(paths, options).unwrap();
+        fs::remove_file(&path).unwrap();
+        drain(source)
+    };
+    let refused = source(ACCEPT_CHANGED).unwrap_err();
+    assert!(
+        matches!(refused, SourceError::Empty(Emptiness::NoFiles)),
+        "{refused}"
+    );
+    let allowed = source(SourceOptions {
+        allow_empty: true,
+        ..ACCEPT_CHANGED
+    })
+    .unwrap();
+    assert!(allowed.index.files.is_empty() && allowed.warnings.len() == 1);
+
+    fs::write(&path, b"").unwrap();
+    assert_eq!(save(paths).index.files.len(), 1);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert_eq!(save(paths).index.files.len(), 1);
 }
 
 /// Root reads everything, so this runs as nobody in a child process.
@@ -447,7 +500,7 @@ fn unreadable_in_child(root: &Path) {
     denied(&drain(source).unwrap_err(), "b");
     let skip = SourceOptions {
         skip_unreadable: true,
-        accept_changed: false,
+        ..STRICT
     };
     let saved = drain(Source::from_paths(&paths, skip).unwrap()).unwrap();
     let kept: Vec<_> = saved.index.files.iter().map(|f| f.display_path()).collect();

@@ -622,7 +622,7 @@ impl<'a> Shell<'a> {
             removed: Vec::new(),
             kept_until: None,
             fence: self.choosing.report(),
-            notes: self.notes(),
+            notes: self.notes(summary.image_bytes),
             placement: None,
             warnings: self.warnings(image),
         }

@@ -18,9 +18,12 @@ impl Shell<'_> {
         warnings
     }
 
-    /// Notes of a save that committed.
-    pub(super) fn notes(&self) -> Vec<String> {
+    /// Notes of a save that committed an image of this many bytes.
+    pub(super) fn notes(&self, image_bytes: u64) -> Vec<String> {
         let mut notes = self.format_notes();
+        if image_bytes == 0 && !self.request.allow_empty {
+            notes.push("the image has no bytes, only names of files or directories".into());
+        }
         notes.extend(self.knowers_note());
         notes
     }
