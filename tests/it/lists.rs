@@ -322,7 +322,7 @@ fn a_machine_that_joins_with_a_token_gets_the_list_and_no_settings_of_the_regist
 }
 
 #[test]
-fn machines_that_joined_with_a_token_are_shown_and_revoked_by_name_or_digits() -> Result<()> {
+fn machines_that_joined_with_a_token_are_shown_and_revoked_by_key_or_digits() -> Result<()> {
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;
     let tokens = machines.invite(3, 1)?;
@@ -357,8 +357,20 @@ fn machines_that_joined_with_a_token_are_shown_and_revoked_by_name_or_digits() -
     machines
         .ckpt("admin", &["grid", "revoke", &digits])?
         .expect(0)?;
-    machines
+    // Only the registry says who has this name, so the key is asked for.
+    let unclear = machines
         .ckpt("admin", &["grid", "revoke", "h3"])?
+        .expect(2)?;
+    let key = of("h3").context("h3 is not shown")?["key"]
+        .as_str()
+        .context("key")?
+        .to_owned();
+    ensure!(
+        unclear.stderr.contains(&key) && unclear.stderr.contains("ckpt grid revoke KEY"),
+        "{unclear}"
+    );
+    machines
+        .ckpt("admin", &["grid", "revoke", &key])?
         .expect(0)?;
     wait_until("they are not used", LIMIT, || {
         Ok(up(&machines, "ada")? == ["h1"])

@@ -761,6 +761,8 @@ pub(super) fn failure(cause: &AuthorityDirError) -> Failure {
         AuthorityDirError::Unknown(_) | AuthorityDirError::NotListed(_) => {
             failure.next("ckpt grid show")
         }
+        AuthorityDirError::ManyKeys { .. } | AuthorityDirError::Unrecorded { .. } => failure
+            .next("ckpt grid revoke KEY; ckpt hosts shows names and keys as hosts prove them"),
         AuthorityDirError::Grid(GridError::Io { .. }) => {
             failure.next("--dir DIR, or CKPT_AUTHORITY=DIR, of the grid's authority")
         }

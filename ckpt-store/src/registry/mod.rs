@@ -288,6 +288,7 @@ impl From<NotHeard> for Answer {
             NotHeard::Full | NotHeard::TooManyShards => Code::NoSpace,
             NotHeard::TooLong | NotHeard::OutOfOrder | NotHeard::NoLabel(_) => Code::BadRequest,
             NotHeard::NoAddress(_) | NotHeard::Elsewhere { .. } => Code::BadRequest,
+            NotHeard::OtherName => Code::Forbidden,
             NotHeard::Unknown => Code::NotFound,
         };
         Self::refuse(code, cause.to_string())
@@ -370,11 +371,11 @@ impl Shared {
         let allowed = Rule::of(&asked).check(Server::Registry, peer);
         allowed.map_err(Answer::Refused)?;
         let now = self.clock.now();
-        let id = peer.map(|peer| peer.id);
-        let asker = || id.ok_or_else(|| Answer::refuse(Code::Forbidden, NO_CERTIFICATE));
+        let member = || peer.ok_or_else(|| Answer::refuse(Code::Forbidden, NO_CERTIFICATE));
+        let asker = || member().map(|peer| peer.id);
         match asked {
             Request::Announce(presence) => {
-                let wanted = self.announce(asker()?, from, *presence)?;
+                let wanted = self.announce(member()?, from, *presence)?;
                 heard(send, wanted).await
             }
             Request::Heartbeat { epoch, holdings } => {
@@ -473,10 +474,14 @@ impl Shared {
 
     fn announce(
         &self,
-        id: OwnerId,
+        peer: &Peer,
         from: SocketAddr,
         mut presence: Presence,
     ) -> Result<Wanted, NotHeard> {
+        if presence.name != peer.name {
+            return Err(NotHeard::OtherName);
+        }
+        let id = peer.id;
         let from = from.ip().to_canonical();
         // A donor that listens on all addresses is announced with the address from which it connects.
         if presence.addr.ip().is_unspecified() {
