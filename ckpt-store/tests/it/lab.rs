@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use ckpt_store::registry::RegistryConfig;
 use ckpt_store::{Daemon, DaemonConfig, Quota};
+use codec::grant::Rights;
+use codec::keys::{JobKeys, NewJobKeys};
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
     Authority, HostId, Identity, JoinToken, Role, TokenRole, TokenTerms, Validity,
     certificate_to_pem, write_key,
 };
+use protocol::list::{Contents, GridList};
 use tempfile::TempDir;
 
 pub(crate) const MIB: usize = 1 << 20;
@@ -74,6 +77,25 @@ impl Lab {
     ) -> Identity {
         let signed = self.authority.sign(&[role], name, secret.id(), validity);
         Identity::new(secret, signed.unwrap()).unwrap()
+    }
+
+    /// A job key of this submitter.
+    pub(crate) fn job_key(&self, owner: &Identity) -> Identity {
+        let new = NewJobKeys {
+            grid: self.grid.id().0,
+            scope: "42".parse().unwrap(),
+            rights: Rights::SAVE,
+            serial: 1,
+            not_before: validity().from,
+            not_after: validity().from + 3600,
+        };
+        let keys = JobKeys::issue(&owner.secret, [77; 32], new, []).unwrap();
+        Identity::of_job(owner, keys).unwrap()
+    }
+
+    /// A list of the grid that the authority signed.
+    pub(crate) fn list(&self, number: u64) -> GridList {
+        GridList::sign(&self.authority, number, &Contents::of(&self.grid)).unwrap()
     }
 
     /// A registry that redeems tokens.

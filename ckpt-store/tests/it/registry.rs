@@ -5,7 +5,7 @@ use std::time::Duration;
 use ckpt_store::registry::RegistryServer;
 use protocol::identity::{HostId, Role};
 use protocol::net::stream::{read_frame, request};
-use protocol::net::{EndpointConfig, client, connect_as, join};
+use protocol::net::{EndpointConfig, Offered, client, connect_as, join, offer_list};
 use protocol::wire::Code;
 use protocol::wire::announcement::Announcement;
 use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Request, Response};
@@ -13,6 +13,7 @@ use protocol::wire::parts::{Extended, Parts};
 
 use crate::client::{Client, LIMIT, code};
 use crate::lab::Lab;
+use crate::lists;
 
 #[tokio::test]
 async fn strangers_get_little_and_not_for_long() {
@@ -135,6 +136,34 @@ async fn a_donor_is_known_by_the_name_in_its_certificate_and_by_no_other() {
     let again = Client::connect_to_registry(&lab, &renewed, id, addr).await;
     again.ask(&announcement("h1")).await.unwrap();
     assert_eq!(names(&again).await, ["evil", "h1"]);
+    registry.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_keeps_the_authoritys_list_out_of_a_registry() {
+    let lab = Lab::new();
+    let config = lab.registry();
+    let id = HostId(config.identity.secret.id());
+    let registry = RegistryServer::start(config).unwrap();
+    let addr = registry.local_addr();
+    let (ann, bob) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let mut held = Vec::new();
+    for who in [lab.job_key(&ann), ann.clone(), bob] {
+        let client = Client::connect_to_registry(&lab, &who, id, addr).await;
+        // As many as one connection may have: some are received and others wait, as far as there is room.
+        for _ in 0..16 {
+            held.push(lists::unfinished(&client, &[1]).await);
+        }
+    }
+    let cyd = lab.member(Role::Submitter);
+    let cyd = Client::connect_to_registry(&lab, &cyd, id, addr).await;
+    lists::crowded(&lab, &cyd).await;
+    let authority = lab.named(Role::Admin, "authority");
+    let authority = Client::connect_to_registry(&lab, &authority, id, addr).await;
+    let taken = offer_list(&authority.connection, &lab.list(100)).await;
+    assert_eq!(taken.unwrap(), Offered::Taken);
+    assert_eq!(registry.members().grid().number(), 100);
+    drop(held);
     registry.stop().await;
 }
 
