@@ -641,6 +641,9 @@ pub struct HostReport {
     /// Its public key, 64 hexadecimal digits. The first 8 of them identify it, also for `ckpt grid
     /// revoke`.
     pub id: String,
+    /// The name that registries report of it, if its certificate has another one. Its name is then that in
+    /// the certificate.
+    pub misnamed: Option<String>,
     /// Address of the host, as the grid file or a registry has it.
     pub addr: String,
     /// When its certificate ends, Unix seconds, if it answered.

@@ -190,9 +190,11 @@ impl Opened {
     }
 
     fn announcer(&self, config: &DaemonConfig, local_addr: SocketAddr) -> Announcer {
+        // Registries accept no other name.
+        let certified = config.identity.peer().map(|peer| peer.name);
         Announcer {
             card: Card {
-                name: config.name.clone(),
+                name: certified.unwrap_or_else(|_| config.name.clone()),
                 addr: announced_addr(config, local_addr),
                 site: config.site.clone(),
                 owner: config.owner.clone(),

@@ -274,6 +274,78 @@ fn a_lying_registry_hides_no_host_that_an_honest_one_lists() -> Result<()> {
     Ok(())
 }
 
+/// A registry of an older program, or a liar, lists hosts under names that are not in their certificates.
+#[test]
+fn a_host_is_called_and_chosen_by_the_name_in_its_certificate() -> Result<()> {
+    let mut grid = MixedGrid::up(4, 0)?;
+    let images = write_images(&grid)?;
+    let file = protocol::grid::Grid::load(&grid.path("grid.toml"))?;
+    let key = |name: &str| -> Result<protocol::identity::HostId> {
+        let host = file.hosts.iter().find(|host| host.name == name);
+        Ok(host.context("no such host")?.id)
+    };
+    // h02 is reported as h03, whose own name is right; h04 has another one.
+    grid.claim("liar", |record| {
+        let name = match record.presence.name.as_str() {
+            "h02" => "h03".to_owned(),
+            "h04" => "H04".to_owned(),
+            other => other.to_owned(),
+        };
+        record.presence.name = name;
+    })?;
+    grid.edit(|grid| grid.hosts.truncate(1))?;
+    let hosts = grid.run(["--json", "hosts"])?.expect(0)?.json()?;
+    let hosts = hosts["hosts"].as_array().context("no hosts")?.clone();
+    let of = |name: &str| -> Result<&serde_json::Value> {
+        let id = key(name)?.hex();
+        let host = hosts.iter().find(|host| host["id"] == id.as_str());
+        host.context("not listed")
+    };
+    let h02 = of("h02")?;
+    ensure!(h02["name"] == "h02" && h02["up"] == true, "{h02}");
+    let reported = h02["misnamed"].as_str().unwrap_or_default();
+    ensure!(reported.starts_with("h03"), "{h02}");
+    let h03 = of("h03")?;
+    ensure!(
+        h03["name"] == format!("h03-{}", key("h03")?) && h03["misnamed"].is_null(),
+        "two hosts were reported as h03: {h03}"
+    );
+    ensure!(of("h04")?["name"] == "h04" && of("h04")?["misnamed"] == "H04");
+    let said = grid.run(["hosts"])?.expect(0)?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    ensure!(
+        said.contains("note: a registry reports h02 as h03"),
+        "{said}"
+    );
+
+    let choose = |job: &str, names: &str| -> Result<tests::Outcome> {
+        let code = ["--data", "1", "--parity", "0", "--choose", names];
+        let save = ["save", "--job", job];
+        grid.run(save.iter().chain(&code).chain(&["first"]))
+    };
+    for (job, name) in [("1", "h03"), ("2", "h02"), ("3", "h04")] {
+        let before: Vec<usize> = count_files(&grid)?;
+        choose(job, name)?.expect(0)?;
+        let grown: Vec<usize> = count_files(&grid)?;
+        let grown: Vec<&str> = HOSTS
+            .into_iter()
+            .zip(before.iter().zip(&grown))
+            .filter_map(|(name, (before, after))| (after > before).then_some(name))
+            .collect();
+        ensure!(grown == [name], "{name}: {grown:?}");
+    }
+    choose("4", "H04")?.expect(2)?;
+    drop(images);
+    Ok(())
+}
+
+const HOSTS: [&str; 4] = ["h01", "h02", "h03", "h04"];
+
+fn count_files(grid: &MixedGrid) -> Result<Vec<usize>> {
+    let count = |name| Ok(grid.shard_files(name)?.len());
+    HOSTS.into_iter().map(count).collect()
+}
+
 #[test]
 fn labels_that_a_terminal_would_obey_are_not_printed() -> Result<()> {
     let mut grid = MixedGrid::up(1, 0)?;

@@ -57,6 +57,7 @@ mod study;
 mod tidy;
 mod tree;
 mod trust;
+mod unheard;
 mod upgrade;
 mod versions;
 mod watching;

@@ -1,6 +1,7 @@
 //! Brings a new list of the grid to members, for the authority.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use protocol::address::Address;
 use protocol::grid::Grid;
@@ -8,7 +9,8 @@ use protocol::identity::{HostId, Identity, Role};
 use protocol::list::{Contents, GridList};
 use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
 use protocol::net::stream::DONE;
-use protocol::net::{ConnectError, ExchangeError, Sockets, compare_lists, offer_list};
+use protocol::net::{ConnectError, ExchangeError, Offered, Sockets, newer_list, offer_list};
+use protocol::wire::{Code, escaped};
 use quinn::Connection;
 use rand::seq::IteratorRandom;
 use tokio::task::JoinSet;
@@ -23,6 +25,13 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// anything else.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// A member that answers that it is busy is asked again for this long.
+pub const BUSY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bounds of the wait until a busy member is asked again. Within them the member's wish holds.
+const AGAIN_MIN: Duration = Duration::from_millis(250);
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+
 /// Longest wait until the last datagrams have been sent.
 const LEAVING_MAX: Duration = Duration::from_millis(300);
 
@@ -30,21 +39,44 @@ const LEAVING_MAX: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub struct Herald {
     sockets: Sockets,
-    reached: Vec<(String, Connection)>,
-    /// Members that did not answer, or whose program is too old for a list, and why.
-    pub silent: Vec<(String, String)>,
+    reached: Vec<(Listener, Connection)>,
+    /// Members that did not answer, or whose program is too old for a list.
+    silent: Vec<Without>,
     /// The newest list that one of the members had, if it is newer than that of the authority.
     pub newer: Option<(GridList, Contents)>,
+}
+
+/// A member that a list is brought to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listener {
+    /// Name of the member in the list of the grid.
+    pub name: String,
+    /// Key of the member.
+    pub id: HostId,
+}
+
+/// A member that does not have the list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Without {
+    /// The member.
+    pub member: Listener,
+    /// Whether the member answered. If so, it is there, and did not take the list.
+    pub answered: bool,
+    /// Why it does not have the list.
+    pub why: String,
 }
 
 /// Which members got a list.
 #[derive(Debug, Default)]
 pub struct Delivery {
-    /// Members that have this list, or a newer one.
-    pub by: Vec<String>,
-    /// Members that do not have it, and why.
-    pub silent: Vec<(String, String)>,
+    /// Members that have this list.
+    pub by: Vec<Listener>,
+    /// Members that do not have it.
+    pub without: Vec<Without>,
 }
+
+/// Called with the name of a member, once it is clear that the member is asked again.
+pub type OnBusy = Arc<dyn Fn(&str) + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 enum NotReached {
@@ -56,8 +88,30 @@ enum NotReached {
     Late,
 }
 
+impl NotReached {
+    const fn has_answered(&self) -> bool {
+        matches!(
+            self,
+            Self::Exchange(ExchangeError::TooOld { .. } | ExchangeError::Refused(_))
+        )
+    }
+}
+
+/// Why a member that answered did not take a list.
+#[derive(Debug, thiserror::Error)]
+enum NotTaken {
+    #[error("answered, but was busy for {} s: {detail}", .waited.as_secs())]
+    Busy { waited: Duration, detail: String },
+    #[error(
+        "answered, but has list number {0}, which is newer than this one; the same command again takes it over first"
+    )]
+    Newer(u64),
+    #[error("answered, but did not take the list: {0}")]
+    Exchange(#[from] ExchangeError),
+}
+
 impl Herald {
-    /// Connects to all registries and some hosts of `grid`, and compares lists with them.
+    /// Connects to all registries and some hosts of `grid`, and fetches their list if it is newer.
     pub async fn reach(grid: &Grid, identity: &Identity) -> Self {
         let settings = EndpointConfig {
             mtu_max: MTU_SMALL,
@@ -80,13 +134,13 @@ impl Herald {
             asking.spawn(async move {
                 let asked =
                     tokio::time::timeout(ANSWER_TIMEOUT, target.ask(&sockets, &known)).await;
-                (target.name, asked.unwrap_or(Err(NotReached::Late)))
+                (target.member, asked.unwrap_or(Err(NotReached::Late)))
             });
         }
-        for (name, answer) in asking.join_all().await {
+        for (member, answer) in asking.join_all().await {
             match answer {
                 Ok((connection, newer)) => {
-                    herald.reached.push((name, connection));
+                    herald.reached.push((member, connection));
                     let number = |one: &Option<(GridList, Contents)>| {
                         one.as_ref().map_or(0, |(list, _)| list.number())
                     };
@@ -94,52 +148,101 @@ impl Herald {
                         herald.newer = newer;
                     }
                 }
-                Err(cause) => herald.silent.push((name, cause.to_string())),
+                Err(cause) => herald.silent.push(Without {
+                    member,
+                    answered: cause.has_answered(),
+                    why: cause.to_string(),
+                }),
             }
         }
         herald
     }
 
-    /// Sends the list to all members that answered, and closes the connections.
-    pub async fn send(self, list: Option<&GridList>) -> Delivery {
+    /// How many members answered, and know lists.
+    pub fn reached(&self) -> usize {
+        self.reached.len()
+    }
+
+    /// Sends the list to all members that answered, and closes the connections. A busy member is asked
+    /// again for up to `patience`.
+    pub async fn send(self, list: &GridList, patience: Duration, on_busy: &OnBusy) -> Delivery {
         let mut heard = Delivery {
             by: Vec::new(),
-            silent: self.silent,
+            without: self.silent,
         };
         let mut sending = JoinSet::new();
-        for (name, connection) in self.reached {
-            let list = list.cloned();
+        for (member, connection) in self.reached {
+            let (list, on_busy) = (list.clone(), Arc::clone(on_busy));
             sending.spawn(async move {
-                let sent = match &list {
-                    Some(list) => {
-                        let offered =
-                            tokio::time::timeout(TAKE_TIMEOUT, offer_list(&connection, list));
-                        let late = |_| Err(ExchangeError::Stalled(TAKE_TIMEOUT));
-                        offered.await.unwrap_or_else(late).map(|_| ())
-                    }
-                    None => Ok(()),
-                };
+                let busy = || on_busy(&member.name);
+                let sent = send_patiently(&connection, &list, patience, busy).await;
                 connection.close(DONE, b"");
-                (name, sent)
+                (member, sent)
             });
         }
-        for (name, sent) in sending.join_all().await {
+        for (member, sent) in sending.join_all().await {
             match sent {
-                Ok(()) => heard.by.push(name),
-                Err(cause) => heard.silent.push((name, cause.to_string())),
+                Ok(()) => heard.by.push(member),
+                Err(cause) => heard.without.push(Without {
+                    member,
+                    answered: true,
+                    why: cause.to_string(),
+                }),
             }
         }
         heard.by.sort();
-        heard.silent.sort();
+        heard.without.sort();
         self.sockets.wait_idle(LEAVING_MAX).await;
         heard
+    }
+
+    /// Closes the connections without sending anything.
+    pub async fn leave(self) {
+        for (_, connection) in &self.reached {
+            connection.close(DONE, b"");
+        }
+        self.sockets.wait_idle(LEAVING_MAX).await;
+    }
+}
+
+/// Sends a list to a member, and again while the member answers that it is busy. Calls `busy` once, before
+/// the first wait.
+async fn send_patiently(
+    connection: &Connection,
+    list: &GridList,
+    patience: Duration,
+    busy: impl Fn(),
+) -> Result<(), NotTaken> {
+    let began = Instant::now();
+    let mut is_first = true;
+    loop {
+        let offered = tokio::time::timeout(TAKE_TIMEOUT, offer_list(connection, list)).await;
+        let refusal = match offered {
+            Ok(Ok(Offered::Known(number))) if number > list.number() => {
+                return Err(NotTaken::Newer(number));
+            }
+            Ok(Ok(Offered::Taken | Offered::Known(_))) => return Ok(()),
+            Ok(Err(ExchangeError::Refused(refusal))) if refusal.code == Code::Busy => refusal,
+            Ok(Err(cause)) => return Err(cause.into()),
+            Err(_) => return Err(ExchangeError::Stalled(TAKE_TIMEOUT).into()),
+        };
+        let wish = Duration::from_millis(refusal.retry_after_ms.into());
+        let wait = wish.clamp(AGAIN_MIN, AGAIN_MAX);
+        let waited = began.elapsed();
+        if waited + wait > patience {
+            let detail = escaped(&refusal.detail);
+            return Err(NotTaken::Busy { waited, detail });
+        }
+        if std::mem::take(&mut is_first) {
+            busy();
+        }
+        tokio::time::sleep(wait).await;
     }
 }
 
 struct Target {
-    name: String,
+    member: Listener,
     addr: Address,
-    id: HostId,
     role: Role,
 }
 
@@ -149,26 +252,33 @@ impl Target {
         sockets: &Sockets,
         known: &Grid,
     ) -> Result<(Connection, Option<(GridList, Contents)>), NotReached> {
-        let connection = sockets.connect(&self.addr, self.id, self.role).await?;
-        let newer = compare_lists(&connection, known).await?;
-        Ok((connection, newer))
+        let id = self.member.id;
+        let connection = sockets.connect(&self.addr, id, self.role).await?;
+        match newer_list(&connection, known).await {
+            Ok(newer) => Ok((connection, newer)),
+            // The member is there. Whether its list is newer shows when ours is offered.
+            Err(ExchangeError::Refused(refusal)) if refusal.code == Code::Busy => {
+                Ok((connection, None))
+            }
+            Err(cause) => Err(cause.into()),
+        }
     }
 }
 
 fn targets(grid: &Grid) -> Vec<Target> {
-    let registries = grid.registries.iter().map(|one| Target {
-        name: one.name.clone(),
-        addr: one.addr.clone(),
-        id: one.id,
-        role: Role::Registry,
-    });
+    let target = |name: &str, addr: &Address, id, role| Target {
+        member: Listener {
+            name: name.to_owned(),
+            id,
+        },
+        addr: addr.clone(),
+        role,
+    };
+    let registries = grid.registries.iter();
+    let registries = registries.map(|one| target(&one.name, &one.addr, one.id, Role::Registry));
     let hosts = grid.hosts.iter().filter(|host| host.addr.port() != 0);
     let hosts = hosts.choose_multiple(&mut rand::rng(), HOSTS_INFORMED_MAX);
-    let hosts = hosts.into_iter().map(|one| Target {
-        name: one.name.clone(),
-        addr: one.addr.clone(),
-        id: one.id,
-        role: Role::Donor,
-    });
+    let hosts = hosts.into_iter();
+    let hosts = hosts.map(|one| target(&one.name, &one.addr, one.id, Role::Donor));
     registries.chain(hosts).collect()
 }

@@ -24,8 +24,9 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::leaving::Leaving;
+use crate::names::Names;
 use crate::rate_limit::RateLimit;
-use crate::roster::Elsewhere;
+use crate::roster::Reported;
 use crate::watch::{self, SILENCE, Watches, Watching};
 use crate::{Fault, HostIndex};
 
@@ -62,7 +63,8 @@ pub struct Hosts(Arc<Inner>);
 struct Inner {
     hosts: Vec<GridHost>,
     /// Other addresses at which the hosts may be.
-    elsewhere: Elsewhere,
+    elsewhere: BTreeMap<HostId, Vec<SocketAddr>>,
+    names: Names,
     revoked: Revocations,
     v4: Option<Endpoint>,
     v6: Option<Endpoint>,
@@ -110,40 +112,41 @@ impl Hosts {
     /// # Errors
     /// When no socket can be opened, or the identity can't be used.
     pub fn new(grid: &Grid, identity: &Identity, window: u32) -> Result<Self, EndpointError> {
-        Self::with_addresses(grid, Elsewhere::new(), identity, window)
+        Self::with_reports(grid, Reported::default(), identity, window)
     }
 
-    /// As [`Self::new`], for hosts that may also be `elsewhere`. These addresses are tried a little later
-    /// than the one in `grid`. A machine counts as the host if it proves to have the host's key.
+    /// As [`Self::new`], for hosts of which registries report something. Addresses that they report are
+    /// tried a little later than the one in `grid`; a machine counts as the host if it proves to have the
+    /// host's key. A name that they report holds until a connection shows the host's certificate.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn with_addresses(
+    pub fn with_reports(
         grid: &Grid,
-        elsewhere: Elsewhere,
+        reported: Reported,
         identity: &Identity,
         window: u32,
     ) -> Result<Self, EndpointError> {
-        Self::made_of(grid, elsewhere, identity, window, Watching::Off)
+        Self::made_of(grid, reported, identity, window, Watching::Off)
     }
 
-    /// As [`Self::with_addresses`], for a client that waits for its hosts: it gives a host up after
+    /// As [`Self::with_reports`], for a client that waits for its hosts: it gives a host up after
     /// [`crate::SILENCE`] without a datagram from it. Noticing this takes a few datagrams each second.
     ///
     /// # Errors
     /// As [`Self::new`].
     pub fn attentive(
         grid: &Grid,
-        elsewhere: Elsewhere,
+        reported: Reported,
         identity: &Identity,
         window: u32,
     ) -> Result<Self, EndpointError> {
-        Self::made_of(grid, elsewhere, identity, window, Watching::On)
+        Self::made_of(grid, reported, identity, window, Watching::On)
     }
 
     fn made_of(
         grid: &Grid,
-        elsewhere: Elsewhere,
+        reported: Reported,
         identity: &Identity,
         window: u32,
         watching: Watching,
@@ -165,7 +168,7 @@ impl Hosts {
         let has_names = grid.hosts.iter().any(|host| host.addr.ip().is_none());
         let [v4, v6] = any.map(|from| {
             let listed = grid.hosts.iter().filter_map(|host| host.addr.ip());
-            let mut all = listed.chain(elsewhere.values().flatten().copied());
+            let mut all = listed.chain(reported.addresses.values().flatten().copied());
             let needed = all.any(|addr| addr.is_ipv4() == from.is_ipv4());
             if !needed && !has_names {
                 return Ok(None);
@@ -180,7 +183,8 @@ impl Hosts {
         Ok(Self(Arc::new(Inner {
             connections: grid.hosts.iter().map(|_| Mutex::default()).collect(),
             hosts: grid.hosts.clone(),
-            elsewhere,
+            names: Names::new(&grid.hosts, &reported.named),
+            elsewhere: reported.addresses,
             revoked: grid.revoked.clone(),
             v4: v4?,
             v6: v6?,
@@ -233,9 +237,16 @@ impl Hosts {
         self.0.hosts.get(host.0)
     }
 
-    /// The name of a host.
+    /// The name of a host: the one in the list of the grid. If only registries report a name, it is the
+    /// one in the host's certificate, as soon as a connection has shown that.
     pub fn name(&self, host: HostIndex) -> &str {
-        self.entry(host).map_or("?", |host| &host.name)
+        let shown = self.0.names.shown(host);
+        shown.unwrap_or_else(|| self.entry(host).map_or("?", |host| &host.name))
+    }
+
+    /// What is known of names that registries report.
+    pub(crate) fn names(&self) -> &Names {
+        &self.0.names
     }
 
     /// The address at which a host answered, or its first one. `None` while only its name is known.
@@ -271,6 +282,7 @@ impl Hosts {
         let connected = match self.connect(host, entry).await {
             Ok(connection) => {
                 inner.watches.begin(host, &connection);
+                inner.names.look(&inner.hosts, host, &connection);
                 inner.introduce(connection).await
             }
             Err(fault) => Err(fault),

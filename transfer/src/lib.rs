@@ -11,6 +11,7 @@ pub mod get;
 pub mod herald;
 pub mod hosts;
 mod leaving;
+mod names;
 pub mod notices;
 pub mod peers;
 pub mod put;

@@ -16,16 +16,22 @@ use crate::registry_answer::{HOSTS_MAX, RegistryAnswer};
 /// Most addresses of one host that are taken from registries.
 pub const ADDRESSES_MAX: usize = 3;
 
-/// Further addresses at which hosts may be, as registries report.
-pub type Elsewhere = BTreeMap<HostId, Vec<SocketAddr>>;
+/// What only registries report of hosts. A client checks it when it connects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// Further addresses at which hosts may be.
+    pub addresses: BTreeMap<HostId, Vec<SocketAddr>>,
+    /// Hosts whose names are only reported. The name of such a host is the one in its certificate.
+    pub named: BTreeSet<HostId>,
+}
 
 /// The hosts of the grid, and the further addresses of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roster {
     /// Each host once, with the address that is tried first.
     pub hosts: Vec<GridHost>,
-    /// Addresses that are tried besides that one.
-    pub elsewhere: Elsewhere,
+    /// Addresses that are tried besides that one, and names that have to be checked.
+    pub reported: Reported,
     /// The last report of each host that a registry has.
     pub heard: BTreeMap<HostId, HeardOf>,
 }
@@ -58,7 +64,7 @@ pub fn merge(
     let reports = reports(answers);
     let mut roster = Roster {
         hosts: listed.to_vec(),
-        elsewhere: Elsewhere::new(),
+        reported: Reported::default(),
         heard: heard(answers),
     };
     for host in listed {
@@ -67,7 +73,7 @@ pub fn merge(
             .map_or_else(Vec::new, |reports| addresses(reports));
         addresses.retain(|addr| host.addr != Address::Ip(*addr));
         if !addresses.is_empty() {
-            roster.elsewhere.insert(host.id, addresses);
+            roster.reported.addresses.insert(host.id, addresses);
         }
     }
     let mut ids: BTreeSet<OwnerId> = listed.iter().map(|host| host.id.0).collect();
@@ -79,9 +85,20 @@ pub fn merge(
         .into_iter()
         .flatten();
     let others = found.chain(kept.map(|host| (host.clone(), Vec::new())));
+    let others =
+        others.filter(|(host, _)| !ids.contains(&host.id.0) && !revoked.contains(&host.id.0));
+    let others: Vec<(GridHost, Vec<SocketAddr>)> = others.collect();
+    // Of two hosts that are reported with one name, neither has it before a client has seen certificates.
+    let mut once: BTreeSet<&str> = BTreeSet::new();
+    let names_of_others = others.iter().map(|(host, _)| host.name.as_str());
+    names.extend(
+        names_of_others
+            .filter(|name| !once.insert(name))
+            .map(str::to_owned),
+    );
     for (mut host, elsewhere) in others {
         let is_full = roster.hosts.len() >= HOSTS_MAX;
-        if is_full || revoked.contains(&host.id.0) || !ids.insert(host.id.0) {
+        if is_full || !ids.insert(host.id.0) {
             continue;
         }
         // Names are for people. Two hosts with the same name are distinguished by their keys.
@@ -91,7 +108,7 @@ pub fn merge(
             } else {
                 "host"
             };
-            host.name = format!("{stem}-{}", host.id);
+            host.name = with_key(stem, host.id);
             names.insert(host.name.clone());
         }
         // Other people chose these labels, and they are printed.
@@ -99,11 +116,17 @@ pub fn merge(
             label.take_if(|label| !is_label(label));
         }
         if !elsewhere.is_empty() {
-            roster.elsewhere.insert(host.id, elsewhere);
+            roster.reported.addresses.insert(host.id, elsewhere);
         }
+        roster.reported.named.insert(host.id);
         roster.hosts.push(host);
     }
     roster
+}
+
+/// A name that no other host has: of a host that shares its name.
+pub fn with_key(name: &str, id: HostId) -> String {
+    format!("{name}-{id}")
 }
 
 /// The latest report of each host in any registry, even if the host has been silent since.
@@ -224,7 +247,7 @@ mod tests {
 
     fn also(roster: &Roster, number: u8) -> Vec<u16> {
         let id = HostId(OwnerId([number; 32]));
-        let ports = roster.elsewhere.get(&id).into_iter().flatten();
+        let ports = roster.reported.addresses.get(&id).into_iter().flatten();
         ports.map(SocketAddr::port).collect()
     }
 
@@ -297,7 +320,7 @@ mod tests {
                 &Revocations::default(),
             );
             assert_eq!(seen(&merged), [("h1", 7001)], "{addr}");
-            assert!(merged.elsewhere.is_empty(), "{addr}");
+            assert!(merged.reported.addresses.is_empty(), "{addr}");
         }
     }
 
@@ -320,6 +343,22 @@ mod tests {
         let names = merged.hosts.iter().map(|host| host.name.as_str());
         let names: Vec<_> = names.collect();
         assert_eq!(names, ["h1", "h1-02020202", "host-03030303"]);
+    }
+
+    #[test]
+    fn of_two_hosts_that_are_reported_with_one_name_neither_has_it() {
+        let answers = [answered(vec![
+            record(1, "h1", 7001, 0, true),
+            record(2, "h2", 7002, 0, true),
+            record(3, "h2", 7003, 0, true),
+            record(4, "h4", 7004, 0, true),
+        ])];
+        let listed = [host(1, "h1", 7001)];
+        let merged = merge(&listed, &answers, &[], &Revocations::default());
+        let names: Vec<_> = merged.hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["h1", "h2-02020202", "h2-03030303", "h4"]);
+        let checked: Vec<u8> = merged.reported.named.iter().map(|id| id.0.0[0]).collect();
+        assert_eq!(checked, [2, 3, 4], "the list is the authority's word");
     }
 
     #[test]

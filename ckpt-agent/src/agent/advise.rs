@@ -99,7 +99,7 @@ impl Agent {
         let tag = request.job.as_ref().and_then(|job| self.keys.job_tag(job));
         let last = tag.and_then(|tag| known.save_times(tag));
         let cost = Cost::of(request.cost_seconds, last);
-        let named = self.compute_host(request.compute_host.as_deref())?;
+        let named = self.compute_host(request.compute_host.as_deref()).await?;
         let mut hazard = given_or_average(request);
         if request.mtbf_seconds.is_none() {
             let here = self.hosts_here();

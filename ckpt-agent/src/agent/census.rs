@@ -40,7 +40,7 @@ pub async fn grid_health(
         ..grid.clone()
     };
     let announced = roster.heard;
-    let hosts = Hosts::with_addresses(&grid, roster.elsewhere, identity, WINDOW);
+    let hosts = Hosts::with_reports(&grid, roster.reported, identity, WINDOW);
     let hosts = hosts
         .map_err(|cause| Failure::new(ExitStatus::Failed, format!("network: {}", chain(&cause))))?;
     let (heard, registries) = tokio::join!(

@@ -79,8 +79,9 @@ impl Agent {
 
     async fn way(&self, host: HostIndex) -> Option<Way> {
         let entry = self.hosts.entry(host)?;
-        let (name, addr) = (entry.name.clone(), entry.addr.clone());
+        let addr = entry.addr.clone();
         let found = self.reach(host).await;
+        let name = self.hosts.name(host).to_owned();
         let resolved = match (&addr, self.hosts.address(host)) {
             (Address::Ip(_), Some(found)) => Ok(vec![found]),
             (address, _) => resolve(address).await,

@@ -42,7 +42,8 @@ impl Agent {
                 let error = answer.as_ref().err().map(Fault::to_string);
                 let (status, rtt) = answer.ok().unzip();
                 Some(HostReport {
-                    name: entry.name.clone(),
+                    name: self.hosts.name(host).to_owned(),
+                    misnamed: self.hosts.misnamed(host).map(str::to_owned),
                     id: entry.id.hex(),
                     certificate_until: self.hosts.certified_until(host).filter(|_| error.is_none()),
                     addr: where_it_is(&entry.addr, self.hosts.address(host)),

@@ -312,7 +312,7 @@ impl Agent {
             hosts: roster.hosts,
             ..grid.clone()
         };
-        let hosts = Hosts::attentive(&grid, roster.elsewhere, identity, window);
+        let hosts = Hosts::attentive(&grid, roster.reported, identity, window);
         let hosts = hosts.map_err(|cause| {
             Failure::new(ExitStatus::Failed, format!("network: {}", chain(&cause)))
         })?;

@@ -104,7 +104,7 @@ impl Agent {
     /// # Errors
     /// When the named host is not one of the grid.
     pub async fn outlook(&self, compute_host: Option<&str>) -> Result<MachineOutlook, Failure> {
-        let named = self.compute_host(compute_host)?;
+        let named = self.compute_host(compute_host).await?;
         let asked: Vec<HostIndex> = named.map_or_else(|| self.hosts_here(), |named| vec![named]);
         for host in asked.into_iter().take(ASKED_MAX) {
             if let Ok(Some(announced)) = self.announcement(host).await {
@@ -143,7 +143,7 @@ impl Agent {
     /// # Errors
     /// When the named host is not one of the grid.
     pub async fn neighbours(&self, compute_host: Option<&str>) -> Result<Neighbours, Failure> {
-        let named = self.compute_host(compute_host)?;
+        let named = self.compute_host(compute_host).await?;
         let here: Vec<HostIndex> = named.map_or_else(|| self.hosts_here(), |named| vec![named]);
         let others: Vec<HostIndex> = self.hosts.all().filter(|one| !here.contains(one)).collect();
         let step = others.len().div_ceil(NEIGHBOURS_MAX).max(1);

@@ -121,8 +121,8 @@ impl Agent {
         seed: [u8; 16],
     ) -> Result<Option<Placed>, Failure> {
         let now = unix_seconds();
-        let compute = self.compute_host(wish.compute_host.as_deref())?;
-        let among = self.among(&wish.choose)?;
+        let compute = self.compute_host(wish.compute_host.as_deref()).await?;
+        let among = self.among(&wish.choose).await?;
         let stored_bytes = self.expected_bytes(newest, planned);
         let given = redundancy.map(given_width).transpose()?;
         let width = given.unwrap_or(Width::FALCON);
@@ -278,20 +278,22 @@ impl Agent {
     ///
     /// # Errors
     /// When a name is not that of any host.
-    fn among(&self, choose: &Choose) -> Result<Among, Failure> {
+    async fn among(&self, choose: &Choose) -> Result<Among, Failure> {
         match choose {
             Choose::Forecast => Ok(Among::All),
             Choose::Random => Ok(Among::Random),
             Choose::Hosts(names) => {
-                let hosts = names.iter().map(|name| self.host_named(name));
-                hosts.collect::<Result<_, _>>().map(Among::These)
+                let mut hosts = Vec::with_capacity(names.len());
+                for name in names {
+                    hosts.push(self.host_named(name).await?);
+                }
+                Ok(Among::These(hosts))
             }
         }
     }
 
-    fn host_named(&self, name: &str) -> Result<HostIndex, Failure> {
-        let mut hosts = self.hosts.all();
-        let found = hosts.find(|host| self.hosts.name(*host) == name);
+    async fn host_named(&self, name: &str) -> Result<HostIndex, Failure> {
+        let found = self.hosts.named(name).await;
         found.ok_or_else(|| {
             Failure::new(ExitStatus::Usage, format!("no host {name:?} in the grid"))
                 .next("ckpt hosts")
@@ -302,9 +304,12 @@ impl Agent {
     ///
     /// # Errors
     /// When `name` is given and no host has this name.
-    pub(super) fn compute_host(&self, name: Option<&str>) -> Result<Option<HostIndex>, Failure> {
+    pub(super) async fn compute_host(
+        &self,
+        name: Option<&str>,
+    ) -> Result<Option<HostIndex>, Failure> {
         if let Some(name) = name {
-            return self.host_named(name).map(Some);
+            return self.host_named(name).await.map(Some);
         }
         let mut here = self.hosts.all().filter(|host| {
             let addr = self.hosts.address(*host).map(|addr| addr.ip());

@@ -81,7 +81,7 @@ pub(super) struct SignReport {
     certificate: PathBuf,
     grid_file: PathBuf,
     listed: bool,
-    sent: Option<Sent>,
+    pub(super) sent: Option<Sent>,
 }
 
 impl Report for SignReport {
@@ -103,14 +103,14 @@ impl Report for SignReport {
             if !self.listed {
                 writeln!(out, "without --addr it is not in the list of the grid")?;
             }
-            return sent(out, self.sent.as_ref());
+            return sent(out, self.sent.as_ref(), BROUGHT_ALONG);
         }
         if self.roles.contains(&"registry") {
             writeln!(
                 out,
                 "next: put {certificate} on that machine as DATA/identity.crt, with {grid}"
             )?;
-            return sent(out, self.sent.as_ref());
+            return sent(out, self.sent.as_ref(), BROUGHT_ALONG);
         }
         writeln!(
             out,
@@ -121,6 +121,11 @@ impl Report for SignReport {
     json_of_self!();
 }
 
+/// How a list is sent once more.
+const BROUGHT_ALONG: &str = "the new member brings the list along with that grid file";
+const REPEATED: &str = "the same command again, once members can be reached, sends the list again";
+const WITH_LATER: &str = "the next command that changes the list sends this change, too";
+
 /// Answer of `grid revoke`.
 #[derive(Debug, Serialize)]
 pub(super) struct RevokeReport {
@@ -129,7 +134,7 @@ pub(super) struct RevokeReport {
     was_already: bool,
     number: u64,
     grid_file: PathBuf,
-    sent: Option<Sent>,
+    pub(super) sent: Option<Sent>,
 }
 
 impl Report for RevokeReport {
@@ -140,7 +145,7 @@ impl Report for RevokeReport {
         } else {
             writeln!(out, "key {key} revoked, list number {number}")?;
         }
-        sent(out, self.sent.as_ref())
+        sent(out, self.sent.as_ref(), REPEATED)
     }
 
     json_of_self!();
@@ -151,7 +156,7 @@ impl Report for RevokeReport {
 pub(super) struct RemoveReport {
     key: String,
     number: u64,
-    sent: Option<Sent>,
+    pub(super) sent: Option<Sent>,
 }
 
 impl Report for RemoveReport {
@@ -162,7 +167,7 @@ impl Report for RemoveReport {
             "{} is removed from the list of the grid, number {number}; its certificate stays valid until it expires (ckpt grid revoke ends it now)",
             short(key)
         )?;
-        sent(out, self.sent.as_ref())
+        sent(out, self.sent.as_ref(), WITH_LATER)
     }
 
     json_of_self!();
@@ -172,7 +177,7 @@ impl Report for RemoveReport {
 #[derive(Debug, Serialize)]
 pub(super) struct RenewReport {
     renewed: Vec<Renewed>,
-    sent: Option<Sent>,
+    pub(super) sent: Option<Sent>,
 }
 
 #[derive(Debug, Serialize)]
@@ -189,7 +194,8 @@ struct Renewed {
 impl Report for RenewReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         if self.renewed.is_empty() {
-            return writeln!(out, "no certificate expires within that time");
+            writeln!(out, "no certificate expires within that time")?;
+            return sent(out, self.sent.as_ref(), REPEATED);
         }
         let mut table = Table::new(&["MEMBER", "ROLES", "KEY", "ENDS", "RENEWED UNTIL", "FILE"]);
         for one in &self.renewed {
@@ -203,7 +209,7 @@ impl Report for RenewReport {
             ]);
         }
         table.write(out)?;
-        sent(out, self.sent.as_ref())?;
+        sent(out, self.sent.as_ref(), REPEATED)?;
         writeln!(
             out,
             "members fetch their new certificates with the list. Copy the file by hand to a member whose certificate has expired already or whose program is older: to DATA/identity.crt of a host or registry, which then has to be restarted, or to owner.crt of a submitter"
@@ -623,10 +629,7 @@ pub(super) fn renew(
             certificate: path,
         });
     }
-    Ok(RenewReport {
-        sent: sent.filter(|_| !renewed.is_empty()),
-        renewed,
-    })
+    Ok(RenewReport { sent, renewed })
 }
 
 /// Lists all members, including those that joined with a token.
@@ -761,6 +764,8 @@ pub(super) fn failure(cause: &AuthorityDirError) -> Failure {
         AuthorityDirError::Unknown(_) | AuthorityDirError::NotListed(_) => {
             failure.next("ckpt grid show")
         }
+        AuthorityDirError::ManyKeys { .. } | AuthorityDirError::Unrecorded { .. } => failure
+            .next("ckpt grid revoke KEY; ckpt hosts shows names and keys as hosts prove them"),
         AuthorityDirError::Grid(GridError::Io { .. }) => {
             failure.next("--dir DIR, or CKPT_AUTHORITY=DIR, of the grid's authority")
         }

@@ -6,6 +6,8 @@ use protocol::identity::Role;
 use protocol::places::UsualDir;
 
 use super::grid_args::{AuthorityArgs, GridCommand};
+use super::members::{Silence, status};
+use super::render::Report;
 use super::{DaemonProgram, Outcome, authority, backup, done, local_grid};
 use crate::report::{ExitStatus, Failure};
 
@@ -28,13 +30,18 @@ fn option(name: &str, said: Option<&Path>) -> String {
     said.map_or_else(String::new, |dir| format!(" {name} {}", dir.display()))
 }
 
+fn ended(status: ExitStatus, report: impl Report + 'static) -> Result<Outcome, Failure> {
+    Ok((Box::new(report), status))
+}
+
 /// Runs a command for grids.
 pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcome, Failure> {
     match command {
         GridCommand::Init { .. } => init(command),
         GridCommand::Sign(asked) => {
             let dir = dir_of(&asked.speaking.authority)?;
-            done(authority::sign(&dir, *asked)?)
+            let signed = authority::sign(&dir, *asked)?;
+            ended(status(signed.sent.as_ref(), Silence::IsUsual), signed)
         }
         GridCommand::Delegate {
             authority,
@@ -65,11 +72,13 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcom
         }
         GridCommand::Revoke { speaking, member } => {
             let dir = dir_of(&speaking.authority)?;
-            done(authority::revoke(&dir, &member, speaking.audience())?)
+            let revoked = authority::revoke(&dir, &member, speaking.audience())?;
+            ended(status(revoked.sent.as_ref(), Silence::Harms), revoked)
         }
         GridCommand::Remove { speaking, host } => {
             let dir = dir_of(&speaking.authority)?;
-            done(authority::remove(&dir, &host, speaking.audience())?)
+            let removed = authority::remove(&dir, &host, speaking.audience())?;
+            ended(status(removed.sent.as_ref(), Silence::Harms), removed)
         }
         GridCommand::Renew { .. } => renew(command),
         GridCommand::Show { speaking } => {
@@ -104,8 +113,8 @@ fn renew(command: GridCommand) -> Result<Outcome, Failure> {
         return Err(Failure::new(ExitStatus::Usage, "nothing to renew"));
     };
     let dir = dir_of(&speaking.authority)?;
-    let renewed = authority::renew(&dir, within, ttl, output, speaking.audience());
-    done(renewed?)
+    let renewed = authority::renew(&dir, within, ttl, output, speaking.audience())?;
+    ended(status(renewed.sent.as_ref(), Silence::Harms), renewed)
 }
 
 fn init(command: GridCommand) -> Result<Outcome, Failure> {
@@ -151,7 +160,7 @@ fn run_local(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcome, Fa
             } else {
                 ExitStatus::Failed
             };
-            Ok((Box::new(report), status))
+            ended(status, report)
         }
         GridCommand::Add {
             dir,

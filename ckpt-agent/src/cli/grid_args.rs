@@ -204,7 +204,8 @@ pub enum GridCommand {
         /// Which authority.
         #[command(flatten)]
         speaking: SpeakingArgs,
-        /// Name or key of the member, or the first 8 digits or more of its key.
+        /// Key of the member, or its first 8 digits or more, or the name of a member that the authority
+        /// certified, if no other key has had that name.
         member: String,
     },
     /// Remove a host or registry from the list of the grid; its certificate stays valid.

@@ -218,7 +218,8 @@ struct Serve {
     /// Owner of the machine [default: as in the grid file].
     #[arg(long)]
     owner: Option<String>,
-    /// Name in logs and answers [default: the one in the certificate].
+    /// Name in logs and answers; registries know the host by the name in its certificate [default: that
+    /// one].
     #[arg(long)]
     name: Option<String>,
     /// Space to lend, such as 10GiB [default: the space of the shards held at start, plus 90% of the free

@@ -51,6 +51,11 @@ pub enum NotHeard {
     /// A text that is not a valid name, site or owner. Others would print it.
     #[error("that is not a valid {0}")]
     NoLabel(&'static str),
+    /// A name that is not the one in the donor's certificate: it may be another donor's.
+    #[error(
+        "the announced name is not the one in the certificate; start ckpt-store serve without --name, or with a newer program"
+    )]
+    OtherName,
     /// An address at which no donor can be reached.
     #[error("no donor can be at {0}")]
     NoAddress(SocketAddr),

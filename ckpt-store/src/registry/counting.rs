@@ -116,7 +116,7 @@ impl Counting {
             hosts: roster.hosts,
             ..(*grid).clone()
         };
-        let hosts = match Hosts::with_addresses(&asked, roster.elsewhere, &self.identity, WINDOW) {
+        let hosts = match Hosts::with_reports(&asked, roster.reported, &self.identity, WINDOW) {
             Ok(hosts) => hosts,
             Err(cause) => {
                 warn!(%cause, "can't ask hosts for their counts");

@@ -20,23 +20,24 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, Peer, TokenRole};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{STOPPING, write_frame};
-use protocol::net::{Door, Members, receive_list, send_list, spoken};
+use protocol::net::{Door, Members, send_list, spoken};
 use protocol::wire::limits::MEMBERS_MAX;
 use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Request, Response};
 use protocol::wire::parts::Extended;
 use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 use web::board::Board;
 
 use crate::clock::Clock;
-use crate::config::LIST_FILE;
+use crate::config::{GIVES_WAY_AFTER, LIST_FILE};
 use crate::core::quiet::Quiet;
 use crate::core::registry::{NotHeard, Registry, Wanted};
 use crate::metrics::{self, RegistryMetrics};
 use crate::serve::exchange::{Answer, Asked, serve_requests};
 use crate::serve::lines::Lines;
+use crate::serve::lists::ListPlaces;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
 use crate::tasks::Tasks;
@@ -55,9 +56,6 @@ const STRANGER_WINDOW: u32 = 4 << 10;
 
 /// Most connections of members at the same time: one of every donor, and those of clients.
 const CONNECTIONS_MAX: usize = 20_000;
-
-/// Most lists of the grid that are received at the same time. Newer lists are rare.
-const LISTS_AT_ONCE: usize = 4;
 
 /// How often silent donors are looked for.
 const EXPIRE_PERIOD: Duration = Duration::from_secs(60);
@@ -155,7 +153,7 @@ impl RegistryServer {
             registry: Mutex::new(registry),
             enrolments,
             members,
-            lists: Semaphore::new(LISTS_AT_ONCE),
+            lists: ListPlaces::new(clock, GIVES_WAY_AFTER),
             lists_sent: Mutex::default(),
             clock,
             lines: Arc::clone(&lines),
@@ -273,7 +271,7 @@ struct Shared {
     enrolments: Enrolments,
     members: Members,
     /// Places for lists of the grid that are being received.
-    lists: Semaphore,
+    lists: ListPlaces,
     /// How often each member was recently sent the list.
     lists_sent: Mutex<Quiet<OwnerId>>,
     clock: Clock,
@@ -288,6 +286,7 @@ impl From<NotHeard> for Answer {
             NotHeard::Full | NotHeard::TooManyShards => Code::NoSpace,
             NotHeard::TooLong | NotHeard::OutOfOrder | NotHeard::NoLabel(_) => Code::BadRequest,
             NotHeard::NoAddress(_) | NotHeard::Elsewhere { .. } => Code::BadRequest,
+            NotHeard::OtherName => Code::Forbidden,
             NotHeard::Unknown => Code::NotFound,
         };
         Self::refuse(code, cause.to_string())
@@ -370,11 +369,11 @@ impl Shared {
         let allowed = Rule::of(&asked).check(Server::Registry, peer);
         allowed.map_err(Answer::Refused)?;
         let now = self.clock.now();
-        let id = peer.map(|peer| peer.id);
-        let asker = || id.ok_or_else(|| Answer::refuse(Code::Forbidden, NO_CERTIFICATE));
+        let member = || peer.ok_or_else(|| Answer::refuse(Code::Forbidden, NO_CERTIFICATE));
+        let asker = || member().map(|peer| peer.id);
         match asked {
             Request::Announce(presence) => {
-                let wanted = self.announce(asker()?, from, *presence)?;
+                let wanted = self.announce(member()?, from, *presence)?;
                 heard(send, wanted).await
             }
             Request::Heartbeat { epoch, holdings } => {
@@ -453,19 +452,19 @@ impl Shared {
 
     /// Receives a list of the grid. The authority has signed it, so any member may bring it.
     async fn put_list(&self, visit: &mut Visit<'_>, number: u64, bytes: u32) -> Result<(), Answer> {
+        let Some(peer) = visit.peer else {
+            return Err(Answer::refuse(Code::Forbidden, NO_CERTIFICATE));
+        };
         let grid = self.members.grid();
         let known = grid.number();
         if number <= known {
             let (number, bytes) = (known, 0);
             return Ok(write_frame(visit.send, &Response::List { number, bytes }).await?);
         }
-        let Ok(_place) = self.lists.try_acquire() else {
-            return Err(Answer::refuse(Code::Busy, "other lists are being received"));
-        };
-        let came = receive_list(visit.recv, &grid.authority, number, bytes).await;
-        let (list, contents) = came?;
+        let receiving = self.lists.receive(peer, visit.recv, &grid, (number, bytes));
+        let (list, contents) = receiving.await?;
         if self.members.take_over(list, contents).await {
-            let name = visit.peer.map(|peer| peer.name.as_str());
+            let name = &peer.name;
             info!(from = %visit.from, name, number, "received a newer list of the grid");
         }
         Ok(write_frame(visit.send, &Response::Noted).await?)
@@ -473,10 +472,14 @@ impl Shared {
 
     fn announce(
         &self,
-        id: OwnerId,
+        peer: &Peer,
         from: SocketAddr,
         mut presence: Presence,
     ) -> Result<Wanted, NotHeard> {
+        if presence.name != peer.name {
+            return Err(NotHeard::OtherName);
+        }
+        let id = peer.id;
         let from = from.ip().to_canonical();
         // A donor that listens on all addresses is announced with the address from which it connects.
         if presence.addr.ip().is_unspecified() {

@@ -92,7 +92,7 @@ impl Links {
             hosts: roster.hosts.clone(),
             ..grid.clone()
         };
-        let hosts = Hosts::with_addresses(&grid, roster.elsewhere.clone(), identity, WINDOW_BYTES)?;
+        let hosts = Hosts::with_reports(&grid, roster.reported.clone(), identity, WINDOW_BYTES)?;
         *known = Some((roster, grid.revoked, hosts.clone()));
         Ok(hosts)
     }

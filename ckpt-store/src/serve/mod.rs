@@ -13,7 +13,7 @@ mod census;
 pub(crate) mod exchange;
 mod fences;
 pub mod lines;
-mod lists;
+pub(crate) mod lists;
 mod peers;
 pub mod pool;
 mod probe;
@@ -60,6 +60,7 @@ use auditing::Auditing;
 use buffers::Buffers;
 use exchange::{Answer, Asked, serve_requests};
 use lines::Lines;
+use lists::ListPlaces;
 use pool::{Place, Pool, Size};
 use rules::{Load, Rule, Server};
 use scope::{Permit, Scope};
@@ -124,6 +125,8 @@ pub struct ServedHost {
     questions: Arc<Pool<OwnerId>>,
     /// Places for small changes that wait for the disk.
     changes: Arc<Pool<OwnerId>>,
+    /// Places for lists of the grid that are received.
+    lists: ListPlaces,
     lines: Arc<Lines>,
     receiving: RateLimit,
     sending: RateLimit,
@@ -166,6 +169,7 @@ impl ServedHost {
             readers: pool(plan.readers, READS_QUEUED_MAX),
             questions: pool(plan.questions, READS_QUEUED_MAX),
             changes: pool(plan.changes, CHANGES_QUEUED_MAX),
+            lists: ListPlaces::new(clock, gives_way_after),
             lines,
             receiving: RateLimit::default(),
             sending: RateLimit::default(),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use codec::CheckpointId;
 use codec::manifest::Manifest;
-use protocol::identity::Identity;
+use protocol::identity::{HostId, Identity, Role};
 use protocol::net::stream::{Exchange, ExchangeError, request};
-use protocol::net::{EndpointConfig, client, connect, read_exact, read_frame};
+use protocol::net::{EndpointConfig, client, connect, connect_as, read_exact, read_frame};
 use protocol::wire::Code;
 use protocol::wire::message::{HostStatus, PutEnd, PutShard, Record, Request, Response};
 use quinn::Connection;
@@ -32,6 +32,20 @@ impl Client {
         let config = EndpointConfig::new(who.clone(), lab.grid.authority.clone());
         let endpoint = client(&config, ([127, 0, 0, 1], 0).into()).unwrap();
         let connection = connect(&endpoint, addr, lab.host_id()).await.unwrap();
+        Self { connection }
+    }
+
+    /// A connection to a registry instead.
+    pub(crate) async fn connect_to_registry(
+        lab: &Lab,
+        who: &Identity,
+        registry: HostId,
+        addr: SocketAddr,
+    ) -> Self {
+        let config = EndpointConfig::new(who.clone(), lab.grid.authority.clone());
+        let endpoint = client(&config, ([127, 0, 0, 1], 0).into()).unwrap();
+        let connection = connect_as(&endpoint, addr, registry, Role::Registry).await;
+        let connection = connection.unwrap();
         Self { connection }
     }
 

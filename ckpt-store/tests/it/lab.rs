@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use ckpt_store::registry::RegistryConfig;
 use ckpt_store::{Daemon, DaemonConfig, Quota};
+use codec::grant::Rights;
+use codec::keys::{JobKeys, NewJobKeys};
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
     Authority, HostId, Identity, JoinToken, Role, TokenRole, TokenTerms, Validity,
     certificate_to_pem, write_key,
 };
+use protocol::list::{Contents, GridList};
 use tempfile::TempDir;
 
 pub(crate) const MIB: usize = 1 << 20;
@@ -47,6 +50,52 @@ impl Lab {
     pub(crate) fn member(&self, role: Role) -> Identity {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         member(&self.authority, key, &[role])
+    }
+
+    /// A member with this role and name.
+    pub(crate) fn named(&self, role: Role, name: &str) -> Identity {
+        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        self.certified(OwnerSecret::new([key; 32]), role, name, validity())
+    }
+
+    /// The same key with a new certificate, which ends later.
+    pub(crate) fn renewed(&self, secret: OwnerSecret, role: Role, name: &str) -> Identity {
+        let lasting = validity().lasting * 2;
+        let validity = Validity {
+            lasting,
+            ..validity()
+        };
+        self.certified(secret, role, name, validity)
+    }
+
+    fn certified(
+        &self,
+        secret: OwnerSecret,
+        role: Role,
+        name: &str,
+        validity: Validity,
+    ) -> Identity {
+        let signed = self.authority.sign(&[role], name, secret.id(), validity);
+        Identity::new(secret, signed.unwrap()).unwrap()
+    }
+
+    /// A job key of this submitter.
+    pub(crate) fn job_key(&self, owner: &Identity) -> Identity {
+        let new = NewJobKeys {
+            grid: self.grid.id().0,
+            scope: "42".parse().unwrap(),
+            rights: Rights::SAVE,
+            serial: 1,
+            not_before: validity().from,
+            not_after: validity().from + 3600,
+        };
+        let keys = JobKeys::issue(&owner.secret, [77; 32], new, []).unwrap();
+        Identity::of_job(owner, keys).unwrap()
+    }
+
+    /// A list of the grid that the authority signed.
+    pub(crate) fn list(&self, number: u64) -> GridList {
+        GridList::sign(&self.authority, number, &Contents::of(&self.grid)).unwrap()
     }
 
     /// A registry that redeems tokens.

@@ -9,6 +9,7 @@ mod client;
 mod guests;
 mod hostile;
 mod lab;
+mod lists;
 mod memory;
 mod owner;
 mod owner_rules;

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use ckpt_store::registry::RegistryServer;
 use protocol::identity::{HostId, Role};
-use protocol::net::stream::request;
-use protocol::net::{EndpointConfig, client, connect_as, join};
+use protocol::net::stream::{read_frame, request};
+use protocol::net::{EndpointConfig, Offered, client, connect_as, join, offer_list};
 use protocol::wire::Code;
 use protocol::wire::announcement::Announcement;
-use protocol::wire::message::{JoinRequest, Presence, Request};
-use protocol::wire::parts::Parts;
+use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Request, Response};
+use protocol::wire::parts::{Extended, Parts};
 
-use crate::client::{LIMIT, code};
+use crate::client::{Client, LIMIT, code};
 use crate::lab::Lab;
+use crate::lists;
 
 #[tokio::test]
 async fn strangers_get_little_and_not_for_long() {
@@ -74,21 +75,10 @@ async fn strangers_get_little_and_not_for_long() {
     registry.stop().await;
 }
 
-#[tokio::test]
-async fn without_a_token_nobody_learns_which_names_there_are() {
-    let lab = Lab::new();
-    let config = lab.registry();
-    let id = config.identity.secret.id();
-    let registry = RegistryServer::start(config).unwrap();
-    let addr = registry.local_addr();
-    let donor = lab.member(Role::Donor);
-    let settings = EndpointConfig::new(donor, lab.grid.authority.clone());
-    let member = client(&settings, ([127, 0, 0, 1], 0).into()).unwrap();
-    let connection = connect_as(&member, addr, HostId(id), Role::Registry)
-        .await
-        .unwrap();
+/// An announcement of a host under this name.
+fn announcement(name: &str) -> Request {
     let presence = Presence {
-        name: "secret-host".into(),
+        name: name.into(),
         addr: ([127, 0, 0, 1], 7600).into(),
         site: None,
         owner: None,
@@ -98,8 +88,95 @@ async fn without_a_token_nobody_learns_which_names_there_are() {
         announcement: Announcement::default(),
         parts: Parts::default(),
     };
-    let announce = Request::Announce(Box::new(presence));
-    request(&connection, &announce, LIMIT).await.unwrap();
+    Request::Announce(Box::new(presence))
+}
+
+/// The names of the hosts that a registry knows.
+async fn names(client: &Client) -> Vec<String> {
+    let (answer, mut exchange) = client.ask(&Request::Members { after: None }).await.unwrap();
+    let Response::Members { count, .. } = answer else {
+        panic!("{answer:?}");
+    };
+    let mut names = Vec::new();
+    for _ in 0..count {
+        let record: Extended<MemberRecord> = read_frame(&mut exchange.recv, LIMIT).await.unwrap();
+        names.push(record.open().presence.name);
+    }
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_donor_is_known_by_the_name_in_its_certificate_and_by_no_other() {
+    let lab = Lab::new();
+    let config = lab.registry();
+    let id = HostId(config.identity.secret.id());
+    let registry = RegistryServer::start(config).unwrap();
+    let addr = registry.local_addr();
+    let evil = lab.named(Role::Donor, "evil");
+    let h1 = lab.named(Role::Donor, "h1");
+    let first = Client::connect_to_registry(&lab, &h1, id, addr).await;
+    first.ask(&announcement("h1")).await.unwrap();
+    let other = Client::connect_to_registry(&lab, &evil, id, addr).await;
+    let suffixed = format!("evil-{}", evil.secret.id());
+    for name in ["h1", "Evil", &suffixed, "evil ", ""] {
+        let refused = other.ask(&announcement(name)).await;
+        assert_eq!(code(refused), Code::Forbidden, "{name:?}");
+    }
+    assert_eq!(names(&first).await, ["h1"]);
+    other.ask(&announcement("evil")).await.unwrap();
+    assert_eq!(names(&first).await, ["evil", "h1"]);
+    // A host that is known does not change its name either.
+    let refused = other.ask(&announcement("h1")).await;
+    assert_eq!(code(refused), Code::Forbidden);
+    assert_eq!(names(&first).await, ["evil", "h1"]);
+    // A renewed certificate has the same name, and the host goes on.
+    let renewed = lab.renewed(h1.secret.clone(), Role::Donor, "h1");
+    assert_ne!(renewed.certificate, h1.certificate);
+    let again = Client::connect_to_registry(&lab, &renewed, id, addr).await;
+    again.ask(&announcement("h1")).await.unwrap();
+    assert_eq!(names(&again).await, ["evil", "h1"]);
+    registry.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_keeps_the_authoritys_list_out_of_a_registry() {
+    let lab = Lab::new();
+    let config = lab.registry();
+    let id = HostId(config.identity.secret.id());
+    let registry = RegistryServer::start(config).unwrap();
+    let addr = registry.local_addr();
+    let (ann, bob) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let mut held = Vec::new();
+    for who in [lab.job_key(&ann), ann.clone(), bob] {
+        let client = Client::connect_to_registry(&lab, &who, id, addr).await;
+        // As many as one connection may have: some are received and others wait, as far as there is room.
+        for _ in 0..16 {
+            held.push(lists::unfinished(&client, &[1]).await);
+        }
+    }
+    let cyd = lab.member(Role::Submitter);
+    let cyd = Client::connect_to_registry(&lab, &cyd, id, addr).await;
+    lists::crowded(&lab, &cyd).await;
+    let authority = lab.named(Role::Admin, "authority");
+    let authority = Client::connect_to_registry(&lab, &authority, id, addr).await;
+    let taken = offer_list(&authority.connection, &lab.list(100)).await;
+    assert_eq!(taken.unwrap(), Offered::Taken);
+    assert_eq!(registry.members().grid().number(), 100);
+    drop(held);
+    registry.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_token_nobody_learns_which_names_there_are() {
+    let lab = Lab::new();
+    let config = lab.registry();
+    let id = config.identity.secret.id();
+    let registry = RegistryServer::start(config).unwrap();
+    let addr = registry.local_addr();
+    let donor = lab.named(Role::Donor, "secret-host");
+    let connection = Client::connect_to_registry(&lab, &donor, HostId(id), addr).await;
+    connection.ask(&announcement("secret-host")).await.unwrap();
 
     let key = lab.member(Role::Donor).secret;
     let good = lab.token(HostId(id), addr);

@@ -15,7 +15,7 @@
 mod lists;
 mod members;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -140,6 +140,25 @@ pub enum AuthorityDirError {
     /// This many members have this name, or a key that begins so.
     #[error("{0} matches {1} members: use the key")]
     Ambiguous(String, usize),
+    /// Several keys have had this name, or begin so.
+    #[error("{who} means one of {} keys, so name the key: {}", .keys.len(), of_keys(.keys))]
+    ManyKeys {
+        /// What was asked for.
+        who: String,
+        /// The keys, each with its name and what is known of it.
+        keys: Vec<(OwnerId, String)>,
+    },
+    /// Only registries report a member of this name.
+    #[error(
+        "the authority's record has no member {who}; registries report that name, which they may get wrong, so name the key: {}",
+        of_keys(.keys)
+    )]
+    Unrecorded {
+        /// What was asked for.
+        who: String,
+        /// The keys, each with its name and what is known of it.
+        keys: Vec<(OwnerId, String)>,
+    },
     /// The grid file has no registry of this name.
     #[error(
         "{0} is not a registry of the grid file; add one with ckpt grid sign --role registry --addr"
@@ -555,41 +574,59 @@ impl AuthorityDir {
         Ok(Revoked { key, was_already })
     }
 
-    /// The key of the member that `who` means. In this order: a whole key, which need not be in the record;
-    /// the name of a member that is not revoked; the first 8 digits or more of a key; the name of a revoked
-    /// member.
+    /// The key of the member that `who` means: a whole key, which need not be in the record; the first 8
+    /// digits or more of a key; or a name that only one key has had. A name counts if the record or the
+    /// list has it, because nobody but the authority writes these. Registries may be wrong about names.
     fn find(&self, who: &str, joined: &[Joiner]) -> Result<OwnerId, AuthorityDirError> {
         if let Some(key) = OwnerId::from_hex(who) {
             return Ok(key);
         }
         let digits = who.to_ascii_lowercase();
-        let issued = self.issued.iter().map(|one| (&one.name, one.key));
-        let listed = self.grid.hosts.iter().map(|one| (&one.name, one.id.0));
-        let joined = joined.iter().map(|one| (&one.name, one.key));
-        let all: Vec<(&String, OwnerId)> = issued.chain(listed).chain(joined).collect();
-        let of = |is_meant: &dyn Fn(&str, &OwnerId) -> bool| -> BTreeSet<OwnerId> {
-            let meant = all.iter().filter(|(name, key)| is_meant(name, key));
-            meant.map(|(_, key)| *key).collect()
-        };
-        let is_revoked = |key: &OwnerId| self.grid.revoked.contains(key);
         let is_key = |key: &OwnerId| digits.len() >= 8 && key.hex().starts_with(&digits);
-        let mut found = of(&|name, key| name == who && !is_revoked(key));
-        if found.is_empty() {
-            found = of(&|_, key| is_key(key));
+        let issued = self.issued.iter().map(|one| (&one.name, one.key));
+        let hosts = self.grid.hosts.iter().map(|one| (&one.name, one.id.0));
+        let registries = self.grid.registries.iter();
+        let registries = registries.map(|one| (&one.name, one.id.0));
+        let recorded: Vec<_> = issued.chain(hosts).chain(registries).collect();
+        let joined = joined.iter().map(|one| (&one.name, one.key));
+        let mut keys: BTreeMap<OwnerId, String> = BTreeMap::new();
+        for (name, key) in recorded.iter().copied().chain(joined) {
+            if name == who || is_key(&key) {
+                keys.entry(key).or_insert_with(|| match () {
+                    () if self.grid.revoked.contains(&key) => format!("{name}, revoked"),
+                    () if recorded.contains(&(name, key)) => name.clone(),
+                    () => format!("{name}, joined with a token"),
+                });
+            }
         }
-        if found.is_empty() {
-            found = of(&|name, _| name == who);
-        }
-        match (found.pop_first(), found.len()) {
-            (None, _) => Err(AuthorityDirError::Unknown(who.to_owned())),
-            (Some(key), 0) => Ok(key),
-            (Some(_), more) => Err(AuthorityDirError::Ambiguous(who.to_owned(), more + 1)),
+        let is_named = |key: OwnerId| recorded.iter().any(|one| *one.0 == who && one.1 == key);
+        let who = || who.to_owned();
+        let all = || keys.clone().into_iter().collect();
+        match (keys.first_key_value(), keys.len()) {
+            (None, _) => Err(AuthorityDirError::Unknown(who())),
+            (Some((key, _)), 1) if is_key(key) || is_named(*key) => Ok(*key),
+            (Some(_), 1) => Err(AuthorityDirError::Unrecorded {
+                who: who(),
+                keys: all(),
+            }),
+            _ => Err(AuthorityDirError::ManyKeys {
+                who: who(),
+                keys: all(),
+            }),
         }
     }
 
     fn save_members(&self) -> Result<(), AuthorityDirError> {
         members::save(&self.dir.join("members.toml"), &self.issued)
     }
+}
+
+/// Keys with what is known of each, for a message.
+fn of_keys(keys: &[(OwnerId, String)]) -> String {
+    let keys = keys
+        .iter()
+        .map(|(key, what)| format!("{} ({what})", key.hex()));
+    keys.collect::<Vec<_>>().join(", ")
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> AuthorityDirError {

@@ -205,20 +205,62 @@ fn joiner(name: &str, seed: u8) -> Joiner {
 }
 
 #[test]
-fn a_donor_that_a_registry_let_in_is_taken_back_by_name_or_digits() {
+fn a_donor_that_a_registry_let_in_is_taken_back_by_its_key_or_digits_and_not_by_name() {
     let (_dir, mut lab) = lab();
     lab.certify(&submitter("ada", 2)).unwrap();
+    lab.certify(&donor("h1", 3, 7)).unwrap();
     let joined = [joiner("h4", 8), joiner("ada", 9)];
-    assert_eq!(lab.revoke("h4", &joined, NOW).unwrap().key, key(8));
+    // Nobody but a registry says who has this name.
+    let unclear = lab.revoke("h4", &joined, NOW).unwrap_err();
+    assert!(
+        matches!(&unclear, AuthorityDirError::Unrecorded { keys, .. } if keys[0].0 == key(8)),
+        "{unclear}"
+    );
+    assert!(unclear.to_string().contains(&key(8).hex()), "{unclear}");
+    let whole = key(8).hex();
+    assert_eq!(lab.revoke(&whole, &joined, NOW).unwrap().key, key(8));
     let digits = key(9).hex()[..8].to_owned();
     assert_eq!(lab.revoke(&digits, &joined, NOW).unwrap().key, key(9));
     // A machine that joins under another member's name can't cause that member to be revoked.
-    let joined = [joiner("ada", 10)];
-    let unclear = lab.revoke("ada", &joined, NOW).unwrap_err();
+    let joined = [joiner("ada", 10), joiner("h1", 11)];
+    for (name, keys) in [("ada", [2, 9, 10].as_slice()), ("h1", &[3, 11])] {
+        let unclear = lab.revoke(name, &joined, NOW).unwrap_err();
+        let AuthorityDirError::ManyKeys { keys: found, .. } = &unclear else {
+            panic!("{unclear}");
+        };
+        let found: BTreeSet<OwnerId> = found.iter().map(|one| one.0).collect();
+        let keys: BTreeSet<OwnerId> = keys.iter().map(|seed| key(*seed)).collect();
+        assert_eq!(found, keys);
+    }
+    // Nor can one whose name has the first digits of that member's key.
+    let joined = [joiner(&key(3).hex()[..8], 12)];
+    let unclear = lab.revoke(&joined[0].name, &joined, NOW).unwrap_err();
     assert!(
-        matches!(unclear, AuthorityDirError::Ambiguous(_, 2)),
+        matches!(&unclear, AuthorityDirError::ManyKeys { keys, .. } if keys.len() == 2),
         "{unclear}"
     );
+    // The name alone is in the list, and no registry reports another key of it.
+    assert_eq!(lab.revoke("h1", &[], NOW).unwrap().key, key(3));
+}
+
+#[test]
+fn a_name_that_two_keys_have_had_asks_for_the_key() {
+    let (_dir, mut lab) = lab();
+    lab.certify(&donor("h1", 3, 7)).unwrap();
+    lab.revoke("h1", &[], NOW + 1).unwrap();
+    lab.certify(&donor("h1", 4, 7)).unwrap();
+    let unclear = lab.revoke("h1", &[], NOW + 2).unwrap_err();
+    let text = unclear.to_string();
+    assert!(
+        matches!(unclear, AuthorityDirError::ManyKeys { .. }),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("{} (h1, revoked)", key(3).hex())),
+        "{text}"
+    );
+    assert!(text.contains(&format!("{} (h1)", key(4).hex())), "{text}");
+    assert_eq!(lab.revoke(&key(4).hex(), &[], NOW + 2).unwrap().key, key(4));
 }
 
 #[test]

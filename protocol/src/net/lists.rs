@@ -6,7 +6,7 @@ use quinn::{Connection, RecvStream, SendStream};
 use rustls_pki_types::CertificateDer;
 
 use super::endpoint::spoken;
-use super::stream::{ExchangeError, read_exact, read_frame, request, within, write_frame};
+use super::stream::{ExchangeError, read_frame, read_noting, request, within, write_frame};
 use crate::grid::Grid;
 use crate::list::{Contents, GridList, ListError};
 use crate::wire::WireVersion;
@@ -44,6 +44,31 @@ pub async fn compare_lists(
     connection: &Connection,
     grid: &Grid,
 ) -> Result<Option<(GridList, Contents)>, ExchangeError> {
+    let (known, newer) = ask_list(connection, grid).await?;
+    let number = grid.number();
+    if let Some(list) = grid.list.as_ref().filter(|_| known < number) {
+        offer_list(connection, list).await?;
+    }
+    Ok(newer)
+}
+
+/// Fetches and checks the list of a donor or a registry, if it is newer than that of `grid`. Sends none.
+///
+/// # Errors
+/// As [`compare_lists`].
+pub async fn newer_list(
+    connection: &Connection,
+    grid: &Grid,
+) -> Result<Option<(GridList, Contents)>, ExchangeError> {
+    let (_, newer) = ask_list(connection, grid).await?;
+    Ok(newer)
+}
+
+/// The number of the other side's list, and the list if it is newer than that of `grid`.
+async fn ask_list(
+    connection: &Connection,
+    grid: &Grid,
+) -> Result<(u64, Option<(GridList, Contents)>), ExchangeError> {
     let number = grid.number();
     let asked = request(connection, &Request::List { number }, REQUEST_TIMEOUT).await?;
     let (
@@ -56,14 +81,12 @@ pub async fn compare_lists(
     else {
         return Err(ExchangeError::Unexpected("list of the grid"));
     };
-    if known > number {
-        let read = receive_list(&mut exchange.recv, &grid.authority, known, bytes);
-        return read.await.map(Some);
+    if known <= number {
+        return Ok((known, None));
     }
-    if let Some(list) = grid.list.as_ref().filter(|_| known < number) {
-        offer_list(connection, list).await?;
-    }
-    Ok(None)
+    let recv = &mut exchange.recv;
+    let read = receive_list(recv, &grid.authority, known, bytes, |_| ());
+    Ok((known, Some(read.await?)))
 }
 
 /// Sends a list to a donor or a registry.
@@ -119,7 +142,8 @@ pub async fn send_list(
     }
 }
 
-/// Reads a list of this number and length from a stream, and checks it.
+/// Reads a list of this number and length from a stream, and checks it. Calls `arrived` with the length of
+/// each part that arrives.
 ///
 /// # Errors
 /// When the list does not arrive within [`LIST_TIMEOUT`], has another number, or is not signed.
@@ -128,12 +152,13 @@ pub async fn receive_list(
     authority: &CertificateDer<'_>,
     number: u64,
     bytes: u32,
+    arrived: impl FnMut(usize),
 ) -> Result<(GridList, Contents), ExchangeError> {
     let bytes = bytes as usize;
     if bytes > LIST_BYTES_MAX {
         return Err(ListError::TooLong(bytes).into());
     }
-    let bytes = within(LIST_TIMEOUT, read_exact(recv, bytes)).await?;
+    let bytes = within(LIST_TIMEOUT, read_noting(recv, bytes, arrived)).await?;
     let (list, contents) = GridList::check(authority, bytes)?;
     if list.number() != number {
         return Err(ExchangeError::Unexpected("list of another number"));

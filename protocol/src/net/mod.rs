@@ -16,7 +16,7 @@ mod tests;
 pub use address::may_be_announced;
 pub use door::{Door, NotAdmitted};
 pub use endpoint::{ConnectError, EndpointConfig, client, connect, connect_as, server, spoken};
-pub use lists::{Offered, compare_lists, offer_list, receive_list, send_list};
+pub use lists::{Offered, compare_lists, newer_list, offer_list, receive_list, send_list};
 pub use members::Members;
 pub use resolve::{RESOLVED_MAX, ResolveError, Sockets, connect_at, resolve, resolve_here};
 pub use stream::{ExchangeError, read_exact, read_frame, write_frame};

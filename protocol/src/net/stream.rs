@@ -149,9 +149,22 @@ pub async fn read_frame<M: Message>(
 /// # Errors
 /// When the stream ends before, or no byte arrives for [`STALL_TIMEOUT`].
 pub async fn read_exact(stream: &mut RecvStream, len: usize) -> Result<Bytes, ExchangeError> {
+    read_noting(stream, len, |_| ()).await
+}
+
+/// As [`read_exact`]; calls `arrived` with the length of each part that arrives.
+///
+/// # Errors
+/// As [`read_exact`].
+pub async fn read_noting(
+    stream: &mut RecvStream,
+    len: usize,
+    mut arrived: impl FnMut(usize),
+) -> Result<Bytes, ExchangeError> {
     let mut bytes = BytesMut::new();
     while bytes.len() < len {
         let chunk = within(STALL_TIMEOUT, next_chunk(stream, len - bytes.len())).await?;
+        arrived(chunk.len());
         if bytes.is_empty() && chunk.len() == len {
             return Ok(chunk);
         }
