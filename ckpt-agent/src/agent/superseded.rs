@@ -41,31 +41,30 @@ impl Agent {
         let superseded = superseded.iter().map(|one| (one.version(), one.stamp()));
         let (removed, gone): (Vec<Version>, Vec<Stamp>) = superseded.unzip();
         // Another save of the job may have committed a later version meanwhile.
-        let later = gathered.inventory.newest_first().into_iter();
+        let later = inventory.newest_first().into_iter();
         let later = later.filter(|known| known.version() >= report.version);
         let stay = kept.iter().copied().chain(needed).chain(later);
         let stay: Vec<Stamp> = stay.map(KnownCheckpoint::stamp).chain([new]).collect();
-        let removal = Removal::all_but(&stay, &gone);
+        let removal = match self.unfound(named.tag, gathered) {
+            // What turns up later may be needed yet.
+            Some(_) => Removal::of(&gone),
+            None => Removal::all_but(&stay, &gone),
+        };
         let last = gathered.said.as_ref();
         let lease = notices::renewed(last, request.tenure);
         let had_lease = last.is_some_and(|last| last.lease.is_some());
         if removal.is_empty() && lease.is_none() && !had_lease {
             return;
         }
-        let names = report.holders.iter().filter_map(|one| one.host.as_ref());
-        let holders: Vec<HostIndex> = names
-            .filter_map(|name| self.hosts.all().find(|host| self.hosts.name(*host) == name))
-            .collect();
+        let holders = self.holders_in(report);
         let hosts: BTreeSet<HostIndex> = gathered.hosts().chain(holders.iter().copied()).collect();
         let asked = hosts.len();
         // The job does not wait for silent hosts: other hosts inform them.
         let hurried = Wait::NotForSilent;
         let announcing = self.announce_to(hosts, &named, last, lease, &removal, hurried);
         let failed = announcing.await;
-        let about: Vec<&KnownCheckpoint> = gone
-            .iter()
-            .filter_map(|one| inventory.get(one.checkpoint))
-            .collect();
+        let about = gone.iter().map(|one| inventory.get(one.checkpoint));
+        let about: Vec<&KnownCheckpoint> = about.flatten().collect();
         if failed.len() == asked {
             report
                 .notes
@@ -86,6 +85,13 @@ impl Agent {
         }
         report.removed = removed;
         report.kept_until = lease.map(|lease| lease.until);
+    }
+
+    fn holders_in(&self, report: &SaveReport) -> Vec<HostIndex> {
+        let names = report.holders.iter().filter_map(|one| one.host.as_ref());
+        let found =
+            names.filter_map(|name| self.hosts.all().find(|host| self.hosts.name(*host) == name));
+        found.collect()
     }
 
     /// The note when no host heard that versions are removed, or that the lease is renewed.

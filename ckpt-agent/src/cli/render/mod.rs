@@ -28,6 +28,9 @@ use crate::report::{
 /// Up to this many silent hosts get a line each; more of them get one line together.
 const SILENT_SHOWN: usize = 3;
 
+/// Most hosts that are named one by one because they did not hear of a removal.
+const UNINFORMED_SHOWN: usize = 10;
+
 /// Longest state of a host in a table, characters.
 const STATE_WIDTH: usize = 40;
 
@@ -444,7 +447,10 @@ impl Report for VerifyReport {
 
 impl Report for ForgetReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_unheard(out, &self.unheard)?;
+        // Where nothing was removed, hosts have nothing to pass on.
+        if !self.removed.is_empty() {
+            write_unheard(out, &self.unheard)?;
+        }
         for version in &self.removed {
             writeln!(out, "job {} version {version} removed", self.job)?;
         }
@@ -453,6 +459,13 @@ impl Report for ForgetReport {
         }
         for note in &self.notes {
             writeln!(out, "note: {note}")?;
+        }
+        if self.silent.len() > UNINFORMED_SHOWN && !is_verbose() {
+            let hosts = count(self.silent.len(), "host");
+            return writeln!(
+                out,
+                "not informed: {hosts} that may still hold shards; -v shows which"
+            );
         }
         for note in &self.silent {
             writeln!(
