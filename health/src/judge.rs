@@ -2,7 +2,7 @@
 
 use super::{
     Attention, GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Kind,
-    RegistryHealth, expiry, span,
+    RegistryHealth, UnfoundJob, expiry, span,
 };
 
 /// From when on a state needs attention.
@@ -40,6 +40,9 @@ pub fn judged(mut health: Health, limits: &Limits) -> Health {
     for job in &health.jobs {
         found.extend(of_job(job, now, limits));
     }
+    let away = health.away();
+    let unfound = health.unfound.iter();
+    found.extend(unfound.map(|job| of_unfound(job, away, now)));
     found.extend(health.keys.iter().filter_map(|key| of_key(key, limits)));
     found.extend(of_hosts(&health.hosts, now, limits));
     found.extend(of_registries(&health.registries));
@@ -101,6 +104,26 @@ fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
         ));
     }
     found
+}
+
+fn of_unfound(job: &UnfoundJob, away: usize, now: u64) -> Attention {
+    let version = job.version;
+    let age = span(now.saturating_sub(job.created));
+    let begin_anew = format!(
+        "if it is gone for good: ckpt forget --job {} --all",
+        job.job
+    );
+    Attention {
+        kind: Kind::NotFound,
+        about: format!("job {}", job.job),
+        what: format!(
+            "version {version}, saved {age} ago, is shown by no host that answers; {away} hosts are away"
+        ),
+        remedy: Some(match away {
+            0 => begin_anew,
+            _ => format!("ckpt restore when they are back; {begin_anew}"),
+        }),
+    }
 }
 
 fn of_registries(registries: &[RegistryHealth]) -> Option<Attention> {

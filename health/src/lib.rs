@@ -70,14 +70,27 @@ pub struct Health {
     pub attention: Vec<Attention>,
     /// The submitter's jobs, by name.
     pub jobs: Vec<JobHealth>,
+    /// Jobs of which no host that answers shows the newest version that this machine has seen.
+    pub unfound: Vec<UnfoundJob>,
     /// Keys and certificates that expire, the first to expire first.
     pub keys: Vec<KeyHealth>,
     /// The hosts.
     pub hosts: HostsHealth,
+    /// How many further hosts may have what is lacking: those that registries named within four weeks, and do
+    /// not name any more.
+    pub absent: usize,
     /// The registries, in the order of the grid file.
     pub registries: Vec<RegistryHealth>,
     /// What hosts count of all their checkpoints, for an admin.
     pub grid: Option<GridHealth>,
+}
+
+impl Health {
+    /// How many hosts may come back with what is lacking.
+    #[must_use]
+    pub const fn away(&self) -> usize {
+        self.hosts.known.saturating_sub(self.hosts.up.value) + self.absent
+    }
 }
 
 /// Something that needs attention.
@@ -99,6 +112,8 @@ pub struct Attention {
 pub enum Kind {
     /// A checkpoint that can't be restored now.
     NotRestorable,
+    /// A checkpoint that this machine has seen and that no host shows.
+    NotFound,
     /// Too few hosts answer or take shards.
     TooFewHosts,
     /// A key or certificate ends soon, or has ended.
@@ -143,6 +158,17 @@ pub struct JobHealth {
     pub can_lose: Known<Option<usize>>,
     /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
     pub kept_until: Option<Known<u64>>,
+}
+
+/// A job of which no host that answers shows the newest version that this machine has seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnfoundJob {
+    /// The job.
+    pub job: JobId,
+    /// The version that was seen.
+    pub version: Version,
+    /// When its save began, Unix seconds.
+    pub created: u64,
 }
 
 /// A key or certificate that ends.

@@ -79,6 +79,42 @@ fn nothing_needs_attention_when_all_is_well() {
 }
 
 #[test]
+fn a_version_that_was_seen_and_is_shown_by_no_host_needs_attention() {
+    let unfound = UnfoundJob {
+        job: "42".parse().unwrap(),
+        version: Version::new(7).unwrap(),
+        created: NOW - 7200,
+    };
+    let health = with(|health| {
+        health.jobs.clear();
+        health.unfound = vec![unfound];
+        health.absent = 3;
+    });
+    let judged = judged(health.clone(), &Limits::default());
+    let [attention] = judged.attention.as_slice() else {
+        panic!("{judged:?}");
+    };
+    assert_eq!(attention.kind, Kind::NotFound);
+    assert!(attention.what.contains("version 7") && attention.what.contains("3 hosts are away"));
+    let remedy = |health| {
+        judge::judged(health, &Limits::default()).attention[0]
+            .remedy
+            .clone()
+    };
+    assert!(
+        remedy(health.clone())
+            .unwrap()
+            .contains("when they are back")
+    );
+    // Where no host is away, waiting does not help.
+    let lost = Health {
+        absent: 0,
+        ..health
+    };
+    assert!(!remedy(lost).unwrap().contains("back"));
+}
+
+#[test]
 fn each_thing_that_is_wrong_is_said_once() {
     let of = |change: fn(&mut Health)| kinds(with(change));
     assert_eq!(of(|h| h.jobs = vec![job(None)]), [Kind::NotRestorable]);

@@ -49,7 +49,11 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
         }
         table.write(out)?;
     } else if health.grid.is_none() {
-        writeln!(out, "no checkpoints found")?;
+        let where_ = match health.unfound.is_empty() {
+            true => "",
+            false => " at the hosts that answer",
+        };
+        writeln!(out, "no checkpoints found{where_}")?;
     }
     if let Some(grid) = &health.grid {
         write_grid(out, grid)?;

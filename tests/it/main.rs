@@ -1,6 +1,7 @@
 //! End-to-end tests with the real program, real daemons, real sockets and real kills; and rules for the
 //! source text itself ([`architecture`], [`tidy`]).
 
+mod absent;
 mod architecture;
 mod away;
 mod bad_input;
@@ -57,7 +58,6 @@ mod study;
 mod tidy;
 mod tree;
 mod trust;
-mod unheard;
 mod upgrade;
 mod versions;
 mod watching;

@@ -61,7 +61,10 @@ pub struct Hosts(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    /// First the hosts that are there as far as is known, then the absent ones.
     hosts: Vec<GridHost>,
+    /// How many of the hosts are not absent.
+    present: usize,
     /// Other addresses at which the hosts may be.
     elsewhere: BTreeMap<HostId, Vec<SocketAddr>>,
     names: Names,
@@ -127,25 +130,28 @@ impl Hosts {
         identity: &Identity,
         window: u32,
     ) -> Result<Self, EndpointError> {
-        Self::made_of(grid, reported, identity, window, Watching::Off)
+        Self::made_of(grid, Vec::new(), reported, identity, window, Watching::Off)
     }
 
     /// As [`Self::with_reports`], for a client that waits for its hosts: it gives a host up after
-    /// [`crate::SILENCE`] without a datagram from it. Noticing this takes a few datagrams each second.
+    /// [`crate::SILENCE`] without a datagram from it. Noticing this takes a few datagrams each second. Hosts
+    /// that are `absent` are reached like the others, but are not among [`Self::all`].
     ///
     /// # Errors
     /// As [`Self::new`].
     pub fn attentive(
         grid: &Grid,
+        absent: Vec<GridHost>,
         reported: Reported,
         identity: &Identity,
         window: u32,
     ) -> Result<Self, EndpointError> {
-        Self::made_of(grid, reported, identity, window, Watching::On)
+        Self::made_of(grid, absent, reported, identity, window, Watching::On)
     }
 
     fn made_of(
         grid: &Grid,
+        absent: Vec<GridHost>,
         reported: Reported,
         identity: &Identity,
         window: u32,
@@ -165,9 +171,10 @@ impl Hosts {
             (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0).into(),
             (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0).into(),
         ];
-        let has_names = grid.hosts.iter().any(|host| host.addr.ip().is_none());
+        let hosts: Vec<GridHost> = grid.hosts.iter().cloned().chain(absent).collect();
+        let has_names = hosts.iter().any(|host| host.addr.ip().is_none());
         let [v4, v6] = any.map(|from| {
-            let listed = grid.hosts.iter().filter_map(|host| host.addr.ip());
+            let listed = hosts.iter().filter_map(|host| host.addr.ip());
             let mut all = listed.chain(reported.addresses.values().flatten().copied());
             let needed = all.any(|addr| addr.is_ipv4() == from.is_ipv4());
             if !needed && !has_names {
@@ -181,9 +188,10 @@ impl Hosts {
             }
         });
         Ok(Self(Arc::new(Inner {
-            connections: grid.hosts.iter().map(|_| Mutex::default()).collect(),
-            hosts: grid.hosts.clone(),
-            names: Names::new(&grid.hosts, &reported.named),
+            connections: hosts.iter().map(|_| Mutex::default()).collect(),
+            names: Names::new(&hosts, &reported.named),
+            present: grid.hosts.len(),
+            hosts,
             elsewhere: reported.addresses,
             revoked: grid.revoked.clone(),
             v4: v4?,
@@ -217,9 +225,14 @@ impl Hosts {
             .await;
     }
 
-    /// All hosts, in the order of the grid.
+    /// All hosts, in the order of the grid, without the absent ones.
     pub fn all(&self) -> impl Iterator<Item = HostIndex> + use<> {
-        (0..self.0.hosts.len()).map(HostIndex)
+        (0..self.0.present).map(HostIndex)
+    }
+
+    /// The absent hosts, those that were missed last first.
+    pub fn absent(&self) -> impl Iterator<Item = HostIndex> + use<> {
+        (self.0.present..self.0.hosts.len()).map(HostIndex)
     }
 
     /// Most bytes in flight to or from each host.
@@ -227,9 +240,9 @@ impl Hosts {
         self.0.window
     }
 
-    /// The number of hosts.
+    /// The number of hosts, without the absent ones.
     pub fn count(&self) -> usize {
-        self.0.hosts.len()
+        self.0.present
     }
 
     /// The entry of a host in the grid file.

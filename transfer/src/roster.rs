@@ -16,6 +16,9 @@ use crate::registry_answer::{HOSTS_MAX, RegistryAnswer};
 /// Most addresses of one host that are taken from registries.
 pub const ADDRESSES_MAX: usize = 3;
 
+/// Most absent hosts that count.
+pub const ABSENT_MAX: usize = 64;
+
 /// What only registries report of hosts. A client checks it when it connects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
@@ -34,6 +37,31 @@ pub struct Roster {
     pub reported: Reported,
     /// The last report of each host that a registry has.
     pub heard: BTreeMap<HostId, HeardOf>,
+    /// Hosts that were there earlier, and of which no registry has heard lately.
+    pub absent: Vec<GridHost>,
+}
+
+impl Roster {
+    /// Counts the hosts that were there `before` as absent, the first [`ABSENT_MAX`] of them: those that are
+    /// neither there now, with whatever address, nor revoked.
+    pub fn remember<'a>(
+        &mut self,
+        before: impl IntoIterator<Item = &'a GridHost>,
+        is_revoked: impl Fn(&OwnerId) -> bool,
+    ) {
+        let there = self.hosts.iter().chain(&self.absent);
+        let mut ids: BTreeSet<OwnerId> = there.clone().map(|host| host.id.0).collect();
+        let mut names: BTreeSet<String> = there.map(|host| host.name.clone()).collect();
+        for host in before {
+            if self.absent.len() >= ABSENT_MAX {
+                return;
+            }
+            if !is_revoked(&host.id.0) && ids.insert(host.id.0) {
+                self.reported.named.insert(host.id);
+                self.absent.push(printable(host.clone(), &mut names));
+            }
+        }
+    }
 }
 
 /// The last report of a host that a registry has. The sizes are the host's claim, and the time is the
@@ -66,6 +94,7 @@ pub fn merge(
         hosts: listed.to_vec(),
         reported: Reported::default(),
         heard: heard(answers),
+        absent: Vec::new(),
     };
     for host in listed {
         let mut addresses = reports
@@ -96,25 +125,12 @@ pub fn merge(
             .filter(|name| !once.insert(name))
             .map(str::to_owned),
     );
-    for (mut host, elsewhere) in others {
+    for (host, elsewhere) in others {
         let is_full = roster.hosts.len() >= HOSTS_MAX;
         if is_full || !ids.insert(host.id.0) {
             continue;
         }
-        // Names are for people. Two hosts with the same name are distinguished by their keys.
-        if !is_name(&host.name) || !names.insert(host.name.clone()) {
-            let stem = if is_name(&host.name) {
-                &host.name
-            } else {
-                "host"
-            };
-            host.name = with_key(stem, host.id);
-            names.insert(host.name.clone());
-        }
-        // Other people chose these labels, and they are printed.
-        for label in [&mut host.site, &mut host.owner] {
-            label.take_if(|label| !is_label(label));
-        }
+        let host = printable(host, &mut names);
         if !elsewhere.is_empty() {
             roster.reported.addresses.insert(host.id, elsewhere);
         }
@@ -127,6 +143,25 @@ pub fn merge(
 /// A name that no other host has: of a host that shares its name.
 pub fn with_key(name: &str, id: HostId) -> String {
     format!("{name}-{id}")
+}
+
+/// A host with a name of its own that is not in `names`, and with labels that can be printed.
+fn printable(mut host: GridHost, names: &mut BTreeSet<String>) -> GridHost {
+    // Names are for people. Two hosts with the same name are distinguished by their keys.
+    if !is_name(&host.name) || !names.insert(host.name.clone()) {
+        let stem = if is_name(&host.name) {
+            &host.name
+        } else {
+            "host"
+        };
+        host.name = with_key(stem, host.id);
+        names.insert(host.name.clone());
+    }
+    // Other people chose these labels, and they are printed.
+    for label in [&mut host.site, &mut host.owner] {
+        label.take_if(|label| !is_label(label));
+    }
+    host
 }
 
 /// The latest report of each host in any registry, even if the host has been silent since.
@@ -330,6 +365,36 @@ mod tests {
         let remembered = [host(1, "old", 7007), host(9, "h9", 7009)];
         let merged = merge(&listed, &[], &remembered, &Revocations::default());
         assert_eq!(seen(&merged), [("h1", 7001), ("h9", 7009)]);
+    }
+
+    #[test]
+    fn absent_are_hosts_of_before_that_are_neither_there_nor_revoked() {
+        let answers = [answered(vec![record(2, "h2", 7002, 0, true)])];
+        let mut merged = merge(
+            &[host(1, "h1", 7001)],
+            &answers,
+            &[],
+            &Revocations::default(),
+        );
+        // Host 2 is there at another address, 3 was revoked, and 4 and 5 have names that are taken.
+        let before = [
+            host(1, "h1", 7001),
+            host(2, "h2", 7999),
+            host(3, "h3", 7003),
+            host(4, "h1", 7004),
+            host(4, "h1", 7005),
+            host(5, "../x", 7006),
+        ];
+        let is_revoked = |id: &OwnerId| *id == OwnerId([3; 32]);
+        merged.remember(&before, is_revoked);
+        let absent = |roster: &Roster| -> Vec<String> {
+            roster.absent.iter().map(|host| host.name.clone()).collect()
+        };
+        assert_eq!(absent(&merged), ["h1-04040404", "host-05050505"]);
+        let many: Vec<GridHost> = (10..250).map(|at| host(at, "old", 7000)).collect();
+        merged.remember(&many, is_revoked);
+        merged.remember(&many, is_revoked);
+        assert_eq!(merged.absent.len(), ABSENT_MAX);
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! When a command may conclude that a job has no checkpoint, given that silent hosts could hold one.
 
-use codec::{JobId, Version};
 use tokio::time::Instant;
 
 use super::choices::Wish;
 use super::gather::Gathered;
 use super::{Agent, DATA_USUAL, PARITY_USUAL, RestoreRequest, Which};
 use crate::report::{ExitStatus, Failure, RestoreReport};
-use crate::unix_time::unix_seconds;
 
 impl Agent {
     /// The result of a restore when no host that answers shows the wanted checkpoint.
@@ -19,9 +17,11 @@ impl Agent {
         started: Instant,
     ) -> Result<RestoreReport, Failure> {
         let silent = gathered.silent.len();
-        let is_known = self.newest_seen(&request.job).is_some();
+        let is_known = self.kept_sighting(wish.job_tag, gathered).is_some();
+        let unfound = self.unfound(wish.job_tag, gathered);
         let least_data = self.least_hiding(request.least_data);
-        if request.if_exists && !may_be_hidden(silent, least_data, is_known) {
+        let is_hidden = unfound.is_some() || may_be_hidden(silent, least_data, is_known);
+        if request.if_exists && !is_hidden {
             return Ok(RestoreReport {
                 job: request.job.clone(),
                 version: None,
@@ -37,7 +37,17 @@ impl Agent {
             });
         }
         let mut failure = self.no_checkpoint(gathered, wish);
-        if !gathered.silent.is_empty() && request.if_exists && !is_known {
+        if unfound.is_some() && request.if_exists {
+            if failure.status == ExitStatus::NotFound {
+                failure.status = ExitStatus::Damaged;
+            }
+            let job = &request.job;
+            let begin_anew = format!("to begin anew without it: ckpt forget --job {job} --all");
+            failure.next = Some(match gathered.away() {
+                0 => begin_anew,
+                _ => format!("again when more hosts are up; {begin_anew}"),
+            });
+        } else if !gathered.silent.is_empty() && request.if_exists && !is_known {
             failure.next = Some(format!(
                 "again when fewer than {least_data} hosts are silent (ckpt hosts); for jobs \
                  saved with at least N data shards: --data N"
@@ -60,10 +70,12 @@ impl Agent {
         );
         let mut failure = Failure::new(ExitStatus::NotFound, message).next("ckpt list");
         let void = self.note_of_void(gathered, wish.which);
-        failure.state = gathered.passed_over_note(None).or(void);
+        let unfound = self.unfound(wish.job_tag, gathered);
+        let unfound = unfound.map(|seen| self.unfound_note(&seen, gathered));
+        failure.state = unfound.or_else(|| gathered.passed_over_note(None)).or(void);
         failure.hosts = self.silent_notes(gathered);
-        // Silent hosts may hold what the others do not show.
-        if !gathered.silent.is_empty() {
+        // Hosts that are away may hold what the others do not show.
+        if gathered.away() > 0 {
             failure.status = ExitStatus::TooFewHosts;
             failure.next = Some("again when more hosts are up: ckpt hosts".into());
         }
@@ -74,12 +86,6 @@ impl Agent {
     /// least `said` data shards.
     pub(crate) fn least_hiding(&self, said: Option<u8>) -> usize {
         least_data(said, self.hosts.count())
-    }
-
-    /// The newest version of a job that this machine has ever seen.
-    fn newest_seen(&self, job: &JobId) -> Option<Version> {
-        let job_tag = self.keys.job_tag(job)?;
-        self.notebook.read(unix_seconds()).newest(job_tag)
     }
 }
 

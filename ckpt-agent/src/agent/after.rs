@@ -59,7 +59,14 @@ impl Agent {
             }
         };
         let Some(known) = known else {
-            return Err(self.not_there(gathered, after.which, newest, &doing));
+            let unfound = self.unfound(self.job_tag(&request.job)?, gathered);
+            let mut failure = self.not_there(gathered, after.which, newest, &doing);
+            if let Some(seen) = unfound.filter(|_| failure.status == ExitStatus::NotFound) {
+                failure.status = ExitStatus::TooFewHosts;
+                failure.state = Some(self.unfound_note(&seen, gathered));
+                failure = failure.next("again when more hosts are up: ckpt hosts");
+            }
+            return Err(failure);
         };
         if let Some(newest) = newest.filter(|newest| newest.stamp() != known.stamp()) {
             return Err(another(&doing, known.version(), committed(newest)));
@@ -173,6 +180,14 @@ impl Agent {
         let said = request
             .redundancy
             .and_then(|code| u8::try_from(code.data()).ok());
+        if let Some(seen) = self.unfound(self.job_tag(&request.job)?, gathered) {
+            let what = format!("{doing}: {}", self.unfound_note(&seen, gathered));
+            let failure = Failure::new(ExitStatus::TooFewHosts, what);
+            return Err(failure.next(format!(
+                "again when more hosts are up; to begin anew without it: ckpt forget --job {} --all",
+                request.job
+            )));
+        }
         if may_be_hidden(silent, self.least_hiding(said), false) {
             let what = format!("{doing}: {silent} hosts are silent, and may hold a version");
             let failure = Failure::new(ExitStatus::TooFewHosts, what);

@@ -1,21 +1,23 @@
 //! Which checkpoint of a job is read: the newest that can be, or the one that the user names.
 
-use codec::JobTag;
 use codec::index::Index;
 use codec::manifest::Summary;
+use codec::notice::{Lease, Stamp};
+use codec::{JobId, JobTag, Version};
 
 use super::gather::{Gathered, WaitUntil};
 use super::rows::{Shortfall, Unreadable};
 use super::{Agent, Which};
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
-use crate::knowledge::Observation;
+use crate::knowledge::{Observation, Sighting, SightingDetails};
 use crate::report::{ExitStatus, Failure, HostNote, SkippedVersion};
 use crate::unix_time::unix_seconds;
 use transfer::get::BlockReader;
 
 /// Which checkpoint of a job the user wants.
 pub(super) struct Wish<'a> {
+    pub(super) job: &'a JobId,
     pub(super) job_tag: JobTag,
     pub(super) which: Which,
     pub(super) sought: &'a Sought,
@@ -122,12 +124,32 @@ impl Agent {
     pub(super) fn after_choice(&self, choices: &Choices, wish: &Wish<'_>) -> Vec<String> {
         let known = choices.next();
         if let Some(known) = known {
-            let version = Observation::Version(wish.job_tag, known.version());
-            self.notebook.note(version);
+            let lease = choices.gathered.leases.get(&wish.job_tag);
+            let seen = self.sighting(wish.job, known.version(), known.stamp(), lease);
+            self.notebook.note(Observation::Version(wish.job_tag, seen));
         }
         let passed = choices.gathered.passed_over_note(known);
         let void = self.note_of_void(&choices.gathered, wish.which);
         passed.into_iter().chain(void).collect()
+    }
+
+    /// What is to be remembered of a version of a job.
+    pub(super) fn sighting(
+        &self,
+        job: &JobId,
+        version: Version,
+        stamp: Stamp,
+        lease: Option<&Lease>,
+    ) -> Sighting {
+        Sighting {
+            version,
+            more: Some(SightingDetails {
+                owner: self.keys.owner(),
+                job: job.clone(),
+                stamp,
+                until: lease.map(|lease| lease.until),
+            }),
+        }
     }
 
     /// The failure when nothing could be read, for want of hosts or because all that is there is damaged.
@@ -177,7 +199,8 @@ impl Agent {
         known: &[KnownCheckpoint],
         wish: &Wish<'_>,
     ) -> Option<SkippedVersion> {
-        let seen = self.notebook.read(unix_seconds()).newest(wish.job_tag)?;
+        let known_versions = self.notebook.read(unix_seconds());
+        let seen = known_versions.newest(wish.job_tag)?.version;
         let shown = known.iter().chain(gathered.inventory.void());
         let shown = shown.map(KnownCheckpoint::version).max();
         let is_newest = wish.which == Which::Newest && wish.sought.is_all();

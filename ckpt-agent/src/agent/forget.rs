@@ -13,7 +13,7 @@ use super::{Agent, ForgetWhich};
 use crate::core::HostIndex;
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
-use crate::knowledge::Observation;
+use crate::knowledge::{Observation, Sighting};
 use crate::report::{ExitStatus, Failure, ForgetReport};
 use crate::unix_time::unix_seconds;
 
@@ -74,18 +74,21 @@ impl Agent {
             .into_iter()
             .filter(|known| !bases.contains_key(&known.manifest.public().checkpoint))
             .collect();
-        if chosen.is_empty() && !is_keeping {
+        let is_all = which == ForgetWhich::All && sought.is_all();
+        let unfound = is_all.then(|| self.unfound(named.tag, &gathered)).flatten();
+        if chosen.is_empty() && !is_keeping && unfound.is_none() {
             return Err(self.not_found(&doing, which.wanted(), sought, &gathered));
         }
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
-        let gone: Vec<Stamp> = chosen.iter().map(|known| known.stamp()).collect();
-        let removed = chosen.iter().map(|known| known.version()).collect();
-        let (left, kept): (Vec<Version>, Vec<Stamp>) = newest
-            .iter()
-            .map(|known| (known.version(), known.stamp()))
-            .filter(|(_, stamp)| !gone.contains(stamp))
-            .unzip();
-        let left = left.first().copied();
+        let mut gone: Vec<Stamp> = chosen.iter().map(|known| known.stamp()).collect();
+        let mut removed: Vec<Version> = chosen.iter().map(|known| known.version()).collect();
+        if let Some((version, stamp)) = unfound.as_ref().and_then(Sighting::place) {
+            removed.insert(0, version);
+            gone.insert(0, stamp);
+        }
+        let left = newest.iter().filter(|known| !gone.contains(&known.stamp()));
+        let left: Vec<&KnownCheckpoint> = left.copied().collect();
+        let kept: Vec<Stamp> = left.iter().map(|known| known.stamp()).collect();
         let removal = match which {
             ForgetWhich::Version(_) => Removal::of(&gone),
             // A checkpoint that turns up later need not meet the conditions of `sought`.
@@ -101,18 +104,38 @@ impl Agent {
                 .announce_to(hosts, &named, last, lease, &removal, wait)
                 .await;
             self.require_heard(&gathered, &failed, &doing)?;
-            unheard = self.unheard(&gathered, &failed, &chosen);
+            unheard = match unfound {
+                Some(_) => self.silent_notes(&gathered),
+                None => self.unheard(&gathered, &failed, &chosen),
+            };
             gathered.silent.extend(failed);
         }
+        let left = left.first().map(|known| {
+            let lease = gathered.leases.get(&named.tag);
+            self.sighting(job, known.version(), known.stamp(), lease)
+        });
         self.notebook.note(Observation::Removed(named.tag, left));
+        let mut notes = Vec::from_iter(self.note_of_older(&gathered, |_| true));
+        notes.extend(unfound.and_then(|seen| only_here(&seen)));
         Ok(ForgetReport {
             job: job.clone(),
             removed,
-            notes: Vec::from_iter(self.note_of_older(&gathered, |_| true)),
+            notes,
             silent: self.silent_notes(&gathered),
             unheard,
         })
     }
+}
+
+/// A note on a version that no host shows, and of which too little is known to delete it on hosts.
+fn only_here(seen: &Sighting) -> Option<String> {
+    let version = seen.version;
+    seen.more.is_none().then(|| {
+        format!(
+            "version {version}, which no host shows, is forgotten on this machine alone: it is there again \
+             when its hosts are back"
+        )
+    })
 }
 
 /// Fails when a kept version builds on the one that is to be forgotten. `bases` maps the bases of kept

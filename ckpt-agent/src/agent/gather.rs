@@ -101,6 +101,9 @@ pub(super) struct HostAnswer {
     pub(super) void: Option<VoidList>,
 }
 
+/// What a host answers about itself, and its notices about the job.
+pub(super) type Answered = (HostAnswer, Vec<Notice>);
+
 /// The answers of all hosts.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
@@ -109,6 +112,9 @@ pub(super) struct Gathered {
     pub(super) answered: Vec<(HostIndex, HostAnswer)>,
     /// Hosts that did not answer, and why.
     pub(super) silent: Vec<(HostIndex, Fault)>,
+    /// Hosts that no registry names any more and that do not answer either, if they may have what is lacking
+    /// here; otherwise none.
+    pub(super) absent: Vec<(HostIndex, Fault)>,
     /// Whether hosts were left out that might still have answered.
     pub(super) is_cut_short: bool,
     /// Whether hosts show more than there is memory for.
@@ -137,12 +143,22 @@ impl Gathered {
         Some(lease.until)
     }
 
-    /// The exit status of a command that found too few shards: silent hosts may have the others.
+    /// How many hosts may have what is lacking here: silent and absent ones.
+    pub(super) const fn away(&self) -> usize {
+        self.silent.len() + self.absent.len()
+    }
+
+    /// The owner's words on a job, as far as hosts were asked for them.
+    pub(super) fn words_on(&self, job_tag: JobTag) -> Option<&Words> {
+        let said = self.said.as_ref().filter(|said| said.job_tag == job_tag);
+        said.or_else(|| self.words.get(&job_tag))
+    }
+
+    /// The exit status of a command that found too few shards: hosts that are away may have the others.
     pub(super) const fn lost_status(&self) -> ExitStatus {
-        if self.silent.is_empty() {
-            ExitStatus::Damaged
-        } else {
-            ExitStatus::TooFewHosts
+        match self.away() {
+            0 => ExitStatus::Damaged,
+            _ => ExitStatus::TooFewHosts,
         }
     }
 
@@ -191,7 +207,7 @@ impl Gathered {
             .map(|(host, _)| *host)
     }
 
-    fn hear(&mut self, notices: &[Notice]) {
+    pub(super) fn hear(&mut self, notices: &[Notice]) {
         for words in notices.iter().map(Notice::words) {
             self.said = Some(match self.said.take() {
                 Some(said) => said.and(words),
@@ -203,10 +219,10 @@ impl Gathered {
 
 /// What hosts have shown so far, and whether that is too much; shared by the tasks that ask them.
 #[derive(Clone, Debug, Default)]
-struct Showing(Arc<Mutex<(Inventory, bool)>>);
+pub(super) struct Showing(Arc<Mutex<(Inventory, bool)>>);
 
 impl Showing {
-    fn lock(&self) -> MutexGuard<'_, (Inventory, bool)> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, (Inventory, bool)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -316,8 +332,11 @@ impl Agent {
             }
         }
         drop(asking);
-        (gathered.inventory, gathered.is_too_much) = std::mem::take(&mut *showing.lock());
+        gathered.is_too_much = showing.lock().1;
         gathered.is_cut_short = !waiting.is_empty();
+        self.ask_absent(job_tag, wait_until, &showing, &mut gathered)
+            .await;
+        (gathered.inventory, gathered.is_too_much) = std::mem::take(&mut *showing.lock());
         let given_up: &[HostIndex] = if grace.is_some() { &[] } else { &waiting };
         self.saw_pool(&gathered, given_up);
         let why = not_waited_for(begun, grace.is_some());
@@ -351,13 +370,13 @@ impl Agent {
         (gathered, holders)
     }
 
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         host: HostIndex,
         job_tag: Option<JobTag>,
         to_place: bool,
         showing: &Showing,
-    ) -> Result<(HostAnswer, Vec<Notice>), Fault> {
+    ) -> Result<Answered, Fault> {
         let announced = async {
             if to_place {
                 self.announcement(host).await
@@ -500,10 +519,19 @@ impl Agent {
 
     fn no_host_answers(&self, doing: &str) -> Failure {
         let (message, next) = match self.hosts.count() {
-            0 => (
-                "no host is known: the grid file lists none, and no registry names one".to_owned(),
-                "ckpt doctor; a machine becomes a host by: ckpt-store join TOKEN",
-            ),
+            0 => match self.hosts.absent().count() {
+                0 => (
+                    "no host is known: the grid file lists none, and no registry names one"
+                        .to_owned(),
+                    "ckpt doctor; a machine becomes a host by: ckpt-store join TOKEN",
+                ),
+                absent => (
+                    format!(
+                        "none of the {absent} hosts that were there answers, and no registry names one now"
+                    ),
+                    "again when hosts are up: ckpt doctor",
+                ),
+            },
             known => (format!("none of {known} hosts answers"), "ckpt hosts"),
         };
         Failure::new(ExitStatus::TooFewHosts, format!("{doing}: {message}")).next(next)
@@ -528,8 +556,11 @@ impl Agent {
         })
     }
 
+    /// Notes on all hosts that are away.
     pub(super) fn silent_notes(&self, gathered: &Gathered) -> Vec<HostNote> {
-        self.notes(&gathered.silent)
+        let mut notes = self.notes(&gathered.silent);
+        notes.extend(self.notes(&gathered.absent));
+        notes
     }
 }
 
@@ -553,6 +584,19 @@ mod tests {
     use protocol::wire::Code;
 
     use super::*;
+
+    #[test]
+    fn what_absent_hosts_may_have_is_away_and_not_lost() {
+        let gone = || Fault::Gone("away".into());
+        let mut gathered = Gathered::default();
+        assert_eq!(gathered.lost_status(), ExitStatus::Damaged);
+        gathered.absent.push((HostIndex(7), gone()));
+        assert_eq!(gathered.lost_status(), ExitStatus::TooFewHosts);
+        gathered.silent.push((HostIndex(1), gone()));
+        assert_eq!(gathered.away(), 2);
+        // A save does not wait for absent hosts.
+        assert_eq!(gathered.late().collect::<Vec<_>>(), [HostIndex(1)]);
+    }
 
     #[test]
     fn a_slow_host_is_a_spare_and_one_that_refuses_for_good_is_not() {

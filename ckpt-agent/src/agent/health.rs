@@ -15,11 +15,12 @@ use super::gather::{Gathered, WaitUntil};
 use super::{Agent, random};
 use crate::core::HostIndex;
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
+use crate::knowledge::Sighting;
 use crate::report::{ExitStatus, Failure};
 use crate::unix_time::unix_seconds;
 use health::{
     Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits,
-    RegistryHealth, ahead, average_stay, judged, middle_offset, usual_interval,
+    RegistryHealth, UnfoundJob, ahead, average_stay, judged, middle_offset, usual_interval,
 };
 
 /// What `ckpt health` checks.
@@ -66,6 +67,8 @@ impl Agent {
         for said in said.values() {
             gathered.heed(said);
         }
+        gathered.words = said;
+        let unfound = self.unfound_jobs(&mut gathered);
         let (opened, _) = gathered.inventory.opened(&self.keys);
         let now = unix_seconds();
         let jobs = self.jobs(&gathered, &opened, request.proves, now).await;
@@ -78,12 +81,33 @@ impl Agent {
             at: now,
             attention: Vec::new(),
             jobs,
+            unfound,
             keys,
             hosts: self.hosts_health(&gathered, &words),
+            absent: gathered.absent.len(),
             registries,
             grid: None,
         };
         Ok(judged(health, &limits))
+    }
+
+    /// The jobs of which no host that answers shows what this machine has seen. Hosts that are away may have it.
+    fn unfound_jobs(&self, gathered: &mut Gathered) -> Vec<UnfoundJob> {
+        let unfound = self.all_unfound(gathered);
+        if !unfound.is_empty() {
+            self.count_absent(gathered);
+        }
+        let job = |seen: Sighting| {
+            let more = seen.more?;
+            Some(UnfoundJob {
+                job: more.job,
+                version: seen.version,
+                created: more.stamp.created,
+            })
+        };
+        let mut jobs: Vec<UnfoundJob> = unfound.into_iter().filter_map(job).collect();
+        jobs.sort_by(|a, b| a.job.cmp(&b.job));
+        jobs
     }
 
     async fn words_of_hosts(&self) -> BTreeMap<HostIndex, Word> {
@@ -255,9 +279,9 @@ fn drawn(rows: u64) -> Option<Spot> {
 
 /// The exit status of `ckpt health`.
 pub fn health_status(health: &Health) -> ExitStatus {
-    let lost = health.jobs.iter().any(|job| job.can_lose.value.is_none());
-    let (up, known) = (health.hosts.up.value, health.hosts.known);
-    if up == 0 || (lost && up < known) {
+    let is_lost = health.jobs.iter().any(|job| job.can_lose.value.is_none());
+    let is_lacking = is_lost || !health.unfound.is_empty();
+    if health.hosts.up.value == 0 || (is_lacking && health.away() > 0) {
         ExitStatus::TooFewHosts
     } else if health.attention.is_empty() {
         ExitStatus::Done

@@ -8,7 +8,7 @@ use crate::report::{ExitStatus, Failure, HostNote};
 
 impl Agent {
     /// Hosts that did not hear a notice `about` these checkpoints and have something of them: the `failed`
-    /// hosts that hold shards or know the manifest, and all silent hosts unless every shard was found
+    /// hosts that hold shards or know the manifest, and all hosts that are away unless every shard was found
     /// elsewhere.
     pub(super) fn unheard(
         &self,
@@ -25,7 +25,8 @@ impl Agent {
             known.shards_found() < shards
         });
         let failed = failed.iter().filter(|(host, _)| has_some(*host));
-        let silent = gathered.silent.iter().filter(|_| is_missing);
+        let away = gathered.silent.iter().chain(&gathered.absent);
+        let silent = away.filter(|_| is_missing);
         let mut unheard: Vec<HostNote> = Vec::new();
         for (host, fault) in failed.chain(silent) {
             let note = self.note(*host, fault);

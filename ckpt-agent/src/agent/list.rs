@@ -67,6 +67,9 @@ impl Agent {
             gathered.heed(said);
         }
         gathered.words = said;
+        if !self.all_unfound(&gathered).is_empty() {
+            self.count_absent(&mut gathered);
+        }
         let (opened, _) = gathered.inventory.opened(&self.keys);
         Ok((gathered, opened))
     }

@@ -19,6 +19,7 @@ mod lane;
 mod learning;
 mod list;
 mod lists;
+mod missed;
 mod notices;
 mod open;
 mod outlook;
@@ -264,12 +265,16 @@ pub async fn discover(
         lists::keep(files, grid, &list);
         grid.follow(list, contents);
     }
-    let roster = roster::merge(&grid.hosts, &answers, known.roster(), &grid.revoked);
+    let mut roster = roster::merge(&grid.hosts, &answers, known.roster(), &grid.revoked);
     if !answers.is_empty() {
         // The hosts of the grid file come first; the others were found through registries.
         let found = roster.hosts.iter().skip(grid.hosts.len()).cloned();
         notebook.note(Observation::Roster(found.collect()));
     }
+    // Registries name only hosts that are there. The others may have what is asked for.
+    let now = unix_seconds();
+    let known = notebook.read(now);
+    roster.remember(known.missed(now), |id| grid.revoked.contains(id));
     roster
 }
 
@@ -312,7 +317,7 @@ impl Agent {
             hosts: roster.hosts,
             ..grid.clone()
         };
-        let hosts = Hosts::attentive(&grid, roster.reported, identity, window);
+        let hosts = Hosts::attentive(&grid, roster.absent, roster.reported, identity, window);
         let hosts = hosts.map_err(|cause| {
             Failure::new(ExitStatus::Failed, format!("network: {}", chain(&cause)))
         })?;

@@ -235,7 +235,7 @@ impl Agent {
         }
         let (mut gathered, opened) = self.show_all(doing, None).await?;
         let (clock, notices) = self.all_notices(&gathered, doing).await?;
-        let everybody_answered = gathered.silent.is_empty();
+        let everybody_answered = gathered.away() == 0;
         let mut garbage: BTreeMap<JobId, (Vec<Stamp>, Vec<Stamp>)> = BTreeMap::new();
         let mut items = Vec::new();
         let mut ages: BTreeMap<JobTag, usize> = BTreeMap::new();
@@ -324,7 +324,8 @@ impl Agent {
         let owner = self.keys.owner();
         let all = gathered.inventory.newest_first();
         let tags = all.iter().map(|known| known.manifest.public().job_tag);
-        let tags: BTreeSet<JobTag> = tags.collect();
+        let mut tags: BTreeSet<JobTag> = tags.collect();
+        tags.extend(self.own_sightings().into_keys());
         let jobs: Arc<Vec<_>> = Arc::new(tags.iter().map(|tag| (owner, *tag)).collect());
         let heard = Arc::new(Mutex::new(MergedNotices::new(
             self.resources.memory_bytes / MEMORY_SHARE,

@@ -126,6 +126,7 @@ impl Agent {
         let job_tag = self.job_tag(job)?;
         self.needs(Rights::RESTORE, &doing)?;
         let wish = Wish {
+            job,
             job_tag,
             which,
             sought: &Sought::default(),
@@ -497,10 +498,9 @@ impl Image {
         self.agent.require_answers(&gathered, &doing)?;
         let Some(holders) = found else {
             let what = "no host that answers shows it any more";
-            let status = if gathered.silent.is_empty() {
-                ExitStatus::NotFound
-            } else {
-                ExitStatus::TooFewHosts
+            let status = match gathered.away() {
+                0 => ExitStatus::NotFound,
+                _ => ExitStatus::TooFewHosts,
             };
             return Err(self.failed(status, what));
         };

@@ -49,6 +49,7 @@ impl Agent {
         let job_tag = self.job_tag(&request.job)?;
         self.needs(Rights::RESTORE, &doing)?;
         let wish = Wish {
+            job: &request.job,
             job_tag,
             which: request.which,
             sought: &request.sought,

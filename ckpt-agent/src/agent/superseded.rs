@@ -45,7 +45,11 @@ impl Agent {
         let later = later.filter(|known| known.version() >= report.version);
         let stay = kept.iter().copied().chain(needed).chain(later);
         let stay: Vec<Stamp> = stay.map(KnownCheckpoint::stamp).chain([new]).collect();
-        let removal = Removal::all_but(&stay, &gone);
+        // Where a version that was seen is not shown, what turns up later may be needed yet.
+        let removal = match self.unfound(named.tag, gathered) {
+            Some(_) => Removal::of(&gone),
+            None => Removal::all_but(&stay, &gone),
+        };
         let last = gathered.said.as_ref();
         let lease = notices::renewed(last, request.tenure);
         let had_lease = last.is_some_and(|last| last.lease.is_some());

@@ -56,7 +56,7 @@ impl Agent {
             agent: self,
             depth,
             seed: random::<16>()?,
-            silent: gathered.silent.len(),
+            away: gathered.away(),
             progress: Progress {
                 total_bytes: (depth == Depth::All).then(|| total.sum()),
                 ..Progress::default()
@@ -74,7 +74,7 @@ impl Agent {
             };
             checkpoints.push(verified);
         }
-        count_bases(&opened, &mut checkpoints, &said, gathered.silent.len());
+        count_bases(&opened, &mut checkpoints, &said, gathered.away());
         Ok(VerifyReport {
             checkpoints,
             read_data: depth == Depth::All,
@@ -166,8 +166,8 @@ struct Verifier<'a> {
     depth: Depth,
     /// Seed for the choice of blocks, which no host can foresee.
     seed: [u8; 16],
-    /// How many hosts do not answer.
-    silent: usize,
+    /// How many hosts may come back with a shard.
+    away: usize,
     progress: Progress,
     observer: Arc<dyn Observer>,
 }
@@ -220,7 +220,7 @@ impl Verifier<'_> {
             }
         }
         let held = holders.all.iter().map(|(shard, _)| *shard).collect();
-        let away = away(public.redundancy, &whole, &unread, &held, self.silent);
+        let away = away(public.redundancy, &whole, &unread, &held, self.away);
         VerifiedCheckpoint {
             job: one.summary.job.clone(),
             version: public.version,

@@ -20,7 +20,7 @@ use rustls_pki_types::CertificateDer;
 use serde::Serialize;
 
 use super::grid_args::{Audience, SignArgs};
-use super::members::{self, Sent, sent};
+use super::members::{self, Sent, Silence, sent};
 use super::render::{Report, Table, json_of_self, time};
 use super::{chain, runtime};
 use crate::report::{ExitStatus, Failure};
@@ -81,7 +81,14 @@ pub(super) struct SignReport {
     certificate: PathBuf,
     grid_file: PathBuf,
     listed: bool,
-    pub(super) sent: Option<Sent>,
+    sent: Option<Sent>,
+}
+
+impl SignReport {
+    /// The exit status of the command.
+    pub(super) fn status(&self) -> ExitStatus {
+        members::status(self.sent.as_ref(), Silence::IsUsual)
+    }
 }
 
 impl Report for SignReport {
@@ -134,7 +141,14 @@ pub(super) struct RevokeReport {
     was_already: bool,
     number: u64,
     grid_file: PathBuf,
-    pub(super) sent: Option<Sent>,
+    sent: Option<Sent>,
+}
+
+impl RevokeReport {
+    /// The exit status of the command.
+    pub(super) fn status(&self) -> ExitStatus {
+        members::status(self.sent.as_ref(), Silence::Harms)
+    }
 }
 
 impl Report for RevokeReport {
@@ -156,7 +170,14 @@ impl Report for RevokeReport {
 pub(super) struct RemoveReport {
     key: String,
     number: u64,
-    pub(super) sent: Option<Sent>,
+    sent: Option<Sent>,
+}
+
+impl RemoveReport {
+    /// The exit status of the command.
+    pub(super) fn status(&self) -> ExitStatus {
+        members::status(self.sent.as_ref(), Silence::Harms)
+    }
 }
 
 impl Report for RemoveReport {
@@ -177,7 +198,7 @@ impl Report for RemoveReport {
 #[derive(Debug, Serialize)]
 pub(super) struct RenewReport {
     renewed: Vec<Renewed>,
-    pub(super) sent: Option<Sent>,
+    sent: Option<Sent>,
 }
 
 #[derive(Debug, Serialize)]
@@ -189,6 +210,13 @@ struct Renewed {
     ended: u64,
     expires: u64,
     certificate: PathBuf,
+}
+
+impl RenewReport {
+    /// The exit status of the command.
+    pub(super) fn status(&self) -> ExitStatus {
+        members::status(self.sent.as_ref(), Silence::Harms)
+    }
 }
 
 impl Report for RenewReport {

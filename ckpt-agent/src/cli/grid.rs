@@ -6,7 +6,6 @@ use protocol::identity::Role;
 use protocol::places::UsualDir;
 
 use super::grid_args::{AuthorityArgs, GridCommand};
-use super::members::{Silence, status};
 use super::render::Report;
 use super::{DaemonProgram, Outcome, authority, backup, done, local_grid};
 use crate::report::{ExitStatus, Failure};
@@ -41,7 +40,7 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcom
         GridCommand::Sign(asked) => {
             let dir = dir_of(&asked.speaking.authority)?;
             let signed = authority::sign(&dir, *asked)?;
-            ended(status(signed.sent.as_ref(), Silence::IsUsual), signed)
+            ended(signed.status(), signed)
         }
         GridCommand::Delegate {
             authority,
@@ -73,12 +72,12 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcom
         GridCommand::Revoke { speaking, member } => {
             let dir = dir_of(&speaking.authority)?;
             let revoked = authority::revoke(&dir, &member, speaking.audience())?;
-            ended(status(revoked.sent.as_ref(), Silence::Harms), revoked)
+            ended(revoked.status(), revoked)
         }
         GridCommand::Remove { speaking, host } => {
             let dir = dir_of(&speaking.authority)?;
             let removed = authority::remove(&dir, &host, speaking.audience())?;
-            ended(status(removed.sent.as_ref(), Silence::Harms), removed)
+            ended(removed.status(), removed)
         }
         GridCommand::Renew { .. } => renew(command),
         GridCommand::Show { speaking } => {
@@ -114,7 +113,7 @@ fn renew(command: GridCommand) -> Result<Outcome, Failure> {
     };
     let dir = dir_of(&speaking.authority)?;
     let renewed = authority::renew(&dir, within, ttl, output, speaking.audience())?;
-    ended(status(renewed.sent.as_ref(), Silence::Harms), renewed)
+    ended(renewed.status(), renewed)
 }
 
 fn init(command: GridCommand) -> Result<Outcome, Failure> {

@@ -176,6 +176,9 @@ fn write_report(report: &dyn Report, json: bool) -> io::Result<()> {
     out.flush()
 }
 
+/// Most hosts of which a failure says one by one that the same kept them from answering.
+const ALIKE_MAX: usize = 5;
+
 fn write_failure(failure: &Failure, form: Form) -> io::Result<()> {
     if form.json {
         let object = serde_json::json!({
@@ -189,14 +192,29 @@ fn write_failure(failure: &Failure, form: Form) -> io::Result<()> {
     }
     let mut err = io::stderr().lock();
     writeln!(err, "ckpt: {}", one_line(&failure.message))?;
-    for note in &failure.hosts {
-        writeln!(err, "  {}  {}", one_line(&note.host), one_line(&note.what))?;
+    let alike = |one: &HostNote, next: &HostNote| one.what == next.what;
+    for notes in failure.hosts.chunk_by(alike) {
+        write_notes(&mut err, notes)?;
     }
     if let Some(state) = &failure.state {
         writeln!(err, "{}", one_line(state))?;
     }
     if let Some(next) = &failure.next {
         writeln!(err, "try: {}", one_line(next))?;
+    }
+    Ok(())
+}
+
+/// Writes what hosts have to do with a failure, which is the same for all of these. Many are one line.
+fn write_notes(err: &mut impl Write, notes: &[HostNote]) -> io::Result<()> {
+    if let Some((named, [last, more @ ..])) = notes.split_at_checked(ALIKE_MAX) {
+        let names = named.iter().map(|note| one_line(&note.host).into_owned());
+        let names = names.collect::<Vec<_>>().join(", ");
+        let (more, what) = (more.len() + 1, one_line(&last.what));
+        return writeln!(err, "  {names} and {more} more  {what}");
+    }
+    for note in notes {
+        writeln!(err, "  {}  {}", one_line(&note.host), one_line(&note.what))?;
     }
     Ok(())
 }

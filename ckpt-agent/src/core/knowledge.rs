@@ -2,9 +2,10 @@
 //! contrast, a host's announcement about itself is a claim that may be false. `crate::knowledge` keeps the
 //! observations in a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use codec::{JobTag, Version};
+use codec::notice::{Stamp, Words};
+use codec::{JobId, JobTag, OwnerId, Version};
 use placement::Probability;
 use placement::bandwidth::{Measurement, RateForecast, RateHistory};
 use placement::joint::Watched;
@@ -27,6 +28,12 @@ const RECORD_MIN: f64 = 2.0;
 
 /// Least time between two probes of a host.
 const PROBE_PERIOD_SECONDS: u64 = 3600;
+
+/// For how long a host is remembered that no registry names any more, seconds from when it was missed first.
+const MISSED_S: u64 = 28 * 86_400;
+
+/// Most hosts that are remembered although no registry names them: those that were missed last.
+const MISSED_MAX: usize = 256;
 
 /// Wrong data count as much as this many failed contacts.
 const LIE_WEIGHT: f64 = 10.0;
@@ -56,13 +63,55 @@ pub enum Observation {
     /// The hosts that registries listed.
     Roster(Vec<GridHost>),
     /// A version of a job exists.
-    Version(JobTag, Version),
+    Version(JobTag, Sighting),
     /// Versions of a job were removed on purpose. With the newest one that is left, if there is one.
-    Removed(JobTag, Option<Version>),
+    Removed(JobTag, Option<Sighting>),
     /// This machine sent data to all hosts together at this rate, bytes per second.
     Uplink(f64),
     /// All hosts were asked at once. To be noted before the contacts of that time.
     Look(Vec<Asked>),
+}
+
+/// A version of a job that this machine has seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// Its number.
+    pub version: Version,
+    /// What else is known of it; nothing, if an older program recorded it.
+    pub more: Option<SightingDetails>,
+}
+
+/// What is known of a version that this machine has seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SightingDetails {
+    /// Owner of the job.
+    pub owner: OwnerId,
+    /// Name of the job.
+    pub job: JobId,
+    /// The version's place in the history of the job.
+    pub stamp: Stamp,
+    /// Until when the version was to be kept, Unix seconds; `None`: until it is removed.
+    pub until: Option<u64>,
+}
+
+impl Sighting {
+    /// The version and its place in the history of the job, if that is known.
+    pub fn place(&self) -> Option<(Version, Stamp)> {
+        let more = self.more.as_ref()?;
+        Some((self.version, more.stamp))
+    }
+
+    /// Whether the version should still be there at `now`, Unix seconds: neither has its owner deleted it, as
+    /// far as is known from what hosts have `heard`, nor is its lease over.
+    pub fn is_kept(&self, heard: Option<&Words>, now: u64) -> bool {
+        let more = self.more.as_ref();
+        let is_gone = |words: &Words| more.is_some_and(|more| words.is_gone(more.stamp));
+        let until = match heard {
+            Some(words) => words.lease.map(|lease| lease.until),
+            None => more.and_then(|more| more.until),
+        };
+        !heard.is_some_and(is_gone) && until.is_none_or(|until| now < until)
+    }
 }
 
 /// How long a save took.
@@ -93,11 +142,14 @@ pub struct Knowledge {
     /// When each job was last saved (Unix seconds), and how long that took.
     pub(crate) saves: BTreeMap<JobTag, (u64, SaveTimes)>,
     /// The newest version of each job that was ever seen, and when it was seen last (Unix seconds).
-    pub(crate) newest: BTreeMap<JobTag, (u64, Version)>,
+    pub(crate) newest: BTreeMap<JobTag, (u64, Sighting)>,
     /// Rates at which this machine sent data to all hosts together.
     pub(crate) uplink: RateHistory,
     /// The hosts that registries listed last.
     pub(crate) roster: Vec<GridHost>,
+    /// Hosts that have answered this machine and that registries do not list any more, those that were missed
+    /// last first. Each with the time at which it was missed first, Unix seconds.
+    pub(crate) missed: Vec<(u64, GridHost)>,
     /// When most hosts were away.
     pub(crate) pool: PoolWatch,
 }
@@ -202,6 +254,14 @@ impl Knowledge {
         &self.roster
     }
 
+    /// The hosts that registries listed within the four weeks before `now`, Unix seconds, and do not list any
+    /// more; those that were missed last come first.
+    pub fn missed(&self, now: u64) -> impl Iterator<Item = &GridHost> {
+        let missed = self.missed.iter();
+        let recent = missed.filter(move |(since, _)| now.saturating_sub(*since) < MISSED_S);
+        recent.map(|(_, host)| host)
+    }
+
     /// The incidents of the whole pool that this machine saw in the four weeks before `now`, Unix seconds.
     pub fn watched(&self, now: u64) -> Watched {
         self.pool.watched(now)
@@ -209,8 +269,20 @@ impl Knowledge {
 
     /// The newest version of a job that this machine has ever seen. Hosts that show only older ones have lost
     /// it, or hide it.
-    pub fn newest(&self, job: JobTag) -> Option<Version> {
-        self.newest.get(&job).map(|(_, version)| *version)
+    pub fn newest(&self, job: JobTag) -> Option<&Sighting> {
+        self.newest.get(&job).map(|(_, seen)| seen)
+    }
+
+    /// The newest version of each of up to `most` jobs of an owner, those that were seen last.
+    pub fn newest_of(&self, owner: OwnerId, most: usize) -> BTreeMap<JobTag, &Sighting> {
+        let all = self.newest.iter().filter(|(_, (_, seen))| {
+            let more = seen.more.as_ref();
+            more.is_some_and(|more| more.owner == owner)
+        });
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|(_, (at, _))| std::cmp::Reverse(*at));
+        let last = all.into_iter().take(most);
+        last.map(|(tag, (_, seen))| (*tag, seen)).collect()
     }
 
     /// Adds an observation that was made at `now`, Unix seconds.
@@ -238,10 +310,14 @@ impl Knowledge {
             Observation::Save(job, times) => {
                 self.saves.insert(*job, (now, *times));
             }
-            Observation::Roster(hosts) => self.roster.clone_from(hosts),
-            Observation::Version(job, version) => {
-                let (at, newest) = self.newest.entry(*job).or_insert((now, *version));
-                (*at, *newest) = (now, (*newest).max(*version));
+            Observation::Roster(hosts) => self.list(hosts, now),
+            Observation::Version(job, seen) => {
+                let first = || (now, seen.clone());
+                let (at, newest) = self.newest.entry(*job).or_insert_with(first);
+                *at = now;
+                if seen.version >= newest.version {
+                    newest.clone_from(seen);
+                }
             }
             Observation::Look(asked) => {
                 let usual = |host| self.hosts.get(&host)?.usual(now);
@@ -253,9 +329,29 @@ impl Knowledge {
                 self.newest.remove(job);
             }
             Observation::Removed(job, Some(left)) => {
-                self.newest.insert(*job, (now, *left));
+                self.newest.insert(*job, (now, left.clone()));
             }
         }
+    }
+
+    /// Takes over the hosts that registries list at `now`. Those that are not listed any more count as missed
+    /// if they ever answered: a registry can list hosts that are none.
+    fn list(&mut self, hosts: &[GridHost], now: u64) {
+        let before = std::mem::replace(&mut self.roster, hosts.to_vec());
+        let listed: BTreeSet<HostId> = hosts.iter().map(|host| host.id).collect();
+        self.missed.retain(|(since, host)| {
+            !listed.contains(&host.id) && now.saturating_sub(*since) < MISSED_S
+        });
+        for host in before {
+            let has_answered = self.hosts.get(&host.id).is_some_and(|seen| seen.good > 0.0);
+            let is_known = self.missed.iter().any(|(_, missed)| missed.id == host.id);
+            if has_answered && !listed.contains(&host.id) && !is_known {
+                self.missed.push((now, host));
+            }
+        }
+        self.missed
+            .sort_by_key(|(since, _)| std::cmp::Reverse(*since));
+        self.missed.truncate(MISSED_MAX);
     }
 }
 
@@ -263,7 +359,7 @@ impl Knowledge {
 mod tests {
     use super::*;
 
-    const HOST: HostId = HostId(codec::OwnerId([7; 32]));
+    const HOST: HostId = HostId(OwnerId([7; 32]));
     const DAY: u64 = 86_400;
 
     fn trusted(contacts: &[Contact], claims: f64) -> f64 {
@@ -304,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_host_that_was_slow_long_ago_gets_another_chance() {
-        let slow = HostId(codec::OwnerId([8; 32]));
+        let slow = HostId(OwnerId([8; 32]));
         let mut known = Knowledge::default();
         assert!(known.is_worth_a_probe(slow, DAY));
         known.observe(&Observation::Rate(slow, 1e6), DAY);
@@ -313,7 +409,7 @@ mod tests {
             "it is as fast as the others"
         );
         for id in 0..3 {
-            let host = HostId(codec::OwnerId([id; 32]));
+            let host = HostId(OwnerId([id; 32]));
             known.observe(&Observation::Rate(host, 1e8), DAY);
         }
         assert!(!known.is_worth_a_probe(slow, DAY + 60));
@@ -341,19 +437,111 @@ mod tests {
         let mut known = Knowledge::default();
         assert_eq!(known.newest(job), None);
         for version in [3, 7, 5] {
-            known.observe(
-                &Observation::Version(job, Version::new(version).unwrap()),
-                DAY,
-            );
+            known.observe(&Observation::Version(job, seen(version, None)), DAY);
         }
-        assert_eq!(known.newest(job), Some(Version::new(7).unwrap()));
-        known.observe(
-            &Observation::Removed(job, Some(Version::new(5).unwrap())),
-            DAY,
-        );
-        assert_eq!(known.newest(job), Some(Version::new(5).unwrap()));
+        assert_eq!(known.newest(job), Some(&seen(7, None)));
+        known.observe(&Observation::Removed(job, Some(seen(5, None))), DAY);
+        assert_eq!(known.newest(job), Some(&seen(5, None)));
+        assert!(known.newest_of(OwnerId([9; 32]), 10).contains_key(&job));
+        assert!(known.newest_of(OwnerId([8; 32]), 10).is_empty());
         known.observe(&Observation::Removed(job, None), DAY);
         assert_eq!(known.newest(job), None);
+    }
+
+    fn seen(version: u64, until: Option<u64>) -> Sighting {
+        Sighting {
+            version: Version::new(version).unwrap(),
+            more: Some(SightingDetails {
+                owner: OwnerId([9; 32]),
+                job: "42".parse().unwrap(),
+                stamp: stamp(version),
+                until,
+            }),
+        }
+    }
+
+    fn stamp(at: u64) -> Stamp {
+        Stamp {
+            created: at,
+            checkpoint: codec::CheckpointId([1; 16]),
+        }
+    }
+
+    #[test]
+    fn a_version_is_kept_until_its_owner_deletes_it_or_its_lease_ends() {
+        let words = |gone: &[Stamp], until: Option<u64>| Words {
+            owner: OwnerId([9; 32]),
+            job_tag: JobTag([1; 32]),
+            number: 1,
+            lease: until.map(|until| codec::notice::Lease { ttl_s: 1, until }),
+            gone: Vec::new(),
+            intervals: codec::notice::Intervals::default().with(gone),
+        };
+        let old = Sighting {
+            version: Version::FIRST,
+            more: None,
+        };
+        assert!(old.is_kept(None, DAY) && old.is_kept(Some(&words(&[stamp(1)], None)), DAY));
+        assert!(seen(7, None).is_kept(None, DAY));
+        assert!(seen(7, None).is_kept(Some(&words(&[stamp(6)], None)), DAY));
+        assert!(!seen(7, None).is_kept(Some(&words(&[stamp(7)], None)), DAY));
+        // What the owner states now outranks the lease of the time at which the version was seen.
+        assert!(seen(7, Some(DAY + 1)).is_kept(None, DAY));
+        assert!(!seen(7, Some(DAY)).is_kept(None, DAY));
+        assert!(seen(7, Some(DAY)).is_kept(Some(&words(&[], Some(DAY + 1))), DAY));
+        assert!(!seen(7, None).is_kept(Some(&words(&[], Some(DAY))), DAY));
+    }
+
+    fn listed(numbers: &[u8]) -> Observation {
+        let host = |number: &u8| GridHost {
+            name: format!("h{number}"),
+            addr: protocol::address::Address::Ip(([10, 0, 0, *number], 7600).into()),
+            id: HostId(OwnerId([*number; 32])),
+            site: None,
+            owner: None,
+        };
+        Observation::Roster(numbers.iter().map(host).collect())
+    }
+
+    fn missed(known: &Knowledge, now: u64) -> Vec<&str> {
+        known.missed(now).map(|host| host.name.as_str()).collect()
+    }
+
+    #[test]
+    fn hosts_that_registries_list_no_more_are_remembered_for_four_weeks() {
+        let mut known = Knowledge::default();
+        known.observe(&listed(&[1, 2, 3, 4]), DAY);
+        // Host 4 never answered: it need not exist.
+        for number in [1, 2, 3] {
+            let id = HostId(OwnerId([number; 32]));
+            known.observe(&Observation::Contact(id, Contact::Answered), DAY);
+        }
+        assert!(missed(&known, DAY).is_empty());
+        known.observe(&listed(&[1, 2]), 2 * DAY);
+        assert_eq!(missed(&known, 2 * DAY), ["h3"]);
+        known.observe(&listed(&[2]), 3 * DAY);
+        assert_eq!(missed(&known, 3 * DAY), ["h1", "h3"]);
+        assert_eq!(missed(&known, 30 * DAY), ["h1"]);
+        // One that is back counts once, as a host that is there.
+        known.observe(&listed(&[1, 2]), 4 * DAY);
+        assert_eq!(missed(&known, 4 * DAY), ["h3"]);
+        known.observe(&listed(&[1, 2]), 31 * DAY);
+        assert!(known.missed.is_empty());
+    }
+
+    #[test]
+    fn of_many_hosts_that_came_and_went_only_the_last_are_remembered() {
+        let mut known = Knowledge::default();
+        for round in 0..20 {
+            let numbers: Vec<u8> = (0..100).map(|at| (round * 17 + at) as u8).collect();
+            known.observe(&listed(&numbers), DAY + round * 60);
+            for number in numbers {
+                let id = HostId(OwnerId([number; 32]));
+                known.observe(&Observation::Contact(id, Contact::Answered), DAY);
+            }
+        }
+        known.observe(&listed(&[]), 2 * DAY);
+        assert!(known.missed.len() <= MISSED_MAX && known.missed.len() > 100);
     }
 
     #[test]
@@ -363,7 +551,7 @@ mod tests {
         // Hourly, eight hosts are asked; from hour 6 to 8, only the first three answer.
         for hour in 0..12 {
             let now = DAY + hour * 3600;
-            let host = |i: u8| HostId(codec::OwnerId([i; 32]));
+            let host = |i: u8| HostId(OwnerId([i; 32]));
             let answers = |i: u8| i < 3 || !(6..9).contains(&hour);
             let asked = (0..8).map(|i| Asked {
                 host: host(i),

@@ -5,14 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use codec::{JobTag, Version};
+use codec::notice::Stamp;
+use codec::{CheckpointId, JobTag, OwnerId, Version};
 use placement::bandwidth::{Measurement, RateHistory};
 use protocol::address::Address;
 use protocol::grid::GridHost;
 use protocol::identity::HostId;
 use serde::{Deserialize, Serialize};
 
-use super::{Knowledge, KnownHost, SaveTimes};
+use super::{Knowledge, KnownHost, SaveTimes, Sighting, SightingDetails};
 use crate::core::pool_watch::PoolWatch;
 use crate::file_lock;
 
@@ -60,6 +61,9 @@ struct FileText {
     newest: Vec<NewestText>,
     #[serde(default)]
     roster: Vec<RosterText>,
+    /// Older programs neither know this field nor keep it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    missed: Vec<MissedText>,
     /// Pairs of Unix seconds and bytes per second.
     #[serde(default)]
     uplink: Vec<(u64, f64)>,
@@ -111,10 +115,30 @@ struct RosterText {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+struct MissedText {
+    since: u64,
+    #[serde(flatten)]
+    host: RosterText,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
 struct NewestText {
     job_tag: String,
     at: u64,
     version: u64,
+    /// Older programs neither know this field nor keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    more: Option<NewestDetails>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct NewestDetails {
+    owner: String,
+    job: String,
+    created: u64,
+    checkpoint: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
 }
 
 const VERSION: u32 = 1;
@@ -210,14 +234,10 @@ impl Knowledge {
             }
         }
         for host in file.roster {
-            let id = HostId::from_hex(&host.id).ok_or_else(|| format!("host {:?}", host.id))?;
-            known.roster.push(GridHost {
-                name: host.name,
-                addr: host.addr,
-                id,
-                site: host.site,
-                owner: host.owner,
-            });
+            known.roster.push(host.read()?);
+        }
+        for missed in file.missed {
+            known.missed.push((missed.since, missed.host.read()?));
         }
         for newest in file.newest {
             let tag = JobTag::from_hex(&newest.job_tag)
@@ -226,7 +246,9 @@ impl Knowledge {
             if let Some(version) = Version::new(newest.version)
                 && newest.version < u64::MAX / 2
             {
-                known.newest.insert(tag, (newest.at, version));
+                let more = newest.more.map(NewestDetails::read).transpose()?;
+                let seen = Sighting { version, more };
+                known.newest.insert(tag, (newest.at, seen));
             }
         }
         Ok(known)
@@ -249,20 +271,23 @@ impl Knowledge {
                 .roster
                 .iter()
                 .take(KEPT_MAX)
-                .map(|host| RosterText {
-                    id: host.id.hex(),
-                    name: host.name.clone(),
-                    addr: host.addr.clone(),
-                    site: host.site.clone(),
-                    owner: host.owner.clone(),
+                .map(RosterText::of)
+                .collect(),
+            missed: self
+                .missed
+                .iter()
+                .map(|(since, host)| MissedText {
+                    since: *since,
+                    host: RosterText::of(host),
                 })
                 .collect(),
             newest: newest
                 .into_iter()
-                .map(|(tag, (at, version))| NewestText {
+                .map(|(tag, (at, seen))| NewestText {
                     job_tag: tag.hex(),
                     at: *at,
-                    version: version.number(),
+                    version: seen.version.number(),
+                    more: seen.more.as_ref().map(NewestDetails::of),
                 })
                 .collect(),
             uplink: rates_text(&self.uplink),
@@ -291,6 +316,59 @@ impl Knowledge {
         };
         // All numbers are finite and all texts valid, so this can't fail.
         serde_json::to_string(&file).unwrap_or_default()
+    }
+}
+
+impl RosterText {
+    fn of(host: &GridHost) -> Self {
+        Self {
+            id: host.id.hex(),
+            name: host.name.clone(),
+            addr: host.addr.clone(),
+            site: host.site.clone(),
+            owner: host.owner.clone(),
+        }
+    }
+
+    fn read(self) -> Result<GridHost, String> {
+        let id = HostId::from_hex(&self.id).ok_or_else(|| format!("host {:?}", self.id))?;
+        Ok(GridHost {
+            name: self.name,
+            addr: self.addr,
+            id,
+            site: self.site,
+            owner: self.owner,
+        })
+    }
+}
+
+impl NewestDetails {
+    fn of(more: &SightingDetails) -> Self {
+        Self {
+            owner: more.owner.hex(),
+            job: more.job.as_str().to_owned(),
+            created: more.stamp.created,
+            checkpoint: more.stamp.checkpoint.hex(),
+            until: more.until,
+        }
+    }
+
+    fn read(self) -> Result<SightingDetails, String> {
+        let owner = OwnerId::from_hex(&self.owner);
+        let checkpoint = CheckpointId::from_hex(&self.checkpoint);
+        Ok(SightingDetails {
+            owner: owner.ok_or_else(|| format!("owner {:?}", self.owner))?,
+            job: self
+                .job
+                .parse()
+                .map_err(|_| format!("job {:?}", self.job))?,
+            stamp: Stamp {
+                created: self.created,
+                checkpoint: checkpoint
+                    .ok_or_else(|| format!("checkpoint {:?}", self.checkpoint))?,
+            },
+            until: self.until,
+        })
     }
 }
 
@@ -355,7 +433,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const HOST: HostId = HostId(codec::OwnerId([3; 32]));
+    const HOST: HostId = HostId(OwnerId([3; 32]));
 
     #[test]
     fn observations_are_there_next_time() {
@@ -369,15 +447,35 @@ mod tests {
             held_seconds: Some(0.5),
         };
         notebook.note(Observation::Save(JobTag([4; 32]), times));
-        notebook.note(Observation::Version(
-            JobTag([4; 32]),
-            Version::new(7).unwrap(),
-        ));
+        let seen = Sighting {
+            version: Version::new(7).unwrap(),
+            more: Some(SightingDetails {
+                owner: OwnerId([2; 32]),
+                job: "1234.0".parse().unwrap(),
+                stamp: Stamp {
+                    created: 900,
+                    checkpoint: CheckpointId([6; 16]),
+                },
+                until: Some(5000),
+            }),
+        };
+        notebook.note(Observation::Version(JobTag([4; 32]), seen.clone()));
+        let host = GridHost {
+            name: "h1".into(),
+            addr: Address::Ip(([10, 0, 0, 1], 7600).into()),
+            id: HOST,
+            site: Some("lab".into()),
+            owner: None,
+        };
+        notebook.note(Observation::Roster(vec![host.clone()]));
+        notebook.note(Observation::Roster(Vec::new()));
         let now = notebook.read(1000);
         notebook.write(1000);
         let later = Notebook::at(path.clone()).read(1000);
         assert_eq!(later, now);
         assert_eq!(later.save_times(JobTag([4; 32])), Some(times));
+        assert_eq!(later.newest(JobTag([4; 32])), Some(&seen));
+        assert_eq!(later.missed(1000).collect::<Vec<_>>(), [&host]);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
@@ -411,7 +509,7 @@ mod tests {
             for writer in 0..8_u8 {
                 let notebook = Notebook::at(path.clone());
                 scope.spawn(move || {
-                    notebook.note(Observation::Rate(HostId(codec::OwnerId([writer; 32])), 1e6));
+                    notebook.note(Observation::Rate(HostId(OwnerId([writer; 32])), 1e6));
                     notebook.write(7);
                 });
             }

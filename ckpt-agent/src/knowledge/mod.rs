@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::learning::Learning;
 
-pub use crate::core::knowledge::{Contact, Knowledge, KnownHost, Observation, SaveTimes};
+pub use crate::core::knowledge::{
+    Contact, Knowledge, KnownHost, Observation, SaveTimes, Sighting, SightingDetails,
+};
 pub use file::{KnowledgeError, default_dir};
 
 /// Collects observations, and writes them to a file at the end. Without a path nothing is kept.

@@ -78,15 +78,10 @@ impl RunLog {
         self.enter(Entry::Warning { message });
     }
 
-    /// Warns, once in a run, that the files count as open because a process can't be looked at. Which file a
-    /// process is seen to have open is of interest only to those who look for a reason.
+    /// Warns, once in a run, that the files count as open because a process can't be looked at.
     pub(super) fn warn_of(&mut self, writing: &Writing) {
-        let (pid, cause) = match writing {
-            Writing::No => return,
-            Writing::File(path) => {
-                return tracing::debug!(?path, "a process of the job can write to this file");
-            }
-            Writing::Hidden { pid, cause } => (pid, cause),
+        let Writing::Hidden { pid, cause } = writing else {
+            return;
         };
         if !std::mem::replace(&mut self.has_warned_of_hidden, true) {
             self.warn(format!(

@@ -400,7 +400,9 @@ impl Shared {
             }
             Request::Join(wish) => self.join(from, wish, send).await,
             Request::List { number } => self.list(asker()?, send, number).await,
-            Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
+            Request::PutList { number, bytes } => {
+                self.put_list(visit, member()?, number, bytes).await
+            }
             Request::Status
             | Request::Claim(_)
             | Request::PutShard(_)
@@ -451,10 +453,13 @@ impl Shared {
     }
 
     /// Receives a list of the grid. The authority has signed it, so any member may bring it.
-    async fn put_list(&self, visit: &mut Visit<'_>, number: u64, bytes: u32) -> Result<(), Answer> {
-        let Some(peer) = visit.peer else {
-            return Err(Answer::refuse(Code::Forbidden, NO_CERTIFICATE));
-        };
+    async fn put_list(
+        &self,
+        visit: &mut Visit<'_>,
+        peer: &Peer,
+        number: u64,
+        bytes: u32,
+    ) -> Result<(), Answer> {
         let grid = self.members.grid();
         let known = grid.number();
         if number <= known {

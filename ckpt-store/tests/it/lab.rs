@@ -55,27 +55,13 @@ impl Lab {
     /// A member with this role and name.
     pub(crate) fn named(&self, role: Role, name: &str) -> Identity {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-        self.certified(OwnerSecret::new([key; 32]), role, name, validity())
+        let secret = OwnerSecret::new([key; 32]);
+        self.certified_anew(secret, role, name)
     }
 
-    /// The same key with a new certificate, which ends later.
-    pub(crate) fn renewed(&self, secret: OwnerSecret, role: Role, name: &str) -> Identity {
-        let lasting = validity().lasting * 2;
-        let validity = Validity {
-            lasting,
-            ..validity()
-        };
-        self.certified(secret, role, name, validity)
-    }
-
-    fn certified(
-        &self,
-        secret: OwnerSecret,
-        role: Role,
-        name: &str,
-        validity: Validity,
-    ) -> Identity {
-        let signed = self.authority.sign(&[role], name, secret.id(), validity);
+    /// The same key with a new certificate.
+    pub(crate) fn certified_anew(&self, secret: OwnerSecret, role: Role, name: &str) -> Identity {
+        let signed = self.authority.sign(&[role], name, secret.id(), validity());
         Identity::new(secret, signed.unwrap()).unwrap()
     }
 

@@ -31,6 +31,9 @@ impl Agent {
         report.notes.extend(prepared.following.notes);
         report.fence = report.fence.or(prepared.following.unfenced);
         self.learn(prepared.job_tag, &report);
+        report
+            .notes
+            .extend(self.note_of_unfound(prepared.job_tag, gathered));
         if let Some(placed) = &prepared.placed {
             self.add_placement(&mut report, placed, request, gathered);
         }
@@ -41,17 +44,33 @@ impl Agent {
         let older = self.note_of_older(gathered, is_holder);
         report.notes.extend(older);
         let kept = self.note_of_kept();
+        let new = Stamp {
+            created: prepared.created,
+            checkpoint: prepared.checkpoint,
+        };
         if kept.is_none() {
             let base = prepared.base.map(|base| base.reference.checkpoint);
-            let new = Stamp {
-                created: prepared.created,
-                checkpoint: prepared.checkpoint,
-            };
             self.remove_old(gathered, &mut report, request, base, new)
                 .await;
         }
         report.notes.extend(kept);
+        let mut seen = self.sighting(&request.job, report.version, new, None);
+        if let Some(more) = &mut seen.more {
+            more.until = report.kept_until;
+        }
+        let seen = Observation::Version(prepared.job_tag, seen);
+        self.notebook.note(seen);
         report
+    }
+
+    /// A note on a version that this machine has seen and that no host showed before the save: this save does
+    /// not continue it.
+    fn note_of_unfound(&self, job_tag: JobTag, gathered: &Gathered) -> Option<String> {
+        let seen = self.unfound(job_tag, gathered)?;
+        let note = self.unfound_note(&seen, gathered);
+        Some(format!(
+            "before this save, {note}; when its hosts are back it counts as an older version (--keep)"
+        ))
     }
 
     /// Gives the claimed version back unless its checkpoint may have been chosen, and adds to the failure what
@@ -83,8 +102,6 @@ impl Agent {
             held_seconds: Some(report.held_seconds),
         };
         self.notebook.note(Observation::Save(job_tag, times));
-        self.notebook
-            .note(Observation::Version(job_tag, report.version));
         // A small save takes as long as its round trips, and a save that one host held up does not show what
         // this machine can send.
         let is_limited = self.resources.bytes_per_second.is_some() || !report.replaced.is_empty();

@@ -71,7 +71,8 @@ impl Agent {
         let newest = gathered.inventory.newest_first().first().copied().cloned();
         let following = self.following(&gathered, request, checkpoint, started, &doing)?;
         // Hosts may hide the newest checkpoint. The notebook keeps its number from being used again.
-        let seen = self.notebook.read(unix_seconds()).newest(job_tag);
+        let known_versions = self.notebook.read(unix_seconds());
+        let seen = known_versions.newest(job_tag).map(|seen| seen.version);
         let newest_seen = newest.as_ref().map(|newest| newest.version()).max(seen);
         let first = newest_seen.map_or(Version::FIRST, Version::next);
         let version = self.claim(&gathered, job_tag, checkpoint, first).await?;

@@ -575,7 +575,15 @@ impl Report for HostsReport {
             let (names, version) = (older.join(", "), WireVersion::One);
             writeln!(out, "note: older program ({version}) on {names}")?;
         }
-        misnamed(out, &self.hosts)?;
+        for host in &self.hosts {
+            if let Some(reported) = &host.misnamed {
+                let (name, reported) = (&host.name, one_line(reported));
+                writeln!(
+                    out,
+                    "note: a registry reports {name} as {reported}, which is not the name in its certificate"
+                )?;
+            }
+        }
         let HostsSummary {
             known,
             up,
@@ -590,21 +598,6 @@ impl Report for HostsReport {
     }
 
     json_of_self!();
-}
-
-/// Writes which hosts are reported under names that are not theirs.
-fn misnamed(out: &mut dyn Write, hosts: &[HostReport]) -> io::Result<()> {
-    for host in hosts {
-        let Some(reported) = &host.misnamed else {
-            continue;
-        };
-        let (name, reported) = (&host.name, one_line(reported));
-        writeln!(
-            out,
-            "note: a registry reports {name} as {reported}, which is not the name in its certificate"
-        )?;
-    }
-    Ok(())
 }
 
 /// The state of a host: `up`, the reason why it is not, that it takes no shards, or that its certificate

@@ -1,0 +1,172 @@
+//! Donors that die, and that the registry does not name any more: what they have is away, and not lost.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tests::machines::Machines;
+use tests::port::free_address;
+use tests::program::wait_until;
+use tests::{Outcome, image};
+
+/// A registry names a silent donor for up to half a minute.
+const LIMIT: Duration = Duration::from_secs(150);
+
+const DONORS: [&str; 5] = ["m1", "m2", "m3", "m4", "m5"];
+
+/// A grid with a registry, five donors and the submitter zoe, all of whom joined with tokens. Zoe has saved
+/// these jobs. Also returns the token for a sixth donor.
+fn saved(jobs: &[&str]) -> Result<(Machines, String)> {
+    let mut machines = Machines::new()?;
+    machines.found(&free_address()?.to_string())?;
+    let tokens = machines.invite(6, 1)?;
+    for (machine, token) in DONORS.iter().zip(&tokens) {
+        machines.join(machine, token)?;
+    }
+    machines
+        .ckpt("zoe", &["join", &tokens[6], "--name", "zoe"])?
+        .expect(0)?;
+    await_hosts(&machines, &DONORS)?;
+    fs::write(machines.path("zoe", "img"), image::memory(3 << 20, 1))?;
+    for job in jobs {
+        let save = ["save", "--job", job, "--data", "3", "--parity", "2", "img"];
+        machines.ckpt("zoe", &save)?.expect(0)?;
+    }
+    Ok((machines, tokens[5].clone()))
+}
+
+/// Waits until the hosts that zoe sees are these, and all answer.
+fn await_hosts(machines: &Machines, names: &[&str]) -> Result<()> {
+    let what = format!("the hosts are {names:?}");
+    wait_until(&what, LIMIT, || {
+        let hosts = machines.ckpt("zoe", &["--json", "hosts"])?.json()?;
+        let hosts = hosts["hosts"].as_array().cloned().unwrap_or_default();
+        let mut seen: Vec<&str> = hosts
+            .iter()
+            .filter_map(|host| host["name"].as_str())
+            .collect();
+        seen.sort_unstable();
+        Ok(seen == names && hosts.iter().all(|host| host["up"] == true))
+    })
+}
+
+fn zoe(machines: &Machines, line: &str) -> Result<Outcome> {
+    let words: Vec<&str> = line.split(' ').collect();
+    machines.ckpt("zoe", &words)
+}
+
+fn stop(machines: &mut Machines, names: &[&str]) -> Result<()> {
+    names.iter().try_for_each(|name| machines.stop(name))
+}
+
+fn serve_again(machines: &mut Machines, names: &[&str]) -> Result<()> {
+    // Ports are others than before.
+    let listen = ["--listen", "127.0.0.1:0"];
+    names
+        .iter()
+        .try_for_each(|name| machines.serve(name, &listen))
+}
+
+/// The version that a restore found; `None`: the job begins anew.
+fn begins_with(machines: &Machines, job: &str) -> Result<Option<u64>> {
+    let restore = format!("--json restore --job {job} --if-exists --force -o out");
+    Ok(zoe(machines, &restore)?.expect(0)?.json()?["version"].as_u64())
+}
+
+#[test]
+fn what_dead_donors_have_is_away_until_they_are_back() -> Result<()> {
+    let (mut machines, token) = saved(&["42", "43"])?;
+    stop(&mut machines, &DONORS[..3])?;
+    await_hosts(&machines, &DONORS[3..])?;
+    let verified = zoe(&machines, "verify --job 42")?.expect(5)?;
+    let text = String::from_utf8(verified.stdout)?;
+    ensure!(text.contains("3 away") && !text.contains("LOST"), "{text}");
+    let failed = zoe(&machines, "restore --job 42 -o out")?.expect(5)?;
+    ensure!(failed.stderr.contains("m1"), "{failed}");
+    zoe(&machines, "restore --job 42 --if-exists -o out")?.expect(5)?;
+    zoe(&machines, "cat --job 42 img")?.expect(5)?;
+    zoe(&machines, "show --job 42")?.expect(5)?;
+    zoe(&machines, "health")?.expect(5)?;
+    let listed = zoe(&machines, "list")?.expect(0)?;
+    let listed = String::from_utf8(listed.stdout)?;
+    ensure!(listed.contains("NOT RESTORABLE NOW"), "{listed}");
+
+    // All of them die, and another one joins, which has nothing.
+    stop(&mut machines, &DONORS[3..])?;
+    machines.join("m6", &token)?;
+    await_hosts(&machines, &["m6"])?;
+    let failed = zoe(&machines, "restore --job 42 --if-exists -o out")?.expect(5)?;
+    ensure!(
+        failed
+            .stderr
+            .contains("version 1, which this machine has seen"),
+        "{failed}"
+    );
+    zoe(&machines, "restore --job 42 -o out")?.expect(5)?;
+    zoe(&machines, "verify --job 42")?.expect(5)?;
+    zoe(&machines, "list --job 42")?.expect(5)?;
+    zoe(&machines, "run --batch --job 42 --files img -- true")?.expect(5)?;
+    zoe(
+        &machines,
+        "run --batch --check --job 42 --files img -- true",
+    )?
+    .expect(5)?;
+    let health = zoe(&machines, "health")?.expect(5)?;
+    let health = String::from_utf8(health.stdout)?;
+    ensure!(health.contains("ATTENTION job 42: version 1"), "{health}");
+    let listed = zoe(&machines, "list")?.expect(0)?;
+    let listed = String::from_utf8(listed.stdout)?;
+    ensure!(listed.contains("5 hosts do not answer"), "{listed}");
+    // A job that this machine does not know begins, whoever is away.
+    ensure!(begins_with(&machines, "new")?.is_none());
+    zoe(&machines, "restore --job new -o out")?.expect(4)?;
+    // Her own word is enough for a job to begin anew. The donors hear of it when they are back.
+    zoe(&machines, "forget --job 43 --all")?.expect(3)?;
+    ensure!(begins_with(&machines, "43")?.is_none());
+    // A save that begins anew says what it leaves behind.
+    let save = "--json save --job 42 --data 1 --parity 1 --allow-degraded=0 img";
+    let saved = zoe(&machines, save)?.expect(3)?.json()?;
+    ensure!(saved["version"] == 2, "{saved}");
+    let notes = saved["notes"].to_string();
+    ensure!(
+        notes.contains("version 1, which this machine has seen"),
+        "{notes}"
+    );
+
+    serve_again(&mut machines, &DONORS)?;
+    await_hosts(&machines, &["m1", "m2", "m3", "m4", "m5", "m6"])?;
+    let old = zoe(&machines, "restore --job 42 --version 1 --force -o out")?;
+    old.expect(0)?;
+    let same = fs::read(machines.path("zoe", "out"))? == fs::read(machines.path("zoe", "img"))?;
+    ensure!(same);
+    wait_until(
+        "the donors have heard that job 43 is deleted",
+        LIMIT,
+        || Ok(begins_with(&machines, "43")?.is_none()),
+    )
+}
+
+#[test]
+fn donors_that_were_revoked_do_not_come_back() -> Result<()> {
+    let (mut machines, _) = saved(&["42"])?;
+    let hosts = machines.json("zoe", &["hosts"])?;
+    let hosts = hosts["hosts"].as_array().cloned().context("hosts")?;
+    stop(&mut machines, &DONORS[..3])?;
+    await_hosts(&machines, &DONORS[3..])?;
+    zoe(&machines, "verify --job 42")?.expect(5)?;
+    for host in hosts {
+        let (name, key) = (host["name"].as_str(), host["id"].as_str());
+        if name.is_some_and(|name| DONORS[..3].contains(&name)) {
+            let key = key.context("id")?;
+            machines
+                .ckpt("admin", &["grid", "revoke", key])?
+                .expect(0)?;
+        }
+    }
+    wait_until("zoe has heard of the revocations", LIMIT, || {
+        Ok(zoe(&machines, "verify --job 42")?.code == Some(7))
+    })?;
+    zoe(&machines, "restore --job 42 -o out")?.expect(7)?;
+    zoe(&machines, "restore --job 42 --if-exists -o out")?.expect(7)?;
+    Ok(())
+}
