@@ -456,7 +456,7 @@ fn serve_metrics(
     let Some(settings) = &config.metrics else {
         return Ok(None);
     };
-    let server = Server::start(settings, metrics::router(metrics.registry()))?;
+    let server = Server::start(settings, metrics::pages(metrics.registry()))?;
     info!(addr = %server.local_addr(), token = settings.token.is_some(), "serving metrics");
     Ok(Some(server))
 }

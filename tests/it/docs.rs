@@ -109,7 +109,6 @@ fn completions_and_man_pages_name_every_command() -> Result<()> {
         "advise",
         "health",
         "dashboard",
-        "top",
         "grid",
         "demo",
     ];

@@ -442,11 +442,17 @@ fn a_copy_with_a_passphrase_becomes_the_authority_and_catches_up_with_its_grid()
     let mut machines = by_hand(1)?;
     fs::write(machines.path("admin", "secret"), "correct horse\n")?;
     fs::write(machines.path("admin", "other"), "battery staple\n")?;
-    let backup = ["grid", "backup", "--passphrase-file", "secret", "copy.age"];
+    let backup = [
+        "grid",
+        "backup",
+        "--passphrase-file",
+        "secret",
+        "copy.sealed",
+    ];
     machines.ckpt("admin", &backup)?.expect(0)?;
     machines.ckpt("admin", &backup)?.expect(8)?;
-    let copy = fs::read(machines.path("admin", "copy.age"))?;
-    ensure!(copy.starts_with(b"age-encryption.org/v1\n-> scrypt "));
+    let copy = fs::read(machines.path("admin", "copy.sealed"))?;
+    ensure!(copy.starts_with(b"ckpt v1 sealed  "));
     let key = fs::read_to_string(authority(&machines).join("authority.key"))?;
     let key = key
         .trim()
@@ -461,7 +467,7 @@ fn a_copy_with_a_passphrase_becomes_the_authority_and_catches_up_with_its_grid()
         .ckpt("admin", &["grid", "revoke", "bob"])?
         .expect(0)?;
     fs::remove_dir_all(authority(&machines))?;
-    let restore = |file| ["grid", "restore", "--passphrase-file", file, "copy.age"];
+    let restore = |file| ["grid", "restore", "--passphrase-file", file, "copy.sealed"];
     machines.ckpt("admin", &restore("other"))?.expect(6)?;
     let restored = machines.ckpt("admin", &restore("secret"))?.expect(0)?;
     let said = String::from_utf8_lossy(&restored.stdout).into_owned();

@@ -255,19 +255,14 @@ pub enum Command {
     /// For monitoring: ends with 0 when all is well, with 3 when something needs attention, and with 5
     /// when too few hosts answer to judge or to restore.
     #[command(
-        after_help = "Example:\n  ckpt health\n  ckpt health --prove --max-age 1h || mail -s 'checkpoints' me < /dev/null\n  ckpt health --admin --key-file admin.key --cert-file admin.crt\n\nExit status: 0 all is well, 3 something needs attention, 5 too few hosts answer; others: ckpt --help"
+        after_help = "Example:\n  ckpt health\n  ckpt health --watch --every 10s\n  ckpt health --prove --max-age 1h || mail -s 'checkpoints' me < /dev/null\n  ckpt health --admin --key-file admin.key --cert-file admin.crt\n\nExit status: 0 all is well, 3 something needs attention, 5 too few hosts answer; others: ckpt --help"
     )]
-    Health(HealthArgs),
+    Health(HealthCommand),
     /// Serve the report of `ckpt health` as a web page that refreshes itself.
     #[command(
         after_help = "Example:\n  ckpt dashboard\n  ckpt dashboard --listen 7481 --max-age 1h\n  ckpt dashboard --listen 0.0.0.0:7481 --token-file token\n\nPages: / and /live (reloads itself), /health.txt, /health.json. It runs until it is interrupted."
     )]
     Dashboard(DashboardArgs),
-    /// Show the report of `ckpt health` in this terminal, refreshed every 30 s (--every).
-    #[command(
-        after_help = "Example:\n  ckpt top\n  ckpt top --every 10s --max-age 1h\n\nKeys: q quits; r refreshes now; arrows, Page Up, Page Down, Home and End scroll."
-    )]
-    Top(TopArgs),
     /// Find problems of this machine's setup, and print how to fix each.
     ///
     /// Checks the grid file, key, certificate, hosts, clock and limits. Ends with 0 when there is no
@@ -528,6 +523,22 @@ pub struct HostsArgs {
 
 /// Options of `health`.
 #[derive(Debug, Args)]
+pub struct HealthCommand {
+    /// What is looked at.
+    #[command(flatten)]
+    pub health: HealthArgs,
+    /// Show the report again and again, until it is interrupted.
+    ///
+    /// On a terminal each report replaces the one before. With --json each is a line.
+    #[arg(long)]
+    pub watch: bool,
+    /// How often with --watch.
+    #[command(flatten)]
+    pub period: PeriodArgs,
+}
+
+/// What `health` and `dashboard` look at.
+#[derive(Debug, Args)]
 pub struct HealthArgs {
     /// Report on the whole grid. Needs a certificate with the role admin.
     ///
@@ -560,20 +571,27 @@ pub struct DashboardArgs {
     /// In a browser, the token is the password. Required if other machines can reach the address.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// What is looked at, and how often.
+    /// How often it looks.
     #[command(flatten)]
-    pub looking: TopArgs,
-}
-
-/// Options of `top`.
-#[derive(Debug, Args)]
-pub struct TopArgs {
-    /// Time between two refreshes, at least 1s.
-    #[arg(long, value_name = "TIME", value_parser = time::parse_with_unit, default_value = "30s")]
-    pub every: Duration,
+    pub period: PeriodArgs,
     /// What is looked at.
     #[command(flatten)]
     pub health: HealthArgs,
+}
+
+/// How often a report is made.
+#[derive(Debug, Args)]
+pub struct PeriodArgs {
+    /// Time between two looks, at least 1s.
+    #[arg(long, value_name = "TIME", value_parser = time::parse_with_unit, default_value = "30s")]
+    every: Duration,
+}
+
+impl PeriodArgs {
+    /// The time between two looks.
+    pub fn every(&self) -> Duration {
+        self.every.max(Duration::from_secs(1))
+    }
 }
 
 impl HealthArgs {

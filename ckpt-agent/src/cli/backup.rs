@@ -13,7 +13,8 @@ use zeroize::Zeroizing;
 
 use super::grid_args::{Audience, PassphraseArgs};
 use super::render::{Report, json_of_self};
-use super::{age, authority, members};
+use super::sealed_file::{self, SealedFileError};
+use super::{authority, members};
 use crate::report::{ExitStatus, Failure};
 
 /// The only secret file. Every member may read the others.
@@ -109,7 +110,7 @@ pub(super) fn write(
     let plain = archive.into_inner().map_err(|cause| local(dir, &cause))?;
     let plain = Zeroizing::new(plain);
     let secret = ask(passphrase, Passphrase::New)?;
-    let sealed = age::seal(&secret, &plain).map_err(|cause| local(file, &cause))?;
+    let sealed = sealed_file::seal(&secret, &plain).map_err(|cause| local(file, &cause))?;
     write_private(file, &sealed).map_err(|cause| local(file, &cause))?;
     Ok(BackupReport {
         dir: dir.to_owned(),
@@ -141,15 +142,7 @@ pub(super) fn read(
         .take(BACKUP_BYTES_MAX)
         .read_to_end(&mut sealed)
         .map_err(|cause| local(file, &cause))?;
-    let secret = ask(passphrase, Passphrase::Existing)?;
-    let plain = age::open(&secret, &sealed).map_err(|cause| {
-        let message = format!("{}: {cause}", file.display());
-        let status = match cause {
-            age::AgeError::Form => ExitStatus::Usage,
-            _ => ExitStatus::Denied,
-        };
-        Failure::new(status, message)
-    })?;
+    let plain = opened_backup(passphrase, file, sealed)?;
     fs::create_dir_all(dir).map_err(|cause| local(dir, &cause))?;
     let files = unpack(&plain, dir, file)?;
     let (members_asked, was_behind) = match audience {
@@ -168,6 +161,41 @@ pub(super) fn read(
         members_asked,
         was_behind,
     })
+}
+
+/// The archive in a backup. A plain archive, such as another program decrypted, is taken as it is.
+fn opened_backup(
+    passphrase: &PassphraseArgs,
+    file: &Path,
+    sealed: Vec<u8>,
+) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let sealed = Zeroizing::new(sealed);
+    let name = file.display();
+    let refused = |cause: SealedFileError| {
+        let status = match cause {
+            SealedFileError::Passphrase => ExitStatus::Denied,
+            _ => ExitStatus::Usage,
+        };
+        let failure = Failure::new(status, format!("{name}: {cause}"));
+        match cause {
+            SealedFileError::Age => failure.next(format!(
+                "age --decrypt {name} | ckpt grid restore /dev/stdin"
+            )),
+            _ => failure,
+        }
+    };
+    if is_archive(&sealed) {
+        return Ok(sealed);
+    }
+    // Nobody is asked for a passphrase that can't help.
+    sealed_file::check(&sealed).map_err(refused)?;
+    let secret = ask(passphrase, Passphrase::Existing)?;
+    sealed_file::open(&secret, &sealed).map_err(refused)
+}
+
+/// Whether these bytes are a tar archive (POSIX.1-1988, `ustar`).
+fn is_archive(bytes: &[u8]) -> bool {
+    bytes.get(257..262) == Some(b"ustar")
 }
 
 /// Writes the files of a backup. The key comes last, since a directory with a key counts as an

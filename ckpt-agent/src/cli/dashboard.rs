@@ -1,7 +1,6 @@
 //! `ckpt dashboard`: the report of `ckpt health` as a page.
 
 use std::io::{self, Write as _};
-use std::time::Duration;
 
 use web::board::Board;
 use web::{Server, Settings, StartError, Token};
@@ -10,9 +9,6 @@ use super::args::{DashboardArgs, Global};
 use super::{Outcome, done, health, named_grid, render};
 use crate::cancel::Cancel;
 use crate::report::{ExitStatus, Failure};
-
-/// Least time between two looks.
-pub(super) const EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// Serves the page until it is cancelled.
 pub(super) async fn run(
@@ -29,7 +25,7 @@ pub(super) async fn run(
         listen: args.listen,
         token,
     };
-    let server = Server::start(&settings, board.router()).map_err(|cause| match cause {
+    let server = Server::start(&settings, board.pages()).map_err(|cause| match cause {
         StartError::NoToken(addr) => usage(format!(
             "--listen {addr}: other machines can reach this address, so a token is required"
         ))
@@ -48,7 +44,7 @@ pub(super) async fn run(
     let mut is_first = true;
     loop {
         tokio::select! {
-            found = health::find(global, &args.looking.health) => match found {
+            found = health::find(global, &args.health) => match found {
                 Ok(health) => board.show(health),
                 // What is wrong from the start stays wrong.
                 Err(failure) if is_first => return Err(failure),
@@ -58,7 +54,7 @@ pub(super) async fn run(
         }
         is_first = false;
         tokio::select! {
-            () = tokio::time::sleep(args.looking.every.max(EVERY_MIN)) => {}
+            () = tokio::time::sleep(args.period.every()) => {}
             () = cancel.cancelled() => break,
         }
     }

@@ -236,7 +236,7 @@ pub enum GridCommand {
         #[command(flatten)]
         speaking: SpeakingArgs,
     },
-    /// Write a copy of the authority's directory, encrypted with a passphrase (age format).
+    /// Write a copy of the authority's directory, encrypted with a passphrase.
     Backup {
         /// Which authority.
         #[command(flatten)]

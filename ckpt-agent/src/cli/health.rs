@@ -1,13 +1,19 @@
 //! `ckpt health`: the state of checkpoints, leases, keys and hosts.
 
+use std::io::{self, IsTerminal as _, Write as _};
+
 use codec::grant::Grant;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Peer};
 
-use super::args::{Global, HealthArgs};
-use super::{Outcome, connect, identity, list_files, named_grid, notebook, roster};
+use super::args::{Global, HealthArgs, HealthCommand};
+use super::render::{Text, one_line};
+use super::{
+    Outcome, connect, done, identity, list_files, named_grid, notebook, roster, write_report,
+};
 use crate::agent::{grid_health, health_status, registries_health};
-use crate::report::Failure;
+use crate::cancel::Cancel;
+use crate::report::{ExitStatus, Failure};
 use crate::unix_time::unix_seconds;
 use health::{Health, JOB_KEY, KeyHealth, Known};
 
@@ -16,6 +22,69 @@ pub(super) async fn run(global: &Global, args: &HealthArgs) -> Result<Outcome, F
     let health = find(global, args).await?;
     let status = health_status(&health);
     Ok((Box::new(health), status))
+}
+
+/// Clears the screen of a terminal, and what was scrolled off it (ECMA-48, and xterm's ED 3).
+const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
+
+/// Shows the report again and again, until it is cancelled. What is wrong at the first look ends it: it
+/// stays wrong. What is wrong later is said below the last report.
+pub(super) async fn watch(
+    global: &Global,
+    args: &HealthCommand,
+    mut cancel: Cancel,
+) -> Result<Outcome, Failure> {
+    let is_terminal = io::stdout().is_terminal() && !global.json;
+    let mut shown: Option<Health> = None;
+    loop {
+        let stale = tokio::select! {
+            found = find(global, &args.health) => match found {
+                Ok(health) => {
+                    shown = Some(health);
+                    None
+                }
+                Err(failure) if shown.is_none() => return Err(failure),
+                Err(failure) => Some(failure.message),
+            },
+            () = cancel.cancelled() => break,
+        };
+        let written = show(shown.as_ref(), stale.as_deref(), is_terminal, global.json);
+        match written {
+            Ok(()) => {}
+            // The reader has enough.
+            Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => break,
+            Err(cause) => {
+                let message = format!("writing the report: {cause}");
+                return Err(Failure::new(ExitStatus::LocalIo, message));
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(args.period.every()) => {}
+            () = cancel.cancelled() => break,
+        }
+    }
+    done(Text(Vec::new()))
+}
+
+fn show(
+    health: Option<&Health>,
+    stale: Option<&str>,
+    is_terminal: bool,
+    json: bool,
+) -> io::Result<()> {
+    if is_terminal {
+        write!(io::stdout(), "{CLEAR}")?;
+    }
+    // A line of JSON is a new report; an old one is not written again.
+    if let Some(health) = health.filter(|_| stale.is_none() || is_terminal) {
+        write_report(health, json)?;
+    }
+    match stale {
+        Some(why) => writeln!(io::stderr(), "ckpt: not refreshed: {}", one_line(why)),
+        // Reports in a file stay apart.
+        None if !is_terminal && !json => writeln!(io::stdout()),
+        None => Ok(()),
+    }
 }
 
 /// The state of things, as `args` ask for it. Each call connects anew, so that hosts and certificates may

@@ -1,6 +1,5 @@
 //! The command line: one function for each command, and one place for output and exit statuses.
 
-mod age;
 mod anykey;
 pub mod args;
 mod authority;
@@ -29,7 +28,7 @@ mod render;
 mod run;
 pub mod run_args;
 pub mod runs;
-mod top;
+mod sealed_file;
 pub mod trace;
 mod usage;
 pub mod watch;
@@ -324,9 +323,9 @@ async fn execute(
     let command = match command {
         Command::Doctor => return doctor::run(&global).await,
         Command::Watch(args) => return watch::run(global, *args, cancel).await,
-        Command::Health(args) => return health::run(&global, &args).await,
+        Command::Health(args) if args.watch => return health::watch(&global, &args, cancel).await,
+        Command::Health(args) => return health::run(&global, &args.health).await,
         Command::Dashboard(args) => return dashboard::run(&global, &args, cancel).await,
-        Command::Top(args) => return top::run(&global, &args, cancel).await,
         Command::Save(save) if save.metrics_file.is_some() => {
             return metrics_file::save(&global, save, cancel).await;
         }
@@ -489,7 +488,6 @@ async fn with_agent(
         | Command::Forget(_)
         | Command::Gc { .. }
         | Command::Dashboard(_)
-        | Command::Top(_)
         | Command::Grid(_)
         | Command::Init { .. }
         | Command::Join { .. }

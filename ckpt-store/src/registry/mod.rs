@@ -235,8 +235,8 @@ fn show(
         return Ok(None);
     };
     let board = Board::new(format!("grid {}", config.grid.name));
-    let router = metrics::router(shared.metrics.registry()).merge(board.router());
-    let server = web::Server::start(settings, router)?;
+    let pages = metrics::pages(shared.metrics.registry()).and(board.pages());
+    let server = web::Server::start(settings, pages)?;
     info!(addr = %server.local_addr(), token = settings.token.is_some(), "serving metrics and the page");
     let counting = Counting {
         shared: Arc::clone(shared),
