@@ -93,10 +93,10 @@ pub struct Failure {
     pub successor: Option<Box<SuccessorNote>>,
     /// Whether a part of the image has gone to standard output, where nothing else may follow.
     #[serde(skip)]
-    pub(crate) image_on_stdout: bool,
+    pub image_on_stdout: bool,
     /// The exit status, if the command has others than those of `status` (`ckpt run`).
     #[serde(skip)]
-    pub(crate) exit_code: Option<u8>,
+    pub exit_code: Option<u8>,
 }
 
 /// The checkpoint that follows the one that `save --after` names.
@@ -441,11 +441,7 @@ pub struct ListedCheckpoint {
     pub labels: BTreeMap<String, String>,
     /// Labels that the program itself added, by key. They are not printed.
     #[serde(skip)]
-    #[cfg_attr(
-        not(feature = "cli"),
-        expect(dead_code, reason = "only jobs under `ckpt run` have such labels")
-    )]
-    pub(crate) own_labels: BTreeMap<String, String>,
+    pub own_labels: BTreeMap<String, String>,
 }
 
 /// Answer of `ckpt show`.
@@ -680,6 +676,28 @@ pub struct HostReport {
 pub struct DoctorReport {
     /// The findings, in the order of the checks.
     pub findings: Vec<Finding>,
+}
+
+impl DoctorReport {
+    /// Adds a check without a problem.
+    pub fn good(&mut self, check: Check, what: impl Into<String>) {
+        self.findings.push(Finding {
+            check,
+            verdict: Verdict::Good,
+            what: what.into(),
+            remedy: None,
+        });
+    }
+
+    /// Adds a problem.
+    pub fn bad(&mut self, check: Check, what: impl Into<String>, remedy: impl Into<String>) {
+        self.findings.push(Finding {
+            check,
+            verdict: Verdict::Bad,
+            what: what.into(),
+            remedy: Some(remedy.into()),
+        });
+    }
 }
 
 /// The result of one check.

@@ -96,7 +96,6 @@ impl fmt::Display for AfterWhich {
 
 /// How many of the witnesses have to agree to a save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Strength {
     /// More than half of the hosts that hold the version; safe if none of them lies.
     #[default]

@@ -327,14 +327,12 @@ impl Agent {
     }
 
     /// Whether a clone of this agent exists, which may be at work.
-    #[cfg(feature = "cli")]
-    pub(crate) fn is_shared(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         self.hosts.are_shared()
     }
 
     /// Closes the connections to all hosts, unless a clone of this agent exists. The agent stays usable.
-    #[cfg(feature = "cli")]
-    pub(crate) fn hang_up_unless_shared(&self) {
+    pub fn hang_up_unless_shared(&self) {
         self.hosts.hang_up_unless_shared();
     }
 
@@ -373,8 +371,7 @@ impl Agent {
     }
 
     /// Whether this client has the owner's own key, not a job key.
-    #[cfg(feature = "cli")]
-    pub(crate) fn is_owner(&self) -> bool {
+    pub fn is_owner(&self) -> bool {
         self.keys.grant().is_none()
     }
 

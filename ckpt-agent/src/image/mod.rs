@@ -10,7 +10,6 @@
 
 mod beneath;
 pub mod command;
-#[cfg(feature = "cli")]
 mod emptied;
 pub mod keeper;
 pub mod sink;
