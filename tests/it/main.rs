@@ -1,7 +1,5 @@
-//! End-to-end tests with the real program, real daemons, real sockets and real kills; and rules for the
-//! source text itself ([`architecture`], [`tidy`]).
+//! End-to-end tests with the real program, real daemons, real sockets and real kills.
 
-mod architecture;
 mod away;
 mod bad_input;
 mod chaos;
@@ -18,7 +16,6 @@ mod farewell;
 mod faults;
 mod fence_model;
 mod fencing;
-mod format_page;
 mod health;
 mod heard;
 mod job_script;
@@ -52,8 +49,6 @@ mod seen;
 mod signals;
 mod slips;
 mod study;
-mod tidy;
-mod tree;
 mod trust;
 mod upgrade;
 mod versions;

@@ -15,8 +15,8 @@ const PASSED_OVER: [&str; 3] = ["target", "fixtures", "corpus"];
 
 /// The root of the repository.
 pub(crate) fn root() -> &'static Path {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests.parent().unwrap_or(tests)
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR"));
+    rules.ancestors().nth(2).unwrap_or(rules)
 }
 
 /// The first fenced block after the heading `## {title}` of the page.

@@ -345,7 +345,7 @@ fn tables() -> Result<String> {
 
 #[test]
 fn every_message_field_code_and_limit_is_in_the_page_as_it_is_defined() -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/format.md");
+    let path = crate::tree::root().join("docs/format.md");
     let page = fs::read_to_string(&path)?;
     let tables = tables()?;
     ensure!(tables.matches("\n| ").count() > 100, "{tables}");
