@@ -22,7 +22,7 @@ const JSON: &str = include_str!("../../docs/json.md");
 /// Fields of every struct that is printed as JSON, as `struct.field`.
 fn fields_in_code() -> BTreeSet<String> {
     let mut fields = BTreeSet::new();
-    let (mut name, mut printed, mut flattened) = (None, false, false);
+    let (mut name, mut printed, mut passed_over) = (None, false, false);
     for line in REPORT.lines() {
         if line.starts_with("#[derive(") {
             printed = line.contains("Serialize");
@@ -31,13 +31,15 @@ fn fields_in_code() -> BTreeSet<String> {
             name = all.filter(|_| printed);
         } else if line == "}" {
             name = None;
-        } else if line.trim() == "#[serde(flatten)]" {
-            flattened = true;
-        } else if let (Some(name), Some(rest)) = (name, line.strip_prefix("    pub "))
-            && !std::mem::take(&mut flattened)
-        {
-            let field = rest.split(':').next().unwrap_or_default();
-            fields.insert(format!("{name}.{field}"));
+        } else if matches!(line.trim(), "#[serde(flatten)]" | "#[serde(skip)]") {
+            passed_over = true;
+        } else if line.starts_with("    pub") {
+            let is_printed = !std::mem::take(&mut passed_over);
+            let field = line.strip_prefix("    pub ").filter(|_| is_printed);
+            if let (Some(name), Some(rest)) = (name, field) {
+                let field = rest.split(':').next().unwrap_or_default();
+                fields.insert(format!("{name}.{field}"));
+            }
         }
     }
     fields

@@ -136,6 +136,22 @@ pub(crate) struct Function {
     pub(crate) lines: usize,
 }
 
+/// A path in the code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Import {
+    /// The path as it is written, with lists in `use` expanded.
+    pub(crate) path: String,
+    /// Whether it stands in a `pub use`.
+    pub(crate) is_reexport: bool,
+}
+
+impl Import {
+    /// The last name of the path.
+    pub(crate) fn name(&self) -> &str {
+        self.path.rsplit("::").next().unwrap_or_default()
+    }
+}
+
 /// Rust code without comments and without items that are compiled only for tests.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
@@ -229,6 +245,30 @@ impl Code {
             }
         }
         paths
+    }
+
+    /// Every path in the code, and whether it hands a name on.
+    pub(crate) fn imports(&self) -> Vec<Import> {
+        let mut imports = Vec::new();
+        let mut at = 0;
+        let mut reexports_until = 0;
+        while let Some(token) = self.tokens.get(at) {
+            if token.text == "use" && at > 0 && matches!(self.text(at - 1), "pub" | ")") {
+                let rest = self.tokens.get(at..).unwrap_or_default();
+                let end = rest.iter().position(|token| token.text == ";");
+                reexports_until = at + end.unwrap_or(0);
+            }
+            if !(is_name(&token.text) && self.text(at + 1) == "::") {
+                at += 1;
+                continue;
+            }
+            let is_reexport = at < reexports_until;
+            let mut paths = Vec::new();
+            at = self.path_from(at, "", &mut paths);
+            let paths = paths.into_iter().map(|(path, _)| path);
+            imports.extend(paths.map(|path| Import { path, is_reexport }));
+        }
+        imports
     }
 
     fn text(&self, at: usize) -> &str {

@@ -1,6 +1,6 @@
 //! The tables of messages and limits in `docs/format.md` match the definitions in the source.
 //!
-//! `CKPT_WRITE_TABLES=1 cargo test -p tests --test it format_page` writes the tables anew.
+//! `CKPT_WRITE_TABLES=1 cargo test -p protocol --test format_page` writes the tables anew.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -345,7 +345,7 @@ fn tables() -> Result<String> {
 
 #[test]
 fn every_message_field_code_and_limit_is_in_the_page_as_it_is_defined() -> Result<()> {
-    let path = crate::tree::root().join("docs/format.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/format.md");
     let page = fs::read_to_string(&path)?;
     let tables = tables()?;
     ensure!(tables.matches("\n| ").count() > 100, "{tables}");
