@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use machine::Machine;
 use machine::local::{How, Leaving};
+use protocol::net::close::STOPPING;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
-use protocol::net::stream::STOPPING;
 use protocol::net::{Door, Members};
 use quinn::Endpoint;
 use rustix::fs::{FlockOperation, flock};

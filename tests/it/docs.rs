@@ -1,7 +1,5 @@
 //! The documents match the program: exit statuses, commands, help texts, the systemd unit.
 
-use std::collections::BTreeSet;
-
 use anyhow::Result;
 
 const USAGE: &str = include_str!("../../docs/usage.md");

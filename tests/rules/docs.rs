@@ -15,6 +15,7 @@ const REPORT: &str = concat!(
     include_str!("../../runner/src/watching.rs"),
     include_str!("../../ckpt/src/commands/rank/report.rs"),
     include_str!("../../study/src/description.rs"),
+    include_str!("../../study/src/spread.rs"),
     include_str!("../../ckpt-agent/src/learning/report.rs"),
 );
 const JSON: &str = include_str!("../../docs/json.md");

@@ -5,7 +5,7 @@
 //! thread, not the process. So a second process, the keeper, waits on a pipe for the end of this process,
 //! however that comes about, and then ends the command.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
-use super::command::{END_GRACE, END_POLL};
+use super::ending::{END_GRACE, END_POLL, write_to};
 
 /// The name (`argv[0]`) under which this program acts as a keeper.
 pub const KEEPER: &str = "ckpt-keeper";
@@ -182,15 +182,6 @@ pub fn carry_out(text: &str) {
     orders("empty")
         .map(Path::new)
         .for_each(super::emptied::empty);
-}
-
-/// Writes to an existing file; does not create one.
-///
-/// # Errors
-/// When the file does not exist, or can't be written.
-pub(super) fn write_to(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = File::options().write(true).open(path)?;
-    file.write_all(text.as_bytes())
 }
 
 /// Kills the processes with this mark.

@@ -11,6 +11,7 @@
 mod beneath;
 pub mod command;
 mod emptied;
+mod ending;
 pub mod keeper;
 pub mod sink;
 pub mod source;

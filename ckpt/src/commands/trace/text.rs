@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
+use study::Spread;
 use study::description::{
-    CauseLine, FitLine, FitTable, FittedQuantity, GroupLine, PatternLine, PoolDescription, Spread,
+    CauseLine, FitLine, FitTable, FittedQuantity, GroupLine, PatternLine, PoolDescription,
 };
 
 use crate::commands::render::{Table, count, one_line, shortened, time};
