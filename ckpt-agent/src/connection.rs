@@ -33,7 +33,7 @@ pub fn load_grid(path: &Path) -> Result<Grid, Failure> {
 pub fn list_files(path: &Path, grid: &Grid) -> ListFiles {
     let dir = knowledge::default_dir(|name| std::env::var_os(name));
     let own = dir.map(|dir| dir.join(format!("{}.members", OwnerId(grid.id().0).hex())));
-    ListFiles::of(path, grid, own)
+    ListFiles::new(grid.list_path(path), own)
 }
 
 /// The hosts of a grid: those of its list, and those that its registries know.

@@ -266,7 +266,7 @@ fn a_newer_list_of_the_members_is_taken_over() {
     }
     lab.revoke("h1", &[], NOW).unwrap();
     let list = lab.grid().list.clone().unwrap();
-    let contents = crate::list::Contents::of(lab.grid());
+    let contents = lab.grid().contents();
     let mut older = AuthorityDir::open(&copy).unwrap();
     assert!(older.adopt(list.clone(), contents.clone()).unwrap());
     assert!(!older.adopt(list, contents).unwrap());
