@@ -168,7 +168,10 @@ fn if_the_named_file_can_not_be_written_the_own_one_is() {
     let mut grid = Grid::new("lab", lab.certificate().clone());
     grid.list_file = Some(dir.path().join("nowhere/list"));
     let own = dir.path().join("own");
-    let files = ListFiles::new(grid.list_path(&dir.path().join("grid.toml")), Some(own.clone()));
+    let files = ListFiles::new(
+        grid.list_path(&dir.path().join("grid.toml")),
+        Some(own.clone()),
+    );
     let list = GridList::sign(&lab, 3, &contents(&lab)).unwrap();
     assert!(files.keep(lab.certificate(), &list).unwrap());
     assert!(own.exists());
