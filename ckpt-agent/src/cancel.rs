@@ -1,6 +1,13 @@
 //! Cancels a running command from elsewhere, such as from a signal handler.
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+/// Number of SIGINT, which POSIX fixes.
+pub const INTERRUPT: i32 = 2;
+
+/// Number of SIGTERM, which POSIX fixes.
+pub const TERMINATE: i32 = 15;
 
 /// The side that cancels.
 #[derive(Debug)]
@@ -34,5 +41,15 @@ impl Cancel {
         if self.0.wait_for(|&stop| stop).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// The number of the next SIGINT or SIGTERM; `None` if these signals can't be caught.
+pub async fn next_signal() -> Option<i32> {
+    let mut interrupt = signal(SignalKind::interrupt()).ok()?;
+    let mut terminate = signal(SignalKind::terminate()).ok()?;
+    tokio::select! {
+        _ = interrupt.recv() => Some(INTERRUPT),
+        _ = terminate.recv() => Some(TERMINATE),
     }
 }

@@ -18,7 +18,7 @@ use crate::report::{ExitStatus, Failure};
 
 /// Reads the grid file and the newest signed list of the grid, which lies beside it or in the state
 /// directory.
-pub(crate) fn load_grid(path: &Path) -> Result<Grid, Failure> {
+pub fn load_grid(path: &Path) -> Result<Grid, Failure> {
     let mut grid = Grid::load(path).map_err(|cause| grid_failure(&cause))?;
     let files = list_files(path, &grid);
     if let Some((list, contents)) = files.newest(&grid.authority)
@@ -30,14 +30,14 @@ pub(crate) fn load_grid(path: &Path) -> Result<Grid, Failure> {
 }
 
 /// Where the signed list of this grid is kept: beside the grid file, or in a directory of this user.
-pub(crate) fn list_files(path: &Path, grid: &Grid) -> ListFiles {
+pub fn list_files(path: &Path, grid: &Grid) -> ListFiles {
     let dir = knowledge::default_dir(|name| std::env::var_os(name));
     let own = dir.map(|dir| dir.join(format!("{}.members", OwnerId(grid.id().0).hex())));
-    ListFiles::of(path, grid, own)
+    ListFiles::new(grid.list_path(path), own)
 }
 
 /// The hosts of a grid: those of its list, and those that its registries know.
-pub(crate) async fn roster(
+pub async fn roster(
     grid: &mut Grid,
     lists: &ListFiles,
     identity: &Identity,
@@ -54,7 +54,7 @@ pub(crate) async fn roster(
 }
 
 /// The file in which this user keeps what is learnt of the hosts of this grid.
-pub(crate) fn notebook(grid: &Grid) -> Notebook {
+pub fn notebook(grid: &Grid) -> Notebook {
     let dir = knowledge::default_dir(|name| std::env::var_os(name));
     dir.map_or_else(Notebook::default, |dir| {
         Notebook::at(dir.join(format!("{}.json", OwnerId(grid.id().0).hex())))
@@ -71,13 +71,15 @@ fn grid_failure(cause: &GridError) -> Failure {
 
 /// The files of key and certificate.
 #[derive(Clone, Debug)]
-pub(crate) struct Files {
-    pub(crate) key: PathBuf,
-    pub(crate) certificate: PathBuf,
+pub struct Files {
+    /// The secret key.
+    pub key: PathBuf,
+    /// The key's certificate.
+    pub certificate: PathBuf,
 }
 
 /// The directory of key and certificate, unless options or the grid file name other files.
-pub(crate) fn default_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+pub fn default_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name| {
         variable(name)
             .filter(|value| !value.is_empty())
@@ -90,7 +92,7 @@ pub(crate) fn default_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option
 
 /// The files of key and certificate: those of the options, else those of the grid file, else the usual
 /// ones.
-pub(crate) fn files(
+pub fn files(
     key: Option<PathBuf>,
     certificate: Option<PathBuf>,
     grid: Option<&Grid>,
@@ -120,7 +122,7 @@ pub(crate) fn files(
 }
 
 /// The identity under which the client acts: a member's key with its certificate, or a job key alone.
-pub(crate) fn identity(key: AnyKey, files: &Files) -> Result<Identity, Failure> {
+pub fn identity(key: AnyKey, files: &Files) -> Result<Identity, Failure> {
     match key {
         AnyKey::Member(secret) => with_certificate(secret, &files.certificate),
         AnyKey::Job(identity) => Ok(*identity),
@@ -128,7 +130,7 @@ pub(crate) fn identity(key: AnyKey, files: &Files) -> Result<Identity, Failure> 
 }
 
 /// Reads the key.
-pub(crate) fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
+pub fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
     read_any_key(&files.key).map_err(|cause| {
         let failure = denied(chain(&cause));
         if files.key.exists() {
@@ -142,7 +144,7 @@ pub(crate) fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
 /// Takes over a certificate that the grid's authority renewed and sent with the list of the grid. Also
 /// returns the Unix time at which the new certificate ends, if it could be written to the file. If not,
 /// it is taken from the list each time.
-pub(crate) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> (Identity, Option<u64>) {
+pub fn renewed(identity: Identity, grid: &Grid, files: &Files) -> (Identity, Option<u64>) {
     let end = identity.peer().map_or(u64::MAX, |peer| peer.not_after);
     let newer = grid.renewed_for(&identity.secret.id(), end);
     let Some(certificate) = newer.filter(|_| identity.job.is_none()) else {
@@ -158,7 +160,7 @@ pub(crate) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> (Identi
 }
 
 /// The identity of a member: its key, with the certificate from this file.
-pub(crate) fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failure> {
+pub fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failure> {
     let pem = fs::read_to_string(path).map_err(|cause| {
         denied(format!("certificate {}: {cause}", path.display()))
             .next("ask the grid's admin to make it from your .pub file: ckpt grid sign")
@@ -167,7 +169,7 @@ pub(crate) fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Ident
 }
 
 /// The failure that key, certificate or role do not allow the command.
-pub(crate) fn denied(message: String) -> Failure {
+pub fn denied(message: String) -> Failure {
     Failure::new(ExitStatus::Denied, message)
 }
 

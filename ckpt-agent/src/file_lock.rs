@@ -17,7 +17,7 @@ const TRY_PERIOD: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// `ResourceBusy` when another process holds it for longer than `timeout`; others as the system reports them.
-pub(crate) fn lock(file: &File, timeout: Duration) -> io::Result<()> {
+pub fn lock(file: &File, timeout: Duration) -> io::Result<()> {
     let began = Instant::now();
     while let Err(cause) = flock(file, FlockOperation::NonBlockingLockExclusive) {
         if cause != Errno::WOULDBLOCK {
@@ -36,7 +36,7 @@ pub(crate) fn lock(file: &File, timeout: Duration) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`lock`], and when directory or file can't be made.
-pub(crate) fn lock_beside(path: &Path, timeout: Duration) -> io::Result<File> {
+pub fn lock_beside(path: &Path, timeout: Duration) -> io::Result<File> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(dir_of(path))?;
     let file = File::options()
@@ -53,7 +53,7 @@ pub(crate) fn lock_beside(path: &Path, timeout: Duration) -> io::Result<File> {
 ///
 /// # Errors
 /// When it can't be written.
-pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut file = tempfile::Builder::new()
         .permissions(fs::Permissions::from_mode(0o600))
         .tempfile_in(dir_of(path))?;

@@ -1,17 +1,16 @@
 //! The client: saves images to the hosts of a grid and gets them back.
 //!
 //! Programs use [`client`]: a [`client::Client`] saves from files or any reader, restores to files, writes
-//! a file of a checkpoint to any writer, reads parts of it, lists and forgets. Without the feature `cli`
-//! nothing in this crate reads arguments, prints, or ends the process.
+//! a file of a checkpoint to any writer, reads parts of it, lists and forgets. Nothing in this crate reads
+//! arguments, prints, or ends the process.
 //!
 //! # What is stable
 //!
 //! Stable within 0.x are [`client`], the items of other modules that it names, and the exit statuses. What
 //! is there stays; structs of reports may get more fields (match them with `..`). Everything else (`core`,
-//! `pipeline`, `image`, `inventory`, `knowledge`, `learning`, `cli`, `condor`, `run`) is implementation. It is
-//! public for tests and for the program, and changes without notice.
+//! `pipeline`, `image`, `inventory`, `knowledge`, `learning` and so on) is implementation. It is public for
+//! the program and its tests, and changes without notice.
 
-// Only the commands print, with `writeln!`.
 #![cfg_attr(
     not(test),
     deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)
@@ -19,25 +18,15 @@
 
 pub mod agent;
 pub mod cancel;
-#[cfg(feature = "cli")]
-#[allow(
-    clippy::exit,
-    reason = "a second signal ends the program at once, whatever it does"
-)]
-pub mod cli;
 pub mod client;
-#[cfg(feature = "cli")]
-pub mod condor;
-mod connection;
+pub mod connection;
 pub mod core;
 pub mod events;
-mod file_lock;
+pub mod file_lock;
 pub mod image;
 pub mod inventory;
 pub mod knowledge;
 pub mod learning;
 pub mod pipeline;
 pub mod report;
-#[cfg(feature = "cli")]
-pub mod run;
-mod unix_time;
+pub mod unix_time;

@@ -93,10 +93,10 @@ pub struct Failure {
     pub successor: Option<Box<SuccessorNote>>,
     /// Whether a part of the image has gone to standard output, where nothing else may follow.
     #[serde(skip)]
-    pub(crate) image_on_stdout: bool,
+    pub image_on_stdout: bool,
     /// The exit status, if the command has others than those of `status` (`ckpt run`).
     #[serde(skip)]
-    pub(crate) exit_code: Option<u8>,
+    pub exit_code: Option<u8>,
 }
 
 /// The checkpoint that follows the one that `save --after` names.
@@ -429,11 +429,7 @@ pub struct ListedCheckpoint {
     pub stored_bytes: u64,
     /// How many of these the next version stores again, because it builds on the same base.
     #[serde(skip)]
-    #[cfg_attr(
-        not(feature = "cli"),
-        expect(dead_code, reason = "only `ckpt run` forecasts the next version")
-    )]
-    pub(crate) again_bytes: u64,
+    pub again_bytes: u64,
     /// Different shards that answering hosts hold.
     pub shards_found: usize,
     /// How many of these can still be lost; `None` if it can't be restored now.
@@ -451,11 +447,7 @@ pub struct ListedCheckpoint {
     pub labels: BTreeMap<String, String>,
     /// Labels that the program itself added, by key. They are not printed.
     #[serde(skip)]
-    #[cfg_attr(
-        not(feature = "cli"),
-        expect(dead_code, reason = "only jobs under `ckpt run` have such labels")
-    )]
-    pub(crate) own_labels: BTreeMap<String, String>,
+    pub own_labels: BTreeMap<String, String>,
 }
 
 /// Answer of `ckpt show`.
@@ -686,77 +678,6 @@ pub struct HostReport {
     pub availability: Option<f64>,
     /// Probability that it stays for the next ten hours, by its own forecast.
     pub stays_10h: Option<f64>,
-}
-
-/// Answer of `ckpt doctor`.
-#[derive(Clone, Debug, Serialize)]
-pub struct DoctorReport {
-    /// The findings, in the order of the checks.
-    pub findings: Vec<Finding>,
-}
-
-/// The result of one check.
-#[derive(Clone, Debug, Serialize)]
-pub struct Finding {
-    /// The check that was made.
-    pub check: Check,
-    /// `good` or `bad`, as the check came out.
-    pub verdict: Verdict,
-    /// What the check found, for people.
-    pub what: String,
-    /// What helps, if the verdict is bad.
-    pub remedy: Option<String>,
-}
-
-/// What `ckpt doctor` checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Check {
-    /// The directory that keeps what is learnt of hosts.
-    StateDirectory,
-    /// Free space on the disk.
-    Disk,
-    /// Limits that the shell sets for the program.
-    Limits,
-    /// Whether the grid file can be read.
-    GridFile,
-    /// Key, certificate and role.
-    Identity,
-    /// When the certificates end.
-    Certificate,
-    /// The network path to each host.
-    Network,
-    /// The clocks of this machine and the hosts.
-    Clock,
-    /// Versions of the hosts' programs.
-    Programs,
-}
-
-impl Check {
-    /// Its name for people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::StateDirectory => "state directory",
-            Self::Disk => "disk",
-            Self::Limits => "limits",
-            Self::GridFile => "grid file",
-            Self::Identity => "identity",
-            Self::Certificate => "certificate",
-            Self::Network => "network",
-            Self::Clock => "clock",
-            Self::Programs => "programs",
-        }
-    }
-}
-
-/// The verdict of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// It is as it should be.
-    Good,
-    /// It is not as it should be.
-    Bad,
 }
 
 /// Answer of `ckpt advise`.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use machine::Machine;
 use machine::local::{How, Leaving};
+use protocol::net::close::STOPPING;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
-use protocol::net::stream::STOPPING;
 use protocol::net::{Door, Members};
 use quinn::Endpoint;
 use rustix::fs::{FlockOperation, flock};
@@ -458,7 +458,7 @@ fn serve_metrics(
     let Some(settings) = &config.metrics else {
         return Ok(None);
     };
-    let server = Server::start(settings, metrics::router(metrics.registry()))?;
+    let server = Server::start(settings, metrics::pages(metrics.registry()))?;
     info!(addr = %server.local_addr(), token = settings.token.is_some(), "serving metrics");
     Ok(Some(server))
 }

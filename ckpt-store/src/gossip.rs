@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Role};
+use protocol::net::close::DONE;
 use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
-use protocol::net::stream::DONE;
 use protocol::net::{Members, Sockets, compare_lists};
 use rand::seq::IteratorRandom;
 use tracing::debug;

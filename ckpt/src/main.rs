@@ -1,13 +1,23 @@
 //! The client, and under other names the daemon (`ckpt-store`) and HTCondor's plug-ins (`ckpt_plugin`,
 //! `ckpt_cleanup`): one file to copy, and one to build for the demonstration.
 
+// Commands print with `writeln!`, which can fail.
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)
+)]
+
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ckpt_agent::cli::DaemonProgram;
-use ckpt_agent::condor;
 use ckpt_agent::image::keeper::{self, KEEPER};
+
+#[allow(
+    clippy::exit,
+    reason = "a second signal ends the program at once, whatever it does"
+)]
+pub mod commands;
 
 /// Name under which this program is the daemon.
 const DAEMON: &str = "ckpt-store";
@@ -23,9 +33,9 @@ fn main() -> ExitCode {
     if name == KEEPER {
         return keeper::main();
     }
-    let daemon = DaemonProgram {
+    let daemon = commands::DaemonProgram {
         path: "/proc/self/exe".into(),
         arg0: DAEMON,
     };
-    ckpt_agent::cli::main(std::env::args_os(), &daemon)
+    commands::main(std::env::args_os(), &daemon)
 }

@@ -58,8 +58,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::anchors::{ANCHOR_STEP, Anchor, Anchors, BasePiece, anchor_count};
+use crate::hash::PieceHash;
 use crate::index::{Index, SegmentEntry};
-use crate::pieces::{Match, Origin, PIECE_BYTES, PieceHash, PieceHasher, changed_pieces};
+use crate::pieces::{Match, Origin, PIECE_BYTES, PieceHasher, changed_pieces};
 use crate::seal::DataKey;
 
 /// A segment matches one of the base if it has at least this many pieces for each piece that changed: at

@@ -2,9 +2,9 @@
 
 use crate::compress::{DecompressError, Decompressor};
 use crate::geometry::{Redundancy, ShardIndex};
-use crate::hash::SegmentHash;
+use crate::hash::{PieceHash, SegmentHash};
 use crate::index::{Patch, StoredSegment};
-use crate::pieces::{PIECE_BYTES, PieceHash, PieceHasher, apply_patch};
+use crate::pieces::{PIECE_BYTES, PieceHasher, apply_patch};
 use crate::rs::{CodeError, Coder};
 use crate::seal::{DataKey, OpenError, SegmentSealer};
 

@@ -3,13 +3,13 @@
 use crate::anchors::{Anchor, anchors};
 use crate::compress::{Compressor, Level};
 use crate::geometry::{Redundancy, SEGMENT_BYTES, ShardIndex};
-use crate::hash::{ManifestHash, SegmentHash};
+use crate::hash::{ManifestHash, PieceHash, SegmentHash};
 use crate::id::{CheckpointId, JobTag, Version};
 use crate::index::{FileEntry, Index, Patch, SegmentEntry, StoredSegment};
 use crate::job::JobId;
 use crate::labels::Labels;
 use crate::manifest::{Draft, ImageKind, NewManifest, Summary, Tail};
-use crate::pieces::{BaseRef, Match, Origin, PieceHash, PieceHasher};
+use crate::pieces::{BaseRef, Match, Origin, PieceHasher};
 use crate::rs::Coder;
 use crate::seal::{Cipher, DataKey, SealContext, SegmentSealer};
 use crate::serial::SerialError;

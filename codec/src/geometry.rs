@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// Longest encoded index, bytes.
+pub const INDEX_BYTES_MAX: usize = 1 << 30;
+
 /// Image bytes of a full segment. The measured cost per byte is the same from 192 KiB to 3 MiB; beyond
 /// that, a segment does not fit into the cache of one core, and the cost rises.
 pub const SEGMENT_BYTES: usize = 1 << 20;

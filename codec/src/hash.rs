@@ -25,6 +25,10 @@ byte_id! {
     /// Hash of a whole signed manifest.
     ManifestHash, 32
 }
+byte_id! {
+    /// First 16 bytes of the keyed BLAKE3 hash of a piece.
+    PieceHash, 16
+}
 
 impl BlockHash {
     /// Hash of the block `bytes`.

@@ -8,13 +8,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::compress::Method;
-use crate::geometry::SEGMENT_BYTES;
+use crate::geometry::{INDEX_BYTES_MAX, SEGMENT_BYTES};
 use crate::hash::SegmentHash;
 use crate::pieces;
 use crate::serial::{self, SerialError};
-
-/// Longest encoded index, bytes.
-pub const INDEX_BYTES_MAX: usize = 1 << 30;
 
 /// Most bytes of a path or link target, as on Linux.
 pub const PATH_BYTES_MAX: usize = 4096;

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::geometry::SEGMENT_BYTES;
-use crate::hash::ManifestHash;
-use crate::id::{CheckpointId, byte_id};
+use crate::hash::{ManifestHash, PieceHash};
+use crate::id::CheckpointId;
 use crate::seal::DataKey;
 
 /// Bytes of a piece. Of a memory image in which a tenth of all 4 KiB pages changed, a seventh of the
@@ -30,11 +30,6 @@ pub const PIECE_BYTES: usize = 16 << 10;
 pub const PIECES_MAX: usize = SEGMENT_BYTES / PIECE_BYTES;
 
 const _: () = assert!(PIECES_MAX == u64::BITS as usize);
-
-byte_id! {
-    /// First 16 bytes of the keyed BLAKE3 hash of a piece.
-    PieceHash, 16
-}
 
 /// The base that a checkpoint refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

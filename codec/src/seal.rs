@@ -11,10 +11,9 @@ use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::geometry::SEAL_OVERHEAD;
-use crate::hash::SegmentHash;
+use crate::hash::{PieceHash, SegmentHash};
 use crate::id::{CheckpointId, JobTag, OwnerId, PublicKey, Version};
 use crate::job::JobId;
-use crate::pieces::PieceHash;
 
 /// How segments are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

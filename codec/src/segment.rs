@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::base::{Base, Follower};
 use crate::geometry::SEGMENT_BYTES;
-use crate::pieces::{EarlierSegments, Match, PieceHash, PieceHasher, cut_patch, patch_bytes};
+use crate::hash::PieceHash;
+use crate::pieces::{EarlierSegments, Match, PieceHasher, cut_patch, patch_bytes};
 
 /// What becomes of the next bytes of the image stream.
 #[derive(Debug, PartialEq, Eq)]

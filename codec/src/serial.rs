@@ -35,7 +35,7 @@ const CLAIM_FACTOR: usize = 8;
 const SMALL: usize = 64 << 10;
 const MEDIUM: usize = 1 << 20;
 const LARGE: usize = 32 << 20;
-const HUGE: usize = crate::index::INDEX_BYTES_MAX;
+const HUGE: usize = crate::geometry::INDEX_BYTES_MAX;
 
 /// Encodes `value`, into at most `limit` bytes.
 ///

@@ -15,7 +15,10 @@ use crate::identity::{
     GridId, HostId, NAME_BYTES_MAX, Peer, Revocations, certificate_from_pem, certificate_to_pem,
     is_name, replace_public,
 };
+use crate::list::entries::is_etcd;
 use crate::list::{Contents, GridList, ListFiles};
+
+pub use crate::list::entries::{GridHost, GridRegistry};
 
 /// Most bytes of a grid file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -45,32 +48,6 @@ pub struct Grid {
     /// The signed list that hosts, registries and revoked keys were taken from; `None` if they are from
     /// the grid file itself.
     pub list: Option<GridList>,
-}
-
-/// A storage host, as the grid file or the list of the grid names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GridHost {
-    /// Name of the host.
-    pub name: String,
-    /// Address at which it listens.
-    pub addr: Address,
-    /// Public key of the host.
-    pub id: HostId,
-    /// Site, such as a building, a campus or a cloud zone: machines of one site tend to fail together.
-    pub site: Option<String>,
-    /// Owner of the machine.
-    pub owner: Option<String>,
-}
-
-/// A registry, as the grid file names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GridRegistry {
-    /// Name of the registry.
-    pub name: String,
-    /// Address at which it listens.
-    pub addr: Address,
-    /// Public key of the registry.
-    pub id: HostId,
 }
 
 /// Paths of a submitter's key and certificate.
@@ -271,7 +248,7 @@ impl Grid {
     /// As [`Self::load`].
     pub fn load_with(path: &Path, own: Option<PathBuf>) -> Result<Self, GridError> {
         let mut grid = Self::load_alone(path)?;
-        let files = ListFiles::of(path, &grid, own);
+        let files = ListFiles::new(grid.list_path(path), own);
         if let Some((list, contents)) = files.newest(&grid.authority) {
             grid.follow(list, contents);
         }
@@ -448,6 +425,17 @@ impl Grid {
         self.list_file.clone().unwrap_or_else(beside)
     }
 
+    /// The content of a list that describes this grid.
+    pub fn contents(&self) -> Contents {
+        Contents {
+            hosts: self.hosts.clone(),
+            registries: self.registries.clone(),
+            etcd: self.etcd.clone(),
+            revoked: self.revoked.clone(),
+            renewed: self.renewed.clone(),
+        }
+    }
+
     /// Takes over the content of a signed list. Of two lists of revoked keys the newer one counts.
     pub fn follow(&mut self, list: GridList, contents: Contents) {
         self.list = Some(list);
@@ -502,14 +490,6 @@ fn read_etcd(url: &str) -> Result<String, String> {
         format!(
             "registry {url:?}: etcd://HOST:PORT is expected; other registries are [[registries]]"
         )
-    })
-}
-
-/// Whether this is `host:port`.
-pub(crate) fn is_etcd(addr: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_[]:".contains(c);
-    addr.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && host.chars().all(is_plain) && port.parse::<u16>().is_ok()
     })
 }
 

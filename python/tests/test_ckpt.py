@@ -59,22 +59,22 @@ def test_paths_names_and_file_objects_are_saved(grid, tmp_path):
 
 def test_nothing_is_saved_only_if_that_is_meant(grid, tmp_path):
     (tmp_path / "a").write_bytes(b"work")
-    ckpt.save(tmp_path / "a", job="nothing")
+    ckpt.save(tmp_path / "a", job="emptied")
     for source in ([], {}, iter(()), tmp_path.glob("*.pt"), io.BytesIO()):
         with pytest.raises(ckpt.UsageError, match="allow_empty=True") as failed:
-            ckpt.save(source, job="nothing")
+            ckpt.save(source, job="emptied")
         assert failed.value.exit_code == 2
-    with pytest.raises(ckpt.UsageError), ckpt.Client() as client, client.writer("nothing"):
+    with pytest.raises(ckpt.UsageError), ckpt.Client() as client, client.writer("emptied"):
         pass
-    assert [one["version"] for one in ckpt.list("nothing")] == [1]
+    assert [one["version"] for one in ckpt.list("emptied")] == [1]
     for source in ([], io.BytesIO()):
-        ckpt.save(source, job="nothing", keep=9, allow_empty=True)
-    with ckpt.checkpoint("nothing", keep=9, allow_empty=True):
+        ckpt.save(source, job="emptied", keep=9, allow_empty=True)
+    with ckpt.checkpoint("emptied", keep=9, allow_empty=True):
         pass
     # A file that is named may be empty.
     (tmp_path / "a").write_bytes(b"")
-    ckpt.save(tmp_path / "a", job="nothing", keep=9)
-    assert len(ckpt.list("nothing")) == 5
+    ckpt.save(tmp_path / "a", job="emptied", keep=9)
+    assert len(ckpt.list("emptied")) == 5
 
 
 def test_an_open_file_is_as_any_other_and_costs_only_what_is_read(grid):

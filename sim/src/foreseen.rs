@@ -4,7 +4,7 @@ use placement::Probability;
 use placement::objective::{Candidate, Stake, Width};
 
 use crate::knowledge::Knowledge;
-use crate::policy::{Chosen, LEAD_SECONDS, Question};
+use crate::question::{Chosen, LEAD_SECONDS, Question};
 use crate::settings::Settings;
 
 /// Most shards.

@@ -36,6 +36,7 @@ mod knowledge;
 mod network;
 mod outcome;
 mod policy;
+mod question;
 mod run;
 mod schedule;
 mod scheduling;

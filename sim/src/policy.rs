@@ -11,13 +11,10 @@ use rand::Rng;
 
 use crate::draw::{Purpose, draws};
 use crate::foreseen::Foreseen;
-use crate::jobs::JobIndex;
 use crate::keeper::Keeper;
 use crate::knowledge::Knowledge;
+use crate::question::{Chosen, LEAD_SECONDS, Question};
 use crate::settings::Settings;
-
-/// Time to connect before the first byte is sent, seconds.
-pub(crate) const LEAD_SECONDS: f64 = 0.1;
 
 /// Where checkpoints are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,45 +71,6 @@ impl Target {
 
     fn probability(self) -> Probability {
         Probability::saturating(self.share())
-    }
-}
-
-/// What the choice of hosts for a checkpoint depends on.
-#[derive(Clone, Debug)]
-pub(crate) struct Question {
-    pub(crate) job: JobIndex,
-    /// Number of the checkpoint.
-    pub(crate) number: u64,
-    /// Index of the compute host into the grid's hosts.
-    pub(crate) compute: usize,
-    /// When the checkpoint is taken, Unix seconds.
-    pub(crate) now: u64,
-    /// When the job may read this checkpoint, Unix seconds, in order. Empty for policies that do not know the
-    /// future.
-    pub(crate) reads_at: Vec<u64>,
-    /// Seconds until the next checkpoint is stored.
-    pub(crate) interval_seconds: f64,
-    /// Work that would be lost without this checkpoint, seconds.
-    pub(crate) work_seconds: f64,
-}
-
-/// The hosts chosen, as indices into the grid's hosts, and the code.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Chosen {
-    pub(crate) hosts: Vec<usize>,
-    pub(crate) width: Width,
-    /// Probability that enough of the hosts can be read when the job has failed; `None` if the policy does not
-    /// forecast it.
-    pub(crate) readable: Option<Probability>,
-}
-
-impl Chosen {
-    pub(crate) const fn without_forecast(hosts: Vec<usize>, width: Width) -> Self {
-        Self {
-            hosts,
-            width,
-            readable: None,
-        }
     }
 }
 

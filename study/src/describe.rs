@@ -9,12 +9,13 @@ use placement::state::{AvailabilityState, ModelState};
 
 use crate::description::{
     CauseLine, FitLine, FitTable, FittedQuantity, GroupLine, PatternLine, PoolDescription,
-    PoolLevel, SiteShare, Spread,
+    PoolLevel, SiteShare,
 };
 use crate::distribution::{Distribution, Family, fit_rounded_weibull};
 use crate::groups::{Failure, Group, groups};
 use crate::past::{Counts, HostPast};
 use crate::sample::Sample;
+use crate::spread::Spread;
 
 const HOUR: u64 = 3600;
 const WEEK_HOURS: usize = 168;

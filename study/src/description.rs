@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::distribution::Family;
+use crate::spread::Spread;
 
 /// A pool of machines over the time in which it was observed. Lengths are in seconds.
 #[derive(Clone, Debug, Serialize)]
@@ -58,27 +59,6 @@ pub struct PoolDescription {
     pub site_failures: Vec<SiteShare>,
     /// Fitted distributions: of the pool first, then of each site.
     pub fits: Vec<FittedQuantity>,
-}
-
-/// Statistics of a sample of numbers, in the unit of the numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    /// Size of the sample.
-    pub count: u64,
-    /// Mean.
-    pub mean: f64,
-    /// Standard deviation of the population.
-    pub sd: f64,
-    /// The least number.
-    pub min: f64,
-    /// First quartile.
-    pub quarter: f64,
-    /// Median.
-    pub median: f64,
-    /// Third quartile.
-    pub three_quarters: f64,
-    /// The largest number.
-    pub max: f64,
 }
 
 /// Availability and failures of a pool, or of its sites or hosts.

@@ -13,9 +13,11 @@ mod past;
 pub mod plot;
 mod sample;
 mod special;
+mod spread;
 
 pub use describe::{Options, Pool};
 pub use description::PoolDescription;
 pub use groups::{Failure, Group, groups};
 pub use past::{Counts, HostPast};
 pub use sample::Sample;
+pub use spread::Spread;

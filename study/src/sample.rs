@@ -1,6 +1,6 @@
 //! Samples as sorted values with counts, since many lengths in traces are equal.
 
-use crate::description::Spread;
+use crate::spread::Spread;
 
 /// A sample of numbers.
 #[derive(Clone, Debug, Default, PartialEq)]

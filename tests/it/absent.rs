@@ -139,16 +139,18 @@ fn what_dead_donors_have_is_away_until_they_are_back() -> Result<()> {
     old.expect(0)?;
     let same = fs::read(machines.path("zoe", "out"))? == fs::read(machines.path("zoe", "img"))?;
     ensure!(same);
-    wait_until(
-        "the donors have heard that job 43 is deleted",
-        LIMIT,
-        || Ok(begins_with(&machines, "43")?.is_none()),
-    )
+    ensure!(begins_with(&machines, "43")? == Some(1));
+    Ok(())
 }
 
 #[test]
 fn donors_that_were_revoked_do_not_come_back() -> Result<()> {
     let (mut machines, _) = saved(&["42"])?;
+    // A registry that has just begun may name nobody yet. Zoe's machine knows whom to ask.
+    machines.stop("admin")?;
+    machines.start("admin", &["registry"])?;
+    zoe(&machines, "restore --job 42 -o early")?.expect(0)?;
+    await_hosts(&machines, &DONORS)?;
     let hosts = machines.json("zoe", &["hosts"])?;
     let hosts = hosts["hosts"].as_array().cloned().context("hosts")?;
     stop(&mut machines, &DONORS[..3])?;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use tests::cluster::Cluster;
@@ -98,6 +98,12 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
     }
     let bytes = write_image(&cluster, "third", 3)?;
     remover.save("first")?;
+    // The other side's version is dated a second after the first one, if that is dated a day ahead. Of two
+    // versions of one second the id decides, so the remover's second one has to be of a later second.
+    let saved_first = SystemTime::now();
+    wait_until("the second after the first save is over", LIMIT, || {
+        Ok(saved_first.elapsed()? >= Duration::from_secs(2))
+    })?;
 
     let remove = || -> Result<()> {
         cut_off_all_but(&cluster, 0..SIDE);

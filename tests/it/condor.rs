@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ckpt_agent::condor::classad::{ClassAd, Value, parse_ads};
+use condor::classad::{ClassAd, Value, parse_ads};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tests::damage::flip;

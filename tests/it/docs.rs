@@ -1,69 +1,8 @@
-//! The documents match the program: JSON fields, exit statuses, commands, figures, and names of tests.
-
-use std::collections::BTreeSet;
+//! The documents match the program: exit statuses, commands, help texts, the systemd unit.
 
 use anyhow::Result;
 
-const REPORT: &str = concat!(
-    include_str!("../../ckpt-agent/src/report.rs"),
-    include_str!("../../health/src/lib.rs"),
-    include_str!("../../ckpt-agent/src/events.rs"),
-    include_str!("../../ckpt-agent/src/run/report.rs"),
-    include_str!("../../ckpt-agent/src/run/away/report.rs"),
-    include_str!("../../ckpt-agent/src/run/past_report.rs"),
-    include_str!("../../ckpt-agent/src/run/watching.rs"),
-    include_str!("../../ckpt-agent/src/cli/rank/report.rs"),
-    include_str!("../../study/src/description.rs"),
-    include_str!("../../ckpt-agent/src/learning/report.rs"),
-);
-const JSON: &str = include_str!("../../docs/json.md");
 const USAGE: &str = include_str!("../../docs/usage.md");
-
-/// Fields of every struct that is printed as JSON, as `struct.field`.
-fn fields_in_code() -> BTreeSet<String> {
-    let mut fields = BTreeSet::new();
-    let (mut name, mut printed, mut flattened) = (None, false, false);
-    for line in REPORT.lines() {
-        if line.starts_with("#[derive(") {
-            printed = line.contains("Serialize");
-        } else if let Some(rest) = line.strip_prefix("pub struct ") {
-            let all = rest.split([' ', '<']).next();
-            name = all.filter(|_| printed);
-        } else if line == "}" {
-            name = None;
-        } else if line.trim() == "#[serde(flatten)]" {
-            flattened = true;
-        } else if let (Some(name), Some(rest)) = (name, line.strip_prefix("    pub "))
-            && !std::mem::take(&mut flattened)
-        {
-            let field = rest.split(':').next().unwrap_or_default();
-            fields.insert(format!("{name}.{field}"));
-        }
-    }
-    fields
-}
-
-fn fields_in_document() -> BTreeSet<String> {
-    let mut fields = BTreeSet::new();
-    let mut name = "";
-    for line in JSON.lines() {
-        if let Some(heading) = line.strip_prefix("## ") {
-            name = heading;
-        } else if let Some(rest) = line.strip_prefix("| `")
-            && !name.is_empty()
-        {
-            let field = rest.split('`').next().unwrap_or_default();
-            fields.insert(format!("{name}.{field}"));
-        }
-    }
-    fields
-}
-
-#[test]
-fn every_json_field_is_documented_and_no_other() {
-    assert!(fields_in_code().len() > 50);
-    assert_eq!(fields_in_code(), fields_in_document());
-}
 
 #[test]
 fn the_usage_page_has_the_exit_statuses_of_the_help() -> Result<()> {
@@ -109,7 +48,6 @@ fn completions_and_man_pages_name_every_command() -> Result<()> {
         "advise",
         "health",
         "dashboard",
-        "top",
         "grid",
         "demo",
     ];
@@ -199,55 +137,6 @@ fn a_commands_own_options_come_first_in_help_and_man_page() -> Result<()> {
 }
 
 /// Rows of all tables of a page, without their heads.
-fn table_rows(page: &str) -> Vec<Vec<&str>> {
-    let (mut rows, mut is_below_head) = (Vec::new(), false);
-    for line in page.lines() {
-        if line.starts_with("|---") {
-            is_below_head = true;
-        } else if !line.starts_with('|') {
-            is_below_head = false;
-        } else if is_below_head {
-            let cells = line.trim_matches('|').split('|');
-            rows.push(cells.map(str::trim).collect());
-        }
-    }
-    rows
-}
-
-#[test]
-fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
-    let pages = [
-        (
-            include_str!("../../docs/prediction.md"),
-            include_str!("../../docs/prediction-tables.md"),
-        ),
-        (
-            include_str!("../../docs/placement.md"),
-            concat!(
-                include_str!("../../docs/placement-tables.md"),
-                include_str!("../../docs/placement-tables-spot.md"),
-                include_str!("../../docs/placement-tables-bitbrains.md"),
-                include_str!("../../docs/placement-tables-planetlab.md"),
-                include_str!("../../docs/placement-tables-tor.md"),
-                include_str!("../../docs/placement-tables-grid5000.md"),
-                include_str!("../../docs/placement-tables-osg.md"),
-            ),
-        ),
-    ];
-    for (page, tables) in pages {
-        let (quoted, rows) = (table_rows(page), table_rows(tables));
-        assert!(quoted.len() >= 5, "{quoted:?}");
-        for cells in quoted {
-            let has_all = |row: &Vec<&str>| {
-                row.first() == cells.first() && cells.iter().all(|cell| row.contains(cell))
-            };
-            assert!(rows.iter().any(has_all), "in no table: {cells:?}");
-        }
-    }
-}
-
-/// The unit names the program's installed path. That path is replaced by the path of the program that was
-/// built, because nothing is installed here.
 #[test]
 fn the_systemd_unit_is_sound_and_tight() -> Result<()> {
     const UNIT: &str = include_str!("../../packaging/ckpt-store.service");
@@ -278,94 +167,5 @@ fn the_systemd_unit_is_sound_and_tight() -> Result<()> {
         level.split_whitespace().next()?.parse::<f64>().ok()
     });
     assert!(level.is_some_and(|level| level <= EXPOSURE_MAX), "{rated}");
-    Ok(())
-}
-
-/// Names of all test functions in a folder, as `module::function`.
-fn tests_below(dir: &std::path::Path, found: &mut BTreeSet<String>) -> Result<()> {
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if path.is_dir() && name != "target" && !name.starts_with('.') {
-            tests_below(&path, found)?;
-        } else if let Some(stem) = name.strip_suffix(".rs") {
-            let folder = path
-                .parent()
-                .and_then(|dir| dir.file_name())
-                .unwrap_or_default();
-            let folder = folder.to_string_lossy();
-            let module = if stem == "mod" { &*folder } else { stem };
-            let text = std::fs::read_to_string(&path)?;
-            let mut is_test = false;
-            for line in text.lines().map(str::trim) {
-                is_test |= line == "#[test]" || line.starts_with("#[tokio::test");
-                if let Some(rest) = line
-                    .strip_prefix("async ")
-                    .unwrap_or(line)
-                    .strip_prefix("fn ")
-                    && std::mem::take(&mut is_test)
-                {
-                    let function = rest.split('(').next().unwrap_or_default();
-                    found.insert(format!("{module}::{function}"));
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn the_tests_that_the_security_page_names_exist() -> Result<()> {
-    const SECURITY: &str = include_str!("../../docs/security.md");
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut found = BTreeSet::new();
-    tests_below(&root, &mut found)?;
-    let quoted = SECURITY.split('`').skip(1).step_by(2);
-    let named: BTreeSet<&str> = quoted
-        .filter(|name| name.contains("::") && *name != "module::test")
-        .collect();
-    assert!(named.len() > 40, "{}", named.len());
-    let missing: Vec<_> = named
-        .iter()
-        .filter(|name| !found.contains(**name))
-        .collect();
-    assert!(missing.is_empty(), "{missing:?}");
-    Ok(())
-}
-
-/// The places in a row of a table that read `` `TEXT` in `FILE` ``.
-fn named_places(row: &[&str]) -> Vec<(String, String)> {
-    let cells = row.join(" | ");
-    let parts: Vec<&str> = cells.split('`').collect();
-    let triples = parts.windows(3).skip(1).step_by(2);
-    let places = triples.filter(|triple| triple[1] == " in ");
-    places
-        .map(|triple| (triple[0].to_owned(), triple[2].to_owned()))
-        .collect()
-}
-
-#[test]
-fn the_lines_that_contributing_leads_to_exist() -> Result<()> {
-    let page = include_str!("../../CONTRIBUTING.md");
-    let section = page
-        .split("## From a question to the line")
-        .nth(1)
-        .and_then(|rest| rest.split("\n## ").next())
-        .unwrap_or_default();
-    let rows = table_rows(section);
-    assert!(rows.len() >= 10, "{rows:?}");
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    for row in &rows {
-        let places = named_places(row);
-        assert!(!places.is_empty(), "{row:?} leads nowhere");
-        for (text, file) in places {
-            let source = std::fs::read_to_string(root.join(&file))?;
-            assert!(source.contains(&text), "{file} has no {text}");
-        }
-    }
     Ok(())
 }

@@ -1,8 +1,6 @@
-//! End-to-end tests with the real program, real daemons, real sockets and real kills; and rules for the
-//! source text itself ([`architecture`], [`tidy`]).
+//! End-to-end tests with the real program, real daemons, real sockets and real kills.
 
 mod absent;
-mod architecture;
 mod away;
 mod bad_input;
 mod chaos;
@@ -19,7 +17,6 @@ mod farewell;
 mod faults;
 mod fence_model;
 mod fencing;
-mod format_page;
 mod health;
 mod heard;
 mod job_script;
@@ -55,9 +52,8 @@ mod signals;
 mod slips;
 mod stolen_keys;
 mod study;
-mod tidy;
-mod tree;
 mod trust;
+mod unheard;
 mod upgrade;
 mod versions;
 mod watching;

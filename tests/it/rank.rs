@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt;
 
 use anyhow::{Context, Result, ensure};
-use ckpt_agent::condor::classad::{Value as Attribute, parse_lines};
+use condor::classad::{Value as Attribute, parse_lines};
 use serde_json::Value;
 use tests::Grid;
 use tests::program::{command, run, wait_until};

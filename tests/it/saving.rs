@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
-use tests::program::{Outcome, run, wait_until};
+use tests::program::{Outcome, wait_until};
 use tests::{Grid, image};
 
 use crate::{restore_bytes, save_file};
@@ -75,8 +75,8 @@ fn a_producer_that_writes_nothing_does_not_push_out_good_versions() -> Result<()
         .expect(0)?;
     let refused = [
         grid.run_with_input(from_input, b"")?,
-        run(&mut with_closed_input(&grid.command(from_input)?))?,
-        run(grid.command(from_input)?.stdin(Stdio::null()))?,
+        tests::program::run(&mut with_closed_input(&grid.command(from_input)?))?,
+        tests::program::run(grid.command(from_input)?.stdin(Stdio::null()))?,
         grid.run(["save", "--job", "42", "--", "true"])?,
     ];
     for refused in refused {
@@ -92,7 +92,7 @@ fn a_producer_that_writes_nothing_does_not_push_out_good_versions() -> Result<()
     ensure!(restore_bytes(&grid, "42")? == b"a week of work");
 
     let meant = ["save", "--job", "42", "--allow-empty", "-"];
-    run(&mut with_closed_input(&grid.command(meant)?))?.expect(0)?;
+    tests::program::run(&mut with_closed_input(&grid.command(meant)?))?.expect(0)?;
     ensure!(restore_bytes(&grid, "42")?.is_empty());
     let meant = ["save", "--job", "42", "--allow-empty", "--", "true"];
     grid.run(meant)?.expect(0)?;
@@ -232,7 +232,7 @@ fn a_save_does_not_wait_for_hosts_that_refuse_for_hours_and_says_until_when() ->
         refuse_for_hours(&grid, host)?;
         // Without --no-stand-back, which a local grid's daemons get, the daemon heeds its preferences.
         let address = fs::read_to_string(grid.data_dir(host).join("address"))?;
-        let mut daemon = std::process::Command::new(tests::ckpt()?);
+        let mut daemon = Command::new(tests::ckpt()?);
         daemon
             .arg0("ckpt-store")
             .args([
@@ -245,9 +245,9 @@ fn a_save_does_not_wait_for_hosts_that_refuse_for_hours_and_says_until_when() ->
             .arg(grid.file())
             .arg("--data")
             .arg(grid.data_dir(host))
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null());
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         daemons.0.push(daemon.spawn()?);
     }
     wait_until("they refuse", Duration::from_secs(60), || {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tests::Grid;
 use tests::machines::Machines;
@@ -390,10 +391,28 @@ fn a_save_says_when_the_last_one_succeeded() -> Result<()> {
 }
 
 #[test]
-fn top_needs_a_terminal() -> Result<()> {
+fn health_that_watches_reports_what_changes_until_it_is_interrupted() -> Result<()> {
     let grid = Grid::up(5)?;
-    let refused = grid.run(["top"])?.expect(2)?;
-    let said = &refused.stderr;
-    ensure!(said.contains("ckpt health"), "{said}");
+    save_file(&grid, "42", b"state")?;
+    let mut command = grid.command(["--json", "health", "--watch", "--every", "1s"])?;
+    let mut running = Running(command.stdout(Stdio::piped()).spawn()?);
+    let out = running.0.stdout.take().context("no output")?;
+    let mut reports = BufReader::new(out).lines();
+    let mut next = || -> Result<Value> {
+        let line = reports.next().context("it ended")??;
+        Ok(serde_json::from_str(&line)?)
+    };
+    ensure!(next()?["attention"].as_array().is_some_and(Vec::is_empty));
+    grid.kill(&grid.holders("42")?[0])?;
+    // A host that was killed is seen as down after some looks; each look has a bound.
+    while next()?["attention"].as_array().is_some_and(Vec::is_empty) {}
+    let pid = Pid::from_child(&running.0);
+    rustix::process::kill_process(pid, Signal::INT)?;
+    ensure!(running.0.wait()?.success());
+    // The reader of a pipe that goes away ends it, too.
+    let mut command = grid.command(["health", "--watch", "--every", "1s"])?;
+    let mut running = Running(command.stdout(Stdio::piped()).spawn()?);
+    drop(running.0.stdout.take());
+    ensure!(running.0.wait()?.success());
     Ok(())
 }

@@ -73,7 +73,7 @@ fn a_directory_without_an_authority_is_named_by_four_commands() -> Result<()> {
         &["grid", "show"],
         &["grid", "renew"],
         &["grid", "invite"],
-        &["grid", "backup", "copy.age"],
+        &["grid", "backup", "copy.sealed"],
     ];
     for args in commands {
         let mut asked = command(args)?;

@@ -16,9 +16,11 @@ use protocol::wire::Code;
 use protocol::wire::message::{Request, Response};
 use quinn::Connection;
 use rustix::process::Signal;
+use tests::program::wait_until;
 use tests::solo::{Solo, SoloPlan};
 use tests::supervised::RunMachine;
 use tests::{Grid, Outcome, image};
+use tokio::task::JoinSet;
 
 use crate::jobkeys::{Root, key_for};
 use crate::run::HASH_JOB;
@@ -115,6 +117,17 @@ async fn ask_all(hosts: &[Connection], asked: &Request, most: usize) -> Result<V
     Ok(answers)
 }
 
+/// The hosts that answer as witnesses.
+async fn witnesses(hosts: &[Connection], asked: &Request) -> Result<Vec<Connection>> {
+    let mut witnesses = Vec::new();
+    for host in hosts {
+        if ask(host, asked).await?.is_some() {
+            witnesses.push(host.clone());
+        }
+    }
+    Ok(witnesses)
+}
+
 /// The lost save names another one that is half done, and what helps.
 fn says_half_done(outcome: &Outcome, id: u8) -> Result<()> {
     let error = outcome.json()?["error"].clone();
@@ -186,16 +199,23 @@ fn a_thief_that_climbs_step_by_step_makes_saves_climb_until_its_key_is_void() ->
     let root = Root::new(&grid, "job.key")?;
     let climb = |followed: &Followed| {
         root.run(async |hosts, keys| {
-            for step in 1..=STEPS {
-                let asked = followed.prepare(&keys, ballot(step * ROUNDS_AHEAD_MAX))?;
-                let answers = ask_all(&hosts, &asked, 3).await?;
-                let promises = |answer: &Response| matches!(answer, Response::Promised { .. });
-                ensure!(
-                    answers.len() == 3 && answers.iter().all(promises),
-                    "{answers:?}"
-                );
+            let witnesses = witnesses(&hosts, &followed.prepare(&keys, ballot(1))?).await?;
+            let mut climbing = JoinSet::new();
+            for host in witnesses.into_iter().take(3) {
+                let (followed, keys) = (followed.clone(), keys.clone());
+                climbing.spawn(async move {
+                    for step in 1..=STEPS {
+                        let asked = followed.prepare(&keys, ballot(step * ROUNDS_AHEAD_MAX))?;
+                        let answer = ask(&host, &asked).await?;
+                        ensure!(
+                            matches!(answer, Some(Response::Promised { .. })),
+                            "{answer:?}"
+                        );
+                    }
+                    Ok(())
+                });
             }
-            Ok(())
+            climbing.join_all().await.into_iter().collect()
         })
     };
     climb(&Followed::save(&grid)?)?;
@@ -216,19 +236,31 @@ fn a_thief_that_climbs_step_by_step_makes_saves_climb_until_its_key_is_void() ->
 fn a_proposal_of_a_stolen_key_blocks_saves_until_the_key_is_void_and_ends_no_job() -> Result<()> {
     let grid = Grid::up(6)?;
     let here = RunMachine::new(&grid, "here", "42", HASH_JOB)?;
-    let run_and_leave = |starts, status| -> Result<()> {
+    let counted = here.dir.join("state.count");
+    let run_and_leave = |status| -> Result<()> {
         let running = here.start(
             &["--ask", "signal:USR2", "--grace", "8s"],
-            &["usr2", "every=0"],
+            &["usr2", "every=0", "count"],
         )?;
-        here.wait_for_start(starts)?;
+        // A job that has just been started has nothing to save.
+        let steps = || {
+            fs::read(&counted)
+                .ok()
+                .and_then(|bytes| bytes.try_into().ok())
+        };
+        let steps = || steps().map(u64::from_le_bytes);
+        wait_until("the job counts", LIMIT, || Ok(steps().is_some()))?;
+        let first = steps();
+        let has_worked = || steps() > first.map(|first| first + 20);
+        wait_until("the job works", LIMIT, || Ok(has_worked()))?;
         running.signal(Signal::USR1)?;
         let (ended, report) = running.end()?;
         ended.expect(status)?;
+        fs::remove_file(&counted)?;
         ensure!(report["ended_by"] == "supervisor", "{report}");
         Ok(())
     };
-    run_and_leave(1, 75)?;
+    run_and_leave(75)?;
     fs::write(grid.path("image"), image::memory(1 << 20, 1))?;
     let followed = Followed::newest(&grid, "42")?;
     key_for(&grid, "42", "job.key", &[])?;
@@ -247,9 +279,9 @@ fn a_proposal_of_a_stolen_key_blocks_saves_until_the_key_is_void_and_ends_no_job
     let strong = ["--after", "1", "--fence", "strong"];
     says_half_done(&save(&grid, &strong)?.expect(10)?, 9)?;
     // The job goes on, and its last state is not saved.
-    run_and_leave(2, 76)?;
+    run_and_leave(76)?;
     revoke(&grid)?;
-    run_and_leave(3, 75)?;
+    run_and_leave(75)?;
     save(&grid, &["--after", "2", "--fence", "strong"])?.expect(0)?;
     ensure!(
         grid.versions("42")? == [1, 2, 3],
@@ -269,14 +301,7 @@ fn what_a_stolen_key_proposes_covers_no_chosen_save_of_the_owner() -> Result<()>
     let root = Root::new(&grid, "job.key")?;
     let owner = Keys::from(read_key(&grid.dir().join("grid/owner.key"))?);
     root.run(async |hosts, keys| {
-        // Hosts that are no witnesses of the version have its manifest and answer, too.
-        let asked = followed.prepare(&keys, ballot(1))?;
-        let mut witnesses = Vec::new();
-        for host in &hosts {
-            if ask(host, &asked).await?.is_some() {
-                witnesses.push(host.clone());
-            }
-        }
+        let witnesses = witnesses(&hosts, &followed.prepare(&keys, ballot(1))?).await?;
         ensure!(witnesses.len() == 5, "{}", witnesses.len());
         let first = followed.propose(&owner, ballot(1), 7)?;
         let second = followed.propose(&keys, ballot(5), 9)?;

@@ -54,7 +54,7 @@ impl Hosts {
             let answer = self.prepare_once(host, followed, asked).await?;
             let promised = match answer {
                 Witnessed::Promised(_) if asked != ballot => asked,
-                Witnessed::Outbid(promised) if promised.is_too_low_for(asked) => promised,
+                Witnessed::Outbid(promised) if promised < ballot => promised,
                 other => return Ok(other),
             };
             let next = promised.step_to(ballot);

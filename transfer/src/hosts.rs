@@ -12,12 +12,13 @@ use codec::{CheckpointId, OwnerId};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{HostId, Identity, Peer, Revocations, Role};
 use protocol::list::{Contents, GridList};
+use protocol::net::close::DONE;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
-use protocol::net::stream::{DONE, Exchange, ExchangeError, read_frame, request, write_frame};
+use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::net::{ConnectError, compare_lists, connect_at};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
-use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT, VOIDS_ASKED_MAX};
+use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{Audit, Claim, HostStatus, Request, Response, ShardName};
 use quinn::{Connection, Endpoint};
 use tokio::sync::Mutex;
@@ -509,35 +510,6 @@ impl Hosts {
             Slot::Made(connection) => Some(Peer::of(connection).ok()?.not_after),
             Slot::Untried | Slot::Failed(..) => None,
         }
-    }
-
-    /// Asks, as a donor, which job keys of these owners are void. Returns the host's signed lists.
-    ///
-    /// # Errors
-    /// When the host does not answer as it should, or its program is too old for this request.
-    pub async fn voids(&self, host: HostIndex, owners: &[OwnerId]) -> Result<Vec<VoidList>, Fault> {
-        let mut heard = Vec::new();
-        for some in owners.chunks(VOIDS_ASKED_MAX) {
-            let owners = some.to_vec();
-            let asked = Request::Voids { owners };
-            let (Response::Voids { lists }, _) =
-                self.request(host, &asked, REQUEST_TIMEOUT).await?
-            else {
-                return Err(unexpected("voids"));
-            };
-            if lists.len() > some.len() {
-                return Err(unexpected("voids"));
-            }
-            for list in lists {
-                let list =
-                    VoidList::parse(&list).map_err(|cause| Fault::Lied(cause.to_string()))?;
-                if !some.contains(&list.owner()) {
-                    return Err(unexpected("voids"));
-                }
-                heard.push(list);
-            }
-        }
-        Ok(heard)
     }
 
     /// Asks for the announcement of a host. `None` if it has none.

@@ -1,6 +1,6 @@
 //! How a connection ends: whether the datagram that closes it was sent.
 
-use protocol::net::stream::DONE;
+use protocol::net::close::DONE;
 use quinn::{Connection, ConnectionError};
 
 /// A connection that this client has closed.

@@ -12,6 +12,7 @@ pub mod herald;
 pub mod hosts;
 mod leaving;
 mod names;
+mod naming;
 pub mod notices;
 pub mod peers;
 pub mod put;
@@ -21,6 +22,7 @@ pub mod registry;
 pub mod registry_answer;
 pub mod roster;
 mod sums;
+mod voids;
 mod watch;
 
 pub use fault::Fault;

@@ -6,10 +6,8 @@ use std::sync::OnceLock;
 use protocol::grid::GridHost;
 use protocol::identity::{HostId, Peer, is_name};
 use quinn::Connection;
-use tokio::task::JoinSet;
 
 use crate::HostIndex;
-use crate::hosts::Hosts;
 use crate::roster::with_key;
 
 /// The names of all hosts of a client, as far as certificates have shown them.
@@ -27,8 +25,8 @@ enum Name {
 
 /// A name in a certificate.
 #[derive(Debug)]
-struct Certified {
-    name: String,
+pub(crate) struct Certified {
+    pub(crate) name: String,
     /// The name under which the host is shown, if that is not the one that registries report.
     shown: Option<String>,
 }
@@ -43,14 +41,14 @@ impl Names {
         Self(hosts.iter().map(of).collect())
     }
 
-    fn certified(&self, host: HostIndex) -> Option<&Certified> {
+    pub(crate) fn certified(&self, host: HostIndex) -> Option<&Certified> {
         match self.0.get(host.0)? {
             Name::Listed => None,
             Name::Reported(certified) => certified.get(),
         }
     }
 
-    fn is_listed(&self, host: HostIndex) -> bool {
+    pub(crate) fn is_listed(&self, host: HostIndex) -> bool {
         matches!(self.0.get(host.0), Some(Name::Listed))
     }
 
@@ -95,46 +93,6 @@ impl Names {
         }
         // Another connection may have shown the certificate just now.
         let _ = slot.set(Certified { name, shown });
-    }
-}
-
-impl Hosts {
-    /// The name that registries report of a host, if its certificate has another one.
-    pub fn misnamed(&self, host: HostIndex) -> Option<&str> {
-        self.names().shown(host)?;
-        self.entry(host).map(|host| host.name.as_str())
-    }
-
-    /// The host of this name. A host whose name only registries report is asked for its certificate
-    /// first, so that no host is taken for another.
-    pub async fn named(&self, name: &str) -> Option<HostIndex> {
-        let is_reported_as = |host: &HostIndex| {
-            let entry = self.entry(*host);
-            // Registries may report one name of several hosts.
-            entry.is_some_and(|entry| entry.name == name || entry.name == with_key(name, entry.id))
-        };
-        let is_shown = |host: &HostIndex| self.name(*host) == name;
-        let listed = self
-            .all()
-            .find(|host| self.names().is_listed(*host) && is_shown(host));
-        if listed.is_some() {
-            return listed;
-        }
-        let mut asking = JoinSet::new();
-        for host in self.all().filter(is_reported_as) {
-            let hosts = self.clone();
-            asking.spawn(async move { drop(hosts.connection(host).await) });
-        }
-        asking.join_all().await;
-        let is_certified = |host: &HostIndex| {
-            let certified = self.names().certified(*host);
-            certified.is_some_and(|certified| certified.name == name)
-        };
-        let certified: Vec<HostIndex> = self.all().filter(is_certified).collect();
-        let found = certified.iter().copied().find(is_shown);
-        let found = found.or_else(|| certified.first().copied());
-        // Of a host that does not answer, only the reported name is known.
-        found.or_else(|| self.all().find(is_shown))
     }
 }
 

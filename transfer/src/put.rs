@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use codec::hash::ShardRoot;
-use protocol::net::stream::{Exchange, GIVEN_UP, read_frame};
+use protocol::net::close::GIVEN_UP;
+use protocol::net::stream::{Exchange, read_frame};
 use protocol::wire::limits::{CONNECT_TIMEOUT, REQUEST_TIMEOUT, SYNC_TIMEOUT};
 use protocol::wire::message::{PutEnd, Request, Response};
 use quinn::Connection;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use protocol::net::stream::DONE;
+use protocol::net::close::DONE;
 use quinn::Connection;
 use tokio::task::JoinSet;
 

@@ -2,16 +2,15 @@
 
 use std::net::IpAddr;
 
-use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HOST, REFERRER_POLICY,
     TRANSFER_ENCODING, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use hyper::{HeaderMap, Response, StatusCode, http::HeaderValue};
+use hyper::{HeaderMap, StatusCode, http::HeaderValue};
 
-use crate::Token;
+use crate::{Answer, Token};
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +25,7 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    pub(crate) fn response(self) -> Response<Body> {
+    pub(crate) fn answer(self) -> Answer {
         let (status, text) = match self {
             Self::NoToken => (
                 StatusCode::UNAUTHORIZED,
@@ -38,7 +37,7 @@ impl Refused {
             ),
             Self::HasBody => (StatusCode::PAYLOAD_TOO_LARGE, "send no body\n"),
         };
-        let mut response = Response::new(Body::from(text));
+        let mut response = Answer::new(text.into());
         *response.status_mut() = status;
         if self == Self::NoToken {
             let ways = HeaderValue::from_static("Basic realm=\"ckpt\", charset=\"UTF-8\"");

@@ -3,15 +3,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::Router;
-use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use health::Health;
 use health::history::History;
 use health::page::{STYLE, View, page};
 use health::text;
+use hyper::StatusCode;
+use hyper::header::RETRY_AFTER;
+use hyper::http::HeaderValue;
+
+use crate::pages::{Answer, Pages, bare, of_kind};
 
 const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -63,32 +63,34 @@ impl Board {
     }
 
     /// The pages `/`, `/live`, `/health.txt` and `/health.json`.
-    pub fn router(self: &Arc<Self>) -> Router {
+    pub fn pages(self: &Arc<Self>) -> Pages {
         let form = |form: Form| {
             let board = Arc::clone(self);
-            get(async move || board.answer(form).await)
+            move |_| Arc::clone(&board).answer(form)
         };
-        Router::new()
-            .route("/", form(Form::Page { is_live: false }))
-            .route("/live", form(Form::Page { is_live: true }))
-            .route("/health.txt", form(Form::Text))
-            .route("/health.json", form(Form::Json))
-            .route("/style.css", get(async || of_kind(CSS, STYLE.to_owned())))
+        Pages::default()
+            .with("/", form(Form::Page { is_live: false }))
+            .with("/live", form(Form::Page { is_live: true }))
+            .with("/health.txt", form(Form::Text))
+            .with("/health.json", form(Form::Json))
+            .with("/style.css", async |_| of_kind(CSS, STYLE.to_owned()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn answer(self: Arc<Self>, form: Form) -> Response {
+    async fn answer(self: Arc<Self>, form: Form) -> Answer {
         let state = self.state().clone();
         let Some(health) = state.health else {
             let why = state
                 .stale
                 .unwrap_or_else(|| "no report has been made yet".to_owned());
-            let text = format!("no report: {why}\n");
-            let head = [(CONTENT_TYPE, TEXT), (RETRY_AFTER, "5")];
-            return (StatusCode::SERVICE_UNAVAILABLE, head, text).into_response();
+            let mut answer = of_kind(TEXT, format!("no report: {why}\n"));
+            *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            let seconds = HeaderValue::from_static("5");
+            answer.headers_mut().insert(RETRY_AFTER, seconds);
+            return answer;
         };
         // A large grid takes some milliseconds, in which other tasks of this thread would wait.
         let rendering = tokio::task::spawn_blocking(move || {
@@ -104,7 +106,7 @@ impl Board {
         });
         match rendering.await {
             Ok((kind, text)) => of_kind(kind, text),
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+            Err(_) => bare(StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
 }
@@ -121,10 +123,6 @@ fn rendered(view: &View<'_>, form: Form) -> (&'static str, String) {
         // Numbers and texts have a form in JSON.
         Form::Json => (JSON, serde_json::to_string(view.health).unwrap_or_default()),
     }
-}
-
-fn of_kind(kind: &'static str, text: String) -> Response {
-    ([(CONTENT_TYPE, kind)], text).into_response()
 }
 
 fn unix_seconds() -> u64 {

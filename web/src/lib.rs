@@ -6,6 +6,7 @@
 
 mod admission;
 pub mod board;
+mod pages;
 mod token;
 
 use std::collections::BTreeMap;
@@ -15,18 +16,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
 use hyper::body::Incoming;
-use hyper::service::{Service as _, service_fn};
-use hyper::{Request, Response, server::conn::http1};
+use hyper::service::service_fn;
+use hyper::{Request, server::conn::http1};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, warn};
 
+pub use hyper::header;
+pub use pages::{Answer, Pages, of_kind};
 pub use token::{Token, TokenError};
 
 /// Most connections at the same time. Further ones wait in the queue of the system.
@@ -100,11 +100,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a listener on the current tokio runtime, which answers from `router`.
+    /// Starts a listener on the current tokio runtime, which answers with `pages`.
     ///
     /// # Errors
     /// When the address can't be listened on, or may not be without a token.
-    pub fn start(settings: &Settings, router: Router) -> Result<Self, StartError> {
+    pub fn start(settings: &Settings, pages: Pages) -> Result<Self, StartError> {
         let addr = settings.listen;
         if settings.token.is_none() && !addr.ip().to_canonical().is_loopback() {
             return Err(StartError::NoToken(addr));
@@ -115,7 +115,7 @@ impl Server {
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
         let shared = Arc::new(Shared {
-            router,
+            pages,
             token: settings.token.clone(),
             clients: Clients::default(),
         });
@@ -145,7 +145,7 @@ impl Drop for Server {
 
 #[derive(Debug)]
 struct Shared {
-    router: Router,
+    pages: Pages,
     token: Option<Token>,
     clients: Clients,
 }
@@ -197,17 +197,17 @@ async fn serve(
     }
 }
 
-async fn answer(
-    shared: Arc<Shared>,
-    request: Request<Incoming>,
-) -> Result<Response<Body>, Infallible> {
-    if let Err(refused) = admission::check(request.headers(), shared.token.as_ref()) {
-        return Ok(refused.response());
+async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    let (head, _) = request.into_parts();
+    if let Err(refused) = admission::check(&head.headers, shared.token.as_ref()) {
+        return Ok(refused.answer());
     }
-    let service = TowerToHyperService::new(shared.router.clone());
-    let mut response = service.call(request).await?;
-    admission::protect(response.headers_mut());
-    Ok(response)
+    let answering = shared
+        .pages
+        .answer(&head.method, head.uri.path(), head.headers);
+    let mut answer = answering.await;
+    admission::protect(answer.headers_mut());
+    Ok(answer)
 }
 
 /// How many connections each address has.

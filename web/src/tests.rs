@@ -1,7 +1,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use axum::routing::get;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
@@ -11,8 +10,8 @@ async fn started(token: Option<&str>) -> Server {
         listen: ([127, 0, 0, 1], 0).into(),
         token: token.map(|text| Token::new(text).unwrap()),
     };
-    let router = Router::new().route("/", get(async || "here"));
-    Server::start(&settings, router).unwrap()
+    let pages = Pages::default().with("/", async |_| of_kind("text/plain", "here".into()));
+    Server::start(&settings, pages).unwrap()
 }
 
 /// Sends `bytes`, and returns all that comes until the connection ends.
@@ -48,6 +47,13 @@ async fn a_request_is_answered_once_and_the_connection_ends() {
     );
     let posted = said(&server, b"POST / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
+    let head = said(&server, b"HEAD / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert!(
+        head.starts_with("HTTP/1.1 200")
+            && head.contains("content-length: 4")
+            && !head.contains("here"),
+        "{head}"
+    );
 }
 
 #[tokio::test]
@@ -69,9 +75,9 @@ async fn an_address_is_free_again_after_a_stop() {
         listen: server.local_addr(),
         token: None,
     };
-    assert!(Server::start(&settings, Router::new()).is_err());
+    assert!(Server::start(&settings, Pages::default()).is_err());
     server.stop().await;
-    Server::start(&settings, Router::new()).unwrap();
+    Server::start(&settings, Pages::default()).unwrap();
 }
 
 #[tokio::test]
@@ -80,7 +86,7 @@ async fn other_machines_need_a_token() {
         listen: ([0, 0, 0, 0], 0).into(),
         token: None,
     };
-    let refused = Server::start(&settings, Router::new());
+    let refused = Server::start(&settings, Pages::default());
     assert!(matches!(refused, Err(StartError::NoToken(_))));
 }
 

@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use sim::{ForecastRestore, Policy, Target};
 
-use super::score::incidents;
-use super::targets::INCIDENTS_MIN;
+use super::score::{INCIDENTS_MIN, incidents};
 use super::trial::{OURS, Study};
 
 /// Policies that forecast, in the order of the table.

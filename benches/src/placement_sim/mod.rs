@@ -6,6 +6,7 @@
 
 mod calibration;
 pub mod case;
+mod figures;
 mod intervals;
 pub mod report;
 pub mod score;

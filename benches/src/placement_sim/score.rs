@@ -6,6 +6,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sim::JobOutcome;
 
+/// Fewest distinct incidents for a verdict: below, a ratio rests on a handful of accidents.
+pub(super) const INCIDENTS_MIN: usize = 20;
+
 /// Resamples of the bootstrap.
 const RESAMPLES: usize = 2000;
 const SEED: u64 = 3;

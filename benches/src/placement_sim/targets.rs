@@ -5,17 +5,14 @@ use std::fmt::Write;
 use placement::schemes::Scheme;
 use sim::{Policy, Target};
 
-use super::report::{best_redundancy, estimate, makespan, overhead, percent};
-use super::score::{Estimate, Sums, incidents, over_days, ratio, single};
+use super::figures::{best_redundancy, estimate, makespan, overhead, percent};
+use super::score::{Estimate, INCIDENTS_MIN, Sums, incidents, over_days, ratio, single};
 use super::trial::{OURS, Study};
 
 const RANDOM: Policy = Policy::Hosts(Scheme::Random);
 
 /// Restores that fail, at most, for one of Random's.
 const FAILED_SHARE: f64 = 0.2;
-
-/// Fewest distinct incidents for a verdict: below, a ratio rests on a handful of accidents.
-pub(super) const INCIDENTS_MIN: usize = 20;
 
 /// The number of distinct incidents in which restores failed under some of `policies`.
 pub(super) fn incidents_of(study: &Study, policies: &[Policy]) -> usize {

@@ -14,8 +14,8 @@ use placement::state::ModelState;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::predictors::{self, CLIMATOLOGY, Fitted, LEVELED, Raw, is_baseline};
-use super::score::{Record, Scores, log_loss_of};
+use super::predictors::{self, CLIMATOLOGY, Fitted, LEVELED, is_baseline};
+use super::score::{Raw, Record, Scores, log_loss_of};
 use super::split::{Split, Thinning};
 use super::walk::walk;
 use super::{HORIZON_HOURS, HORIZONS, HOUR, LONGEST_SECONDS, Limits, for_each_record};

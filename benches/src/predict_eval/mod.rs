@@ -19,9 +19,9 @@ use placement::hazard::{Example, HazardModel};
 use placement::history::{DAY_SECONDS, DayKind, WindowOutcome};
 
 use self::paper::PaperFigures;
-use self::predictors::{BEST, CLIMATOLOGY, Fitted, Predicted, Raw};
+use self::predictors::{BEST, CLIMATOLOGY, Fitted, Predicted};
 use self::robustness::Robustness;
-use self::score::{Record, Scores};
+use self::score::{Raw, Record, Scores};
 use self::split::{Split, Thinning};
 use self::walk::Walk;
 use crate::traces::Trace;

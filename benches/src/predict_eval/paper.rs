@@ -9,8 +9,8 @@ use placement::hazard::HazardModel;
 use placement::history::{DAY_SECONDS, DayKind, WindowOutcome};
 use placement::state::AvailabilityState;
 
-use super::predictors::{self, BEST, Raw, is_baseline};
-use super::score::{Cell, Record, cell_errors, clock_window, outcome};
+use super::predictors::{self, BEST, is_baseline};
+use super::score::{Cell, Raw, Record, cell_errors, clock_window, outcome};
 use super::split::{self, Split};
 use super::walk::walk;
 use super::{HORIZON_HOURS, HORIZONS, HOUR, Limits};

@@ -4,7 +4,8 @@ use placement::Probability;
 use placement::history::{DAY_SECONDS, DayKind};
 use placement::state::{AvailabilityState, ModelState};
 
-use super::predictors::{Fitted, Raw};
+use super::predictors::Fitted;
+use super::score::Raw;
 use super::score::{Record, Scores};
 use super::split::{self, Split, Thinning};
 use super::walk::{Walk, walk};

@@ -12,7 +12,7 @@ use placement::history::DAY_SECONDS;
 use placement::state::{AvailabilityState, ModelState, Thresholds};
 use placement::{Probability, SurvivalCurve};
 
-use super::score::Record;
+use super::score::{Raw, Record};
 use super::split::{self, Split};
 use super::walk::{Walk, walk};
 use super::{HORIZON_HOURS, HORIZONS, HOUR, LONGEST_SECONDS, Limits};
@@ -57,9 +57,6 @@ const WINDOW_FREQUENCY: usize = 7;
 const HOST_FREQUENCY: usize = 8;
 const HISTORY: usize = 9;
 const FIRST_LOAD_MODEL: usize = 10;
-
-/// Predictions of TR by predictor at one horizon.
-pub type Raw = Vec<f32>;
 
 /// Names of the finished predictors, in the order of their columns.
 #[must_use]

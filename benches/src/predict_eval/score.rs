@@ -7,7 +7,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::HORIZONS;
-use super::predictors::Raw;
+
+/// Predictions of TR by predictor at one horizon.
+pub type Raw = Vec<f32>;
 
 /// Forecasts are cut to this distance from 0 and 1 for the log loss only: a certain forecast that
 /// fails would make it infinite.

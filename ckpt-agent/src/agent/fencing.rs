@@ -97,7 +97,6 @@ impl fmt::Display for AfterWhich {
 
 /// How many of the witnesses have to agree to a save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Strength {
     /// More than half of the hosts that hold the version; safe if none of them lies.
     #[default]
@@ -119,6 +118,9 @@ const SHORT_REST: Duration = Duration::from_secs(1);
 /// asking them again costs nothing.
 const PROMISE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How long witnesses that are far behind are led up to the others, step by step, without counting attempts.
+const CLIMB_LONGEST: Duration = Duration::from_secs(120);
+
 /// First wait before a higher bid. Two saves that outbid each other get out of step by waiting.
 const FIRST_BID_WAIT: Duration = Duration::from_millis(20);
 const BID_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -126,6 +128,9 @@ const BID_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long the other witnesses are waited for when their answers decide whether a half-done save may have
 /// been chosen.
 const HALF_DONE_GRACE: Duration = Duration::from_millis(800);
+
+/// How long the other witnesses are waited for when this save is outbid and too few are known.
+const OUTBID_GRACE: Duration = Duration::from_millis(200);
 
 /// How long each step may take of finishing another client's half-done save.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(8);
@@ -290,8 +295,9 @@ impl Fencing {
 
     /// Asks for promises until enough witnesses have promised and this save's own checkpoint may be proposed.
     async fn prepare(&mut self) -> Result<(), Lost> {
-        let (mut rest, mut short) = (FIRST_BID_WAIT, 0);
-        for _ in 0..ATTEMPTS_MAX {
+        let (mut rest, mut short, mut attempts) = (FIRST_BID_WAIT, 0, 0);
+        let begun = Instant::now();
+        while attempts < ATTEMPTS_MAX {
             self.ask_to_promise().await;
             match self.proposer.state() {
                 AttemptState::Promised => {
@@ -302,8 +308,15 @@ impl Fencing {
                         _ => Ok(()),
                     };
                 }
-                AttemptState::TooFew { answer } => self.again_if_short(&mut short, answer).await?,
+                AttemptState::TooFew { answer } => {
+                    attempts += 1;
+                    self.again_if_short(&mut short, answer).await?;
+                }
+                // Nobody else bids, so there is nothing to wait for.
+                AttemptState::Outbid
+                    if self.proposer.climbs() && begun.elapsed() < CLIMB_LONGEST => {}
                 AttemptState::Outbid | AttemptState::Waiting | AttemptState::Chosen(_) => {
+                    attempts += 1;
                     rest = pause(rest).await;
                 }
             }
@@ -357,6 +370,10 @@ impl Fencing {
                 // chosen.
                 AttemptState::Promised if self.is_bound() && !self.proposer.has_heard_all() => {
                     grace.get_or_insert_with(|| Instant::now() + HALF_DONE_GRACE);
+                }
+                // The next bid depends on what the others have promised.
+                AttemptState::Outbid if !self.proposer.knows_enough() => {
+                    grace.get_or_insert_with(|| Instant::now() + OUTBID_GRACE);
                 }
                 _ => break,
             }

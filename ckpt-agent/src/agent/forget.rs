@@ -6,11 +6,10 @@ use codec::grant::Rights;
 use codec::notice::Stamp;
 use codec::{CheckpointId, JobId, Version};
 
-use super::gather::WaitUntil;
+use super::gather::{Gathered, WaitUntil};
 use super::notices::Removal;
 use super::waiting::Wait;
 use super::{Agent, ForgetWhich};
-use crate::core::HostIndex;
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Observation, Sighting};
@@ -57,57 +56,44 @@ impl Agent {
         self.needs(Rights::REMOVE, &doing)?;
         let mut gathered = self.gather(Some(named.tag), WaitUntil::Answers(wait)).await;
         self.require_answers(&gathered, &doing)?;
-        let mut newest = gathered.inventory.newest_first();
         let is_keeping = matches!(which, ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_));
+        let mut newest = gathered.inventory.newest_first();
         if !is_keeping {
             newest.extend(gathered.inventory.void());
         }
-        let (kept, others) = self.divided(&gathered, &newest, which, sought, unix_seconds());
-        let bases: BTreeMap<CheckpointId, Version> = kept
-            .iter()
-            .filter_map(|known| Some((self.base_of(known)?, known.version())))
-            .collect();
-        if let ForgetWhich::Version(version) = which {
-            refuse_base(&doing, version, &newest, &bases)?;
-        }
-        let chosen: Vec<_> = others
-            .into_iter()
-            .filter(|known| !bases.contains_key(&known.manifest.public().checkpoint))
-            .collect();
+        let chosen = self.chosen(&gathered, &newest, which, sought, &doing)?;
         let is_all = which == ForgetWhich::All && sought.is_all();
         let unfound = is_all.then(|| self.unfound(named.tag, &gathered)).flatten();
         if chosen.is_empty() && !is_keeping && unfound.is_none() {
             return Err(self.not_found(&doing, which.wanted(), sought, &gathered));
         }
-        let hosts: Vec<HostIndex> = gathered.hosts().collect();
-        let mut gone: Vec<Stamp> = chosen.iter().map(|known| known.stamp()).collect();
-        let mut removed: Vec<Version> = chosen.iter().map(|known| known.version()).collect();
-        if let Some((version, stamp)) = unfound.as_ref().and_then(Sighting::place) {
+        let hosts = gathered.hosts().collect();
+        let (mut removed, mut gone): (Vec<Version>, Vec<Stamp>) = chosen
+            .iter()
+            .map(|one| (one.version(), one.stamp()))
+            .unzip();
+        // A host takes no notice on a job of which it has nothing.
+        let place = unfound.as_ref().and_then(Sighting::place);
+        if let Some((version, stamp)) = place.filter(|_| !chosen.is_empty()) {
             removed.insert(0, version);
             gone.insert(0, stamp);
         }
         let left = newest.iter().filter(|known| !gone.contains(&known.stamp()));
         let left: Vec<&KnownCheckpoint> = left.copied().collect();
         let kept: Vec<Stamp> = left.iter().map(|known| known.stamp()).collect();
-        let removal = match which {
-            ForgetWhich::Version(_) => Removal::of(&gone),
-            // A checkpoint that turns up later need not meet the conditions of `sought`.
-            _ if !sought.is_all() => Removal::of(&gone),
-            _ => Removal::all_but(&kept, &gone),
-        };
-        let mut unheard = Vec::new();
+        let removal = removal_of(which, sought, &kept, &gone);
+        let mut unheard = unfound
+            .as_ref()
+            .map_or(Vec::new(), |_| self.silent_notes(&gathered));
         if !removal.is_empty() {
             let last = gathered.said.as_ref();
             let lease = last.and_then(|last| last.lease);
-            let hosts = hosts.into_iter().collect();
-            let failed = self
-                .announce_to(hosts, &named, last, lease, &removal, wait)
-                .await;
+            let announcing = self.announce_to(hosts, &named, last, lease, &removal, wait);
+            let failed = announcing.await;
             self.require_heard(&gathered, &failed, &doing)?;
-            unheard = match unfound {
-                Some(_) => self.silent_notes(&gathered),
-                None => self.unheard(&gathered, &failed, &chosen),
-            };
+            if unfound.is_none() {
+                unheard = self.unheard(&gathered, &failed, &chosen);
+            }
             gathered.silent.extend(failed);
         }
         let left = left.first().map(|known| {
@@ -116,7 +102,8 @@ impl Agent {
         });
         self.notebook.note(Observation::Removed(named.tag, left));
         let mut notes = Vec::from_iter(self.note_of_older(&gathered, |_| true));
-        notes.extend(unfound.and_then(|seen| only_here(&seen)));
+        let only_here = unfound.filter(|seen| !removed.contains(&seen.version));
+        notes.extend(only_here.map(|seen| forgotten_here(&seen)));
         Ok(ForgetReport {
             job: job.clone(),
             removed,
@@ -125,17 +112,38 @@ impl Agent {
             unheard,
         })
     }
+
+    /// The checkpoints that are to be removed: those selected, without bases of those that stay.
+    fn chosen<'a>(
+        &self,
+        gathered: &Gathered,
+        newest: &[&'a KnownCheckpoint],
+        which: ForgetWhich,
+        sought: &Sought,
+        doing: &str,
+    ) -> Result<Vec<&'a KnownCheckpoint>, Failure> {
+        let (kept, others) = self.divided(gathered, newest, which, sought, unix_seconds());
+        let bases: BTreeMap<CheckpointId, Version> = kept
+            .iter()
+            .filter_map(|known| Some((self.base_of(known)?, known.version())))
+            .collect();
+        if let ForgetWhich::Version(version) = which {
+            refuse_base(doing, version, newest, &bases)?;
+        }
+        let is_base =
+            |known: &KnownCheckpoint| bases.contains_key(&known.manifest.public().checkpoint);
+        let chosen = others.into_iter().filter(|known| !is_base(known));
+        Ok(chosen.collect())
+    }
 }
 
-/// A note on a version that no host shows, and of which too little is known to delete it on hosts.
-fn only_here(seen: &Sighting) -> Option<String> {
+/// A note on a version that no host shows, and of whose deletion no host can hear.
+fn forgotten_here(seen: &Sighting) -> String {
     let version = seen.version;
-    seen.more.is_none().then(|| {
-        format!(
-            "version {version}, which no host shows, is forgotten on this machine alone: it is there again \
-             when its hosts are back"
-        )
-    })
+    format!(
+        "version {version}, which no host that answers shows, is forgotten on this machine alone: when its \
+         hosts are back, so is the version"
+    )
 }
 
 /// Fails when a kept version builds on the one that is to be forgotten. `bases` maps the bases of kept
@@ -154,4 +162,14 @@ fn refuse_base(
     let why = format!("{doing}: version {by} builds on version {version}");
     let failure = Failure::new(ExitStatus::Failed, why);
     Err(failure.next("ckpt save --full, then forget both"))
+}
+
+/// What a notice declares gone, so that the versions `kept` stay.
+fn removal_of(which: ForgetWhich, sought: &Sought, kept: &[Stamp], gone: &[Stamp]) -> Removal {
+    match which {
+        ForgetWhich::Version(_) => Removal::of(gone),
+        // A checkpoint that turns up later need not meet the conditions of `sought`.
+        _ if !sought.is_all() => Removal::of(gone),
+        _ => Removal::all_but(kept, gone),
+    }
 }

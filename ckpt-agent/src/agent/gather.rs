@@ -342,6 +342,11 @@ impl Agent {
         let why = not_waited_for(begun, grace.is_some());
         let slow = waiting.into_iter().map(|host| (host, why.clone()));
         gathered.silent.extend(slow);
+        self.settled(gathered)
+    }
+
+    /// What was gathered, in order, and without what the owner deleted.
+    fn settled(&self, mut gathered: Gathered) -> Gathered {
         gathered.answered.sort_by_key(|(host, _)| *host);
         gathered.silent.sort_by_key(|(host, _)| *host);
         if let Some(said) = gathered.said.clone() {

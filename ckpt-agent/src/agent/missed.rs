@@ -11,7 +11,7 @@ use super::gather::{Gathered, Showing, WaitUntil};
 use super::{Agent, Which};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::{Inventory, KnownCheckpoint};
-use crate::knowledge::Sighting;
+use crate::knowledge::{Observation, Sighting};
 use crate::unix_time::unix_seconds;
 
 /// How long absent hosts are waited for, and once more if one of them is connected by then.
@@ -142,10 +142,10 @@ impl Agent {
         if self.keys.grant().is_some() {
             return BTreeMap::new();
         }
-        let known = self.notebook.read(unix_seconds());
-        let newest = known
-            .newest_of(self.keys.owner(), SIGHTINGS_MAX)
-            .into_iter();
+        let now = unix_seconds();
+        let known = self.notebook.read(now);
+        let newest = known.newest_of(self.keys.owner(), SIGHTINGS_MAX, now);
+        let newest = newest.into_iter();
         newest.map(|(tag, seen)| (tag, seen.clone())).collect()
     }
 
@@ -155,6 +155,10 @@ impl Agent {
         let now = unix_seconds();
         let is_unfound = |(tag, seen): &(JobTag, Sighting)| {
             let is_kept = seen.is_kept(gathered.words_on(*tag), now);
+            if !is_kept {
+                // The hosts that know of its deletion may go.
+                self.notebook.note(Observation::Removed(*tag, None));
+            }
             is_kept && !is_shown(&gathered.inventory, *tag, seen)
         };
         let unfound = self.own_sightings().into_iter().filter(is_unfound);

@@ -85,7 +85,7 @@ pub const TARGET_USUAL: f64 = 0.999;
 pub const MEMORY_USUAL: u64 = 256 << 20;
 
 /// What helps when an empty image is refused.
-pub(crate) const ALLOW_EMPTY: &str =
+pub const ALLOW_EMPTY: &str =
     "look why nothing came; --allow-empty (in Python allow_empty=True) saves it nevertheless";
 
 /// What to save.
@@ -269,7 +269,8 @@ pub async fn discover(
     if !answers.is_empty() {
         // The hosts of the grid file come first; the others were found through registries.
         let found = roster.hosts.iter().skip(grid.hosts.len()).cloned();
-        notebook.note(Observation::Roster(found.collect()));
+        let listed = grid.hosts.iter().map(|host| host.id).collect();
+        notebook.note(Observation::Roster(found.collect(), listed));
     }
     // Registries name only hosts that are there. The others may have what is asked for.
     let now = unix_seconds();
@@ -342,14 +343,12 @@ impl Agent {
     }
 
     /// Whether a clone of this agent exists, which may be at work.
-    #[cfg(feature = "cli")]
-    pub(crate) fn is_shared(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         self.hosts.are_shared()
     }
 
     /// Closes the connections to all hosts, unless a clone of this agent exists. The agent stays usable.
-    #[cfg(feature = "cli")]
-    pub(crate) fn hang_up_unless_shared(&self) {
+    pub fn hang_up_unless_shared(&self) {
         self.hosts.hang_up_unless_shared();
     }
 
@@ -388,8 +387,7 @@ impl Agent {
     }
 
     /// Whether this client has the owner's own key, not a job key.
-    #[cfg(feature = "cli")]
-    pub(crate) fn is_owner(&self) -> bool {
+    pub fn is_owner(&self) -> bool {
         self.keys.grant().is_none()
     }
 

@@ -76,20 +76,32 @@ impl Agent {
                 .push(self.not_removed(&removed, failed.first()));
             return;
         }
-        for note in self.unheard(gathered, &failed, &about) {
+        let has_lease = |host: &HostIndex| (lease.is_some() || had_lease) && holders.contains(host);
+        self.note_silent(gathered, &failed, &about, has_lease, report);
+        report.removed = removed;
+        report.kept_until = lease.map(|lease| lease.until);
+    }
+
+    /// Notes of the hosts that `failed` to hear: what they do not know of removed versions, and, if
+    /// `has_lease` says that it concerns them, of the lease.
+    fn note_silent(
+        &self,
+        gathered: &Gathered,
+        failed: &[(HostIndex, Fault)],
+        about: &[&KnownCheckpoint],
+        has_lease: impl Fn(&HostIndex) -> bool,
+        report: &mut SaveReport,
+    ) {
+        for note in self.unheard(gathered, failed, about) {
             let (host, what) = (note.host, note.what);
             let note = format!("{host} was not informed that older versions are removed: {what}");
             report.notes.push(note);
         }
-        for (host, fault) in failed.iter().filter(|(host, _)| holders.contains(host)) {
-            if lease.is_some() || had_lease {
-                let name = self.hosts.name(*host);
-                let note = format!("{name} does not know of the lease yet: {fault}");
-                report.notes.push(note);
-            }
+        for (host, fault) in failed.iter().filter(|(host, _)| has_lease(host)) {
+            let name = self.hosts.name(*host);
+            let note = format!("{name} does not know of the lease yet: {fault}");
+            report.notes.push(note);
         }
-        report.removed = removed;
-        report.kept_until = lease.map(|lease| lease.until);
     }
 
     /// The note when no host heard that versions are removed, or that the lease is renewed.

@@ -478,8 +478,7 @@ impl Client {
     }
 
     /// Like [`Self::forget`] for the checkpoints that `sought` matches, without waiting for silent hosts.
-    #[cfg(feature = "cli")]
-    pub(crate) async fn forget_hurriedly(
+    pub async fn forget_hurriedly(
         &self,
         job: &JobId,
         which: ForgetWhich,
@@ -489,14 +488,12 @@ impl Client {
     }
 
     /// Whether the client acts with the owner's own key, not with a job key.
-    #[cfg(feature = "cli")]
-    pub(crate) fn is_owner(&self) -> bool {
+    pub fn is_owner(&self) -> bool {
         self.agent.is_owner()
     }
 
     /// How many silent hosts may hold a checkpoint that no answering host shows.
-    #[cfg(feature = "cli")]
-    pub(crate) fn least_hiding(&self) -> usize {
+    pub fn least_hiding(&self) -> usize {
         self.agent.least_hiding(None)
     }
 

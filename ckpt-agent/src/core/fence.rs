@@ -113,8 +113,8 @@ pub struct Proposer<V> {
     me: CheckpointId,
     quorum: Quorum,
     ballot: Ballot,
-    /// The rounds that witnesses have promised which refused the present attempt.
-    bids: BTreeMap<Witness, u64>,
+    /// The rounds that witnesses have promised, as far as they said so last.
+    known: BTreeMap<Witness, u64>,
     heard: BTreeMap<Witness, WitnessAnswer<V>>,
     /// What this save has proposed with the present ballot.
     proposed: Option<V>,
@@ -129,7 +129,7 @@ impl<V: Copy + Ord> Proposer<V> {
             me,
             quorum,
             ballot: Ballot::NONE,
-            bids: BTreeMap::new(),
+            known: BTreeMap::new(),
             heard: BTreeMap::new(),
             proposed: None,
             passed_over: BTreeSet::new(),
@@ -153,7 +153,6 @@ impl<V: Copy + Ord> Proposer<V> {
             round: self.highest_round().saturating_add(1),
             proposer: self.me,
         };
-        self.bids.clear();
         self.heard.clear();
         self.proposed = None;
         self.ballot
@@ -164,24 +163,29 @@ impl<V: Copy + Ord> Proposer<V> {
     /// the others. So a round far ahead counts only if no quorum is at lower rounds.
     fn highest_round(&self) -> u64 {
         let own = self.ballot.round;
-        let near = self
-            .bids
-            .values()
-            .filter(|bid| **bid <= own.saturating_add(NEAR_ROUNDS));
-        let promised = self
-            .heard
-            .iter()
-            .filter_map(|(witness, heard)| match heard {
-                WitnessAnswer::Promised(_) | WitnessAnswer::Agreed => Some(own),
-                WitnessAnswer::Outbid => self.bids.get(witness).copied(),
-                WitnessAnswer::Failed => None,
-            });
-        let mut promised: Vec<u64> = promised.collect();
+        let mut promised: Vec<u64> = self.known.values().copied().collect();
+        let near = promised.iter().copied();
+        let near = near.filter(|round| *round <= own.saturating_add(NEAR_ROUNDS));
+        let near = near.max().unwrap_or(0);
         promised.sort_unstable();
         let enough = promised.get(self.quorum.needed.saturating_sub(1));
         let enough = enough.filter(|round| **round < ROUNDS_END);
-        own.max(near.max().copied().unwrap_or(0))
-            .max(enough.copied().unwrap_or(0))
+        own.max(near).max(enough.copied().unwrap_or(0))
+    }
+
+    /// Whether as many witnesses as have to agree said what they have promised.
+    pub fn knows_enough(&self) -> bool {
+        self.known.len() >= self.quorum.needed
+    }
+
+    /// Whether a witness refused the present attempt because it is too far behind. It is led up to the
+    /// ballot by bids in between.
+    pub fn climbs(&self) -> bool {
+        let mut heard = self.heard.iter();
+        heard.any(|(witness, heard)| {
+            let known = self.known.get(witness);
+            *heard == WitnessAnswer::Outbid && known.is_some_and(|it| *it < self.ballot.round)
+        })
     }
 
     /// The ballot of the present attempt.
@@ -199,9 +203,9 @@ impl<V: Copy + Ord> Proposer<V> {
         self.heard.get(&witness).copied()
     }
 
-    /// The round that a witness has promised which refused the present attempt.
+    /// The round that a witness has promised, as far as it said so.
     pub fn bid(&self, witness: Witness) -> Option<u64> {
-        self.bids.get(&witness).copied()
+        self.known.get(&witness).copied()
     }
 
     /// A witness promised `ballot`, and stated what it has accepted before.
@@ -215,6 +219,7 @@ impl<V: Copy + Ord> Proposer<V> {
                 false => WitnessAnswer::Failed,
             };
             self.heard.insert(witness, heard);
+            self.known.insert(witness, ballot.round);
         }
     }
 
@@ -228,13 +233,16 @@ impl<V: Copy + Ord> Proposer<V> {
     /// A witness that was asked with `ballot` had promised a higher one, or one that is too far below.
     pub fn outbid(&mut self, witness: Witness, ballot: Ballot, higher: Ballot) {
         if ballot == self.ballot && self.is_witness(witness) {
-            self.bids.insert(witness, higher.round);
+            self.known.insert(witness, higher.round);
         }
         self.note(witness, ballot, WitnessAnswer::Outbid);
     }
 
     /// A witness that was asked with `ballot` does not answer.
     pub fn failed(&mut self, witness: Witness, ballot: Ballot) {
+        if ballot == self.ballot {
+            self.known.remove(&witness);
+        }
         self.note(witness, ballot, WitnessAnswer::Failed);
     }
 
@@ -487,7 +495,9 @@ mod tests {
             save.outbid(Witness(witness), third, ballot(5_000, 1));
         }
         promise(&mut save, &[(0, None), (1, None)]);
+        assert!(save.climbs());
         assert_eq!(save.begin().round, third.round + 1);
+        assert!(!save.climbs());
         // No save could exceed the last round.
         let fourth = save.ballot();
         for witness in 0..5 {

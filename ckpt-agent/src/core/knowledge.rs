@@ -60,8 +60,8 @@ pub enum Observation {
     Probed(HostId),
     /// How long a save of a job took.
     Save(JobTag, SaveTimes),
-    /// The hosts that registries listed.
-    Roster(Vec<GridHost>),
+    /// The hosts that only registries named, and the keys of those that the list of the grid names.
+    Roster(Vec<GridHost>, Vec<HostId>),
     /// A version of a job exists.
     Version(JobTag, Sighting),
     /// Versions of a job were removed on purpose. With the newest one that is left, if there is one.
@@ -273,11 +273,12 @@ impl Knowledge {
         self.newest.get(&job).map(|(_, seen)| seen)
     }
 
-    /// The newest version of each of up to `most` jobs of an owner, those that were seen last.
-    pub fn newest_of(&self, owner: OwnerId, most: usize) -> BTreeMap<JobTag, &Sighting> {
-        let all = self.newest.iter().filter(|(_, (_, seen))| {
+    /// The newest version of each of up to `most` jobs of an owner: those that were seen last, within the four
+    /// weeks before `now`, Unix seconds.
+    pub fn newest_of(&self, owner: OwnerId, most: usize, now: u64) -> BTreeMap<JobTag, &Sighting> {
+        let all = self.newest.iter().filter(|(_, (at, seen))| {
             let more = seen.more.as_ref();
-            more.is_some_and(|more| more.owner == owner)
+            now.saturating_sub(*at) < MISSED_S && more.is_some_and(|more| more.owner == owner)
         });
         let mut all: Vec<_> = all.collect();
         all.sort_by_key(|(_, (at, _))| std::cmp::Reverse(*at));
@@ -310,7 +311,7 @@ impl Knowledge {
             Observation::Save(job, times) => {
                 self.saves.insert(*job, (now, *times));
             }
-            Observation::Roster(hosts) => self.list(hosts, now),
+            Observation::Roster(hosts, listed) => self.take_roster(hosts, listed, now),
             Observation::Version(job, seen) => {
                 let first = || (now, seen.clone());
                 let (at, newest) = self.newest.entry(*job).or_insert_with(first);
@@ -334,18 +335,20 @@ impl Knowledge {
         }
     }
 
-    /// Takes over the hosts that registries list at `now`. Those that are not listed any more count as missed
-    /// if they ever answered: a registry can list hosts that are none.
-    fn list(&mut self, hosts: &[GridHost], now: u64) {
+    /// Takes over the hosts that registries name at `now`. Those that they do not name any more count as missed
+    /// if they ever answered: a registry can name hosts that are none. A host that was `listed` is not missed
+    /// when the list leaves it out.
+    fn take_roster(&mut self, hosts: &[GridHost], listed: &[HostId], now: u64) {
         let before = std::mem::replace(&mut self.roster, hosts.to_vec());
-        let listed: BTreeSet<HostId> = hosts.iter().map(|host| host.id).collect();
+        let named = hosts.iter().map(|host| host.id);
+        let there: BTreeSet<HostId> = named.chain(listed.iter().copied()).collect();
         self.missed.retain(|(since, host)| {
-            !listed.contains(&host.id) && now.saturating_sub(*since) < MISSED_S
+            !there.contains(&host.id) && now.saturating_sub(*since) < MISSED_S
         });
         for host in before {
             let has_answered = self.hosts.get(&host.id).is_some_and(|seen| seen.good > 0.0);
             let is_known = self.missed.iter().any(|(_, missed)| missed.id == host.id);
-            if has_answered && !listed.contains(&host.id) && !is_known {
+            if has_answered && !there.contains(&host.id) && !is_known {
                 self.missed.push((now, host));
             }
         }
@@ -442,8 +445,9 @@ mod tests {
         assert_eq!(known.newest(job), Some(&seen(7, None)));
         known.observe(&Observation::Removed(job, Some(seen(5, None))), DAY);
         assert_eq!(known.newest(job), Some(&seen(5, None)));
-        assert!(known.newest_of(OwnerId([9; 32]), 10).contains_key(&job));
-        assert!(known.newest_of(OwnerId([8; 32]), 10).is_empty());
+        let jobs_of = |owner: u8, now| known.newest_of(OwnerId([owner; 32]), 10, now).len();
+        assert_eq!((jobs_of(9, 28 * DAY), jobs_of(8, DAY)), (1, 0));
+        assert_eq!(jobs_of(9, 29 * DAY), 0);
         known.observe(&Observation::Removed(job, None), DAY);
         assert_eq!(known.newest(job), None);
     }
@@ -500,7 +504,7 @@ mod tests {
             site: None,
             owner: None,
         };
-        Observation::Roster(numbers.iter().map(host).collect())
+        Observation::Roster(numbers.iter().map(host).collect(), Vec::new())
     }
 
     fn missed(known: &Knowledge, now: u64) -> Vec<&str> {
@@ -526,6 +530,14 @@ mod tests {
         known.observe(&listed(&[1, 2]), 4 * DAY);
         assert_eq!(missed(&known, 4 * DAY), ["h3"]);
         known.observe(&listed(&[1, 2]), 31 * DAY);
+        assert!(known.missed.is_empty());
+        // Host 2 gets into the list of the grid, and is removed from it later.
+        let Observation::Roster(found, _) = listed(&[1]) else {
+            unreachable!()
+        };
+        let in_the_list = vec![HostId(OwnerId([2; 32]))];
+        known.observe(&Observation::Roster(found, in_the_list), 32 * DAY);
+        known.observe(&listed(&[1]), 33 * DAY);
         assert!(known.missed.is_empty());
     }
 

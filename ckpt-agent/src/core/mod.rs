@@ -28,5 +28,5 @@ pub mod save;
 mod sim;
 pub mod sought;
 
-pub use supervision::Millis;
+pub use placement::clock::Millis;
 pub use transfer::{Fault, HostIndex};

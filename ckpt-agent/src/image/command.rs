@@ -5,16 +5,11 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::ending::{END_GRACE, END_POLL};
 use super::keeper::{Keeper, Kept};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-
-/// How long a command may take to end after it was asked to, before it is killed.
-pub(super) const END_GRACE: Duration = Duration::from_secs(2);
-
-/// How often a wait checks whether the command has ended.
-pub(super) const END_POLL: Duration = Duration::from_millis(5);
 
 /// A running command whose output is an image. Dropping it ends the command.
 #[derive(Debug)]

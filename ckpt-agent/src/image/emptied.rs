@@ -7,8 +7,7 @@ use machine::cgroup;
 use machine::control::is_a_guest_s;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::command::END_POLL;
-use super::keeper::write_to;
+use super::ending::{END_POLL, write_to};
 
 /// How long the processes in a control group may take to end after they were killed.
 const EMPTY_PATIENCE: Duration = Duration::from_secs(5);

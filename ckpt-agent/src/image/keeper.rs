@@ -5,7 +5,7 @@
 //! thread, not the process. So a second process, the keeper, waits on a pipe for the end of this process,
 //! however that comes about, and then ends the command.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
-use super::command::{END_GRACE, END_POLL};
+use super::ending::{END_GRACE, END_POLL, write_to};
 
 /// The name (`argv[0]`) under which this program acts as a keeper.
 pub const KEEPER: &str = "ckpt-keeper";
@@ -60,8 +60,7 @@ impl Keeper {
     ///
     /// # Errors
     /// When no process can be started.
-    #[cfg(feature = "cli")]
-    pub(crate) fn keep_marked(&self, family: &Marked) -> io::Result<Kept> {
+    pub fn keep_marked(&self, family: &Marked) -> io::Result<Kept> {
         self.start(&family.order())
     }
 
@@ -82,22 +81,20 @@ impl Keeper {
 }
 
 /// All processes of a job, and how they can be reached.
-#[cfg(feature = "cli")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marked {
+pub struct Marked {
     /// The value of the variable [`MARK`] in their environment.
-    pub(crate) mark: String,
+    pub mark: String,
     /// Files that thaw their control groups, with the text to write: processes frozen by version 1 of control
     /// groups do not end otherwise.
-    pub(crate) thaw: Vec<(PathBuf, &'static str)>,
+    pub thaw: Vec<(PathBuf, &'static str)>,
     /// Control groups that contain no other processes: they are emptied and removed.
-    pub(crate) groups: Vec<PathBuf>,
+    pub groups: Vec<PathBuf>,
 }
 
-#[cfg(feature = "cli")]
 impl Marked {
     /// The order that ends these processes, for a keeper or for [`carry_out`].
-    pub(crate) fn order(&self) -> String {
+    pub fn order(&self) -> String {
         let mut order = format!("mark {}\n", self.mark);
         for (path, text) in &self.thaw {
             order.push_str(&format!("thaw {text} {}\n", path.display()));
@@ -115,19 +112,14 @@ fn group_line(group: Pid) -> String {
 
 /// A running keeper. Dropping it ends the keeper, and leaves the processes that it keeps alone.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub struct Kept {
     child: Child,
-    #[cfg_attr(
-        not(feature = "cli"),
-        expect(dead_code, reason = "the keeper acts when it is closed")
-    )]
     pipe: io::PipeWriter,
 }
 
-#[cfg(feature = "cli")]
 impl Kept {
     /// Process id of the keeper.
-    pub(crate) fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
@@ -135,12 +127,12 @@ impl Kept {
     ///
     /// # Errors
     /// When the keeper is gone.
-    pub(crate) fn add(&mut self, group: Pid) -> io::Result<()> {
+    pub fn add(&mut self, group: Pid) -> io::Result<()> {
         self.pipe.write_all(group_line(group).as_bytes())
     }
 
     /// Whether the keeper has ended, which happens only when it is killed.
-    pub(crate) fn has_ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 }
@@ -167,7 +159,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Carries out these orders: thaws, ends process groups and marked processes, and empties control groups.
-pub(crate) fn carry_out(text: &str) {
+pub fn carry_out(text: &str) {
     let orders = |name: &'static str| {
         let lines = text.lines().filter_map(|line| line.split_once(' '));
         lines
@@ -187,19 +179,9 @@ pub(crate) fn carry_out(text: &str) {
         end_marked(mark);
     }
     // Only jobs that are supervised have control groups.
-    #[cfg(feature = "cli")]
     orders("empty")
         .map(Path::new)
         .for_each(super::emptied::empty);
-}
-
-/// Writes to an existing file; does not create one.
-///
-/// # Errors
-/// When the file does not exist, or can't be written.
-pub(super) fn write_to(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = File::options().write(true).open(path)?;
-    file.write_all(text.as_bytes())
 }
 
 /// Kills the processes with this mark.

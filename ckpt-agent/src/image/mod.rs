@@ -10,8 +10,8 @@
 
 mod beneath;
 pub mod command;
-#[cfg(feature = "cli")]
 mod emptied;
+mod ending;
 pub mod keeper;
 pub mod sink;
 pub mod source;

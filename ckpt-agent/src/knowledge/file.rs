@@ -467,8 +467,8 @@ mod tests {
             site: Some("lab".into()),
             owner: None,
         };
-        notebook.note(Observation::Roster(vec![host.clone()]));
-        notebook.note(Observation::Roster(Vec::new()));
+        notebook.note(Observation::Roster(vec![host.clone()], Vec::new()));
+        notebook.note(Observation::Roster(Vec::new(), Vec::new()));
         let now = notebook.read(1000);
         notebook.write(1000);
         let later = Notebook::at(path.clone()).read(1000);

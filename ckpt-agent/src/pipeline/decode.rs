@@ -9,10 +9,11 @@ use std::thread;
 use bytes::Bytes;
 use codec::ShardIndex;
 use codec::decode::{Composer, DecodeError, RowDecoder};
+use codec::hash::PieceHash;
 use codec::hash::SegmentHash;
 use codec::index::{Index, Patch, SegmentEntry, StoredSegment};
 use codec::manifest::{Public, Summary};
-use codec::pieces::{PIECE_BYTES, PieceHash};
+use codec::pieces::PIECE_BYTES;
 
 use crate::core::pick::Wanted;
 

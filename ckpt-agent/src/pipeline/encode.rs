@@ -21,10 +21,11 @@ use codec::encode::{
     BuildError, CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder, row_bytes_max,
 };
 use codec::geometry::SEGMENT_BYTES;
+use codec::hash::PieceHash;
 use codec::hash::SegmentHash;
 use codec::index::FileEntry;
 use codec::manifest::{Draft, ImageKind};
-use codec::pieces::{EarlierSegments, Match, PIECE_BYTES, PieceHash, PieceHasher};
+use codec::pieces::{EarlierSegments, Match, PIECE_BYTES, PieceHasher};
 use codec::segment::{Cut, Segmenter};
 use codec::{Redundancy, ShardIndex};
 

@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Scope;
 
-use codec::pieces::{PieceHash, PieceHasher};
+use codec::hash::PieceHash;
+use codec::pieces::PieceHasher;
 use codec::segment::is_zero;
 
 use super::budget::Closed;

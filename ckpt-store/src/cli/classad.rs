@@ -12,7 +12,7 @@ use placement::bitmap::SLOT_SECONDS;
 use placement::history::DAY_SECONDS;
 use placement::rank::{LOAD_HOURS, mean_seconds};
 
-use super::inspect::running;
+use super::running::running;
 use crate::monitor::history::{self, Run};
 use crate::monitor::outlook::Outlook;
 use crate::shards::layout;

@@ -1,7 +1,6 @@
 //! Commands that read a data directory and change nothing. A daemon may be using the directory.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,10 +8,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use placement::bitmap::SLOT_SECONDS;
 use placement::history::DAY_SECONDS;
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use super::owner::{self, LentTo, MovedText};
+use super::running::{daemon, now};
 use super::settings::OwnerSettings;
 use crate::audit_file::{self, FailureText};
 use crate::checking::{self, CheckingCosts};
@@ -132,12 +131,6 @@ fn print_checking(costs: &CheckingCosts, out: &mut impl Write) -> Result<()> {
         size::format(costs.sent_bytes),
     )?;
     Ok(())
-}
-
-pub(super) fn now() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 /// What the monitor has seen of the machine, up to its last heartbeat.
@@ -357,25 +350,4 @@ impl Report {
         }
         Ok(())
     }
-}
-
-/// The process id of the daemon that uses a data directory.
-///
-/// # Errors
-/// When there is no such directory.
-pub(super) fn running(data: &Path) -> Result<Option<u32>> {
-    if !data.is_dir() {
-        bail!("{} is not a directory", data.display());
-    }
-    Ok(daemon(data))
-}
-
-/// The process that holds the lock of the data directory.
-fn daemon(data: &Path) -> Option<u32> {
-    let path = data.join("lock");
-    let lock = fs::File::open(&path).ok()?;
-    if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
-        return None;
-    }
-    fs::read_to_string(path).ok()?.trim().parse().ok()
 }

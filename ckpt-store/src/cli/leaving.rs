@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::inspect;
+use super::running;
 use crate::repair::Drained;
 
 /// `drain` waits longer than the daemon's time limit by this margin.
@@ -43,14 +43,14 @@ pub(super) fn answer(path: &Path, drained: &Drained) {
 /// Has the daemon hand its shards over and end, and waits for that.
 pub(super) fn drain(data: &Path, within: Duration) -> Result<ExitCode> {
     let pid =
-        inspect::running(data)?.context("no daemon runs on this data directory, so no shard can be handed over; start it with ckpt-store serve")?;
+        running::running(data)?.context("no daemon runs on this data directory, so no shard can be handed over; start it with ckpt-store serve")?;
     let request = data.join("drain");
     fs::write(&request, format!("within {}", within.as_secs()))
         .with_context(|| request.display().to_string())?;
     let process = rustix::process::Pid::from_raw(i32::try_from(pid)?).context("process id")?;
     rustix::process::kill_process(process, rustix::process::Signal::TERM)?;
     let until = Instant::now() + within + MARGIN;
-    while inspect::running(data)?.is_some() {
+    while running::running(data)?.is_some() {
         if Instant::now() > until {
             bail!("the daemon does not end; see its log");
         }

@@ -12,6 +12,7 @@ mod owner;
 mod pages;
 mod quota;
 mod renewal;
+mod running;
 mod settings;
 
 use std::ffi::OsString;

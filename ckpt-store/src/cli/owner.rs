@@ -13,7 +13,7 @@ use command_line::{size, time};
 use protocol::wire::escaped;
 use serde::Serialize;
 
-use super::inspect;
+use super::running;
 use crate::accounts;
 use crate::core::traffic::{Days, Moved, TransferLimit};
 use crate::monitor::pause::Pause;
@@ -213,9 +213,9 @@ fn list(names: &[String]) -> String {
 
 /// Has the daemon take no shards for `time`, or until it is resumed.
 pub(super) fn pause(data: &Path, time: Option<Duration>) -> Result<ExitCode> {
-    let runs = inspect::running(data)?.is_some();
+    let runs = running::running(data)?.is_some();
     let pause = time.map_or(Pause::Endless, |time| {
-        Pause::Until(inspect::now().saturating_add(time.as_secs()))
+        Pause::Until(running::now().saturating_add(time.as_secs()))
     });
     let failed = || format!("writing {}/pause", data.display());
     pause.write(data).with_context(failed)?;
@@ -234,7 +234,7 @@ pub(super) fn pause(data: &Path, time: Option<Duration>) -> Result<ExitCode> {
 /// Ends a pause. A daemon that runs notices it; one that starts later does not stand back.
 pub(super) fn resume(data: &Path) -> Result<ExitCode> {
     // Called for its error if there is no such directory.
-    inspect::running(data)?;
+    running::running(data)?;
     let was = Pause::read(data);
     let failed = || format!("removing {}/pause", data.display());
     Pause::No.write(data).with_context(failed)?;

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use codec::{CheckpointId, OwnerId};
 
-use super::Key;
+use super::key::Key;
 
 /// A map with checkpoints as keys. A host knows many checkpoints of few owners. The owner takes two
 /// thirds of a key, so each owner is stored once for all of its checkpoints.

@@ -18,7 +18,7 @@ use codec::notice::{Stamp, Words};
 use codec::proposal::{Ballot, Successor};
 use codec::{CheckpointId, JobTag, OwnerId};
 
-use super::catalog::Key;
+use super::key::Key;
 use super::places::{Stock, Who};
 
 /// Most checkpoints about whose successors a host keeps promises. Each takes some 250 bytes of memory,

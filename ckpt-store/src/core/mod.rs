@@ -16,6 +16,7 @@ pub mod catalog;
 pub mod census;
 pub mod fence;
 pub mod histories;
+mod key;
 pub mod ledger;
 pub mod notices;
 pub mod places;
@@ -29,6 +30,7 @@ pub mod rhythm;
 mod sim;
 pub mod traffic;
 
-pub use catalog::{Catalog, Denied, Key, PutId, Shard};
+pub use catalog::{Catalog, Denied, PutId, Shard};
+pub use key::Key;
 pub use ledger::Ledger;
 pub use placement::clock::Millis;

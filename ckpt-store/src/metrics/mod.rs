@@ -9,17 +9,14 @@ pub mod registry;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use web::header::{ACCEPT, HeaderMap};
+use web::{Answer, Pages, of_kind};
 
 pub use daemon::DaemonMetrics;
 pub use registry::RegistryMetrics;
@@ -169,25 +166,22 @@ fn family_of(line: &str) -> Option<(&'static str, &str, &str)> {
     })
 }
 
-/// A router that answers `/metrics` in the form that the client asks for.
-pub fn router(registry: Arc<Registry>) -> Router {
-    let answer = move |headers: HeaderMap| {
+/// The page `/metrics`, in the form that the client asks for.
+pub fn pages(registry: Arc<Registry>) -> Pages {
+    Pages::default().with("/metrics", move |headers| {
         let registry = Arc::clone(&registry);
         async move { exported_as(&registry, &headers) }
-    };
-    Router::new().route("/metrics", get(answer))
+    })
 }
 
-fn exported_as(registry: &Registry, headers: &HeaderMap) -> Response {
+fn exported_as(registry: &Registry, headers: &HeaderMap) -> Answer {
     let text = open_metrics(registry);
     let accepted = headers.get_all(ACCEPT).iter();
     let mut accepted = accepted.filter_map(|accepted| accepted.to_str().ok());
-    let is_open = accepted.any(|accepted| accepted.contains("application/openmetrics-text"));
-    let (kind, text) = match is_open {
-        true => (OPEN_METRICS, text),
-        false => (CLASSIC, classic(&text)),
-    };
-    ([(CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response()
+    match accepted.any(|accepted| accepted.contains("application/openmetrics-text")) {
+        true => of_kind(OPEN_METRICS, text),
+        false => of_kind(CLASSIC, classic(&text)),
+    }
 }
 
 #[cfg(test)]

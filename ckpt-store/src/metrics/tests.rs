@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use web::header::{CONTENT_TYPE, HeaderValue};
+
 use super::*;
 use crate::core::census::Census;
 use crate::core::traffic::Moved;

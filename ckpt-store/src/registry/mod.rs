@@ -18,8 +18,9 @@ use std::time::Duration;
 use codec::OwnerId;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Peer, TokenRole};
+use protocol::net::close::STOPPING;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
-use protocol::net::stream::{STOPPING, write_frame};
+use protocol::net::stream::write_frame;
 use protocol::net::{Door, Members, send_list, spoken};
 use protocol::wire::limits::MEMBERS_MAX;
 use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Request, Response};
@@ -233,8 +234,8 @@ fn show(
         return Ok(None);
     };
     let board = Board::new(format!("grid {}", config.grid.name));
-    let router = metrics::router(shared.metrics.registry()).merge(board.router());
-    let server = web::Server::start(settings, router)?;
+    let pages = metrics::pages(shared.metrics.registry()).and(board.pages());
+    let server = web::Server::start(settings, pages)?;
     info!(addr = %server.local_addr(), token = settings.token.is_some(), "serving metrics and the page");
     let counting = Counting {
         shared: Arc::clone(shared),
@@ -400,9 +401,7 @@ impl Shared {
             }
             Request::Join(wish) => self.join(from, wish, send).await,
             Request::List { number } => self.list(asker()?, send, number).await,
-            Request::PutList { number, bytes } => {
-                self.put_list(visit, member()?, number, bytes).await
-            }
+            Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
             Request::Status
             | Request::Claim(_)
             | Request::PutShard(_)
@@ -453,13 +452,10 @@ impl Shared {
     }
 
     /// Receives a list of the grid. The authority has signed it, so any member may bring it.
-    async fn put_list(
-        &self,
-        visit: &mut Visit<'_>,
-        peer: &Peer,
-        number: u64,
-        bytes: u32,
-    ) -> Result<(), Answer> {
+    async fn put_list(&self, visit: &mut Visit<'_>, number: u64, bytes: u32) -> Result<(), Answer> {
+        let Some(peer) = visit.peer else {
+            return Err(Answer::refuse(Code::Forbidden, NO_CERTIFICATE));
+        };
         let grid = self.members.grid();
         let known = grid.number();
         if number <= known {

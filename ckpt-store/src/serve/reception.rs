@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use codec::OwnerId;
 use protocol::identity::Peer;
-use protocol::net::stream::TOO_MANY;
+use protocol::net::close::TOO_MANY;
 use protocol::net::{Door, Members, NotAdmitted};
 use quinn::{Connection, Endpoint, Incoming};
 use tracing::{debug, info, warn};

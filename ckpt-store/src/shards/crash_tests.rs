@@ -122,7 +122,7 @@ impl Client {
         let sample = self.samples[at].clone();
         let acknowledged = self.acknowledged.entry(sample.id()).or_default();
         let (owner, checkpoint) = (owner(1), sample.id());
-        let who = Who::itself(owner.id());
+        let (who, tag) = (Who::itself(owner.id()), sample.claim().job_tag);
         match op {
             Op::Put(_) => {
                 acknowledged.forgotten = false;
@@ -147,12 +147,7 @@ impl Client {
                 };
             }
             Op::Promise(_, round) => {
-                store.promise(
-                    (who, Bidder::Owner),
-                    checkpoint,
-                    sample.claim().job_tag,
-                    ballot(round),
-                )?;
+                store.promise((who, Bidder::Owner), checkpoint, tag, ballot(round))?;
                 acknowledged.promised = round;
             }
             Op::Accept(_, round) => {
@@ -163,7 +158,6 @@ impl Client {
                 acknowledged.forgetting = true;
                 match op {
                     Op::Delete(_) => {
-                        let tag = sample.claim().job_tag;
                         let job = (owner.id(), tag);
                         let none = Intervals::default();
                         let words = Words::following(None, job, 1, None, &[checkpoint], &none);

@@ -14,9 +14,10 @@ use codec::{CheckpointId, JobTag, OwnerId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
+use super::error::StoreError;
 use super::layout::{FENCES, owner_dir};
 use super::load::{read_small, walk};
-use super::store::{Store, StoreError};
+use super::store::Store;
 use crate::core::fence::{Acceptance, Acceptor, BIDDERS_MAX, Bidder, Fence, Promise};
 use crate::core::places::Who;
 use crate::core::{Catalog, Denied, Key};

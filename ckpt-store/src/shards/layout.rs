@@ -34,6 +34,9 @@ pub const NOTICES: &str = "notices";
 /// The directory of promises about the successors of checkpoints.
 pub const FENCES: &str = "fences";
 
+/// The directory of the lists of void job keys.
+pub const VOIDS: &str = "voids";
+
 /// An owner's directory in [`SHARDS`], [`MANIFESTS`], [`NOTICES`] or [`FENCES`].
 pub fn owner_dir(kind: &str, owner: OwnerId) -> PathBuf {
     Path::new(kind).join(owner.hex())

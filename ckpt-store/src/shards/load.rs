@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codec::OwnerId;
-use codec::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use codec::manifest::{MANIFEST_BYTES_MAX, Manifest, Public};
 use codec::notice::{NOTICE_BYTES_MAX, Notice};
 use codec::shard_file::Header;
 use protocol::wire::message::Claim;
 
+use super::error::StoreError;
 use super::layout::{self, INCOMING, MANIFESTS, NOTICES, SHARDS};
 use super::reader::{ReadError, ShardReader, read_header};
-use super::store::{StoreError, of_manifest, signed_by};
 use crate::core::places::Who;
 use crate::core::{Catalog, Key, Millis, Shard};
 use crate::disk::{Disk, Read};
@@ -334,4 +334,21 @@ pub(super) fn read_small(disk: &dyn Disk, path: &Path, most: usize) -> Result<Ve
     let mut bytes = vec![0; file.size() as usize];
     file.read_exact_at(&mut bytes, 0).map_err(failed())?;
     Ok(bytes)
+}
+
+/// The owner of a checkpoint, and the grant with which its manifest was signed.
+pub fn signed_by(manifest: &Manifest) -> Who<OwnerId> {
+    Who {
+        member: manifest.public().owner,
+        grant: manifest.grant().map(|_| OwnerId(manifest.signer().0)),
+    }
+}
+
+/// The checkpoint of a manifest, and the claim to its version.
+pub(super) fn of_manifest(public: &Public) -> (Key, Claim) {
+    let key = Key {
+        owner: public.owner,
+        checkpoint: public.checkpoint,
+    };
+    (key, Claim::of(public))
 }

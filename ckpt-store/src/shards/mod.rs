@@ -2,10 +2,12 @@
 //!
 //! The functions here block on the disk. The network side calls them on blocking threads.
 
+mod error;
 mod fences;
 pub mod layout;
 mod load;
 mod notices;
+mod opening;
 mod peers;
 mod reader;
 mod reading;
@@ -21,11 +23,12 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+pub use error::StoreError;
 pub use fences::{FENCE_BYTES_MAX, FenceFile, FenceFileError, Witnessed};
-pub use load::{FoundFile, Loaded, check, scan};
+pub use load::{FoundFile, Loaded, check, scan, signed_by};
 pub use notices::NoticeSource;
 pub use peers::Holding;
 pub use reader::{ReadError, RowBytes, ShardReader};
 pub use reading::Scrubbed;
-pub use store::{Lent, Store, StoreError, Usage, signed_by};
+pub use store::{Lent, Store, Usage};
 pub use upload::{Batch, Upload};

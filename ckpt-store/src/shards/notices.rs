@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use codec::notice::Notice;
 
+use super::error::StoreError;
 use super::layout::{notice_path, older_notice_path};
 use super::load;
-use super::store::{Store, StoreError};
+use super::store::Store;
 use crate::core::notices::OwnedJob;
 
 /// Most bytes of notices that stay in memory between counting and sending. The others are read a second

@@ -10,7 +10,8 @@ use codec::proof::{ShardProof, Spot};
 use codec::{OwnerId, Redundancy, ShardIndex};
 use protocol::wire::message::{HeldTag, PutShard, ShardName};
 
-use super::store::{Store, StoreError};
+use super::error::StoreError;
+use super::store::Store;
 use super::upload::{Bound, Upload};
 use crate::core::notices::OwnedJob;
 use crate::core::places::Who;

@@ -8,9 +8,10 @@ use codec::{OwnerId, ShardIndex};
 use protocol::wire::limits::ROWS_PER_READ_MAX;
 use protocol::wire::message::ShardName;
 
+use super::error::StoreError;
 use super::layout::shard_path;
 use super::reader::{RowBytes, ShardReader};
-use super::store::{Store, StoreError};
+use super::store::Store;
 use crate::core::{Denied, Key};
 
 /// The result of reading a whole shard.

@@ -1,30 +1,24 @@
 //! The operations of a host on its shards, as blocking calls.
 
-use std::collections::BTreeSet;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use codec::grant::VoidList;
 use codec::manifest::{MANIFEST_BYTES_MAX, Manifest, Public};
 use codec::notice::{Notice, Stamp, Words};
-use codec::shard_file::{Header, ShardIdentity};
 use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
-use protocol::wire::Code;
 use protocol::wire::limits::RECORDS_MAX;
-use protocol::wire::message::{Claim, PutShard, Record, ShardName};
+use protocol::wire::message::{Claim, Record, ShardName};
 
-use super::fences;
+use super::error::StoreError;
 use super::layout::{
-    self, FENCES, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path, older_notice_path,
-    shard_path,
+    self, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path, older_notice_path, shard_path,
 };
-use super::load::{self, Loaded};
-use super::reader::ReadError;
-use super::upload::{Bound, Upload};
-use super::voids::{self, VOIDS, Voids};
-use super::writer::{ShardWriter, TempFile};
+use super::load::{self, of_manifest};
+use super::writer::TempFile;
 use crate::core::catalog::{Claimed, CommitStep, Counts};
 use crate::core::ledger::Quota;
 use crate::core::notices::OwnedJob;
@@ -38,89 +32,21 @@ const FOUND_BYTES_MAX: usize = 256 << 10;
 /// Pause before the removal of an expired checkpoint is tried again after a failure.
 const SWEEP_RETRY: Duration = Duration::from_secs(60);
 
-/// Why an operation failed.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The catalog denies it.
-    #[error(transparent)]
-    Denied(#[from] Denied),
-    /// The request makes no sense.
-    #[error("invalid {0}")]
-    BadRequest(&'static str),
-    /// What the peer sent differs from what it promised.
-    #[error("{0} does not match")]
-    Mismatch(&'static str),
-    /// The bytes are not a valid manifest.
-    #[error(transparent)]
-    Manifest(#[from] codec::manifest::ManifestError),
-    /// The bytes are not a valid proposal.
-    #[error(transparent)]
-    Proposal(#[from] codec::proposal::ProposalError),
-    /// The bytes are not a valid notice.
-    #[error(transparent)]
-    Notice(#[from] codec::notice::NoticeError),
-    /// An operation on the disk failed.
-    #[error("{what}: {cause}")]
-    Disk {
-        /// What was being done.
-        what: &'static str,
-        /// Why the disk refused it.
-        cause: io::Error,
-    },
-    /// A shard file is damaged.
-    #[error("shard file: {0}")]
-    Damaged(ReadError),
-    /// A directory could not be synced earlier. Until a restart it is unknown what is durable.
-    #[error("an earlier sync to disk failed; nothing is changed until the daemon is restarted")]
-    Poisoned,
-    /// The upload has ended already.
-    #[error("upload is closed")]
-    Closed,
-}
-
-impl StoreError {
-    /// The code of this answer on the wire.
-    pub fn code(&self) -> Code {
-        match self {
-            Self::Denied(denied) => denied.code(),
-            Self::BadRequest(_) | Self::Closed => Code::BadRequest,
-            Self::Mismatch(_) | Self::Manifest(_) | Self::Proposal(_) | Self::Notice(_) => {
-                Code::Mismatch
-            }
-            Self::Disk { cause, .. } if is_full(cause) => Code::NoSpace,
-            Self::Disk { .. } | Self::Damaged(_) | Self::Poisoned => Code::DiskFailed,
-        }
-    }
-
-    /// Whether this machine is the cause, and not the client.
-    pub fn is_ours(&self) -> bool {
-        matches!(self.code(), Code::DiskFailed | Code::Internal)
-    }
-
-    pub(super) fn disk(what: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |cause| Self::Disk { what, cause }
-    }
-}
-
-fn is_full(cause: &io::Error) -> bool {
-    matches!(
-        cause.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
-}
+/// The last list of void job keys of each owner.
+pub(super) type Voids = BTreeMap<OwnerId, VoidList>;
 
 /// The shards, manifests, notices and promises of a host: the files and the books of them.
 #[derive(Debug)]
 pub struct Store {
     pub(super) disk: Arc<dyn Disk>,
-    catalog: Mutex<Catalog>,
+    pub(super) catalog: Mutex<Catalog>,
     /// Held while names of files change, so that the catalog and the disk change in the same order.
     pub(super) changes: Mutex<()>,
     pub(super) voids: Mutex<Voids>,
-    next_incoming: AtomicU64,
-    is_poisoned: AtomicBool,
+    pub(super) next_incoming: AtomicU64,
+    pub(super) is_poisoned: AtomicBool,
     /// The wall clock on which most hosts agreed last, in Unix seconds.
-    agreed_clock: AtomicU64,
+    pub(super) agreed_clock: AtomicU64,
     /// Shards that are being handed over. They are not proved to other hosts, so that none relies on
     /// them.
     pub(super) leaving: Mutex<BTreeSet<(Key, ShardIndex)>>,
@@ -149,60 +75,6 @@ pub struct Usage {
 }
 
 impl Store {
-    /// Opens a data directory: removes unfinished files, and enters complete ones in the books.
-    /// `unix_seconds` is the wall clock.
-    ///
-    /// # Errors
-    /// When the data directory can't be read, or its directories can't be created.
-    pub fn open(
-        disk: Arc<dyn Disk>,
-        lent: Lent,
-        now: Millis,
-        unix_seconds: u64,
-    ) -> Result<(Self, Loaded), StoreError> {
-        for dir in [layout::INCOMING, SHARDS, MANIFESTS, NOTICES, FENCES, VOIDS] {
-            disk.create_dir(Path::new(dir))
-                .map_err(|failed| StoreError::Disk {
-                    what: "making a directory",
-                    cause: io::Error::other(failed.to_string()),
-                })?;
-        }
-        let failed = || StoreError::disk("reading the data directory");
-        load::remove_incoming(&*disk).map_err(failed())?;
-        let (mut catalog, mut loaded) = (Catalog::default(), Loaded::default());
-        let mut enter = |found| loaded.enter(&*disk, &mut catalog, found, now, unix_seconds);
-        load::scan(&*disk, &mut enter).map_err(failed())?;
-        fences::load(&*disk, &mut catalog).map_err(failed())?;
-        let capacity = match lent.capacity {
-            Some(capacity) => capacity,
-            None => {
-                let free = disk.free_bytes().map_err(StoreError::disk("free space"))?;
-                catalog.ledger().used().saturating_add(free / 10 * 9)
-            }
-        };
-        catalog.lend(capacity, lent.quota.of(capacity));
-        let voids = voids::load(&*disk).map_err(failed())?;
-        for list in voids.values() {
-            catalog.drop_void_bids(list.owner(), list.serials_below());
-        }
-        let store = Self {
-            disk,
-            catalog: Mutex::new(catalog),
-            changes: Mutex::new(()),
-            voids: Mutex::new(voids),
-            next_incoming: AtomicU64::new(0),
-            is_poisoned: AtomicBool::new(false),
-            agreed_clock: AtomicU64::new(0),
-            leaving: Mutex::default(),
-        };
-        // The daemon may have ended after it had entered a notice and before it had removed what is gone.
-        let gone = store.catalog().gone_keys();
-        store.remove_gone(now, &gone)?;
-        let fences = store.catalog().all_fences_gone();
-        store.remove_fences(&fences)?;
-        Ok((store, loaded))
-    }
-
     /// The use of space. With `who`, the free bytes are those that `who` may use.
     pub fn usage(&self, who: Option<Who<OwnerId>>) -> Usage {
         // If the disk does not answer, there is no room.
@@ -312,55 +184,6 @@ impl Store {
         claim: &Claim,
     ) -> Result<Claimed, StoreError> {
         Ok(self.catalog().claim(now, who, claim)?)
-    }
-
-    /// Begins to write a shard.
-    ///
-    /// # Errors
-    /// When the catalog denies it, or its file can't be created.
-    pub fn begin_put(
-        self: &Arc<Self>,
-        now: Millis,
-        unix_seconds: u64,
-        who: impl Into<Who<OwnerId>>,
-        put: &PutShard,
-    ) -> Result<Upload, StoreError> {
-        let who = who.into();
-        self.check_writable()?;
-        let shard = put.shard().ok_or(StoreError::BadRequest("shard number"))?;
-        let free = self.free_bytes()?;
-        let id = self.catalog().begin_put(now, who, put, shard, free)?;
-        self.begin_upload(unix_seconds, who.member, put, id, None)
-    }
-
-    /// Creates the file of a shard whose put has begun in the catalog.
-    pub(super) fn begin_upload(
-        self: &Arc<Self>,
-        unix_seconds: u64,
-        owner: OwnerId,
-        put: &PutShard,
-        id: PutId,
-        bound: Option<Bound>,
-    ) -> Result<Upload, StoreError> {
-        let shard = put.shard().ok_or(StoreError::BadRequest("shard number"))?;
-        let header = Header {
-            identity: ShardIdentity {
-                checkpoint: put.claim.checkpoint,
-                redundancy: put.redundancy,
-                shard,
-            },
-            owner,
-            job_tag: put.claim.job_tag,
-            version: put.claim.version,
-            created: unix_seconds,
-        };
-        match ShardWriter::create(Arc::clone(&self.disk), self.incoming(), header) {
-            Ok(writer) => Ok(Upload::new(Arc::clone(self), id, writer, bound)),
-            Err(cause) => {
-                self.catalog().abort_put(id);
-                Err(StoreError::disk("making a shard file")(cause))
-            }
-        }
     }
 
     /// Gives a synced shard its final name and enters it in the catalog.
@@ -630,7 +453,7 @@ impl Store {
         self.write(NOTICES, owner, &path, old.bytes())
     }
 
-    fn remove_gone(&self, now: Millis, gone: &[Key]) -> Result<(), StoreError> {
+    pub(super) fn remove_gone(&self, now: Millis, gone: &[Key]) -> Result<(), StoreError> {
         for key in gone {
             self.remove_all(now, *key)?;
             self.remove_fence(*key)?;
@@ -766,23 +589,6 @@ impl Store {
     pub(super) fn catalog(&self) -> MutexGuard<'_, Catalog> {
         self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The owner of a checkpoint, and the grant with which its manifest was signed.
-pub fn signed_by(manifest: &Manifest) -> Who<OwnerId> {
-    Who {
-        member: manifest.public().owner,
-        grant: manifest.grant().map(|_| OwnerId(manifest.signer().0)),
-    }
-}
-
-/// The checkpoint of a manifest, and the claim to its version.
-pub(super) fn of_manifest(public: &Public) -> (Key, Claim) {
-    let key = Key {
-        owner: public.owner,
-        checkpoint: public.checkpoint,
-    };
-    (key, Claim::of(public))
 }
 
 const _: () = assert!(FOUND_BYTES_MAX > MANIFEST_BYTES_MAX);

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use codec::ShardRoot;
 use codec::geometry::{BLOCK_BYTES_MAX, PAGE_ROWS};
-use codec::shard_file::PAGES_MAX;
-use protocol::wire::message::{PutEnd, StoredShard};
+use codec::shard_file::{Header, PAGES_MAX, ShardIdentity};
+use codec::{OwnerId, ShardRoot};
+use protocol::wire::message::{PutEnd, PutShard, StoredShard};
 
-use super::store::{Store, StoreError};
+use super::error::StoreError;
+use super::store::Store;
 use super::writer::ShardWriter;
+use crate::core::places::Who;
 use crate::core::{Millis, PutId};
 
 /// Blocks that are written to the disk together.
@@ -174,6 +176,57 @@ impl Upload {
             rows: shard.rows,
             root: shard.root,
         })
+    }
+}
+
+impl Store {
+    /// Begins to write a shard.
+    ///
+    /// # Errors
+    /// When the catalog denies it, or its file can't be created.
+    pub fn begin_put(
+        self: &Arc<Self>,
+        now: Millis,
+        unix_seconds: u64,
+        who: impl Into<Who<OwnerId>>,
+        put: &PutShard,
+    ) -> Result<Upload, StoreError> {
+        let who = who.into();
+        self.check_writable()?;
+        let shard = put.shard().ok_or(StoreError::BadRequest("shard number"))?;
+        let free = self.free_bytes()?;
+        let id = self.catalog().begin_put(now, who, put, shard, free)?;
+        self.begin_upload(unix_seconds, who.member, put, id, None)
+    }
+
+    /// Creates the file of a shard whose put has begun in the catalog.
+    pub(super) fn begin_upload(
+        self: &Arc<Self>,
+        unix_seconds: u64,
+        owner: OwnerId,
+        put: &PutShard,
+        id: PutId,
+        bound: Option<Bound>,
+    ) -> Result<Upload, StoreError> {
+        let shard = put.shard().ok_or(StoreError::BadRequest("shard number"))?;
+        let header = Header {
+            identity: ShardIdentity {
+                checkpoint: put.claim.checkpoint,
+                redundancy: put.redundancy,
+                shard,
+            },
+            owner,
+            job_tag: put.claim.job_tag,
+            version: put.claim.version,
+            created: unix_seconds,
+        };
+        match ShardWriter::create(Arc::clone(&self.disk), self.incoming(), header) {
+            Ok(writer) => Ok(Upload::new(Arc::clone(self), id, writer, bound)),
+            Err(cause) => {
+                self.catalog().abort_put(id);
+                Err(StoreError::disk("making a shard file")(cause))
+            }
+        }
     }
 }
 

@@ -5,7 +5,6 @@
 //! voids/<owner>.void      the last list of each owner
 //! ```
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -13,20 +12,16 @@ use codec::grant::{Terms, VOID_BYTES_MAX, VoidList};
 use codec::manifest::Manifest;
 use codec::{CheckpointId, JobTag, OwnerId};
 
+use super::error::StoreError;
+use super::layout::VOIDS;
 use super::load::read_small;
-use super::store::{Store, StoreError};
+use super::store::{Store, Voids};
 use super::writer::TempFile;
 use crate::core::{Denied, Key, Millis};
 use crate::disk::Disk;
 
-/// The directory of the lists.
-pub(super) const VOIDS: &str = "voids";
-
 /// Most owners whose list is kept.
 const OWNERS_MAX: usize = 4096;
-
-/// The last list of each owner.
-pub(super) type Voids = BTreeMap<OwnerId, VoidList>;
 
 fn void_path(owner: OwnerId) -> PathBuf {
     Path::new(VOIDS).join(format!("{}.void", owner.hex()))

@@ -16,7 +16,7 @@ use protocol::identity::{
     Authority, HostId, Identity, JoinToken, Role, TokenRole, TokenTerms, Validity,
     certificate_to_pem, write_key,
 };
-use protocol::list::{Contents, GridList};
+use protocol::list::GridList;
 use tempfile::TempDir;
 
 pub(crate) const MIB: usize = 1 << 20;
@@ -55,13 +55,27 @@ impl Lab {
     /// A member with this role and name.
     pub(crate) fn named(&self, role: Role, name: &str) -> Identity {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-        let secret = OwnerSecret::new([key; 32]);
-        self.certified_anew(secret, role, name)
+        self.certified(OwnerSecret::new([key; 32]), role, name, validity())
     }
 
-    /// The same key with a new certificate.
-    pub(crate) fn certified_anew(&self, secret: OwnerSecret, role: Role, name: &str) -> Identity {
-        let signed = self.authority.sign(&[role], name, secret.id(), validity());
+    /// The same key with a new certificate, which ends later.
+    pub(crate) fn renewed(&self, secret: OwnerSecret, role: Role, name: &str) -> Identity {
+        let lasting = validity().lasting * 2;
+        let validity = Validity {
+            lasting,
+            ..validity()
+        };
+        self.certified(secret, role, name, validity)
+    }
+
+    fn certified(
+        &self,
+        secret: OwnerSecret,
+        role: Role,
+        name: &str,
+        validity: Validity,
+    ) -> Identity {
+        let signed = self.authority.sign(&[role], name, secret.id(), validity);
         Identity::new(secret, signed.unwrap()).unwrap()
     }
 
@@ -81,7 +95,7 @@ impl Lab {
 
     /// A list of the grid that the authority signed.
     pub(crate) fn list(&self, number: u64) -> GridList {
-        GridList::sign(&self.authority, number, &Contents::of(&self.grid)).unwrap()
+        GridList::sign(&self.authority, number, &self.grid.contents()).unwrap()
     }
 
     /// A registry that redeems tokens.

@@ -11,8 +11,8 @@ use protocol::wire::message::{Refusal, Request, Response};
 use crate::client::{Client, LIMIT, code};
 use crate::lab::Lab;
 
-/// Offers a list of which only the first byte comes.
-pub(crate) async fn unfinished(client: &Client) -> Exchange {
+/// Offers a list of which only `bytes` come.
+pub(crate) async fn unfinished(client: &Client, bytes: &[u8]) -> Exchange {
     let (send, recv) = client.connection.open_bi().await.unwrap();
     let mut exchange = Exchange { send, recv };
     let offer = Request::PutList {
@@ -20,8 +20,19 @@ pub(crate) async fn unfinished(client: &Client) -> Exchange {
         bytes: 8 << 20,
     };
     write_frame(&mut exchange.send, &offer).await.unwrap();
-    exchange.send.write_all(&[1]).await.unwrap();
+    exchange.send.write_all(bytes).await.unwrap();
     exchange
+}
+
+/// Waits until all places for lists of members are taken.
+pub(crate) async fn crowded(lab: &Lab, client: &Client) {
+    for number in 1..50 {
+        match offer_list(&client.connection, &lab.list(number)).await {
+            Ok(_) => {}
+            refused => return assert_eq!(code(refused), Code::Busy),
+        }
+    }
+    panic!("there is always a place");
 }
 
 #[tokio::test]
@@ -34,20 +45,19 @@ async fn nobody_keeps_the_authoritys_list_out_of_a_host() {
     for who in [lab.job_key(&ann), ann.clone(), bob] {
         let client = Client::connect(&lab, &who, addr).await;
         for _ in 0..32 {
-            held.push(unfinished(&client).await);
+            held.push(unfinished(&client, &[1]).await);
         }
     }
     let cyd = Client::connect(&lab, &lab.member(Role::Submitter), addr).await;
-    let crowded = offer_list(&cyd.connection, &lab.list(4)).await;
-    assert_eq!(code(crowded), Code::Busy);
+    crowded(&lab, &cyd).await;
     // The places of small changes, such as commits, are not taken.
-    let notices = Request::Forget {
+    let removal = Request::Forget {
         checkpoint: codec::CheckpointId([1; 16]),
     };
-    cyd.ask(&notices).await.unwrap();
+    cyd.ask(&removal).await.unwrap();
     let authority = lab.named(Role::Admin, "authority");
     let authority = Client::connect(&lab, &authority, addr).await;
-    let taken = offer_list(&authority.connection, &lab.list(5)).await;
+    let taken = offer_list(&authority.connection, &lab.list(100)).await;
     assert_eq!(taken.unwrap(), Offered::Taken);
     drop(held);
     daemon.stop().await;
@@ -63,7 +73,7 @@ async fn a_list_that_does_not_move_gives_way_to_one_that_waits() {
     let mut held = Vec::new();
     for _ in 0..2 {
         let client = Client::connect(&lab, &lab.member(Role::Submitter), addr).await;
-        held.push((unfinished(&client).await, client));
+        held.push((unfinished(&client, &[]).await, client));
     }
     let cyd = Client::connect(&lab, &lab.member(Role::Submitter), addr).await;
     let taken = offer_list(&cyd.connection, &lab.list(5)).await;

@@ -8,6 +8,7 @@
 //! What the library calls a shard is a block in this crate.
 
 mod kernel;
+mod multiply;
 mod simd;
 mod tables;
 

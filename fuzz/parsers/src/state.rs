@@ -1,14 +1,14 @@
 //! Parsers of files that the programs keep between two runs, and of texts that users and other programs
 //! write.
 
-use ckpt_agent::condor::address::Address;
-use ckpt_agent::condor::classad::{ClassAd, Value, parse_ads, parse_lines};
-use ckpt_agent::condor::environment::variables;
 use ckpt_agent::knowledge::Knowledge;
-use ckpt_agent::run::notice::{JobNotice, NOTICE_BYTES_MAX, NOTICE_LINES_MAX};
 use ckpt_store::monitor::history::{Run, parse};
 use ckpt_store::monitor::preferences::{Calibration, settings};
 use ckpt_store::shards::FenceFile;
+use condor::address::Address;
+use condor::classad::{ClassAd, Value, parse_ads, parse_lines};
+use condor::environment::variables;
+use runner::notice::{JobNotice, NOTICE_BYTES_MAX, NOTICE_LINES_MAX};
 
 pub(crate) fn history(input: &[u8]) -> bool {
     let Ok(runs) = parse(Some(input)) else {

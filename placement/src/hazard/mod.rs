@@ -22,6 +22,7 @@
 //! A grid learns: each host adds up [`Sums`] of its own past, [`refit::refit`] makes a model of the sums of many
 //! hosts, and [`trial::Trial`] decides whether the new model is better than the one in use.
 
+pub mod forecaster;
 pub mod level;
 pub mod model;
 mod pretrained;
@@ -30,7 +31,8 @@ pub mod summary;
 pub mod sums;
 pub mod trial;
 
-pub use level::{Forecaster, Level};
+pub use forecaster::Forecaster;
+pub use level::Level;
 pub use model::{Example, HazardModel};
 pub use refit::{Contribution, Refit};
 pub use summary::{Covariates, HostSummary};

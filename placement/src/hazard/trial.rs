@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::level::Forecaster;
+use super::forecaster::Forecaster;
 use super::model::{HazardModel, outcomes};
 use super::summary::{HOUR_SECONDS, HostSummary};
 use super::{INTERVAL_ENDS, INTERVALS};

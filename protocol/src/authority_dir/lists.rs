@@ -21,7 +21,7 @@ impl AuthorityDir {
         // Higher than the number of the list of revoked keys: programs that are too old for lists of
         // the grid go by that number.
         let last = self.grid.number().max(self.grid.revoked.number());
-        let contents = Contents::of(&self.grid);
+        let contents = self.grid.contents();
         let list = GridList::sign(&self.authority, last.saturating_add(1), &contents)?;
         let file = grid_path(&self.dir);
         let path = self.grid.list_path(&file);

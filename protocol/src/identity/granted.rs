@@ -4,22 +4,15 @@
 //! So no program takes a job key for its owner's key.
 
 use codec::OwnerId;
-use codec::grant::{GRANT_BYTES_MAX, Grant};
+use codec::grant::Grant;
 use codec::seal::OwnerSecret;
-use rcgen::{CustomExtension, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose};
+use rcgen::{ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose};
 use rustls_pki_types::CertificateDer;
-use x509_parser::asn1_rs::Oid;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authority::{AuthorityError, PublicKey, Signer, Validity, params};
+use super::grant_extension::extension_with;
 use super::{GridId, Peer, PeerError, Role};
-
-/// Object identifier of the extension with the grant. Below 2.25, anybody may use a random number (ITU-T
-/// X.667).
-const GRANT_OID: [u64; 3] = [2, 25, 5_868_236_471_925_204_393];
-
-/// DER tag of a string of bytes.
-const OCTET_STRING: u8 = 4;
 
 /// Why the certificate of a job key is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,50 +53,10 @@ pub fn certify_grant(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
-    let mut extension = CustomExtension::from_oid_content(&GRANT_OID, octets(grant.bytes()));
-    extension.set_criticality(true);
-    params.custom_extensions.push(extension);
+    params.custom_extensions.push(extension_with(grant));
     let issuer = Issuer::from_ca_cert_der(owners, Signer::new(owner))?;
     let certificate = params.signed_by(&PublicKey(OwnerId(terms.key.0)), &issuer)?;
     Ok(certificate.der().clone())
-}
-
-/// The DER encoding of a string of at most [`GRANT_BYTES_MAX`] bytes.
-fn octets(bytes: &[u8]) -> Vec<u8> {
-    const _: () = assert!(GRANT_BYTES_MAX <= u16::MAX as usize);
-    let [low, high] = u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_le_bytes();
-    let head: &[u8] = match (high, low) {
-        (0, 0..=0x7f) => &[OCTET_STRING, low],
-        (0, _) => &[OCTET_STRING, 0x81, low],
-        _ => &[OCTET_STRING, 0x82, high, low],
-    };
-    [head, bytes].concat()
-}
-
-/// The grant in a certificate, with its signature checked; `None` if the certificate has no grant. Whether
-/// the grant is for this certificate's key, and is current, is not checked: see [`check_grant`].
-///
-/// # Errors
-/// When the certificate can't be read, or its extension has no valid grant.
-pub fn grant_of(certificate: &CertificateDer<'_>) -> Result<Option<Grant>, PeerError> {
-    let malformed = |cause: &dyn std::fmt::Display| PeerError::Malformed(cause.to_string());
-    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| malformed(&e))?;
-    let oid = Oid::from(&GRANT_OID).map_err(|e| malformed(&format!("{e:?}")))?;
-    let found = parsed
-        .get_extension_unique(&oid)
-        .map_err(|e| malformed(&e))?;
-    let Some(extension) = found else {
-        return Ok(None);
-    };
-    let inner = match extension.value {
-        [OCTET_STRING, 0x82, _, _, inner @ ..] | [OCTET_STRING, 0x81, _, inner @ ..] => inner,
-        [OCTET_STRING, _, inner @ ..] => inner,
-        _ => return Err(PeerError::Malformed("extension of a grant".into())),
-    };
-    if octets(inner) != extension.value || !extension.critical {
-        return Err(PeerError::Malformed("extension of a grant".into()));
-    }
-    Grant::parse(inner).map(Some).map_err(|e| malformed(&e))
 }
 
 /// Checks the certificate of a job key at `now` (Unix seconds). The caller has checked the certificate of

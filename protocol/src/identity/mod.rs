@@ -13,6 +13,7 @@
 mod authority;
 mod dumps;
 mod files;
+mod grant_extension;
 mod granted;
 mod jobkey;
 mod join;
@@ -24,7 +25,7 @@ mod revocation;
 pub use authority::{Authority, AuthorityError, Enroller, GridId, Validity};
 pub use dumps::keep_out_of_dumps;
 pub use files::{directory_of, replace_public, sync_directory_of, write_private};
-pub use granted::{GrantFault, certify_grant, check_grant, grant_of};
+pub use granted::{GrantFault, certify_grant, check_grant};
 pub use jobkey::{
     JOB_KEY_FILE_BYTES_MAX, JobKeyTextError, is_job_key, job_key_from_text, job_key_to_text,
 };
@@ -35,7 +36,7 @@ pub use keyfile::{
 };
 pub use peer::{
     ENDS_SOON_DAYS, Peer, PeerError, certificate_from_pem, certificate_to_pem,
-    certificates_from_pem, ends_within_days,
+    certificates_from_pem, ends_within_days, grant_of,
 };
 pub use public::{PublicPart, PublicPartError};
 pub use revocation::{REVOKED_KEYS_MAX, RevocationError, Revocations};

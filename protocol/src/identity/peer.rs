@@ -11,7 +11,7 @@ use x509_parser::oid_registry::OID_SIG_ED25519;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Role;
-use super::granted::grant_of;
+use super::grant_extension::grant_in;
 
 /// A member, as its certificate describes it. The caller makes sure that TLS has checked the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,15 @@ pub enum PeerError {
         /// Key that was given.
         key: OwnerId,
     },
+}
+
+/// The grant in a certificate, with its signature checked; `None` if the certificate has no grant. Whether
+/// the grant is for this certificate's key, and is current, is not checked: see [`super::check_grant`].
+///
+/// # Errors
+/// When the certificate can't be read, or its extension has no valid grant.
+pub fn grant_of(certificate: &CertificateDer<'_>) -> Result<Option<Grant>, PeerError> {
+    grant_in(certificate).map_err(PeerError::Malformed)
 }
 
 impl Peer {

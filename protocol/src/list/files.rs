@@ -10,7 +10,6 @@ use rustls_pki_types::CertificateDer;
 use tracing::warn;
 
 use super::{Contents, GridList, ListError};
-use crate::grid::Grid;
 use crate::identity::{directory_of, replace_public};
 use crate::wire::limits::LIST_BYTES_MAX;
 
@@ -26,13 +25,10 @@ pub struct ListFiles {
 }
 
 impl ListFiles {
-    /// The files for the grid that the file at `grid_file` describes; `own` is a file that this program can
-    /// write.
-    pub fn of(grid_file: &Path, grid: &Grid, own: Option<PathBuf>) -> Self {
-        Self {
-            named: grid.list_path(grid_file),
-            own,
-        }
+    /// The file that the grid file names ([`Grid::list_path`](crate::grid::Grid::list_path)), and a file that this
+    /// program can write.
+    pub const fn new(named: PathBuf, own: Option<PathBuf>) -> Self {
+        Self { named, own }
     }
 
     /// The paths of the files.

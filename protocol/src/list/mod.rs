@@ -7,6 +7,7 @@
 //!
 //! A list with a higher number replaces one with a lower number, never the other way round.
 
+pub(crate) mod entries;
 mod files;
 
 use bytes::Bytes;
@@ -17,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::address::Address;
-use crate::grid::{Grid, GridHost, GridRegistry, is_etcd};
 use crate::identity::{
     Authority, GridId, HostId, Peer, RevocationError, Revocations, is_label, is_name,
 };
 use crate::wire::limits::LIST_BYTES_MAX;
 
+use entries::{GridHost, GridRegistry, is_etcd};
 pub use files::ListFiles;
 
 const MAGIC: &[u8; 8] = b"CKPTLST1";
@@ -204,17 +205,6 @@ fn signed(claims: &[u8]) -> Vec<u8> {
 }
 
 impl Contents {
-    /// The content of a list that describes `grid`.
-    pub fn of(grid: &Grid) -> Self {
-        Self {
-            hosts: grid.hosts.clone(),
-            registries: grid.registries.clone(),
-            etcd: grid.etcd.clone(),
-            revoked: grid.revoked.clone(),
-            renewed: grid.renewed.clone(),
-        }
-    }
-
     fn to_body(&self) -> Result<Body, SerialError> {
         let hosts = self.hosts.iter().map(|host| HostBody {
             name: host.name.clone(),

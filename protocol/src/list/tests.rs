@@ -5,6 +5,7 @@ use codec::seal::OwnerSecret;
 use proptest::prelude::*;
 
 use super::*;
+use crate::grid::Grid;
 use crate::identity::Validity;
 
 fn authority(seed: u8) -> Authority {
@@ -138,7 +139,7 @@ fn an_older_list_never_replaces_a_newer_one_in_a_file() {
     let grid = Grid::new("lab", lab.certificate().clone());
     grid.save(&grid_file).unwrap();
     let own = dir.path().join("own");
-    let files = ListFiles::of(&grid_file, &grid, Some(own.clone()));
+    let files = ListFiles::new(grid.list_path(&grid_file), Some(own.clone()));
     let list = |number| GridList::sign(&lab, number, &contents(&lab)).unwrap();
     let keep = |number| files.keep(lab.certificate(), &list(number)).unwrap();
     assert!(Grid::load(&grid_file).unwrap().hosts.is_empty());
@@ -167,7 +168,10 @@ fn if_the_named_file_can_not_be_written_the_own_one_is() {
     let mut grid = Grid::new("lab", lab.certificate().clone());
     grid.list_file = Some(dir.path().join("nowhere/list"));
     let own = dir.path().join("own");
-    let files = ListFiles::of(&dir.path().join("grid.toml"), &grid, Some(own.clone()));
+    let files = ListFiles::new(
+        grid.list_path(&dir.path().join("grid.toml")),
+        Some(own.clone()),
+    );
     let list = GridList::sign(&lab, 3, &contents(&lab)).unwrap();
     assert!(files.keep(lab.certificate(), &list).unwrap());
     assert!(own.exists());

@@ -25,9 +25,10 @@ use rustls_pki_types::CertificateDer;
 use socket2::{Domain, Protocol, Socket, Type};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::stream::{DONE, EXPIRED, NOT_ALLOWED, REVOKED, STOPPING, TOO_MANY};
+use super::close::{DONE, EXPIRED, NOT_ALLOWED, REVOKED, STOPPING, TOO_MANY};
+use super::connect_error::{ConnectError, IDLE_TIMEOUT};
 use super::trust::{CertificateFault, is_no_protocol};
-use crate::identity::{HostId, Identity, Peer, PeerError, Role};
+use crate::identity::{HostId, Identity, Peer, Role};
 use crate::wire::limits::CONNECT_TIMEOUT;
 use crate::wire::{WireVersion, escaped};
 
@@ -86,10 +87,6 @@ pub const MTU_MAX: u16 = 6_500;
 /// Largest datagram of endpoints that transfer little. It passes on every path, and quinn's receive buffer,
 /// which holds 2,048 of the largest datagrams, takes 3 MiB instead of 13.
 pub const MTU_SMALL: u16 = 1_452;
-
-/// A connection on which no datagram arrives for this long is dead. A peer that lives sends one at least
-/// every [`KEEP_ALIVE`].
-const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Usual value of [`EndpointConfig::keep_alive`].
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -324,56 +321,6 @@ fn socket(addr: SocketAddr) -> io::Result<UdpSocket> {
 
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
-}
-
-/// Why there is no connection to a host.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
-    /// No QUIC endpoint answers at the address.
-    #[error(
-        "no answer within {} s: host down, wrong address, or UDP blocked on the way",
-        CONNECT_TIMEOUT.as_secs()
-    )]
-    NoAnswer,
-    /// The host answered before, and does not any more.
-    #[error("no packet for {} s: host or network down", IDLE_TIMEOUT.as_secs())]
-    Silent,
-    /// The host's certificate is not accepted here.
-    #[error("its certificate is not accepted here: {0}")]
-    Certificate(CertificateFault),
-    /// The host does not accept our certificate.
-    #[error("it does not accept our certificate: {0}")]
-    Rejected(CertificateFault),
-    /// The host speaks another version of the protocol.
-    #[error(
-        "it speaks neither protocol {} nor {}: its program is much older or newer than this one",
-        WireVersion::Two,
-        WireVersion::One
-    )]
-    Protocol,
-    /// The host has no room for another connection.
-    #[error("it has too many connections; try again later")]
-    Busy,
-    /// The host shuts down.
-    #[error("it is shutting down")]
-    Stopping,
-    /// Another member of this grid answers at the address.
-    #[error("it is host {actual}, not {expected}: the grid file has another host's address")]
-    OtherHost {
-        /// The member that was meant.
-        expected: HostId,
-        /// The member that answered.
-        actual: HostId,
-    },
-    /// The host's certificate can't be read.
-    #[error(transparent)]
-    Peer(#[from] PeerError),
-    /// The host's name has no address.
-    #[error(transparent)]
-    Unresolved(#[from] super::ResolveError),
-    /// A reason without a variant of its own, in the words of the library.
-    #[error("{0}")]
-    Other(String),
 }
 
 /// Connects to the donor `id` at `addr`.

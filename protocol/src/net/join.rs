@@ -14,9 +14,8 @@ use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use super::endpoint::{
-    ConnectError, EndpointConfig, EndpointError, client, connect_as, connect_error, provider,
-};
+use super::connect_error::ConnectError;
+use super::endpoint::{EndpointConfig, EndpointError, client, connect_as, connect_error, provider};
 use super::lists::compare_lists;
 use super::stream::{ExchangeError, request};
 use crate::grid::Grid;

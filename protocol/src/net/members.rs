@@ -51,7 +51,7 @@ impl Members {
     /// last clone is dropped: a list with a higher number is taken over, anything else is logged and left
     /// aside. Has to be called within a tokio runtime.
     pub fn follow(path: PathBuf, grid: &Grid, own: Option<PathBuf>) -> Self {
-        let files = ListFiles::of(&path, grid, own);
+        let files = ListFiles::new(grid.list_path(&path), own);
         let inner = Arc::new(Inner {
             grid: watch::Sender::new(Arc::new(grid.clone())),
             files: Some(files.clone()),
@@ -218,7 +218,7 @@ fn take_over(sender: &watch::Sender<Arc<Grid>>, mut grid: Grid, path: &Path) {
     match &current.list {
         Some(list) if list.number() > grid.number() => {
             warn!(%file, number = grid.number(), current = list.number(), "ignored an older list of the grid; the newer one is used");
-            grid.follow(list.clone(), Contents::of(&current));
+            grid.follow(list.clone(), current.contents());
         }
         _ => {}
     }
@@ -318,7 +318,7 @@ mod tests {
             grid(&other, list(&other, &list(&other, &none, &[3]), &[3])),
         ] {
             harmless.save(&path).unwrap();
-            let files = ListFiles::of(&path, &harmless, None);
+            let files = ListFiles::new(harmless.list_path(&path), None);
             if let Ok(read) = read(&path, &files, lab.certificate()) {
                 assert!(read.revoked.number() < first.number());
             }

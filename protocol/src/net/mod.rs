@@ -1,6 +1,8 @@
 //! QUIC endpoints, connections between members, and frames on streams.
 
 mod address;
+pub mod close;
+mod connect_error;
 mod door;
 pub mod endpoint;
 pub mod join;
@@ -14,10 +16,11 @@ mod trust;
 mod tests;
 
 pub use address::may_be_announced;
+pub use connect_error::{ConnectError, ResolveError};
 pub use door::{Door, NotAdmitted};
-pub use endpoint::{ConnectError, EndpointConfig, client, connect, connect_as, server, spoken};
+pub use endpoint::{EndpointConfig, client, connect, connect_as, server, spoken};
 pub use lists::{Offered, compare_lists, newer_list, offer_list, receive_list, send_list};
 pub use members::Members;
-pub use resolve::{RESOLVED_MAX, ResolveError, Sockets, connect_at, resolve, resolve_here};
+pub use resolve::{RESOLVED_MAX, Sockets, connect_at, resolve, resolve_here};
 pub use stream::{ExchangeError, read_exact, read_frame, write_frame};
 pub use trust::CertificateFault;

@@ -10,13 +10,11 @@ use quinn::{Connection, Endpoint};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
-use super::endpoint::{ConnectError, EndpointConfig, EndpointError, client, connect_as};
+use super::connect_error::{ConnectError, RESOLVE_TIMEOUT, ResolveError};
+use super::endpoint::{EndpointConfig, EndpointError, client, connect_as};
 use crate::address::{Address, NamedAddress};
 use crate::identity::{HostId, Role};
 use crate::wire::escaped;
-
-/// Longest wait for the system to resolve a name. The C library alone would wait up to half a minute.
-const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Most addresses of a name that are tried.
 pub const RESOLVED_MAX: usize = 3;
@@ -26,22 +24,6 @@ const HEAD_START: Duration = Duration::from_millis(300);
 
 /// Names that are resolved at the same time. Each takes a thread for as long as the system needs.
 static LOOKUPS: Semaphore = Semaphore::const_new(16);
-
-/// Why a name has no address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ResolveError {
-    /// The system knows no address of the name.
-    #[error("host name {name:?} does not resolve: {why}")]
-    Unknown {
-        /// The host name that was looked up.
-        name: String,
-        /// The error of the system.
-        why: String,
-    },
-    /// The system did not answer in time.
-    #[error("host name {0:?} does not resolve: no answer within {seconds} s", seconds = RESOLVE_TIMEOUT.as_secs())]
-    Late(String),
-}
 
 /// The IP addresses of `address`: itself, or those of its name, at most [`RESOLVED_MAX`].
 ///

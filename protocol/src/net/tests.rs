@@ -8,12 +8,13 @@ use codec::seal::OwnerSecret;
 use codec::serial::SerialError;
 use quinn::{Connection, Endpoint};
 
+use super::close::{DONE, NOT_ALLOWED, STOPPING};
 use super::endpoint::{
     Congestion, EndpointConfig, MTU_MAX, certified, client, client_config, client_tls,
     client_trust, connect, connect_error, server, server_config, server_tls, server_verifier,
     spoken,
 };
-use super::stream::{DONE, Exchange, NOT_ALLOWED, STOPPING, read_exact, read_frame, request};
+use super::stream::{Exchange, read_exact, read_frame, request};
 use super::stream::{within, write_frame};
 use super::{CertificateFault, ConnectError, ExchangeError};
 use crate::identity::{Authority, HostId, Identity, Peer, Role, Validity};

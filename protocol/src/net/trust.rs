@@ -6,7 +6,7 @@
 use quinn::{TransportErrorCode, VarInt};
 use rustls::CertificateError;
 
-use super::stream::{EXPIRED, NOT_ALLOWED, REVOKED};
+use super::close::{EXPIRED, NOT_ALLOWED, REVOKED};
 use crate::wire::escaped;
 
 /// Why a certificate is not accepted.

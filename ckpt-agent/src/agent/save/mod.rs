@@ -5,6 +5,7 @@ mod aftermath;
 mod prepare;
 mod restart;
 mod run;
+mod source_failure;
 
 use std::sync::Arc;
 

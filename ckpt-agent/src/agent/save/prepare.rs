@@ -12,12 +12,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant};
 
 use super::run::{Candidates, Input, least_parity};
+use super::source_failure::source_failure;
 use crate::agent::after::Following;
 use crate::agent::base::ChosenBase;
 use crate::agent::gather::Gathered;
 use crate::agent::shortage::too_small;
 use crate::agent::superseded::created_after;
-use crate::agent::{ALLOW_EMPTY, Agent, SaveInput, SaveRequest, chain, random};
+use crate::agent::{Agent, SaveInput, SaveRequest, random};
 use crate::cancel::Cancel;
 use crate::core::HostIndex;
 use crate::core::claims::ClaimDoubts;
@@ -251,36 +252,4 @@ pub(super) async fn open_source(request: &SaveRequest) -> Result<Source, Failure
         .map_err(|cause| SourceError::Stdin(std::io::Error::other(cause)))
         .flatten()
         .map_err(|cause| source_failure(&doing(request), &cause))
-}
-
-/// The failure of a save whose source can't be read.
-pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
-    let failure = Failure::new(ExitStatus::LocalIo, format!("{doing}: {}", chain(cause)));
-    match cause {
-        SourceError::Changed { .. } => {
-            failure.next("save while no program writes to it, or use --accept-changed")
-        }
-        // A path that the user named and that does not exist was probably mistyped.
-        SourceError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
-            failure.next("a path that exists")
-        }
-        SourceError::Io { .. } => failure.next("leave out what can't be read: --skip-unreadable"),
-        SourceError::Empty(_) => Failure {
-            status: ExitStatus::Usage,
-            ..failure.next(ALLOW_EMPTY)
-        },
-        SourceError::TooLong { pattern, .. } => Failure {
-            status: ExitStatus::Usage,
-            ..failure.next(format!("leave it out: --exclude {pattern:?}"))
-        },
-        SourceError::SameName(_)
-        | SourceError::NameTaken { .. }
-        | SourceError::NamedLink(_)
-        | SourceError::NotAFile { .. }
-        | SourceError::Name(_) => Failure {
-            status: ExitStatus::Usage,
-            ..failure
-        },
-        _ => failure,
-    }
 }

@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::place::{Shape, may_replace};
-use super::unfinished::{self, aside_name, temporary_name};
+use super::unfinished::{self, aside_name, is_there, temporary_name};
 use super::{Run, SinkError, SinkOptions};
 use crate::image::beneath::{Beneath, remove_all};
 use crate::image::path_from_bytes;
@@ -755,10 +755,6 @@ fn link(file: &File, directory: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Res
 /// A path that names an open file.
 fn itself(file: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
-pub(super) fn is_there(parent: &OwnedFd, name: &OsStr) -> bool {
-    rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
 /// Length of the stream without segments of zeros.

@@ -18,7 +18,6 @@ use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, geteuid, test_kill_process};
 
-use super::files::is_there;
 use crate::image::beneath::remove_all;
 use crate::unix_time::unix_seconds;
 
@@ -194,6 +193,10 @@ fn is_empty(directory: &OwnedFd) -> bool {
     let mut names = std::iter::from_fn(|| entries.read());
     !names
         .any(|entry| entry.is_ok_and(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")))
+}
+
+pub(super) fn is_there(parent: &OwnedFd, name: &OsStr) -> bool {
+    rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl Exclude {
     }
 
     /// Whether the file with this path below the named directory is left out.
-    pub(crate) fn leaves_out(&self, below: &[u8]) -> bool {
+    pub fn leaves_out(&self, below: &[u8]) -> bool {
         !self.0.is_empty() && self.0.is_match_candidate(&Candidate::from_bytes(below))
     }
 }

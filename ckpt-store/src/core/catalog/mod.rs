@@ -31,6 +31,7 @@ use super::Millis;
 use super::by_key::ByKey;
 use super::fence::Fences;
 use super::histories::Histories;
+use super::key::Key;
 use super::ledger::{CHECKPOINT_BYTES, Ledger, NoSpace};
 use super::notices::Notices;
 use super::places::{Stock, Tally, Who};
@@ -45,15 +46,6 @@ pub const CHECKPOINTS_MAX: usize = 1 << 16;
 /// Most checkpoints of one owner that are claimed or being written, and not committed. One grant may have
 /// half of them.
 pub const UNCOMMITTED_MAX: usize = 1024;
-
-/// The name of a checkpoint on a host. Owners choose the ids, and two owners may choose the same one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// The owner of the checkpoint.
-    pub owner: OwnerId,
-    /// The id that the owner gave it.
-    pub checkpoint: CheckpointId,
-}
 
 /// A shard that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
-use super::prepare::source_failure;
+use super::source_failure::source_failure;
 use crate::agent::base::remembered;
 use crate::agent::fencing::{Fenced, Fencing, Lost};
 use crate::agent::shortage::Shortage;

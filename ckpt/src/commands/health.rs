@@ -1,0 +1,142 @@
+//! `ckpt health`: the state of checkpoints, leases, keys and hosts.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use codec::grant::Grant;
+use protocol::grid::Grid;
+use protocol::identity::{Identity, Peer};
+
+use super::args::{HealthArgs, HealthCommand};
+use super::options::Global;
+use super::render::{Text, one_line};
+use super::{
+    Outcome, connect, done, identity, list_files, named_grid, notebook, roster, write_report,
+};
+use ckpt_agent::agent::{grid_health, health_status, registries_health};
+use ckpt_agent::cancel::Cancel;
+use ckpt_agent::report::{ExitStatus, Failure};
+use ckpt_agent::unix_time::unix_seconds;
+use health::{Health, JOB_KEY, KeyHealth, Known};
+
+/// Finds out the state of things, for a submitter or for the grid's admin.
+pub(super) async fn run(global: &Global, args: &HealthArgs) -> Result<Outcome, Failure> {
+    let health = find(global, args).await?;
+    let status = health_status(&health);
+    Ok((Box::new(health), status))
+}
+
+/// Clears the screen of a terminal, and what was scrolled off it (ECMA-48, and xterm's ED 3).
+const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
+
+/// Shows the report again and again, until it is cancelled. What is wrong at the first look ends it: it
+/// stays wrong. What is wrong later is said below the last report.
+pub(super) async fn watch(
+    global: &Global,
+    args: &HealthCommand,
+    mut cancel: Cancel,
+) -> Result<Outcome, Failure> {
+    let is_terminal = io::stdout().is_terminal() && !global.json;
+    let mut shown: Option<Health> = None;
+    loop {
+        let stale = tokio::select! {
+            found = find(global, &args.health) => match found {
+                Ok(health) => {
+                    shown = Some(health);
+                    None
+                }
+                Err(failure) if shown.is_none() => return Err(failure),
+                Err(failure) => Some(failure.message),
+            },
+            () = cancel.cancelled() => break,
+        };
+        let written = show(shown.as_ref(), stale.as_deref(), is_terminal, global.json);
+        match written {
+            Ok(()) => {}
+            // The reader has enough.
+            Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => break,
+            Err(cause) => {
+                let message = format!("writing the report: {cause}");
+                return Err(Failure::new(ExitStatus::LocalIo, message));
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(args.period.every()) => {}
+            () = cancel.cancelled() => break,
+        }
+    }
+    done(Text(Vec::new()))
+}
+
+fn show(
+    health: Option<&Health>,
+    stale: Option<&str>,
+    is_terminal: bool,
+    json: bool,
+) -> io::Result<()> {
+    if is_terminal {
+        write!(io::stdout(), "{CLEAR}")?;
+    }
+    // A line of JSON is a new report; an old one is not written again.
+    if let Some(health) = health.filter(|_| stale.is_none() || is_terminal) {
+        write_report(health, json)?;
+    }
+    match stale {
+        Some(why) => writeln!(io::stderr(), "ckpt: not refreshed: {}", one_line(why)),
+        // Reports in a file stay apart.
+        None if !is_terminal && !json => writeln!(io::stdout()),
+        None => Ok(()),
+    }
+}
+
+/// The state of things, as `args` ask for it. Each call connects anew, so that hosts and certificates may
+/// change in between.
+pub(super) async fn find(global: &Global, args: &HealthArgs) -> Result<Health, Failure> {
+    if args.admin {
+        return of_grid(global, args).await;
+    }
+    let connected = connect(global).await?;
+    let keys = keys(&connected.identity, &connected.grid, unix_seconds());
+    let registries = registries_health(&connected.grid, &connected.identity);
+    let request = args.request();
+    let found = connected.agent.health(&request, keys, registries).await;
+    connected.agent.close().await;
+    found
+}
+
+async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Health, Failure> {
+    let (path, mut grid) = named_grid(global)?;
+    let lists = list_files(&path, &grid);
+    let files = identity::files(global, Some(&grid))?;
+    let identity = identity::load(global, &files)?;
+    let notebook = notebook(&grid);
+    let roster = roster(&mut grid, &lists, &identity, &notebook).await;
+    let limits = args.request().limits;
+    let keys = keys(&identity, &grid, unix_seconds());
+    grid_health(&grid, roster, &identity, &limits, keys).await
+}
+
+/// Keys and certificates of this machine and the grid, by the time of their end.
+pub(super) fn keys(identity: &Identity, grid: &Grid, now: u64) -> Vec<KeyHealth> {
+    let mut found: Vec<(String, u64)> = Vec::new();
+    let certificates = std::iter::once(&identity.certificate).chain(&identity.issuer);
+    for certificate in certificates {
+        let Ok(peer) = Peer::from_certificate(certificate) else {
+            continue;
+        };
+        match peer.grant.as_deref().map(Grant::terms) {
+            Some(terms) => found.push((JOB_KEY.to_owned(), terms.not_after)),
+            None => found.push((format!("certificate of {}", peer.name), peer.not_after)),
+        }
+    }
+    if let Ok(authority) = Peer::from_certificate(&grid.authority) {
+        let what = format!("certificate of the authority of grid {}", grid.name);
+        found.push((what, authority.not_after));
+    }
+    found.sort_by_key(|(_, ends)| *ends);
+    let key = |(what, ends): (String, u64)| KeyHealth {
+        what,
+        ends: Known::proved(ends),
+        left_s: ends.saturating_sub(now),
+    };
+    found.into_iter().map(key).collect()
+}

@@ -1,0 +1,219 @@
+//! Job keys: made with the owner's key, and made void.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use codec::JobScope;
+use codec::grant::Rights;
+use codec::keys::{JobKeys, NewJobKeys, SUMMARIES_MAX};
+use protocol::grid::Grid;
+use protocol::identity::{AnyKey, Identity, job_key_to_text, new_key, read_any_key, write_private};
+use serde::Serialize;
+
+use super::key_args::KeyCommand;
+use super::render::{Report, json_of_self};
+use super::{Outcome, chain, done};
+use ckpt_agent::agent::{Agent, Voided};
+use ckpt_agent::report::{ExitStatus, Failure, HostNote};
+use ckpt_agent::unix_time::unix_millis;
+
+/// Answer of `key for-job`.
+#[derive(Debug, Serialize)]
+struct JobKeyReport {
+    /// The job, or the prefix followed by a slash.
+    job: String,
+    /// What the key may be used for.
+    rights: String,
+    /// The number by which the key can be made void.
+    serial: u64,
+    /// When the key ends, Unix seconds.
+    until: u64,
+    /// The file with the key.
+    file: PathBuf,
+    /// How many checkpoints of format 1 the key can read.
+    earlier: usize,
+    /// Hosts that did not answer. The key can't read checkpoints of format 1 that only they have.
+    silent: Vec<HostNote>,
+    notes: Vec<String>,
+}
+
+impl Report for JobKeyReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { job, rights, .. } = self;
+        let file = self.file.display();
+        writeln!(
+            out,
+            "key for job {job} ({rights}) in {file}, valid until {}",
+            super::render::time(self.until)
+        )?;
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        writeln!(
+            out,
+            "next: on the job's machine, set CKPT_KEY_FILE={file} and copy the grid file"
+        )
+    }
+
+    json_of_self!();
+}
+
+/// Answer of `key revoke`.
+#[derive(Debug, Serialize)]
+struct RevokeReport {
+    /// Keys with lower serial numbers are void.
+    serials_below: u64,
+    /// Hosts that know of it, and pass it on.
+    heard: Vec<String>,
+    /// Hosts that could not be reached.
+    silent: Vec<HostNote>,
+}
+
+impl Report for RevokeReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let below = self.serials_below;
+        writeln!(
+            out,
+            "job keys with serials below {below} are revoked; {} hosts are informed",
+            self.heard.len()
+        )?;
+        for note in &self.silent {
+            writeln!(
+                out,
+                "{} is not informed ({}): it accepts them until another host informs it",
+                note.host, note.what
+            )?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+/// Runs `key for-job` or `key revoke`.
+pub(super) async fn run(
+    agent: &Agent,
+    grid: &Grid,
+    owner: &Identity,
+    command: KeyCommand,
+) -> Result<Outcome, Failure> {
+    if owner.job.is_some() {
+        let message = "this is a job key: only the owner's key can create and revoke job keys";
+        return Err(Failure::new(ExitStatus::Denied, message));
+    }
+    match command {
+        KeyCommand::ForJob {
+            job,
+            ttl,
+            rights,
+            output,
+        } => {
+            let wish = Wish { job, ttl, rights };
+            done(issue(agent, grid, owner, wish, &output).await?)
+        }
+        KeyCommand::Revoke { file } => {
+            let serials_below = match file {
+                None => unix_millis(),
+                Some(file) => serial_of(&file)?.saturating_add(1),
+            };
+            let Voided { heard, silent } = agent.make_void(serials_below).await?;
+            let status = if silent.is_empty() {
+                ExitStatus::Done
+            } else {
+                ExitStatus::Degraded
+            };
+            let report = RevokeReport {
+                serials_below,
+                heard,
+                silent,
+            };
+            Ok((Box::new(report), status))
+        }
+        KeyCommand::Export { .. } | KeyCommand::Rotate { .. } => Err(Failure::new(
+            ExitStatus::Usage,
+            "not a command for job keys",
+        )),
+    }
+}
+
+fn serial_of(file: &Path) -> Result<u64, Failure> {
+    let denied = |message: String| Failure::new(ExitStatus::Denied, message);
+    match read_any_key(file).map_err(|cause| denied(chain(&cause)))? {
+        AnyKey::Job(identity) => {
+            let grant = identity
+                .job
+                .as_ref()
+                .map(|keys| keys.grant().terms().serial);
+            grant.ok_or_else(|| denied(format!("{} has no grant", file.display())))
+        }
+        AnyKey::Member(_) => Err(denied(format!("{} is not a job key", file.display()))),
+    }
+}
+
+/// The properties of a new job key.
+struct Wish {
+    job: JobScope,
+    ttl: Duration,
+    rights: Rights,
+}
+
+async fn issue(
+    agent: &Agent,
+    grid: &Grid,
+    owner: &Identity,
+    wish: Wish,
+    output: &Path,
+) -> Result<JobKeyReport, Failure> {
+    let failed = |cause: &dyn std::error::Error| {
+        Failure::new(ExitStatus::Failed, format!("job key: {}", chain(cause)))
+    };
+    let mut notes = Vec::new();
+    let (mut earlier, silent) = match agent.plain_checkpoints(&wish.job).await {
+        Ok(found) => found,
+        Err(failure) => {
+            let note = format!("{failure}: the new key can't read what earlier programs saved");
+            notes.push(note);
+            (Vec::new(), failure.hosts)
+        }
+    };
+    if earlier.len() > SUMMARIES_MAX {
+        notes.push(format!(
+            "of {} checkpoints of format 1, the new key can read {SUMMARIES_MAX}",
+            earlier.len()
+        ));
+        // Keeps the newest ones, which are at the end.
+        earlier.drain(..earlier.len() - SUMMARIES_MAX);
+    }
+    let serial = unix_millis();
+    let now = serial / 1000;
+    let new = NewJobKeys {
+        grid: grid.id().0,
+        scope: wish.job.clone(),
+        rights: wish.rights,
+        serial,
+        not_before: now,
+        not_after: now.saturating_add(wish.ttl.as_secs()),
+    };
+    let seed = *new_key().map_err(|cause| failed(&cause))?.seed();
+    let count = earlier.len();
+    let until = new.not_after;
+    let keys = JobKeys::issue(&owner.secret, seed, new, earlier).map_err(|cause| failed(&cause))?;
+    let identity = Identity::of_job(owner, keys).map_err(|cause| failed(&cause))?;
+    let text = job_key_to_text(&identity).map_err(|cause| failed(&cause))?;
+    let text = text.ok_or_else(|| Failure::new(ExitStatus::Failed, "job key: it has no text"))?;
+    write_private(output, text.as_bytes()).map_err(|cause| {
+        let message = format!("{}: {cause}", output.display());
+        Failure::new(ExitStatus::LocalIo, message)
+    })?;
+    Ok(JobKeyReport {
+        job: wish.job.to_string(),
+        rights: wish.rights.to_string(),
+        serial,
+        until,
+        file: output.to_owned(),
+        earlier: count,
+        silent,
+        notes,
+    })
+}

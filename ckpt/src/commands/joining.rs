@@ -1,0 +1,138 @@
+//! `ckpt join`: a submitter joins a grid with a token.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use protocol::identity::{
+    JoinToken, TokenRole, certificate_to_pem, is_name, new_key, read_key, replace_public, write_key,
+};
+use protocol::net::join::{JoinError, join as redeem};
+use serde::Serialize;
+
+use super::options::Global;
+use super::render::{Report, json_of_self, time};
+use super::{chain, identity, runtime};
+use ckpt_agent::report::{ExitStatus, Failure};
+
+/// Answer of `join`.
+#[derive(Debug, Serialize)]
+pub(super) struct JoinReport {
+    name: String,
+    grid: String,
+    /// The public key, hexadecimal.
+    id: String,
+    key: PathBuf,
+    certificate: PathBuf,
+    grid_file: PathBuf,
+    expires: u64,
+    #[serde(skip)]
+    options: String,
+}
+
+impl Report for JoinReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { name, grid, .. } = self;
+        writeln!(
+            out,
+            "{name} may save and restore in grid {grid} until {}",
+            time(self.expires)
+        )?;
+        let key = self.key.display();
+        writeln!(
+            out,
+            "{key} decrypts all that you save, and nothing can be read without it; keep a copy elsewhere: ckpt key export -o FILE"
+        )?;
+        writeln!(out, "next: ckpt{} save --job JOB FILE", self.options)
+    }
+
+    json_of_self!();
+}
+
+/// The path of the grid file that `ckpt join` writes.
+pub(super) fn usual_grid_file() -> Option<PathBuf> {
+    let dir = ckpt_agent::connection::default_dir(|name| std::env::var_os(name));
+    Some(dir?.join("grid.toml"))
+}
+
+/// Redeems a token. Makes the key in its usual place, unless it exists, and writes the grid file beside
+/// it.
+pub(super) fn join(
+    global: &Global,
+    token: &str,
+    name: Option<&str>,
+) -> Result<JoinReport, Failure> {
+    let usage = |message: String| Failure::new(ExitStatus::Usage, message);
+    let token = JoinToken::parse(token).map_err(|cause| usage(cause.to_string()))?;
+    if token.terms.role != TokenRole::Submitter {
+        return Err(usage("the token is for a donor".into()).next("ckpt-store join TOKEN"));
+    }
+    let name = name.map_or_else(identity::user_name, str::to_owned);
+    if !is_name(&name) {
+        let message = format!("name {name:?}: only letters, digits, . _ - are allowed");
+        return Err(usage(message).next("--name NAME"));
+    }
+    let files = identity::files(global, None)?;
+    let named = global.grid.clone();
+    let named = named.filter(|path| !path.as_os_str().is_empty());
+    let options = named
+        .as_ref()
+        .map_or_else(String::new, |path| format!(" --grid {}", path.display()));
+    let grid_file = named
+        .or_else(usual_grid_file)
+        .ok_or_else(|| usage("no home directory".into()).next("--grid FILE"))?;
+    for there in [&grid_file, &files.certificate] {
+        if there.exists() {
+            let message = format!("{} exists already: you belong to a grid", there.display());
+            return Err(usage(message).next("another --grid FILE with --key-file and --cert-file"));
+        }
+    }
+    let failed = |path: &Path, cause: &dyn std::error::Error| {
+        let message = format!("{}: {}", path.display(), chain(cause));
+        Failure::new(ExitStatus::LocalIo, message)
+    };
+    for path in [&files.key, &files.certificate, &grid_file] {
+        if let Some(dir) = path.parent().filter(|dir| *dir != Path::new("")) {
+            fs::create_dir_all(dir).map_err(|cause| failed(dir, &cause))?;
+        }
+    }
+    if !files.key.exists() {
+        let secret = new_key().map_err(|cause| failed(&files.key, &cause))?;
+        write_key(&files.key, &secret).map_err(|cause| failed(&files.key, &cause))?;
+    }
+    let secret = read_key(&files.key).map_err(|cause| failed(&files.key, &cause))?;
+    let joined = runtime()?.block_on(redeem(&token, secret, &name));
+    let joined = joined.map_err(|cause| not_joined(&cause))?;
+    let (grid, who) = (&joined.grid, &joined.identity);
+    if let Some(list) = &grid.list {
+        let path = grid.list_path(&grid_file);
+        replace_public(&path, list.bytes()).map_err(|cause| failed(&path, &cause))?;
+    }
+    grid.save(&grid_file)
+        .map_err(|cause| failed(&grid_file, &cause))?;
+    let chain = std::iter::once(&who.certificate).chain(&who.issuer);
+    let pem: String = chain.map(certificate_to_pem).collect();
+    // The certificate comes last: if it exists, everything else does.
+    replace_public(&files.certificate, pem.as_bytes())
+        .map_err(|cause| failed(&files.certificate, &cause))?;
+    let peer = who.peer();
+    Ok(JoinReport {
+        expires: peer.map_or(0, |peer| peer.not_after),
+        name,
+        grid: grid.name.clone(),
+        id: who.secret.id().hex(),
+        key: files.key,
+        certificate: files.certificate,
+        grid_file,
+        options,
+    })
+}
+
+fn not_joined(cause: &JoinError) -> Failure {
+    let status = match cause {
+        JoinError::Exchange { .. } | JoinError::Wrong { .. } => ExitStatus::Denied,
+        JoinError::Connect { .. } | JoinError::Old { .. } => ExitStatus::TooFewHosts,
+        JoinError::Endpoint(_) => ExitStatus::Failed,
+    };
+    Failure::new(status, chain(cause))
+}

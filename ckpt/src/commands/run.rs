@@ -1,0 +1,414 @@
+//! The commands `ckpt run` and `ckpt notify`.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use protocol::grid::Grid;
+use protocol::identity::Identity;
+use protocol::list::ListFiles;
+use tokio::sync::Mutex;
+
+use super::options::{Global, ProgressMode};
+use super::render::{self, Report, json_of_self, one_line};
+use super::run_args::{NotifyArgs, RunArgs, RunSave, Via};
+use super::runs::history_file;
+use super::{Connected, Outcome, agent_for, connect, done, given_code, grid_file, load_grid};
+use ckpt_agent::agent::Agent;
+use ckpt_agent::core::sought::labels_with_note;
+use ckpt_agent::image::Exclude;
+use ckpt_agent::knowledge;
+use ckpt_agent::report::{ExitStatus, Failure, Silent};
+use runner::report::{RunCheckReport, RunReport};
+use runner::{
+    self, AgentFuture, Batch, CKPT_NOTIFY, Orders, OwnerWish, Reach, RecordOrders, SavePlan, Says,
+    Signals, Way, end_of_time_limit,
+};
+
+/// Age at which an agent is replaced by one that looks for hosts anew.
+const AGENT_AGE_MAX: Duration = Duration::from_secs(600);
+
+/// Connections to hosts are closed when they have not been used for this long.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// Runs a job under supervision.
+pub(super) async fn run(global: Global, args: RunArgs) -> Result<Outcome, Failure> {
+    let check = args.check;
+    let staged = args.staged;
+    if staged {
+        // In a session of its own, since the process that started it may be gone before it ends. Fails if
+        // it leads a session already.
+        let _ = rustix::process::setsid();
+    }
+    let orders = orders(&global, args).map_err(runner::not_started)?;
+    if check {
+        let connected = connect(&global).await.map_err(runner::not_started)?;
+        let reach = Connection::new(global, connected);
+        let report = runner::check(&orders, &reach).await?;
+        reach.close().await;
+        return done(report);
+    }
+    let mut signals = Signals::new()?;
+    let connected = signals.unless_asked(connect(&global)).await;
+    let connected = connected.map_err(|asked| asked.not_started(&orders.job, orders.evict_exit))?;
+    let connected = connected.map_err(runner::not_started)?;
+    let reach = Arc::new(Connection::new(global, connected));
+    let shared: Arc<dyn Reach> = reach.clone();
+    let report = runner::run(orders, shared, Arc::new(Silent), signals).await?;
+    reach.close().await;
+    if staged {
+        // The process that started it reads the end from a file.
+        return done(Quiet(report.exit_code));
+    }
+    done(report)
+}
+
+/// Sends notices to the supervisor whose socket is in the environment. Does nothing without a supervisor.
+pub(super) fn notify(args: &NotifyArgs) -> Result<Outcome, Failure> {
+    let socket = std::env::var_os(CKPT_NOTIFY).filter(|path| !path.is_empty());
+    let Some(socket) = socket else {
+        // The same script may run without a supervisor.
+        return done(render::Text(Vec::new()));
+    };
+    runner::channel::send(Path::new(&socket), &args.notices).map_err(|cause| {
+        let socket = Path::new(&socket).display();
+        Failure::new(
+            ExitStatus::LocalIo,
+            format!("{CKPT_NOTIFY}={socket}: {cause}"),
+        )
+        .next("start the job with ckpt run: the socket exists only while ckpt run runs")
+    })?;
+    done(render::Text(Vec::new()))
+}
+
+pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> {
+    let variable = |name: &str| std::env::var_os(name);
+    let batch = Batch::of(variable).or(args.batch.then_some(Batch::Other));
+    let way = match (args.via, args.checkpoint_cmd, args.restart_cmd) {
+        (Some(Via::Criu), None, None) => runner::criu::way()?,
+        (Some(Via::Criu), ..) => {
+            let message =
+                "--via criu has commands of its own: leave out --checkpoint-cmd and --restart-cmd";
+            return Err(Failure::new(ExitStatus::Usage, message));
+        }
+        (Some(Via::Cmd), Some(checkpoint), Some(restart)) => Way::Command {
+            checkpoint: checkpoint.into(),
+            restart: restart.into(),
+        },
+        _ => Way::Files {
+            paths: paths(args.files)?,
+            ask: args.ask,
+        },
+    };
+    let minutes = u64::from(args.idle_time_to_run);
+    let save = SavePlan {
+        is_bound_to_host: matches!(way, Way::Command { .. }),
+        ..save_plan(&args.job, args.save)?
+    };
+    Ok(Orders {
+        job: args.job,
+        command: args.command,
+        way,
+        save,
+        staged: args.staged,
+        local: args.local,
+        wait: args.wait.unwrap_or_default(),
+        grace: args.grace,
+        suspend: args.suspend,
+        on_hang: args.on_hang.into(),
+        evict_exit: args.evict_exit,
+        after_success: args.after_success,
+        batch,
+        time_limit: end_of_time_limit(variable),
+        owner: OwnerWish {
+            run_if_user_active: args.run_if_user_active,
+            idle_time_to_run: Duration::from_secs(60 * minutes),
+            suspend_cpu_usage: args.suspend_cpu_usage.map(|share| f64::from(share) / 100.0),
+        },
+        mtbf: args.mtbf,
+        state_dir: knowledge::default_dir(variable),
+        record: RecordOrders {
+            history: match args.history {
+                Some(path) if path.as_os_str() == "none" => None,
+                named => history_file(named),
+            },
+            parameters: args.param,
+            finish_within: args.finish_within,
+        },
+        says: match global.progress {
+            ProgressMode::Json => Says::Json,
+            ProgressMode::None => Says::Nothing,
+            ProgressMode::Bar => Says::All,
+            ProgressMode::Auto if global.verbose => Says::All,
+            ProgressMode::Auto => Says::usual(),
+        },
+    })
+}
+
+/// The paths as absolute paths, since the job may have another working directory.
+fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    let mut paths = Vec::new();
+    for path in given {
+        let absolute = std::path::absolute(&path).map_err(|cause| {
+            Failure::new(ExitStatus::Usage, format!("{}: {cause}", path.display()))
+        })?;
+        // Without a trailing slash, which would make a link be followed.
+        let absolute: PathBuf = absolute.components().collect();
+        if absolute.file_name().is_none() {
+            let message = format!(
+                "--files {}: the path has no file name to save it under",
+                path.display()
+            );
+            return Err(Failure::new(ExitStatus::Usage, message));
+        }
+        if paths
+            .iter()
+            .any(|one: &PathBuf| one.file_name() == absolute.file_name())
+        {
+            let message = format!(
+                "--files: two paths have the same file name as {}",
+                path.display()
+            );
+            return Err(Failure::new(ExitStatus::Usage, message)
+                .next("name the directory above them instead"));
+        }
+        paths.push(absolute);
+    }
+    Ok(paths)
+}
+
+/// The saves of a job, whose images can be restored on any machine.
+///
+/// # Errors
+/// When options contradict each other.
+pub(super) fn save_plan(job: &codec::JobId, save: RunSave) -> Result<SavePlan, Failure> {
+    let usage = |message: String| Failure::new(ExitStatus::Usage, message);
+    let redundancy = given_code(save.data, save.parity)?;
+    let placement = save.placing.wish();
+    let parity = redundancy.unwrap_or_default().parity();
+    if let Some(least) = save
+        .allow_degraded
+        .filter(|least| usize::from(*least) > parity)
+        && placement.target.is_none()
+    {
+        return Err(usage(format!(
+            "--allow-degraded={least}: there are {parity} parity shards"
+        )));
+    }
+    let labels = labels_with_note(save.label, save.note).map_err(|e| usage(e.to_string()))?;
+    let labels = labels
+        .iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Ok(SavePlan {
+        job: job.clone(),
+        redundancy,
+        allow_degraded: save.allow_degraded,
+        keep: save.keep,
+        tenure: save.ttl,
+        effort: save.level,
+        exclude: Exclude::new(save.exclude).map_err(|cause| usage(cause.to_string()))?,
+        placement,
+        labels: labels.collect(),
+        deadline: save.deadline,
+        is_bound_to_host: false,
+    })
+}
+
+/// A connection to the grid whose agent is replaced from time to time.
+pub(super) struct Connection {
+    pub(super) global: Global,
+    pub(super) grid: Grid,
+    pub(super) identity: Identity,
+    lists: ListFiles,
+    agent: Mutex<Option<HeldAgent>>,
+}
+
+/// The agent of a [`Connection`].
+struct HeldAgent {
+    agent: Agent,
+    made: Instant,
+    /// When the agent was last seen at work.
+    used: Instant,
+}
+
+impl HeldAgent {
+    fn new(agent: Agent) -> Self {
+        let now = Instant::now();
+        Self {
+            agent,
+            made: now,
+            used: now,
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(global: Global, connected: Connected) -> Self {
+        Self {
+            global,
+            grid: connected.grid,
+            identity: connected.identity,
+            lists: connected.lists,
+            agent: Mutex::new(Some(HeldAgent::new(connected.agent))),
+        }
+    }
+
+    /// An agent that knows the hosts as they are now.
+    async fn fresh(&self) -> Result<Agent, Failure> {
+        let newest = grid_file(&self.global).and_then(|path| load_grid(&path).ok());
+        let mut grid = newest.unwrap_or_else(|| self.grid.clone());
+        agent_for(&self.global, &mut grid, &self.lists, &self.identity).await
+    }
+
+    pub(super) async fn close(&self) {
+        if let Some(held) = self.agent.lock().await.take() {
+            held.agent.close().await;
+        }
+    }
+}
+
+impl Reach for Connection {
+    fn agent(&self) -> AgentFuture<'_> {
+        Box::pin(async {
+            let mut held = self.agent.lock().await;
+            if let Some(held) = &*held
+                && held.made.elapsed() < AGENT_AGE_MAX
+            {
+                return Ok(held.agent.clone());
+            }
+            let fresh = match (self.fresh().await, &*held) {
+                (Ok(fresh), _) => fresh,
+                // The hosts that were known may still be there.
+                (Err(_), Some(held)) => return Ok(held.agent.clone()),
+                (Err(failure), None) => return Err(failure),
+            };
+            if let Some(old) = held.replace(HeldAgent::new(fresh.clone())) {
+                // Not closed: a save may still use a clone of it, whose end closes it.
+                drop(old);
+            }
+            Ok(fresh)
+        })
+    }
+
+    fn hang_up_if_idle(&self) {
+        // A locked agent is about to be used.
+        let Ok(mut held) = self.agent.try_lock() else {
+            return;
+        };
+        let Some(held) = held.as_mut() else { return };
+        if held.agent.is_shared() {
+            held.used = Instant::now();
+        } else if held.used.elapsed() >= IDLE_MAX {
+            held.agent.hang_up_unless_shared();
+        }
+    }
+}
+
+/// A report of nothing but an exit status.
+struct Quiet(u8);
+
+impl Report for Quiet {
+    fn human(&self, _: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn json(&self) -> String {
+        String::new()
+    }
+
+    fn is_for_stderr(&self) -> bool {
+        true
+    }
+
+    fn exit_code(&self) -> Option<u8> {
+        Some(self.0)
+    }
+}
+
+impl Report for RunReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let version = self.version.map_or("no checkpoint".to_owned(), |version| {
+            format!("version {version}")
+        });
+        writeln!(
+            out,
+            "ckpt run: job {}: work {:.1} s, suspended {:.1} s, in checkpoints {:.1} s, lost {:.1} s; {} saved, {} failed; {version}",
+            self.job,
+            self.work_seconds,
+            self.suspended_seconds,
+            self.checkpoint_seconds,
+            self.lost_seconds,
+            render::count(
+                usize::try_from(self.checkpoints).unwrap_or(usize::MAX),
+                "checkpoint"
+            ),
+            self.failed_saves,
+        )?;
+        write_end(out, self.ended_by, &self.why, self.exit_code)
+    }
+
+    json_of_self!();
+
+    fn is_for_stderr(&self) -> bool {
+        true
+    }
+
+    fn exit_code(&self) -> Option<u8> {
+        Some(self.exit_code)
+    }
+}
+
+/// The last line of a run: who ended the job, and with which exit status.
+pub(super) fn write_end(
+    out: &mut dyn Write,
+    ended_by: &str,
+    why: &str,
+    exit_code: u8,
+) -> io::Result<()> {
+    let why = one_line(why);
+    writeln!(
+        out,
+        "ckpt run: ended_by {ended_by}: {why}; exit status {exit_code}"
+    )
+}
+
+impl Report for RunCheckReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self.version {
+            Some(version) => writeln!(out, "version    {version} would be restored")?,
+            None => writeln!(
+                out,
+                "version    none: the job would start from the beginning"
+            )?,
+        }
+        writeln!(out, "owner      {}", one_line(&self.owner))?;
+        for control in &self.control {
+            let works = if control.works {
+                "works"
+            } else {
+                "does not work"
+            };
+            let what = one_line(&control.what);
+            writeln!(out, "control    {} {works}: {what}", control.name)?;
+        }
+        match self.interval_seconds {
+            Some(seconds) => writeln!(
+                out,
+                "interval   {seconds:.0} s, if a checkpoint stops the job for {:.1} s",
+                self.cost_seconds
+            )?,
+            None => writeln!(out, "interval   none: no checkpoint is worth its cost")?,
+        }
+        writeln!(out, "outlook    {}", one_line(&self.outlook))?;
+        writeln!(out, "grace      {:.0} s", self.grace_seconds)?;
+        writeln!(out, "key        {}", one_line(&self.key))?;
+        writeln!(out, "journal    {}", one_line(&self.journal))?;
+        for note in &self.notes {
+            writeln!(out, "note       {}", one_line(note))?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}

@@ -1,0 +1,358 @@
+//! The command lines of `ckpt run` and `ckpt notify` as users type them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, ValueEnum};
+use codec::JobId;
+use command_line::{size, time};
+use globset::Glob;
+use supervision::OnHang;
+
+use super::options::{Placing, parse_exclude, parse_label, parse_level, parse_tenure};
+use ckpt_agent::agent::Tenure;
+use ckpt_agent::core::effort::Effort;
+use runner::kind::Parameter;
+use runner::notice::JobNotice;
+use runner::{AfterSuccess, Ask, Suspend};
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The job.
+    #[arg(long)]
+    pub job: JobId,
+    /// Files and directories in which the job keeps its state; the list ends at the next option.
+    #[arg(
+        long,
+        value_name = "PATH",
+        num_args = 1..,
+        required_unless_present_any = ["via", "on", "staged"],
+        conflicts_with_all = ["via", "on", "staged"]
+    )]
+    pub files: Vec<PathBuf>,
+    /// How to ask the job to write its state: none, signal:NAME (such as signal:USR2) or cmd:'COMMAND'.
+    ///
+    /// With none, the job writes its state when it chooses to. COMMAND runs in sh with the job's process
+    /// id in CKPT_PID, and has to exit with 0 once the state is written.
+    #[arg(
+        long,
+        default_value = "none",
+        value_name = "HOW",
+        conflicts_with = "via"
+    )]
+    pub ask: Ask,
+    /// Save an image of the job's processes instead of its files.
+    #[arg(
+        long,
+        value_enum,
+        conflicts_with_all = ["on", "staged"],
+        requires_ifs([("cmd", "checkpoint_cmd"), ("cmd", "restart_cmd")])
+    )]
+    pub via: Option<Via>,
+    /// Command that writes an image of process CKPT_PID into the empty directory CKPT_DIR.
+    #[arg(long, value_name = "CMD", requires = "via", requires = "restart_cmd")]
+    pub checkpoint_cmd: Option<String>,
+    /// Command that continues from the image in CKPT_DIR, and becomes the job.
+    #[arg(
+        long,
+        value_name = "CMD",
+        requires = "via",
+        requires = "checkpoint_cmd"
+    )]
+    pub restart_cmd: Option<String>,
+    /// Start from the files on this machine if they exist, otherwise from the newest version.
+    #[arg(long)]
+    pub local: bool,
+    /// Wait this long for the newest known version, if it can't be restored now, before an older one.
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    pub wait: Option<Duration>,
+    /// Time from the order to leave until the job has to be gone [default: 30s; 10m under HTCondor].
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    pub grace: Option<Duration>,
+    /// How long to pause the job for the machine's owner before it leaves: auto, never or a time.
+    ///
+    /// With auto, the job is paused as long as waiting is expected to cost less than leaving.
+    #[arg(long, default_value = "auto", value_parser = parse_suspend, value_name = "TIME")]
+    pub suspend: Suspend,
+    /// What to do when the job shows no progress and uses no processor time, input or output.
+    #[arg(long, value_enum, default_value = "report")]
+    pub on_hang: OnHangArg,
+    /// Exit status to use instead of 75 (state saved, start the job again).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub evict_exit: Option<u8>,
+    /// What to do with the checkpoints once the job has ended with 0: keep, lease, lease:TIME or forget.
+    ///
+    /// A lease keeps them for 7 days, or for TIME.
+    #[arg(long, default_value = "lease", value_parser = parse_after, value_name = "WHAT")]
+    pub after_success: AfterSuccess,
+    /// Leave only on signals of the batch system, and ignore the machine's owner.
+    ///
+    /// HTCondor and Slurm are detected without this option.
+    #[arg(long)]
+    pub batch: bool,
+    /// Whether the job may run while somebody uses the machine.
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    pub run_if_user_active: bool,
+    /// Minutes without input by a person after which the machine counts as unused.
+    #[arg(long, value_name = "MINUTES", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1440))]
+    pub idle_time_to_run: u32,
+    /// Load of the owner's programs, in percent, above which the job is paused [default: 60].
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub suspend_cpu_usage: Option<u8>,
+    /// Mean time between failures of the machine [default: what its daemon announces, otherwise an
+    /// average machine's].
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    pub mtbf: Option<Duration>,
+    /// History of runs, to predict when the job ends; a run that ends with 0 is added [default: runs.jsonl
+    /// in the state directory]. With none, nothing is predicted or recorded.
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
+    /// Parameter to compare this run with others by, instead of its command line.
+    ///
+    /// Can be given more than once. Without it, the words and numbers of the command line are compared.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = Parameter::parse)]
+    pub param: Vec<Parameter>,
+    /// Report when the job is not expected to end within this time after its first start.
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    pub finish_within: Option<Duration>,
+    /// Only show what would be done here, and run nothing.
+    ///
+    /// Shows what prevents the job from running, which version would be restored and how often the job
+    /// would be saved.
+    #[arg(long)]
+    pub check: bool,
+    /// The state is a working directory that is restored first and saved at the end (used by --on).
+    #[arg(long, hide = true, conflicts_with_all = ["on", "local", "check"])]
+    pub staged: bool,
+    /// On other machines.
+    #[command(flatten)]
+    pub on: OnArgs,
+    /// How it is saved.
+    #[command(flatten)]
+    pub save: RunSave,
+    /// The job's command.
+    #[arg(last = true, value_name = "CMD", required_unless_present = "check")]
+    pub command: Vec<OsString>,
+}
+
+/// How checkpoints of a supervised job are saved.
+#[derive(Debug, Args)]
+pub struct RunSave {
+    /// Data shards: any this many shards restore the image (1 to 32) [default: 3; without --data and
+    /// --parity by forecast where enough is known of the hosts, else 2 on four hosts, 1 on three].
+    #[arg(long, value_name = "N")]
+    pub data: Option<u8>,
+    /// Parity shards: this many shards can be lost (0 to 32) [default: 2; by forecast at least 2].
+    #[arg(long, value_name = "N")]
+    pub parity: Option<u8>,
+    /// Versions to keep, the newest included.
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: u32,
+    /// Keep the job's checkpoints this long after its last save, such as 7d; or forever [default: the
+    /// value of the last save, at first forever].
+    #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
+    pub ttl: Option<Tenure>,
+    /// How long a save may take; for the last save of `ckpt run`, --grace counts instead.
+    #[arg(long, default_value = "10m", value_parser = time::parse, value_name = "TIME")]
+    pub deadline: Duration,
+    /// zstd level, -7 to 19; auto adapts to the speed of link and processors; none stores uncompressed.
+    #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
+    pub level: Effort,
+    /// If hosts are missing, commit with fewer parity shards, but at least this many [default without a
+    /// number: 0].
+    #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub allow_degraded: Option<u8>,
+    /// Leave out files with this name, such as '*.tmp', or at this path, such as '/cache/**'.
+    ///
+    /// A name matches at any depth. A path that begins with / is relative to each directory that is
+    /// saved. Can be given more than once.
+    #[arg(long, value_name = "PATTERN", value_parser = parse_exclude)]
+    pub exclude: Vec<Glob>,
+    /// Note on each version, shown by `list` and `show`; hosts can't read it.
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+    /// Label of each version, to select it later; can be given more than once.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
+    pub label: Vec<(String, String)>,
+    /// How hosts are chosen.
+    #[command(flatten)]
+    pub placing: Placing,
+}
+
+/// What takes an image of a job's processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Via {
+    /// Use CRIU 4, as root: the program that CRIU=PATH names, or criu in the PATH.
+    Criu,
+    /// Use the commands --checkpoint-cmd and --restart-cmd.
+    Cmd,
+}
+
+/// What is done when a job hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnHangArg {
+    /// Report it.
+    Report,
+    /// End the job, with status 78.
+    Leave,
+}
+
+impl From<OnHangArg> for OnHang {
+    fn from(arg: OnHangArg) -> Self {
+        match arg {
+            OnHangArg::Report => Self::Report,
+            OnHangArg::Leave => Self::Leave,
+        }
+    }
+}
+
+/// Options of `notify`.
+#[derive(Debug, Args)]
+pub struct NotifyArgs {
+    /// What to report: SAVED=1 (the state is written), PROGRESS=0.31 (the share of the work that is
+    /// done), STEP=12000, BUSY=1 and BUSY=0 (take no checkpoint in between).
+    #[arg(required = true, value_name = "KEY=VALUE", value_parser = parse_notice)]
+    pub notices: Vec<JobNotice>,
+}
+
+/// Usual time for which the checkpoints of a job that has succeeded are kept.
+const LEASE_USUAL: Duration = Duration::from_secs(7 * 86_400);
+
+fn parse_suspend(text: &str) -> Result<Suspend, String> {
+    match text {
+        "auto" => Ok(Suspend::Auto),
+        "never" => Ok(Suspend::Never),
+        text => time::parse(text)
+            .map(Suspend::After)
+            .map_err(|cause| format!("auto, never or a time: {cause}")),
+    }
+}
+
+fn parse_after(text: &str) -> Result<AfterSuccess, String> {
+    match text.split_once(':') {
+        None if text == "keep" => Ok(AfterSuccess::Keep),
+        None if text == "forget" => Ok(AfterSuccess::Forget),
+        None if text == "lease" => Ok(AfterSuccess::Lease(LEASE_USUAL)),
+        Some(("lease", time)) => time::parse(time).map(AfterSuccess::Lease),
+        _ => Err("keep, lease, lease:TIME or forget".into()),
+    }
+}
+
+fn parse_notice(text: &str) -> Result<JobNotice, String> {
+    let read = JobNotice::parse(text.as_bytes()).map_err(|cause| cause.to_string())?;
+    match read.as_slice() {
+        [one] => Ok(*one),
+        _ => Err("one of SAVED=1, PROGRESS=0.31, BUSY=1, BUSY=0, STEP=12000".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::commands::args::{Cli, Command};
+
+    fn parse(args: &[&str]) -> Option<RunArgs> {
+        let args = [&["ckpt", "run", "--job", "42"], args].concat();
+        match Cli::try_parse_from(args).ok()?.command {
+            Command::Run(run) => Some(*run),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_job_has_files_or_a_way_to_take_its_image() {
+        let run = parse(&["--files", "a", "b", "--ask", "none", "--", "./job", "--x"]).unwrap();
+        assert_eq!((run.files.len(), run.command.len()), (2, 2));
+        assert!(parse(&["--", "./job"]).is_none());
+        assert!(parse(&["--files", "a"]).is_none());
+        assert!(parse(&["--files", "a", "--check"]).is_some());
+        assert!(parse(&["--via", "cmd", "--", "./job"]).is_none());
+        assert!(parse(&["--via", "criu", "--", "./job"]).is_some());
+        let both = ["--via", "criu", "--checkpoint-cmd", "c", "--", "./job"];
+        assert!(parse(&both).is_none());
+        let via = [
+            "--via",
+            "cmd",
+            "--checkpoint-cmd",
+            "c",
+            "--restart-cmd",
+            "r",
+        ];
+        assert!(parse(&[&via[..], &["--", "./job"]].concat()).is_some());
+        assert!(parse(&[&via[..], &["--files", "a", "--", "./job"]].concat()).is_none());
+    }
+
+    #[test]
+    fn times_and_words_are_read() {
+        let with = |more: &[&str]| parse(&[&["--files", "a"], more, &["--", "job"]].concat());
+        let of = |word: &str| with(&["--suspend", word]).map(|run| run.suspend);
+        assert_eq!(of("auto"), Some(Suspend::Auto));
+        assert_eq!(of("1m"), Some(Suspend::After(Duration::from_secs(60))));
+        assert_eq!(of("soon"), None);
+        let of = |word: &str| with(&["--after-success", word]).map(|run| run.after_success);
+        assert_eq!(of("lease"), Some(AfterSuccess::Lease(LEASE_USUAL)));
+        let day = Duration::from_secs(86_400);
+        assert_eq!(of("lease:1d"), Some(AfterSuccess::Lease(day)));
+        assert_eq!(of("forget"), Some(AfterSuccess::Forget));
+        assert_eq!(of("lease:"), None);
+        assert!(with(&["--evict-exit", "85"]).is_some_and(|run| run.evict_exit == Some(85)));
+        assert!(with(&["--evict-exit", "0"]).is_none());
+        assert!(with(&["--suspend-cpu-usage", "101"]).is_none());
+    }
+}
+
+/// Options of `run` for other machines.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "On other machines")]
+pub struct OnArgs {
+    /// Run the job on the best host of the grid, reached by this command, such as 'ssh {host} --'.
+    ///
+    /// {host} stands for the host's name in the grid. The working directory is saved, LAUNCHER starts
+    /// `ckpt run` on the host, and the result comes back to this machine. When the job has to leave the
+    /// host, it continues on the next best one.
+    #[arg(long, value_name = "LAUNCHER", conflicts_with = "check")]
+    pub on: Option<String>,
+    /// Path of the program ckpt on the hosts, such as ~/bin/ckpt.
+    #[arg(long, value_name = "PATH", default_value = "ckpt", requires = "on")]
+    pub program: String,
+    /// The job's work: its run time on otherwise idle processors of speed 1 [default: estimated from
+    /// earlier runs, otherwise 1h].
+    #[arg(long, value_parser = time::parse, value_name = "TIME", requires = "on")]
+    pub work: Option<Duration>,
+    /// Processors that the job uses.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), requires = "on")]
+    pub cores: u16,
+    /// Memory that the job needs.
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse, requires = "on")]
+    pub needs: u64,
+    /// Time between two reports of the host; after six missing reports the job continues elsewhere.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time::parse, requires = "on")]
+    pub report_every: Duration,
+    /// Time until hosts are asked again if none is free; also the longest pause for a host that failed.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time::parse, requires = "on")]
+    pub retry: Duration,
+}
+
+/// Options of `watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// The job.
+    #[arg(long)]
+    pub job: JobId,
+    /// Save every directory below DIR once its files stop changing, even if it was not renamed into place.
+    #[arg(long)]
+    pub in_place: bool,
+    /// Save the directories that exist now, then exit.
+    #[arg(long)]
+    pub once: bool,
+    /// How they are saved.
+    #[command(flatten)]
+    pub save: RunSave,
+    /// The directory into which a program writes its checkpoints.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}

@@ -1,0 +1,83 @@
+//! `ckpt watch`: saves each directory that a program puts in place.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use super::options::Global;
+use super::render::{self, Report, json_of_self, one_line};
+use super::run::{Connection, save_plan};
+use super::run_args::WatchArgs;
+use super::{Outcome, connect, done, progress};
+use ckpt_agent::cancel::Cancel;
+use ckpt_agent::report::{Failure, SaveReport};
+use runner::watching::{WatchEvent, WatchOrders, WatchReport, WatchedSave, watch};
+
+/// Watches until a signal ends it.
+pub(super) async fn run(
+    global: Global,
+    args: WatchArgs,
+    cancel: Cancel,
+) -> Result<Outcome, Failure> {
+    let is_json = global.json;
+    let orders = WatchOrders {
+        save: save_plan(&args.job, args.save)?,
+        dir: args.dir,
+        in_place: args.in_place,
+        once: args.once,
+    };
+    let observer = progress::observer(global.progress, "saving");
+    let connected = connect(&global).await?;
+    let reach = Arc::new(Connection::new(global, connected));
+    let report = |event| {
+        // Fails when the reader has closed its end. The saves matter more.
+        let _ = write_event(&event, is_json);
+    };
+    let watched = watch(&orders, reach.as_ref(), &observer, cancel, report).await;
+    reach.close().await;
+    done(watched?)
+}
+
+fn write_event(event: &WatchEvent, is_json: bool) -> io::Result<()> {
+    match event {
+        WatchEvent::Saved(save) => {
+            let mut out = io::stdout().lock();
+            if is_json {
+                writeln!(out, "{}", super::to_json(save))?;
+            } else {
+                let WatchedSave { name, saved } = &**save;
+                write!(out, "{}: ", one_line(name))?;
+                SaveReport::human(saved, &mut out)?;
+            }
+            out.flush()
+        }
+        WatchEvent::Failed {
+            name,
+            failure,
+            wait,
+        } => writeln!(
+            io::stderr(),
+            "ckpt: {} is not saved: {}; it is tried again in {} s",
+            one_line(name),
+            one_line(&failure.message),
+            wait.as_secs()
+        ),
+    }
+}
+
+impl Report for WatchReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let saves = usize::try_from(self.saves).unwrap_or(usize::MAX);
+        let saved = render::count(saves, "checkpoint");
+        writeln!(out, "job {}: {saved} saved", self.job)?;
+        for name in &self.passed_over {
+            writeln!(
+                out,
+                "note: {} was not renamed into place, and is not saved; use --in-place to save it",
+                one_line(name)
+            )?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}

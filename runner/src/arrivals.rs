@@ -1,0 +1,374 @@
+//! Finds the directories that a program has put in place below a directory.
+//!
+//! A program that writes checkpoints as directories writes each under another name first, and renames it when
+//! it is whole. The rename changes the directory's inode, but no entry of it: its time of change is then
+//! later than its time of modification. A directory whose inode had another name at the look before was
+//! renamed, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use supervision::Millis;
+
+use super::files::Fingerprint;
+use super::watch::FileWatch;
+use ckpt_agent::image::Exclude;
+
+/// A time of a file: seconds and nanoseconds.
+type Time = (i64, i64);
+
+/// A directory that was found.
+#[derive(Clone, Debug)]
+pub(super) struct FoundDir {
+    name: OsString,
+    inode: u64,
+    /// When its inode changed.
+    changed: Time,
+    /// When an entry was added or removed.
+    modified: Time,
+    print: Fingerprint,
+    /// The hash of its files by which a saved one is known again.
+    digest: String,
+}
+
+/// A directory that is whole and not saved yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Whole {
+    /// Path of the directory, below the one that is watched.
+    pub(super) path: PathBuf,
+    /// The hash of its files.
+    pub(super) digest: String,
+    changed: Time,
+}
+
+/// What is known of one directory.
+#[derive(Debug, Default)]
+struct Known {
+    watch: FileWatch,
+    inode: u64,
+    /// When its inode changed.
+    changed: Time,
+    was_renamed: bool,
+    whole: Option<Whole>,
+    /// The files when they were saved, or skipped.
+    saved: Option<String>,
+}
+
+/// What is known of all directories below one.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    dir: PathBuf,
+    /// Whether directories count that were not renamed.
+    in_place: bool,
+    /// Digests of what hosts have already.
+    saved: BTreeSet<String>,
+    known: BTreeMap<OsString, Known>,
+}
+
+/// Looks at the directories below `dir`. Hidden ones and symbolic links are left out.
+///
+/// # Errors
+/// When `dir` can't be read.
+pub(super) fn find_directories(dir: &Path, exclude: &Exclude) -> io::Result<Vec<FoundDir>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        // One that was renamed or removed a moment ago is seen at the next look.
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        if !metadata.is_dir() || name.as_bytes().starts_with(b".") {
+            continue;
+        }
+        let print = Fingerprint::of(&[entry.path()], exclude);
+        found.push(FoundDir {
+            name,
+            inode: metadata.ino(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            digest: print.digest(dir),
+            print,
+        });
+    }
+    Ok(found)
+}
+
+impl Arrivals {
+    /// Begins to watch a directory; `saved` are the digests of what hosts have already.
+    pub(super) fn new(dir: PathBuf, in_place: bool, saved: BTreeSet<String>) -> Self {
+        Self {
+            dir,
+            in_place,
+            saved,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Takes what a look found. `is_open` finds out whether any process can write to
+    /// the files below a path.
+    pub(super) fn take(
+        &mut self,
+        now: Millis,
+        found: Vec<FoundDir>,
+        is_open: impl Fn(&Path, &Fingerprint) -> bool,
+    ) {
+        let names: BTreeMap<u64, OsString> = self
+            .known
+            .iter()
+            .map(|(name, known)| (known.inode, name.clone()))
+            .collect();
+        let there: BTreeSet<OsString> = found.iter().map(|found| found.name.clone()).collect();
+        self.known.retain(|name, _| there.contains(name));
+        for found in found {
+            let known = self.known.entry(found.name.clone()).or_default();
+            if known.inode != found.inode {
+                *known = Known {
+                    inode: found.inode,
+                    ..Known::default()
+                };
+                let before = names.get(&found.inode);
+                known.was_renamed = before.is_some_and(|before| *before != found.name);
+            }
+            known.was_renamed |= found.changed > found.modified;
+            known.changed = found.changed;
+            let path = self.dir.join(&found.name);
+            if self.saved.contains(&found.digest) {
+                known.saved = Some(found.digest.clone());
+            }
+            let is_new = known.saved.as_ref() != Some(&found.digest);
+            known.whole.take_if(|whole| whole.digest != found.digest);
+            if !(known.was_renamed || self.in_place) || found.print.is_empty() || !is_new {
+                continue;
+            }
+            let came_to_rest = known
+                .watch
+                .look(now, found.print, |print| is_open(&path, print));
+            if came_to_rest == Some(supervision::Event::FilesAtRest) {
+                known.whole = Some(Whole {
+                    path,
+                    digest: found.digest,
+                    changed: found.changed,
+                });
+            }
+        }
+    }
+
+    /// The next directory to save. Of those that wait, only the `keep` newest are saved, the oldest of them
+    /// first. One that is older than a saved one is skipped: it would become the newest version.
+    pub(super) fn next(&mut self, keep: u32) -> Option<Whole> {
+        let saved = self.known.values().filter(|known| known.saved.is_some());
+        let newest_saved = saved.map(|known| known.changed).max();
+        let mut waiting: Vec<Whole> = self
+            .known
+            .values()
+            .filter_map(|known| known.whole.clone())
+            .collect();
+        waiting.sort_by(|one, other| (one.changed, &one.path).cmp(&(other.changed, &other.path)));
+        let older = waiting.partition_point(|whole| Some(whole.changed) < newest_saved);
+        let surplus = older.max(waiting.len().saturating_sub(keep as usize));
+        for whole in waiting.drain(..surplus) {
+            self.is_done(&whole);
+        }
+        waiting.into_iter().next()
+    }
+
+    /// Does not offer a directory again unless its files change.
+    pub(super) fn is_done(&mut self, whole: &Whole) {
+        let name = whole.path.file_name().unwrap_or_default();
+        if let Some(known) = self.known.get_mut(name) {
+            known.saved = Some(whole.digest.clone());
+            known.whole = None;
+        }
+    }
+
+    /// Whether no directory that counts is still changing or waiting.
+    pub(super) fn is_quiet(&self) -> bool {
+        let mut counting = self.known.values();
+        counting.all(|known| {
+            !(known.was_renamed || self.in_place)
+                || (known.whole.is_none() && known.saved.is_some())
+        })
+    }
+
+    /// Names of directories that were not renamed into place.
+    pub(super) fn passed_over(&self) -> Vec<OsString> {
+        let not_renamed = self
+            .known
+            .iter()
+            .filter(|(_, known)| !(known.was_renamed || self.in_place || known.saved.is_some()));
+        not_renamed.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    struct Trainer {
+        dir: tempfile::TempDir,
+        arrivals: Arrivals,
+        now: u64,
+    }
+
+    impl Trainer {
+        fn new(in_place: bool, saved: &[String]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let saved = saved.iter().cloned().collect();
+            Self {
+                arrivals: Arrivals::new(dir.path().to_owned(), in_place, saved),
+                dir,
+                now: 0,
+            }
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            let dir = self.dir.path().join(name);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("model"), text).unwrap();
+        }
+
+        fn rename(&self, from: &str, to: &str) {
+            // Longer than the clock of the file system needs for a tick.
+            std::thread::sleep(Duration::from_millis(20));
+            fs::rename(self.dir.path().join(from), self.dir.path().join(to)).unwrap();
+        }
+
+        fn look_after(&mut self, ms: u64, is_open: bool) -> Option<String> {
+            self.now += ms;
+            let found = find_directories(self.dir.path(), &Exclude::default()).unwrap();
+            self.arrivals.take(Millis(self.now), found, |_, _| is_open);
+            let next = self.arrivals.next(2)?;
+            Some(next.path.file_name()?.to_string_lossy().into_owned())
+        }
+
+        fn done(&mut self) -> String {
+            let next = self.arrivals.next(2).unwrap();
+            self.arrivals.is_done(&next);
+            next.digest
+        }
+    }
+
+    #[test]
+    fn a_renamed_directory_is_whole_once_no_process_writes_to_it() {
+        let mut trainer = Trainer::new(false, &[]);
+        trainer.write("tmp-step-1", "one");
+        assert_eq!(trainer.look_after(5000, false), None);
+        assert_eq!(trainer.look_after(5000, false), None);
+        assert!(trainer.arrivals.is_quiet());
+        assert_eq!(trainer.arrivals.passed_over(), ["tmp-step-1"]);
+        trainer.rename("tmp-step-1", "step-1");
+        assert_eq!(trainer.look_after(500, false), None);
+        assert!(!trainer.arrivals.is_quiet());
+        assert_eq!(trainer.look_after(1000, true), None);
+        assert_eq!(trainer.look_after(100, false).unwrap(), "step-1");
+        trainer.done();
+        assert_eq!(trainer.look_after(5000, false), None);
+        assert!(trainer.arrivals.is_quiet());
+        assert!(trainer.arrivals.passed_over().is_empty());
+    }
+
+    #[test]
+    fn a_first_look_knows_what_was_renamed_before() {
+        let mut trainer = Trainer::new(false, &[]);
+        trainer.write("tmp", "one");
+        trainer.rename("tmp", "step-1");
+        trainer.write("tmp", "half of two");
+        trainer.look_after(0, false);
+        assert_eq!(trainer.look_after(1000, false).unwrap(), "step-1");
+        assert_eq!(trainer.arrivals.passed_over(), ["tmp"]);
+    }
+
+    #[test]
+    fn a_saved_directory_is_saved_again_only_after_a_change() {
+        let mut first = Trainer::new(false, &[]);
+        first.write("tmp", "one");
+        first.rename("tmp", "step-1");
+        first.look_after(0, false);
+        first.look_after(1000, false).unwrap();
+        let digest = first.done();
+        first.arrivals = Arrivals::new(first.dir.path().to_owned(), false, [digest].into());
+        assert_eq!(first.look_after(1000, false), None);
+        assert_eq!(first.look_after(1000, false), None);
+        assert!(first.arrivals.is_quiet());
+        first.write("step-1", "one and more");
+        first.look_after(1000, false);
+        assert_eq!(first.look_after(1000, false).unwrap(), "step-1");
+    }
+
+    #[test]
+    fn directories_older_than_a_saved_one_are_not_saved_after_a_new_start() {
+        let mut trainer = Trainer::new(false, &[]);
+        for name in ["step-1", "step-2", "step-3"] {
+            trainer.write("tmp", name);
+            trainer.rename("tmp", name);
+        }
+        trainer.look_after(0, false);
+        let mut digests = Vec::new();
+        while trainer.look_after(1000, false).is_some() {
+            digests.push(trainer.done());
+        }
+        assert_eq!(digests.len(), 2);
+        // Hosts still have the newest.
+        let newest = digests.pop().unwrap();
+        trainer.arrivals = Arrivals::new(trainer.dir.path().to_owned(), false, [newest].into());
+        assert_eq!(trainer.look_after(1000, false), None);
+        assert_eq!(trainer.look_after(1000, false), None);
+        assert!(trainer.arrivals.is_quiet());
+        trainer.write("tmp", "step-4");
+        trainer.rename("tmp", "step-4");
+        trainer.look_after(1000, false);
+        assert_eq!(trainer.look_after(1000, false).unwrap(), "step-4");
+    }
+
+    #[test]
+    fn only_the_newest_of_many_are_saved_the_oldest_of_them_first() {
+        let mut trainer = Trainer::new(false, &[]);
+        for name in ["c", "a", "b"] {
+            trainer.write("tmp", name);
+            trainer.rename("tmp", name);
+        }
+        trainer.look_after(0, false);
+        assert_eq!(trainer.look_after(1000, false).unwrap(), "a");
+        trainer.done();
+        assert_eq!(trainer.look_after(100, false).unwrap(), "b");
+        trainer.done();
+        assert_eq!(trainer.look_after(5000, false), None);
+    }
+
+    #[test]
+    fn in_place_everything_counts_that_is_at_rest() {
+        let mut trainer = Trainer::new(true, &[]);
+        trainer.write("step-1", "one");
+        trainer.write(".hidden", "no");
+        assert_eq!(trainer.look_after(0, false), None);
+        assert_eq!(trainer.look_after(1000, true), None);
+        assert_eq!(trainer.look_after(1000, false).unwrap(), "step-1");
+        // What changes while it waits comes to rest first.
+        trainer.write("step-1", "one, longer");
+        assert_eq!(trainer.look_after(100, false), None);
+        assert_eq!(trainer.look_after(1000, false).unwrap(), "step-1");
+    }
+
+    #[test]
+    fn a_name_that_is_used_again_is_another_directory() {
+        let mut trainer = Trainer::new(false, &[]);
+        trainer.write("tmp", "one");
+        trainer.rename("tmp", "last");
+        trainer.look_after(0, false);
+        trainer.look_after(1000, false).unwrap();
+        trainer.done();
+        fs::remove_dir_all(trainer.dir.path().join("last")).unwrap();
+        trainer.write("tmp", "two");
+        trainer.rename("tmp", "last");
+        trainer.look_after(0, false);
+        assert_eq!(trainer.look_after(1000, false).unwrap(), "last");
+    }
+}

@@ -1,0 +1,207 @@
+//! The end of `ckpt run --on`: moves the result of the job into the working directory.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use supervision::Ending;
+use supervision::away::End;
+
+use super::directory::{Listing, Merged, merge};
+use super::front::Ended;
+use super::kept::{KEPT, Kept, LISTING};
+use super::report::AwayReport;
+use super::words::EndReport;
+use super::{Away, AwayOrders};
+use crate::files::remove;
+use crate::history::PastLine;
+use crate::job_dir::JobDir;
+use crate::journal::Entry;
+use crate::signals::Signals;
+use crate::stage::PREFIX;
+use ckpt_agent::agent::{RestoreRequest, RestoreTarget, Which};
+use ckpt_agent::cancel::canceller;
+use ckpt_agent::core::sought::Sought;
+use ckpt_agent::report::{ExitStatus, Failure, RestoreReport, Silent};
+
+/// Does what is to be done at the end, and makes the report.
+pub(super) async fn end(
+    orders: &AwayOrders,
+    place: &JobDir,
+    away: &dyn Away,
+    mut ended: Ended,
+    signals: &mut Signals,
+) -> Result<AwayReport, Failure> {
+    let job = &orders.job;
+    let (status, by_job, host) = match ended.end.clone() {
+        End::Job { status, host } => (status, true, host),
+        End::Left { status } => (status, false, None),
+        End::GivenUp { status, host } => (status, false, Some(host)),
+        End::NotStarted { status } => {
+            // The next start is a new one.
+            forget(place);
+            let message = format!("job {job}: no host could start it");
+            let mut failure = Failure::new(ExitStatus::Failed, message);
+            failure.exit_code = Some(status);
+            let next = "see the answers of the hosts above; check that ckpt is installed there (--program)";
+            return Err(failure.next(next));
+        }
+    };
+    let mut restored = None;
+    if by_job {
+        let (report, merged) = bring_back(orders, place, away, signals).await?;
+        for path in &merged.kept {
+            let path = path.display();
+            ended.log.warn(format!(
+                "changed here and by the job: {path} is as it was here"
+            ));
+        }
+        ended.log.enter(Entry::BroughtBack {
+            version: report.version.map(|version| version.number()),
+            files: merged.files,
+            seconds: report.seconds,
+        });
+        note(orders, &mut ended);
+        if status == 0 {
+            let done = orders.after_success.carry_out(job, away).await;
+            if let Err(message) = done {
+                ended.log.warn(message);
+            }
+        }
+        forget(place);
+        restored = Some((report, merged));
+    }
+    let exit_code = match (by_job, status, orders.evict_exit) {
+        (false, Ending::SAVED, Some(other)) => other,
+        _ => status,
+    };
+    Ok(report(orders, ended, exit_code, by_job, host, restored))
+}
+
+/// Removes what is kept of the job, so that the next start does not continue it.
+fn forget(place: &JobDir) {
+    // If it stays, the next start finds the result and ends with it.
+    let _ = Kept::remove(&place.path(KEPT));
+    let _ = remove(&place.path(LISTING));
+}
+
+fn report(
+    orders: &AwayOrders,
+    mut ended: Ended,
+    exit_code: u8,
+    by_job: bool,
+    host: Option<String>,
+    restored: Option<(RestoreReport, Merged)>,
+) -> AwayReport {
+    let end = ended.reported_end.take();
+    let version = match &restored {
+        Some((report, _)) => report.version.map(|version| version.number()),
+        None => end.as_ref().and_then(|end: &EndReport| end.version),
+    };
+    let why = match end {
+        Some(end) => end.why,
+        None if by_job => format!("exit status {exit_code}, as recorded in its newest version"),
+        None => "it runs on no host".to_owned(),
+    };
+    let ended_by = if by_job { "job" } else { "supervisor" };
+    ended.log.enter(Entry::Ended {
+        exit_code,
+        ended_by,
+        why: why.clone(),
+        version,
+    });
+    let merged = restored.map(|(_, merged)| merged);
+    let aside = merged.iter().flat_map(|merged| &merged.kept);
+    AwayReport {
+        job: orders.job.clone(),
+        exit_code,
+        ended_by,
+        why,
+        host,
+        version,
+        hosts: ended.hosts,
+        starts: ended.starts,
+        moves_seconds: ended.moves_seconds,
+        aside: aside.map(|path| path.display().to_string()).collect(),
+        changed_files: merged.map(|merged| merged.files),
+        journal: ended.log.journal_path().display().to_string(),
+        warnings: ended.log.into_warnings(),
+    }
+}
+
+/// Adds the run to the history of this machine. The history on the host was only for this job.
+fn note(orders: &AwayOrders, ended: &mut Ended) {
+    let (Some(history), Some(line)) = (&orders.record.history, &ended.noted) else {
+        return;
+    };
+    let read = serde_json::from_str::<PastLine>(line);
+    // A host that recorded nothing returns the last of the lines that it was sent.
+    let Some(line) = read
+        .ok()
+        .filter(|line| line.job == orders.job.to_string() && line.ended_at >= ended.began_at)
+    else {
+        return;
+    };
+    if let Err(cause) = line.append(history) {
+        ended
+            .log
+            .warn(format!("the run can't be added to the history: {cause}"));
+    }
+}
+
+/// Restores the newest version into a directory below the working directory, and merges it from there. A
+/// signal ends the restore; the next start brings the result back.
+async fn bring_back(
+    orders: &AwayOrders,
+    place: &JobDir,
+    away: &dyn Away,
+    signals: &mut Signals,
+) -> Result<(RestoreReport, Merged), Failure> {
+    let local_io = |message: String| {
+        Failure::new(ExitStatus::LocalIo, message).next("run the same command again to fetch it")
+    };
+    let stage = orders
+        .dir
+        .join(format!("{PREFIX}{}", orders.job.file_name()));
+    let made = remove(&stage).and_then(|()| fs::create_dir(&stage));
+    made.map_err(|cause| local_io(format!("{}: {cause}", stage.display())))?;
+    let (canceller, cancel) = canceller();
+    let request = RestoreRequest {
+        job: orders.job.clone(),
+        which: Which::Newest,
+        sought: Sought::default(),
+        target: RestoreTarget::Path(stage.join("")),
+        if_exists: false,
+        least_data: orders.save.least_data(),
+        force: true,
+        set_id_bits: false,
+        globs: Vec::new(),
+        dry_run: false,
+    };
+    let restoring = async {
+        let agent = away.agent().await?;
+        agent.restore(request, Arc::new(Silent), cancel).await
+    };
+    let restored = signals.cancelling(&canceller, restoring).await;
+    let restored = restored.unwrap_or_else(|asked| {
+        let what = format!("the result of job {} is not fetched", orders.job);
+        Err(asked.failure(&what, orders.evict_exit))
+    });
+    let report = restored
+        .map_err(|failure| failure.next("run the same command again to fetch the result"))?;
+    let (dir, list) = (orders.dir.clone(), place.path(LISTING));
+    let moving = tokio::task::spawn_blocking(move || {
+        let staged = Listing::read(&list)?;
+        let mut found = fs::read_dir(&stage)?;
+        let result: PathBuf = match found.next() {
+            Some(only) => only?.path(),
+            None => return Ok(Merged::default()),
+        };
+        let merged = merge(&result, &dir, &staged)?;
+        remove(&stage)?;
+        Ok::<_, std::io::Error>(merged)
+    });
+    let merged = moving.await.map_err(|cause| local_io(cause.to_string()))?;
+    let merged = merged.map_err(|cause| local_io(format!("the result: {cause}")))?;
+    Ok((report, merged))
+}

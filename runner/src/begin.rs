@@ -1,0 +1,392 @@
+//! What a job begins with: the newest version that can be restored, the files that are there, or nothing.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use codec::labels::Labels;
+use codec::{JobId, Version};
+
+use super::files::{are_same, remove};
+use super::host::HostKind;
+use super::record::RECORD;
+use super::stage::PREFIX;
+use ckpt_agent::agent::{Agent, RestoreRequest, RestoreTarget, Which};
+use ckpt_agent::cancel::Cancel;
+use ckpt_agent::core::sought::Sought;
+use ckpt_agent::report::{ExitStatus, Failure, ListedCheckpoint, Observer, RestoreReport};
+
+/// Label with the number of paths in a checkpoint, if there are several.
+pub(super) const PATHS: &str = "ckpt.paths";
+
+/// Time from one attempt to restore a version to the next, while the version is waited for.
+const WAIT_POLL: Duration = Duration::from_secs(5);
+
+/// Suffix of the name to which existing files are moved when restored ones take their place.
+const BEFORE_SUFFIX: &str = ".before";
+
+/// How a job is to begin.
+#[derive(Clone, Debug)]
+pub struct Beginning {
+    /// Name of the job.
+    pub job: JobId,
+    /// The paths of its state.
+    pub paths: Vec<PathBuf>,
+    /// Whether to begin from the files that are there.
+    pub local: bool,
+    /// How long to wait for a version that exists and can't be restored now.
+    pub wait: Duration,
+    /// Smallest number of data shards with which the job is saved.
+    pub least_data: Option<u8>,
+    /// Whether the state is an image of processes, which needs a machine like the one that wrote it.
+    pub is_bound_to_host: bool,
+}
+
+/// How a job has begun.
+#[derive(Debug, Default)]
+pub struct Begun {
+    /// The version that its state comes from; `None` if it begins anew.
+    pub version: Option<Version>,
+    /// The record of the job, from the label of that version.
+    pub record: Option<String>,
+    /// Bytes of a restored version that the next one stores again.
+    pub again_bytes: u64,
+    /// The report of the restore, if there was one.
+    pub report: Option<RestoreReport>,
+    /// The paths to which existing files were moved.
+    pub aside: Vec<PathBuf>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl Beginning {
+    /// Brings the job's state to its place.
+    ///
+    /// # Errors
+    /// When the job may have a state that can't be restored now. Existing files are then as they were.
+    pub async fn make(
+        &self,
+        agent: &Agent,
+        observer: &Arc<dyn Observer>,
+        mut cancel: Cancel,
+    ) -> Result<Begun, Failure> {
+        let lies_here = self
+            .paths
+            .iter()
+            .all(|path| path.symlink_metadata().is_ok());
+        if self.local && lies_here {
+            let newest = newest(agent, &self.job).await?;
+            let note = "starts from the files here (--local)".to_owned();
+            return Ok(Begun {
+                version: newest.as_ref().map(|listed| listed.version),
+                record: newest.and_then(|listed| listed.own_labels.get(RECORD).cloned()),
+                notes: vec![note],
+                ..Begun::default()
+            });
+        }
+        if self.is_bound_to_host {
+            self.fits_here(agent).await?;
+        }
+        let began = Instant::now();
+        loop {
+            let is_last = began.elapsed() + WAIT_POLL > self.wait;
+            let stage = Staging::new(&self.paths, &self.job)?;
+            let request = self.request(&stage, !is_last);
+            let tried = agent.restore(request, Arc::clone(observer), cancel.clone());
+            let is_worth_waiting = match &tried.await {
+                Ok(report) => !report.skipped.is_empty(),
+                Err(failure) => failure.status == ExitStatus::TooFewHosts,
+            };
+            if is_last || !is_worth_waiting {
+                let request = self.request(&stage, false);
+                let report = agent.restore(request, Arc::clone(observer), cancel).await?;
+                return self.put_in_place(agent, report, &stage).await;
+            }
+            tokio::select! {
+                () = cancel.cancelled() => {
+                    let message = format!("job {}: interrupted while waiting for hosts", self.job);
+                    return Err(Failure::new(ExitStatus::Interrupted, message));
+                }
+                () = tokio::time::sleep(WAIT_POLL) => {}
+            }
+        }
+    }
+
+    fn request(&self, stage: &Staging, dry_run: bool) -> RestoreRequest {
+        RestoreRequest {
+            job: self.job.clone(),
+            which: Which::Newest,
+            sought: Sought::default(),
+            target: RestoreTarget::Path(stage.target()),
+            if_exists: true,
+            least_data: self.least_data,
+            force: true,
+            set_id_bits: false,
+            globs: Vec::new(),
+            dry_run,
+        }
+    }
+
+    /// Fails if the newest version comes from a machine with features that this one lacks.
+    async fn fits_here(&self, agent: &Agent) -> Result<(), Failure> {
+        let Some(newest) = newest(agent, &self.job).await? else {
+            return Ok(());
+        };
+        let labels = Labels::new(newest.own_labels.into_iter().collect()).unwrap_or_default();
+        let Some(lacks) = HostKind::of_this().lacks(&labels) else {
+            return Ok(());
+        };
+        let (job, version) = (&self.job, newest.version);
+        let message = format!("job {job}: version {version} can't continue here: {lacks}");
+        let mut failure = Failure::new(ExitStatus::TooFewHosts, message);
+        failure.state = Some(format!("version {version} is unchanged"));
+        Err(failure.next("start the job on another machine"))
+    }
+
+    async fn put_in_place(
+        &self,
+        agent: &Agent,
+        report: RestoreReport,
+        stage: &Staging,
+    ) -> Result<Begun, Failure> {
+        let mut begun = Begun {
+            version: report.version,
+            notes: report.warnings.clone(),
+            ..Begun::default()
+        };
+        let Some(version) = report.version else {
+            return Ok(begun);
+        };
+        let listed = agent.list(Some(&self.job), &Sought::default(), None).await;
+        let listed = listed.ok().and_then(|listed| {
+            let mut all = listed.checkpoints.into_iter();
+            all.find(|one| one.version == version)
+        });
+        begun.again_bytes = listed.as_ref().map_or(0, |one| one.again_bytes);
+        let labels = listed.map(|one| one.own_labels).unwrap_or_default();
+        begun.record = labels.get(RECORD).cloned();
+        let saved_paths = labels.get(PATHS).and_then(|count| count.parse().ok());
+        let paths = self.paths.clone();
+        let (job, stage) = (self.job.clone(), stage.dir.clone());
+        let moving = tokio::task::spawn_blocking(move || {
+            put_all(&stage, &paths, saved_paths.unwrap_or(1))
+                .map_err(|cause| cause.into_failure(&job, version))
+        });
+        begun.aside = moving
+            .await
+            .map_err(|cause| Failure::new(ExitStatus::LocalIo, cause.to_string()))??;
+        begun.report = Some(report);
+        Ok(begun)
+    }
+}
+
+/// A directory beside the job's files, on the same file system, that exists during a restore. Removes
+/// first what an earlier run has left there.
+#[derive(Debug)]
+struct Staging {
+    dir: PathBuf,
+}
+
+impl Staging {
+    fn new(paths: &[PathBuf], job: &JobId) -> Result<Self, Failure> {
+        let first = paths.first().map(|path| above(path));
+        let name = format!("{PREFIX}{}", job.file_name());
+        let dir = first.unwrap_or_else(|| PathBuf::from(".")).join(name);
+        let made = remove(&dir).and_then(|()| fs::create_dir_all(&dir));
+        made.map_err(|cause| {
+            Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", dir.display()))
+        })?;
+        Ok(Self { dir })
+    }
+
+    /// The target of a restore into it. The trailing separator makes the restored tree keep its own name.
+    fn target(&self) -> PathBuf {
+        self.dir.join("")
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // If this fails, the next run removes it.
+        let _ = remove(&self.dir);
+    }
+}
+
+fn above(path: &Path) -> PathBuf {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    above.map_or_else(|| PathBuf::from("."), Path::to_owned)
+}
+
+/// Why restored files could not be put in their places.
+#[derive(Debug, thiserror::Error)]
+enum PutError {
+    #[error("it holds {found}, but --files names {wanted}")]
+    Others { found: String, wanted: String },
+    #[error("{path:?}: {cause}")]
+    Io { path: PathBuf, cause: io::Error },
+}
+
+impl PutError {
+    fn into_failure(self, job: &JobId, version: Version) -> Failure {
+        let status = match &self {
+            Self::Others { .. } => ExitStatus::Usage,
+            Self::Io { .. } => ExitStatus::LocalIo,
+        };
+        Failure::new(status, format!("job {job}, version {version}: {self}"))
+            .next(format!("ckpt show --job {job} --version {version}"))
+    }
+}
+
+/// Moves what was restored into `stage` to `paths`. Returns the paths to which existing files were moved.
+fn put_all(stage: &Path, paths: &[PathBuf], saved_paths: usize) -> Result<Vec<PathBuf>, PutError> {
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |cause| PutError::Io { path, cause }
+    };
+    let names = |dir: &Path| -> io::Result<Vec<PathBuf>> {
+        fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect()
+    };
+    let mut found = names(stage).map_err(io(stage))?;
+    // Several paths were saved, so the image has a directory above them.
+    if let ([only], true) = (found.as_slice(), saved_paths > 1) {
+        found = names(only).map_err(io(only))?;
+    }
+    found.sort();
+    let mut pairs = Vec::new();
+    for path in paths {
+        let same_name = found.iter().find(|one| one.file_name() == path.file_name());
+        let fitting = match (same_name, found.as_slice(), paths.len()) {
+            (Some(one), ..) => Some(one),
+            // If there is just one file or directory, it may have another name now.
+            (None, [only], 1) => Some(only),
+            _ => None,
+        };
+        pairs.extend(fitting.map(|one| (one.clone(), path.clone())));
+    }
+    if pairs.len() != found.len() || pairs.len() != paths.len() {
+        let list = |all: &[PathBuf]| {
+            let names = all.iter().map(|path| path.file_name().unwrap_or_default());
+            let names = names.map(|name| name.to_string_lossy().into_owned());
+            names.collect::<Vec<_>>().join(", ")
+        };
+        return Err(PutError::Others {
+            found: list(&found),
+            wanted: list(paths),
+        });
+    }
+    let mut aside = Vec::new();
+    for (from, to) in pairs {
+        aside.extend(put(&from, &to).map_err(io(&to))?);
+    }
+    Ok(aside)
+}
+
+/// Moves one file or tree to its place. An existing one that differs is kept under another name.
+fn put(from: &Path, to: &Path) -> io::Result<Option<PathBuf>> {
+    let mut kept = None;
+    if to.symlink_metadata().is_ok() {
+        if are_same(from, to)? {
+            return Ok(None);
+        }
+        let before = before(to);
+        remove(&before)?;
+        fs::rename(to, &before)?;
+        kept = Some(before);
+    }
+    if let Err(cause) = fs::rename(from, to) {
+        if let Some(before) = &kept {
+            // Restores the old state of the directory.
+            fs::rename(before, to)?;
+        }
+        return Err(cause);
+    }
+    // The machine may fail the moment after, and the new name has to survive that.
+    fs::File::open(above(to))?.sync_all()?;
+    Ok(kept)
+}
+
+/// The path to which the file at `path` is moved when a restored one takes its place.
+pub(super) fn before(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(BEFORE_SUFFIX);
+    path.with_file_name(name)
+}
+
+/// The newest version of a job that can be restored from the hosts that answer.
+pub(super) async fn newest(
+    agent: &Agent,
+    job: &JobId,
+) -> Result<Option<ListedCheckpoint>, Failure> {
+    let listed = agent.list(Some(job), &Sought::default(), None).await;
+    let listed = match listed {
+        Ok(listed) => listed.checkpoints,
+        Err(failure) if failure.status == ExitStatus::NotFound => Vec::new(),
+        Err(failure) => return Err(failure),
+    };
+    let usable = listed
+        .into_iter()
+        .filter(|one| one.can_lose.is_some() && !one.void);
+    Ok(usable.max_by_key(|one| one.version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_differing_file_at_the_target_is_set_aside_until_the_next_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let stage = dir.path().join("stage");
+        let restore = |text: &str| {
+            let _ = fs::remove_dir_all(&stage);
+            fs::create_dir(&stage).unwrap();
+            fs::write(stage.join("state"), text).unwrap();
+            put_all(&stage, std::slice::from_ref(&state), 1).unwrap()
+        };
+        assert!(restore("one").is_empty());
+        assert_eq!(fs::read(&state).unwrap(), b"one");
+        // The same state again: nothing is moved.
+        assert!(restore("one").is_empty());
+        fs::write(&state, "local work").unwrap();
+        let aside = restore("two");
+        assert_eq!(aside, [dir.path().join("state.before")]);
+        assert_eq!(fs::read(&state).unwrap(), b"two");
+        assert_eq!(fs::read(&aside[0]).unwrap(), b"local work");
+        assert_eq!(restore("three").len(), 1);
+        assert_eq!(fs::read(&aside[0]).unwrap(), b"two");
+    }
+
+    #[test]
+    fn several_paths_are_found_by_name_and_others_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let stage = dir.path().join("stage");
+        let fill = || {
+            let _ = fs::remove_dir_all(&stage);
+            fs::create_dir_all(stage.join("42")).unwrap();
+            fs::write(stage.join("42/a"), "a").unwrap();
+            fs::write(stage.join("42/b"), "b").unwrap();
+        };
+        fill();
+        let paths = |names: &[&str]| -> Vec<PathBuf> {
+            names.iter().map(|name| dir.path().join(name)).collect()
+        };
+        assert!(put_all(&stage, &paths(&["b", "a"]), 2).unwrap().is_empty());
+        assert_eq!(fs::read(dir.path().join("b")).unwrap(), b"b");
+        fill();
+        let refused = put_all(&stage, &paths(&["a"]), 2).unwrap_err().to_string();
+        assert!(
+            refused.contains("a, b") && refused.contains("--files"),
+            "{refused}"
+        );
+        assert!(put_all(&stage, &paths(&["a", "c"]), 2).is_err());
+        // A single file may have another name.
+        fs::remove_dir_all(&stage).unwrap();
+        fs::create_dir(&stage).unwrap();
+        fs::write(stage.join("old-name"), "x").unwrap();
+        put_all(&stage, &paths(&["c"]), 1).unwrap();
+        assert_eq!(fs::read(dir.path().join("c")).unwrap(), b"x");
+    }
+}

@@ -1,0 +1,328 @@
+//! The files that contain a job's state: whether they have changed, whether they are at rest, and whether
+//! they are the restored ones.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ckpt_agent::image::Exclude;
+
+/// Most files that are looked at. A larger tree always counts as changed.
+const FILES_MAX: usize = 1_000_000;
+
+/// Size of the buffers for comparing files, bytes.
+const COMPARED_BYTES: usize = 1 << 16;
+
+/// What distinguishes a file from all others, under whatever path it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileId {
+    pub(super) inode: u64,
+    pub(super) device: u64,
+}
+
+impl FileId {
+    fn of(found: &Metadata) -> Self {
+        Self {
+            inode: found.ino(),
+            device: found.dev(),
+        }
+    }
+}
+
+/// What distinguishes one state of a file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    file: FileId,
+    size: u64,
+    modified: (i64, i64),
+    is_directory: bool,
+}
+
+impl Mark {
+    fn of(found: &Metadata) -> Self {
+        let is_directory = found.is_dir();
+        Self {
+            file: FileId::of(found),
+            size: if is_directory { 0 } else { found.size() },
+            // Changes of a directory show in its entries, so its own times are left out.
+            modified: match is_directory {
+                true => (0, 0),
+                false => (found.mtime(), found.mtime_nsec()),
+            },
+            is_directory,
+        }
+    }
+}
+
+/// The state of all files at one moment, without their contents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    marks: BTreeMap<PathBuf, Mark>,
+    is_cut: bool,
+}
+
+impl Fingerprint {
+    /// Takes the fingerprint of all files. Files that are missing or can't be read are left out.
+    pub(super) fn of(paths: &[PathBuf], exclude: &Exclude) -> Self {
+        let mut print = Self::default();
+        for path in paths {
+            // A path that the user names may be a link, as for `ckpt save`.
+            let Ok(found) = fs::metadata(path) else {
+                continue;
+            };
+            print.marks.insert(path.clone(), Mark::of(&found));
+            if found.is_dir() {
+                print.add_below(path, path, exclude);
+            }
+        }
+        print
+    }
+
+    fn add_below(&mut self, root: &Path, dir: &Path, exclude: &Exclude) {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        for entry in entries {
+            if self.marks.len() >= FILES_MAX {
+                self.is_cut = true;
+                return;
+            }
+            let path = entry.path();
+            if is_left_out(root, &path, exclude) {
+                continue;
+            }
+            let Ok(found) = entry.metadata() else {
+                continue;
+            };
+            self.marks.insert(path.clone(), Mark::of(&found));
+            if found.is_dir() {
+                self.add_below(root, &path, exclude);
+            }
+        }
+    }
+
+    /// Whether it contains no file.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.marks.values().any(|mark| !mark.is_directory)
+    }
+
+    /// A hash of names below `root`, sizes and times. It is the same for a copy that keeps the times.
+    pub(super) fn digest(&self, root: &Path) -> String {
+        use std::os::unix::ffi::OsStrExt;
+        let mut hasher = blake3::Hasher::new();
+        for (path, mark) in &self.marks {
+            let name = path.strip_prefix(root).unwrap_or(path).as_os_str();
+            hasher.update(&(name.len() as u64).to_le_bytes());
+            hasher.update(name.as_bytes());
+            hasher.update(&mark.size.to_le_bytes());
+            hasher.update(&mark.modified.0.to_le_bytes());
+            hasher.update(&mark.modified.1.to_le_bytes());
+            hasher.update(&[u8::from(mark.is_directory)]);
+        }
+        let hash = hasher.finalize().to_hex();
+        hash.as_str().chars().take(32).collect()
+    }
+
+    /// All files in it that are no directories.
+    pub(super) fn files(&self) -> impl Iterator<Item = FileId> {
+        let files = self.marks.values().filter(|mark| !mark.is_directory);
+        files.map(|mark| mark.file)
+    }
+
+    /// Number of files and directories in it.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.marks.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the state is one file.
+    pub(super) fn is_one_file(&self) -> bool {
+        !self.is_cut && self.marks.len() == 1 && !self.is_empty()
+    }
+
+    /// Whether the state is the same as before.
+    pub(super) fn is_as(&self, before: &Self) -> bool {
+        !self.is_cut && self == before
+    }
+
+    /// Size of all files together, bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.marks.values().map(|mark| mark.size).sum()
+    }
+
+    /// Whether every file that differs from `before` is a new file, which was renamed into its place.
+    /// Such a file does not change any more, unlike one that was written to.
+    pub(super) fn was_replaced_since(&self, before: &Self) -> bool {
+        !self.is_cut
+            && self.marks.iter().all(|(path, mark)| {
+                let was = before.marks.get(path);
+                mark.is_directory || was.is_none_or(|was| was == mark || was.file != mark.file)
+            })
+    }
+
+    /// Whether the files have the same names as in `before`: none was added, none removed.
+    pub(super) fn has_names_of(&self, before: &Self) -> bool {
+        !self.is_cut && self.marks.keys().eq(before.marks.keys())
+    }
+}
+
+fn is_left_out(root: &Path, path: &Path, exclude: &Exclude) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let below = path.strip_prefix(root).unwrap_or(path);
+    exclude.leaves_out(below.as_os_str().as_bytes())
+}
+
+/// The same paths with links resolved, as far as they exist.
+pub(super) fn resolved(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let resolve = |path: &PathBuf| {
+        fs::canonicalize(path).or_else(|_| {
+            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+            let above = fs::canonicalize(above.unwrap_or_else(|| Path::new(".")))?;
+            Ok::<_, io::Error>(above.join(path.file_name().unwrap_or_default()))
+        })
+    };
+    let or_given = |path: &PathBuf| resolve(path).unwrap_or_else(|_| path.clone());
+    paths.iter().map(or_given).collect()
+}
+
+/// Whether two files or trees are the same: names, kinds, contents, execute permissions and links. Times
+/// are ignored.
+///
+/// # Errors
+/// When a file can't be read.
+pub(super) fn are_same(one: &Path, other: &Path) -> io::Result<bool> {
+    let (left, right) = (fs::symlink_metadata(one)?, fs::symlink_metadata(other)?);
+    if left.file_type() != right.file_type() || (left.mode() ^ right.mode()) & 0o111 != 0 {
+        return Ok(false);
+    }
+    if left.is_dir() {
+        return are_same_trees(one, other);
+    }
+    if left.file_type().is_symlink() {
+        return Ok(fs::read_link(one)? == fs::read_link(other)?);
+    }
+    if !left.is_file() {
+        return Ok(true);
+    }
+    Ok(left.len() == right.len() && are_same_bytes(File::open(one)?, File::open(other)?)?)
+}
+
+fn are_same_trees(one: &Path, other: &Path) -> io::Result<bool> {
+    let names = |dir: &Path| -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            names.push(entry?.file_name());
+        }
+        names.sort();
+        Ok(names)
+    };
+    let all = names(one)?;
+    if all != names(other)? {
+        return Ok(false);
+    }
+    for name in all {
+        if !are_same(&one.join(&name), &other.join(&name))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn are_same_bytes(mut one: File, mut other: File) -> io::Result<bool> {
+    let (mut left, mut right) = (vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]);
+    loop {
+        let length = one.read(&mut left)?;
+        if length == 0 {
+            return Ok(other.read(&mut right)? == 0);
+        }
+        let Some(part) = right.get_mut(..length) else {
+            return Ok(false);
+        };
+        match other.read_exact(part) {
+            Ok(()) => {}
+            Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(cause) => return Err(cause),
+        }
+        if left.get(..length) != Some(&*part) {
+            return Ok(false);
+        }
+    }
+}
+
+/// Removes a file or a tree, if it exists.
+///
+/// # Errors
+/// When it can't be removed.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(cause) => Err(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(path: &Path) -> Fingerprint {
+        Fingerprint::of(&[path.to_owned()], &Exclude::default())
+    }
+
+    #[test]
+    fn a_replaced_file_is_distinguished_from_one_that_was_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, next) = (dir.path().join("state"), dir.path().join("next"));
+        assert!(print(&path).is_empty());
+        fs::write(&path, b"one").unwrap();
+        let first = print(&path);
+        assert!(!first.is_empty() && first.bytes() == 3);
+        assert!(print(&path).is_as(&first));
+        fs::write(&next, b"second").unwrap();
+        fs::rename(&next, &path).unwrap();
+        let second = print(&path);
+        assert!(!second.is_as(&first) && second.was_replaced_since(&first));
+        fs::write(&path, b"third, longer").unwrap();
+        let third = print(&path);
+        assert!(!third.was_replaced_since(&second));
+        // The first state may have been renamed into place; this can't be known.
+        assert!(third.was_replaced_since(&Fingerprint::default()));
+    }
+
+    #[test]
+    fn a_tree_is_looked_at_without_what_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("state");
+        fs::create_dir_all(root.join("deep")).unwrap();
+        fs::write(root.join("deep/a"), b"1").unwrap();
+        let pattern = ckpt_agent::image::exclude_pattern("*.log").unwrap();
+        let exclude = Exclude::new(vec![pattern]).unwrap();
+        let of = || Fingerprint::of(std::slice::from_ref(&root), &exclude);
+        let before = of();
+        fs::write(root.join("deep/b.log"), b"1").unwrap();
+        assert!(of().is_as(&before));
+        fs::write(root.join("deep/b"), b"1").unwrap();
+        assert!(!of().is_as(&before));
+    }
+
+    #[test]
+    fn trees_are_the_same_when_names_kinds_and_bytes_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+        for root in [&one, &other] {
+            fs::create_dir_all(root.join("deep")).unwrap();
+            fs::write(root.join("deep/a"), vec![7; 3 * COMPARED_BYTES / 2]).unwrap();
+            std::os::unix::fs::symlink("deep/a", root.join("link")).unwrap();
+        }
+        assert!(are_same(&one, &other).unwrap());
+        let mut bytes = vec![7; 3 * COMPARED_BYTES / 2];
+        *bytes.last_mut().unwrap() = 8;
+        fs::write(other.join("deep/a"), &bytes).unwrap();
+        assert!(!are_same(&one, &other).unwrap());
+        fs::write(one.join("deep/a"), &bytes).unwrap();
+        assert!(are_same(&one, &other).unwrap());
+        fs::write(one.join("more"), b"").unwrap();
+        assert!(!are_same(&one, &other).unwrap());
+    }
+}

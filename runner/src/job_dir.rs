@@ -1,0 +1,132 @@
+//! The directory of a job on this machine, with its lock, its journal, and for `--via` the image.
+//!
+//! ```text
+//! STATE/run/JOB/
+//!   lock             held by the supervisor; its process id
+//!   journal.jsonl    what happened
+//!   running          how all processes of the job can be ended
+//!   image/           the image of the job's processes, with --via
+//! ```
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use codec::JobId;
+use rustix::fs::{FlockOperation, flock};
+
+/// Name of the job's working directory, in the job's directory.
+pub(super) const WORK: &str = "work";
+
+/// Label of a version that is the result of an ended job; its value is the job's exit status.
+pub(super) const RESULT: &str = "ckpt.result";
+
+/// Name of the file in a job's directory that its supervisor has locked. It contains the supervisor's
+/// process id.
+pub(super) const LOCK: &str = "lock";
+
+/// A job's directory, locked.
+#[derive(Debug)]
+pub struct JobDir {
+    dir: PathBuf,
+    /// The lock is held for as long as this file is open.
+    _lock: File,
+}
+
+/// Why a job's directory can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum JobDirError {
+    /// The user has no state directory.
+    #[error("no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set")]
+    NoStateDirectory,
+    /// The system refused an operation.
+    #[error("{path:?}: {cause}")]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The error of the system.
+        cause: io::Error,
+    },
+    /// Another supervisor runs this job.
+    #[error("job {job} is run already on this machine, by process {holder} ({path:?} is locked)")]
+    Taken {
+        /// Name of the job.
+        job: JobId,
+        /// Process id of that supervisor, if it can be read.
+        holder: String,
+        /// The file with the lock.
+        path: PathBuf,
+    },
+}
+
+impl JobDir {
+    /// Makes and locks the job's directory below `state`. The lock is held until this is dropped.
+    ///
+    /// # Errors
+    /// When another process holds the lock, or when the directory can't be made.
+    pub fn take(state: Option<PathBuf>, job: &JobId) -> Result<Self, JobDirError> {
+        let dir = dir_of(state, job)?;
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |cause| JobDirError::Io { path, cause }
+        };
+        fs::create_dir_all(&dir).map_err(failed(&dir))?;
+        let path = dir.join(LOCK);
+        let mut lock = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(failed(&path))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            let holder = holder.trim();
+            return Err(JobDirError::Taken {
+                job: job.clone(),
+                holder: if holder.is_empty() { "?" } else { holder }.to_owned(),
+                path,
+            });
+        }
+        lock.set_len(0).map_err(failed(&path))?;
+        writeln!(lock, "{}", std::process::id()).map_err(failed(&path))?;
+        Ok(Self { dir, _lock: lock })
+    }
+
+    /// The path of a file or directory in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+/// The path that a job's directory has or would have.
+///
+/// # Errors
+/// When there is no state directory.
+pub(super) fn dir_of(state: Option<PathBuf>, job: &JobId) -> Result<PathBuf, JobDirError> {
+    let state = state.ok_or(JobDirError::NoStateDirectory)?;
+    Ok(state.join("run").join(job.file_name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_taken_once_and_is_free_afterwards() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = Some(dir.path().to_owned());
+        let job: JobId = "sweep/42".parse().unwrap();
+        let taken = JobDir::take(state.clone(), &job).unwrap();
+        let refused = JobDir::take(state.clone(), &job).unwrap_err().to_string();
+        let pid = std::process::id().to_string();
+        assert!(
+            refused.contains("sweep/42") && refused.contains(&pid),
+            "{refused}"
+        );
+        assert!(JobDir::take(state.clone(), &"sweep/43".parse().unwrap()).is_ok());
+        drop(taken);
+        assert!(JobDir::take(state, &job).is_ok());
+        assert!(JobDir::take(None, &job).is_err());
+    }
+}

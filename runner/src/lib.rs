@@ -1,0 +1,297 @@
+//! `ckpt run`: saves a job in time, lets it give way to the machine's owner, and restarts it elsewhere.
+//!
+//! The crate `supervision` decides; this module is its shell. It starts the job, observes its files and
+//! the machine, reports both as events, and carries out the actions that it gets back.
+
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)
+)]
+
+mod arrivals;
+mod ask;
+pub mod away;
+mod batch;
+mod beat;
+mod begin;
+pub mod channel;
+mod check;
+mod clock;
+pub mod criu;
+mod daemon;
+mod files;
+pub mod history;
+mod host;
+mod job;
+mod job_dir;
+mod journal;
+pub mod kind;
+pub mod notice;
+mod open_files;
+mod orders;
+mod owner;
+pub mod past_report;
+mod reach;
+mod record;
+pub mod report;
+mod run_log;
+mod saver;
+mod shell;
+mod signals;
+mod stage;
+mod staged;
+mod tree;
+mod usage;
+mod watch;
+pub mod watching;
+
+use std::sync::Arc;
+
+use codec::Version;
+use supervision::{EndedBy, Ending, JobStatus};
+
+use ckpt_agent::agent::MachineOutlook;
+use ckpt_agent::cancel::canceller;
+use ckpt_agent::report::{ExitStatus, Failure, Observer};
+
+pub use ask::Ask;
+pub use batch::{Batch, end_of_time_limit};
+pub use channel::CKPT_NOTIFY;
+pub use check::check;
+pub use orders::{AfterSuccess, Orders, Script, Suspend, Way};
+pub use owner::OwnerWish;
+pub use reach::{AgentFuture, Reach};
+pub use record::RecordOrders;
+pub use report::{FinalReport, RunCheckReport, RunReport};
+pub use run_log::Says;
+pub use saver::SavePlan;
+pub use signals::{Asked, Signals};
+
+use away::words::EndReport;
+use beat::Beat;
+use begin::Begun;
+use job::StartError;
+use job_dir::{JobDir, JobDirError};
+use journal::{Entry, Journal};
+use run_log::RunLog;
+use shell::{Ended, Shell};
+
+/// Exit status if the job was not started.
+const NOT_STARTED: u8 = 125;
+
+/// Name of the journal in the job's directory.
+const JOURNAL: &str = "journal.jsonl";
+
+/// Name of the file in the job's directory that records how all processes of the job can be ended.
+const END_ORDERS: &str = "running";
+
+/// Runs a job under supervision on this machine until it has ended or left. `signals` were handled since
+/// before the connection to the grid, so that none of them has ended this process.
+///
+/// # Errors
+/// When the job was not started.
+pub async fn run(
+    orders: Orders,
+    reach: Arc<dyn Reach>,
+    observer: Arc<dyn Observer>,
+    mut signals: Signals,
+) -> Result<RunReport, Failure> {
+    let place = JobDir::take(orders.state_dir.clone(), &orders.job).map_err(job_dir_failure)?;
+    job::end_what_was_left(&place.path(END_ORDERS));
+    if !orders.staged {
+        return supervise(&orders, &place, reach, observer, None, &mut signals).await;
+    }
+    let beat = Beat::begin(&place);
+    staged::clear(&place).map_err(|cause| {
+        let message = format!("cleaning up after an earlier run: {cause}");
+        not_started(Failure::new(ExitStatus::LocalIo, message))
+    })?;
+    let beat = Some(beat);
+    let done = supervise(&orders, &place, reach, observer, beat, &mut signals).await;
+    staged::end(&place, &end_report(&done)).map_err(|cause| {
+        Failure::new(ExitStatus::LocalIo, format!("the end of the job: {cause}"))
+    })?;
+    done
+}
+
+/// Runs the job in its directory, which no other process uses.
+async fn supervise(
+    orders: &Orders,
+    place: &JobDir,
+    reach: Arc<dyn Reach>,
+    observer: Arc<dyn Observer>,
+    beat: Option<Beat>,
+    signals: &mut Signals,
+) -> Result<RunReport, Failure> {
+    let begun = begin(orders, place, reach.as_ref(), &observer, signals).await?;
+    let (begun, outlook) = begun;
+    let (journal, refused) = Journal::open(place.path(JOURNAL));
+    let mut log = RunLog::new(journal, orders.says);
+    if let Some(cause) = refused {
+        let journal = log.journal_path().display().to_string();
+        log.warn(format!("no journal in {journal}: {cause}"));
+    }
+    for note in &begun.notes {
+        log.warn(note.clone());
+    }
+    let version = begun.version;
+    let shell = Shell::start(orders, place, begun, outlook, reach.clone(), observer, log);
+    let mut shell = shell.map_err(|cause| start_failure(&cause))?;
+    shell.beat_with(beat);
+    let ending = shell.run(signals).await;
+    let mut ended = shell.end(ending).await;
+    if orders.staged {
+        staged::save_result(orders, place, &mut ended, reach.as_ref(), signals).await;
+    }
+    // The host counts as alive until the result of its job is saved.
+    drop(ended.beat.take());
+    Ok(report(orders, version, ended, reach.as_ref()).await)
+}
+
+/// The record of the end, for a mover on another machine.
+fn end_report(done: &Result<RunReport, Failure>) -> EndReport {
+    match done {
+        Ok(report) => EndReport {
+            exit_code: report.exit_code,
+            by_job: report.ended_by == "job",
+            why: report.why.clone(),
+            version: report.version,
+        },
+        Err(failure) => EndReport {
+            exit_code: failure.exit_code(),
+            by_job: false,
+            why: failure.message.clone(),
+            version: None,
+        },
+    }
+}
+
+/// Brings the job's state to its place, and asks what is to be expected of this machine. A signal that ends
+/// this process or asks the job to leave cancels that.
+async fn begin(
+    orders: &Orders,
+    place: &JobDir,
+    reach: &dyn Reach,
+    observer: &Arc<dyn Observer>,
+    signals: &mut Signals,
+) -> Result<(Begun, MachineOutlook), Failure> {
+    let stopped = |asked: Asked| asked.not_started(&orders.job, orders.evict_exit);
+    let (canceller, cancel) = canceller();
+    let beginning = orders.beginning(place);
+    let making = async {
+        let agent = reach.agent().await?;
+        beginning.make(&agent, observer, cancel).await
+    };
+    let made = signals.cancelling(&canceller, making).await;
+    let made = made.map_err(stopped)?;
+    let begun = made.and_then(|begun| match begun.version {
+        None if orders.staged => {
+            let message = format!("job {}: no version has its working directory", orders.job);
+            Err(Failure::new(ExitStatus::TooFewHosts, message))
+        }
+        _ => Ok(begun),
+    });
+    let begun = begun.map_err(not_started)?;
+    let outlook = signals.unless_asked(orders.outlook(reach)).await;
+    Ok((begun, outlook.map_err(stopped)?))
+}
+
+/// Sets the exit status of a failure before the job was started: 125. Too few hosts keep their own
+/// status, since another machine or another hour may have enough.
+pub fn not_started(mut failure: Failure) -> Failure {
+    if failure.status != ExitStatus::TooFewHosts {
+        failure.exit_code = Some(NOT_STARTED);
+    }
+    failure
+}
+
+fn job_dir_failure(cause: JobDirError) -> Failure {
+    let is_taken = matches!(cause, JobDirError::Taken { .. });
+    let failure = not_started(Failure::new(ExitStatus::LocalIo, cause.to_string()));
+    if is_taken {
+        return failure.next("wait until it ends, or end it with SIGTERM");
+    }
+    failure
+}
+
+fn start_failure(cause: &StartError) -> Failure {
+    let mut failure = Failure::new(
+        ExitStatus::LocalIo,
+        format!("the job was not started: {cause}"),
+    );
+    failure.exit_code = Some(cause.exit_code());
+    failure
+}
+
+/// Does what is to be done after the end of the job, and makes the report.
+async fn report(
+    orders: &Orders,
+    began_from: Option<Version>,
+    mut ended: Ended,
+    reach: &dyn Reach,
+) -> RunReport {
+    let exit_code = ended.ending.status(orders.evict_exit);
+    let why = why(ended.ending);
+    let succeeded = ended.ending.ended_by == EndedBy::Job(JobStatus::Exited(0));
+    if succeeded && ended.version.is_some() {
+        let done = orders.after_success.carry_out(&orders.job, reach).await;
+        if let Err(message) = done {
+            ended.log.warn(message);
+        }
+    }
+    if succeeded && let Err(cause) = ended.recorder.keep() {
+        ended
+            .log
+            .warn(format!("the run can't be added to the history: {cause}"));
+    }
+    let summary = ended.recorder.summary();
+    let who = ended.ending.who();
+    ended.log.enter(Entry::Ended {
+        exit_code,
+        ended_by: who,
+        why: why.clone(),
+        version: ended.version,
+    });
+    let accounts = &ended.accounts;
+    let seconds = |ms: u64| ms as f64 / 1000.0;
+    RunReport {
+        job: orders.job.clone(),
+        exit_code,
+        ended_by: who,
+        why,
+        began_from: began_from.map(|version| version.number()),
+        version: ended.version,
+        work_seconds: seconds(accounts.work_ms),
+        suspended_seconds: seconds(accounts.suspended_ms),
+        checkpoint_seconds: seconds(accounts.checkpoint_ms),
+        lost_seconds: seconds(accounts.lost_ms),
+        suspensions: accounts.suspensions,
+        checkpoints: accounts.committed,
+        failed_saves: accounts.failed,
+        last: accounts.last.map(|last| FinalReport {
+            grace_seconds: seconds(last.grace_ms),
+            expected_seconds: seconds(last.expected_ms),
+            chance: last.chance,
+            took_seconds: last.took_ms.map(seconds),
+        }),
+        cpu_seconds: summary.cpu_seconds,
+        speed: summary.speed,
+        starts: summary.starts,
+        forecast_cpu_seconds: summary.forecast.map(|forecast| forecast.cpu_s),
+        in_time: summary.is_in_time,
+        journal: ended.log.journal_path().display().to_string(),
+        warnings: ended.log.into_warnings(),
+    }
+}
+
+fn why(ending: Ending) -> String {
+    match ending.ended_by {
+        EndedBy::Job(JobStatus::Exited(code)) => format!("exit status {code}"),
+        EndedBy::Job(JobStatus::Signalled(signal)) => format!("signal {signal}"),
+        EndedBy::LeftSaved { why, .. } | EndedBy::LeftOlder { why, .. } => run_log::reason(why),
+        EndedBy::OtherIncarnation => {
+            "another incarnation of the job has continued, and saved".to_owned()
+        }
+        EndedBy::Hung => "it showed no sign of life".to_owned(),
+    }
+}

@@ -1,0 +1,502 @@
+//! Which processes can write to the files of a state: they have one of them open for writing, or mapped shared
+//! and writable. Found in `/proc`.
+//!
+//! A file is known by device and inode: in another mount namespace, through a bind mount or by another hard
+//! link it has another path. A path below the state counts, too, also of a file that is not listed.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, DirEntry};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, makedev, statfs, statx};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
+use super::files::{FileId, Fingerprint};
+
+/// Numbers of the file systems whose files have another device in `/proc/PID/maps` than elsewhere: btrfs and
+/// overlayfs.
+const OTHER_DEVICE_IN_MAPS: [i64; 2] = [0x9123_683e, 0x794c_7630];
+
+/// Place of a process's state, and of the size of its memory, among the fields of `/proc/PID/stat` after the
+/// process's name.
+const STATE_FIELD: usize = 0;
+const MEMORY_FIELD: usize = 20;
+
+/// The files of a state, as processes may have them open.
+#[derive(Debug)]
+pub(super) struct StateFiles<'a> {
+    roots: &'a [PathBuf],
+    files: BTreeSet<FileId>,
+    has_other_device_in_maps: bool,
+}
+
+impl<'a> StateFiles<'a> {
+    /// The files of this fingerprint, and all that lies below `roots` (absolute paths without links).
+    pub(super) fn of(roots: &'a [PathBuf], print: &Fingerprint) -> Self {
+        let is_other = |root: &PathBuf| {
+            statfs(root.as_path()).is_ok_and(|found| {
+                #[allow(
+                    clippy::unnecessary_cast,
+                    reason = "the type of this field differs between processors"
+                )]
+                OTHER_DEVICE_IN_MAPS.contains(&(found.f_type as i64))
+            })
+        };
+        Self {
+            roots,
+            files: print.files().collect(),
+            has_other_device_in_maps: roots.iter().any(is_other),
+        }
+    }
+
+    fn is_beneath(&self, path: &Path) -> bool {
+        self.roots.iter().any(|root| path.starts_with(root))
+    }
+
+    /// Whether it may be one of the files that `/proc/PID/maps` shows with this device and inode.
+    fn may_be_mapped(&self, shown: FileId) -> bool {
+        let FileId { inode, .. } = shown;
+        let all_devices = FileId { inode, device: 0 }..=FileId {
+            inode,
+            device: u64::MAX,
+        };
+        self.files.contains(&shown)
+            || (self.has_other_device_in_maps && self.files.range(all_devices).next().is_some())
+    }
+}
+
+/// Whether processes can write to a state.
+#[derive(Debug)]
+pub(super) enum Writing {
+    /// None can.
+    No,
+    /// One has this file open, by the path that the process knows.
+    File(PathBuf),
+    /// Nobody is seen to have one open, and this process can't be looked at.
+    Hidden {
+        /// The process.
+        pid: i32,
+        /// Why it can't be looked at.
+        cause: io::Error,
+    },
+}
+
+impl Writing {
+    /// Whether a process has a file open.
+    pub(super) const fn is_seen(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+
+    /// Whether a process has a file open, or may have one open.
+    pub(super) const fn is_possible(&self) -> bool {
+        !matches!(self, Self::No)
+    }
+}
+
+/// Whether one of these processes can write to the files now.
+pub(super) fn written_to(pids: &BTreeSet<i32>, files: &StateFiles<'_>) -> Writing {
+    written_to_by("/proc".as_ref(), pids, files)
+}
+
+fn written_to_by(proc: &Path, pids: &BTreeSet<i32>, files: &StateFiles<'_>) -> Writing {
+    let mut hidden = None;
+    for &pid in pids {
+        let process = proc.join(pid.to_string());
+        let found = opened(&process, files).and_then(|opened| match opened {
+            Some(path) => Ok(Some(path)),
+            None => mapped(&process, files),
+        });
+        match found {
+            Ok(Some(path)) => return Writing::File(path),
+            Ok(None) => {}
+            Err(cause) if is_gone(&process, pid, &cause) => {}
+            Err(cause) => hidden = hidden.or(Some((pid, cause))),
+        }
+    }
+    hidden.map_or(Writing::No, |(pid, cause)| Writing::Hidden { pid, cause })
+}
+
+/// Whether a process that can't be looked at for this reason can't write any more: it has ended, or has given
+/// up its memory and is about to.
+fn is_gone(process: &Path, pid: i32, cause: &io::Error) -> bool {
+    if has_ended(cause) {
+        // Where `/proc` hides the processes of other users, they seem to have ended.
+        let signalled = Pid::from_raw(pid).map(test_kill_process);
+        return signalled != Some(Err(Errno::PERM));
+    }
+    let stat = match fs::read(process.join("stat")) {
+        Ok(stat) => String::from_utf8_lossy(&stat).into_owned(),
+        Err(cause) => return has_ended(&cause),
+    };
+    let Some((_, fields)) = stat.rsplit_once(')') else {
+        return false;
+    };
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    matches!(fields.get(STATE_FIELD), Some(&("Z" | "X" | "x")))
+        || fields.get(MEMORY_FIELD) == Some(&"0")
+}
+
+/// Whether an error means that a process has ended, or has closed the file.
+fn has_ended(cause: &io::Error) -> bool {
+    let errno = Errno::from_io_error(cause);
+    matches!(errno, Some(Errno::NOENT | Errno::SRCH))
+}
+
+/// The first of the files that a process has open for writing.
+fn opened(process: &Path, files: &StateFiles<'_>) -> io::Result<Option<PathBuf>> {
+    let mut hidden = None;
+    for fd in fs::read_dir(process.join("fd"))? {
+        match opened_as(process, &fd?, files) {
+            Ok(Some(path)) => return Ok(Some(path)),
+            Ok(None) => {}
+            Err(cause) if has_ended(&cause) => {}
+            Err(cause) => hidden = Some(cause),
+        }
+    }
+    hidden.map_or(Ok(None), Err)
+}
+
+fn opened_as(process: &Path, fd: &DirEntry, files: &StateFiles<'_>) -> io::Result<Option<PathBuf>> {
+    let link = fd.path();
+    let path = match fs::read_link(&link) {
+        Ok(path) => path,
+        Err(cause) if has_ended(&cause) => return Err(cause),
+        // Such as a path that is too long to be read.
+        Err(_) => link.clone(),
+    };
+    // What has no path, such as a socket, is no file.
+    if !path.has_root() {
+        return Ok(None);
+    }
+    let is_one = match files.is_beneath(&path) {
+        true => Ok(true),
+        false => identity(&link).map(|id| files.files.contains(&id)),
+    };
+    if matches!(is_one, Ok(false)) || !is_writable(process, &fd.file_name())? {
+        return Ok(None);
+    }
+    is_one.map(|_| Some(path))
+}
+
+/// The file to which a link in `/proc/PID` leads, in whatever mount namespace.
+fn identity(link: &Path) -> io::Result<FileId> {
+    // Its device and inode never change, so a file system is not asked that may not answer.
+    match statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::INO) {
+        Ok(found) => Ok(FileId {
+            inode: found.stx_ino,
+            device: makedev(found.stx_dev_major, found.stx_dev_minor),
+        }),
+        Err(Errno::NOSYS) => {
+            let found = fs::metadata(link)?;
+            Ok(FileId {
+                inode: found.ino(),
+                device: found.dev(),
+            })
+        }
+        Err(cause) => Err(cause.into()),
+    }
+}
+
+fn is_writable(process: &Path, fd: &OsStr) -> io::Result<bool> {
+    let info = fs::read(process.join("fdinfo").join(fd))?;
+    let info = String::from_utf8_lossy(&info);
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
+    let flags = flags.ok_or_else(|| io::Error::other("its open files have no flags"))?;
+    Ok(flags & (OFlags::WRONLY | OFlags::RDWR).bits() != 0)
+}
+
+/// The first of the files that a process has mapped shared and writable.
+fn mapped(process: &Path, files: &StateFiles<'_>) -> io::Result<Option<PathBuf>> {
+    let maps = fs::read(process.join("maps"))?;
+    let mut mappings = maps.split(|&byte| byte == b'\n').filter_map(Mapping::parse);
+    let found = mappings.find(|mapping| {
+        if files.is_beneath(mapping.path) {
+            return true;
+        }
+        // Not every user may follow this link.
+        let link = process.join("map_files").join(&mapping.range);
+        match identity(&link) {
+            Ok(id) => files.files.contains(&id),
+            Err(_) => files.may_be_mapped(mapping.shown),
+        }
+    });
+    Ok(found.map(|mapping| mapping.path.to_owned()))
+}
+
+/// A file that is mapped shared and writable, as `/proc/PID/maps` shows it.
+struct Mapping<'a> {
+    /// Its name in `/proc/PID/map_files`.
+    range: String,
+    shown: FileId,
+    path: &'a Path,
+}
+
+impl<'a> Mapping<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let path_begins = line.iter().position(|&byte| byte == b'/')?;
+        let (fields, path) = line.split_at(path_begins);
+        let mut fields = std::str::from_utf8(fields).ok()?.split_whitespace();
+        let (begin, end) = fields.next()?.split_once('-')?;
+        if !matches!(fields.next()?.as_bytes(), [_, b'w', _, b's', ..]) {
+            return None;
+        }
+        let (major, minor) = fields.nth(1)?.split_once(':')?;
+        let number = |hex| u32::from_str_radix(hex, 16).ok();
+        let address = |hex| u64::from_str_radix(hex, 16).ok();
+        Some(Self {
+            range: format!("{:x}-{:x}", address(begin)?, address(end)?),
+            shown: FileId {
+                inode: fields.next()?.parse().ok()?,
+                device: makedev(number(major)?, number(minor)?),
+            },
+            path: Path::new(OsStr::from_bytes(path)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+    use ckpt_agent::image::Exclude;
+
+    /// A process that can't be there: its number is above all that Linux gives.
+    const NOBODY: i32 = 1 << 23;
+
+    /// A state of one file in a directory of its own, and a directory beside it.
+    struct State {
+        dir: tempfile::TempDir,
+        roots: [PathBuf; 1],
+    }
+
+    impl State {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path().canonicalize().unwrap().join("state");
+            fs::create_dir(&root).unwrap();
+            fs::write(root.join("image"), b"some").unwrap();
+            fs::create_dir(dir.path().join("beside")).unwrap();
+            Self { dir, roots: [root] }
+        }
+
+        fn image(&self) -> PathBuf {
+            self.roots[0].join("image")
+        }
+
+        fn beside(&self, name: &str) -> PathBuf {
+            self.dir.path().join("beside").join(name)
+        }
+
+        fn of(&self, pids: &[i32]) -> Writing {
+            self.of_proc("/proc".as_ref(), pids)
+        }
+
+        fn of_proc(&self, proc: &Path, pids: &[i32]) -> Writing {
+            let print = Fingerprint::of(&self.roots, &Exclude::default());
+            let pids = pids.iter().copied().collect();
+            written_to_by(proc, &pids, &StateFiles::of(&self.roots, &print))
+        }
+
+        /// A process in a made-up `/proc`, with these fields in its `stat`.
+        fn made_up(&self, state: char, memory: u64) -> PathBuf {
+            let process = self.dir.path().join("proc").join(NOBODY.to_string());
+            fs::create_dir_all(&process).unwrap();
+            let between = "0 ".repeat(MEMORY_FIELD - 1);
+            let stat = format!("{NOBODY} (a ) b) {state} {between}{memory} 0\n");
+            fs::write(process.join("stat"), stat).unwrap();
+            process
+        }
+
+        fn of_made_up(&self) -> Writing {
+            self.of_proc(&self.dir.path().join("proc"), &[NOBODY])
+        }
+    }
+
+    fn own() -> i32 {
+        std::process::id().cast_signed()
+    }
+
+    #[test]
+    fn a_file_that_is_open_for_writing_is_found_and_one_that_is_read_is_not() {
+        let state = State::new();
+        let file = File::options().append(true).open(state.image()).unwrap();
+        let found = state.of(&[own()]);
+        assert!(matches!(found, Writing::File(path) if path == state.image()));
+        drop(file);
+        let _reader = File::open(state.image()).unwrap();
+        assert!(!state.of(&[own()]).is_possible());
+    }
+
+    #[test]
+    fn a_file_is_found_under_another_path() {
+        let state = State::new();
+        let other = state.beside("link");
+        fs::hard_link(state.image(), &other).unwrap();
+        let file = File::options().append(true).open(&other).unwrap();
+        assert!(state.of(&[own()]).is_seen());
+        drop(file);
+        let _reader = File::open(&other).unwrap();
+        let _another = File::create(state.beside("another")).unwrap();
+        assert!(!state.of(&[own()]).is_possible());
+    }
+
+    #[test]
+    fn a_mapped_file_is_found_under_another_path() {
+        let state = State::new();
+        let other = state.beside("link");
+        fs::hard_link(state.image(), &other).unwrap();
+        for (access, is_written) in [("WRITE", true), ("COPY", false), ("READ", false)] {
+            let script = format!(
+                "import mmap, os, sys, time\n\
+                 fd = os.open(sys.argv[1], os.O_RDWR)\n\
+                 memory = mmap.mmap(fd, 0, access=mmap.ACCESS_{access})\n\
+                 os.close(fd)\n\
+                 for number in range(3, 100):\n\
+                 \x20   try: os.close(number)\n\
+                 \x20   except OSError: pass\n\
+                 print('open', flush=True)\n\
+                 time.sleep(100)"
+            );
+            let mut python = Command::new("python3");
+            let Some(child) = started(python.args(["-c", &script]).arg(&other)) else {
+                eprintln!("not tested here: no python3");
+                return;
+            };
+            assert_eq!(state.of(&[child.id()]).is_seen(), is_written, "{access}");
+        }
+    }
+
+    #[test]
+    fn without_the_right_to_follow_links_a_mapped_file_is_known_by_what_maps_shows() {
+        let state = State::new();
+        let process = state.made_up('S', 1000);
+        fs::create_dir(process.join("fd")).unwrap();
+        let mut files = state.roots.to_vec();
+        files.push(state.image());
+        let print = Fingerprint::of(&files, &Exclude::default());
+        let id = print.files().next().unwrap();
+        let shows = |perms: &str, device: u64, inode: u64| {
+            let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+            let line = format!(
+                "00400000-00401000 {perms} 00000000 {major:02x}:{minor:02x} {inode}  /mnt/x y\n"
+            );
+            fs::write(process.join("maps"), line).unwrap();
+            state.of_made_up().is_seen()
+        };
+        assert!(shows("rw-s", id.device, id.inode));
+        assert!(!shows("r--s", id.device, id.inode) && !shows("rw-p", id.device, id.inode));
+        assert!(!shows("rw-s", id.device, id.inode + 1));
+        let other_device = shows("rw-s", id.device + 1, id.inode);
+        let roots = StateFiles::of(&state.roots, &print);
+        assert_eq!(other_device, roots.has_other_device_in_maps);
+        let on_btrfs = StateFiles {
+            has_other_device_in_maps: true,
+            ..roots
+        };
+        let pids = BTreeSet::from([NOBODY]);
+        let found = written_to_by(&state.dir.path().join("proc"), &pids, &on_btrfs);
+        assert!(found.is_seen());
+    }
+
+    #[test]
+    fn a_process_that_can_t_be_looked_at_counts_and_one_that_has_ended_does_not() {
+        let state = State::new();
+        assert!(!state.of(&[NOBODY]).is_possible());
+        // Its directory of open files is there, and can't be read.
+        let process = state.made_up('S', 1000);
+        fs::write(process.join("fd"), b"").unwrap();
+        let found = state.of_made_up();
+        assert!(!found.is_seen() && matches!(found, Writing::Hidden { pid: NOBODY, .. }));
+        // One that is seen to write is named before it.
+        let proc = state.dir.path().join("proc");
+        symlink(format!("/proc/{}", own()), proc.join("1")).unwrap();
+        let file = File::options().append(true).open(state.image()).unwrap();
+        assert!(state.of_proc(&proc, &[NOBODY, 1]).is_seen());
+        drop(file);
+        state.made_up('Z', 1000);
+        assert!(!state.of_made_up().is_possible());
+        // It has given up its memory, and is about to close its files.
+        state.made_up('R', 0);
+        assert!(!state.of_made_up().is_possible());
+    }
+
+    #[test]
+    fn an_open_file_whose_flags_or_identity_can_t_be_read_counts() {
+        let state = State::new();
+        let process = state.made_up('S', 1000);
+        fs::write(process.join("maps"), b"").unwrap();
+        for name in ["fd", "fdinfo"] {
+            fs::create_dir(process.join(name)).unwrap();
+        }
+        symlink(state.image(), process.join("fd/3")).unwrap();
+        let info = process.join("fdinfo/3");
+        fs::write(&info, "pos:\t0\n").unwrap();
+        assert!(matches!(state.of_made_up(), Writing::Hidden { .. }));
+        fs::write(&info, "pos:\t0\nflags:\t0100000\n").unwrap();
+        assert!(!state.of_made_up().is_possible());
+        fs::write(&info, "pos:\t0\nflags:\t0100001\n").unwrap();
+        assert!(state.of_made_up().is_seen());
+        // It has been closed since the directory was read.
+        fs::remove_file(&info).unwrap();
+        assert!(!state.of_made_up().is_possible());
+        // A link to itself can't be followed.
+        fs::remove_file(process.join("fd/3")).unwrap();
+        symlink(process.join("fd/3"), process.join("fd/3")).unwrap();
+        fs::write(&info, "flags:\t0100001\n").unwrap();
+        assert!(matches!(state.of_made_up(), Writing::Hidden { .. }));
+        fs::write(&info, "flags:\t0100000\n").unwrap();
+        assert!(!state.of_made_up().is_possible());
+    }
+
+    /// A process that ends with its test.
+    struct Process(Child);
+
+    impl Process {
+        fn id(&self) -> i32 {
+            self.0.id().cast_signed()
+        }
+    }
+
+    /// Starts a process that prints `open` once it has opened a file; `None` if it does not.
+    fn started(command: &mut Command) -> Option<Process> {
+        let mut process = command.stdout(Stdio::piped()).spawn().map(Process).ok()?;
+        let mut line = String::new();
+        let mut out = io::BufReader::new(process.0.stdout.take()?);
+        io::BufRead::read_line(&mut out, &mut line).ok()?;
+        (line.trim() == "open").then_some(process)
+    }
+
+    impl Drop for Process {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_process_in_another_mount_namespace_is_found() {
+        let state = State::new();
+        let mount = state.beside("mount");
+        fs::create_dir(&mount).unwrap();
+        let script =
+            "mount --bind \"$1\" \"$2\" && exec 3>>\"$2/image\" && echo open && exec sleep 100";
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-m", "sh", "-c", script, "sh"]);
+        let Some(child) = started(unshare.args([state.roots[0].as_os_str(), mount.as_os_str()]))
+        else {
+            eprintln!("not tested here: no mount namespaces");
+            return;
+        };
+        let found = state.of(&[child.id()]);
+        assert!(matches!(found, Writing::File(path) if path == mount.join("image")));
+    }
+}

@@ -1,0 +1,403 @@
+//! Reports what happens: in the journal, on standard error, and in the report at the end.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use supervision::signals::name;
+use supervision::{Doing, Millis, Report, Why};
+
+use super::journal::{Entry, Journal, Line};
+use super::open_files::Writing;
+use ckpt_agent::unix_time::unix_millis;
+
+/// Most warnings that are reported, since a job could cause any number of them.
+const WARNINGS_MAX: usize = 100;
+
+/// How much is printed on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// Each entry of the journal, as a JSON object.
+    Json,
+    /// A sentence for everything that the supervisor does with the job.
+    All,
+    /// A sentence for everything that the user should know.
+    Important,
+    /// Nothing is printed.
+    Nothing,
+}
+
+impl Says {
+    /// Sentences for everything if standard error is a terminal, otherwise only the important ones.
+    pub fn usual() -> Self {
+        if io::stderr().is_terminal() {
+            Self::All
+        } else {
+            Self::Important
+        }
+    }
+}
+
+/// The log of a run.
+#[derive(Debug)]
+pub(super) struct RunLog {
+    journal: Journal,
+    says: Says,
+    warnings: Vec<String>,
+    has_warned_of_hidden: bool,
+    doing: Option<Doing>,
+}
+
+impl RunLog {
+    /// A log that writes to this journal and prints this much.
+    pub(super) const fn new(journal: Journal, says: Says) -> Self {
+        Self {
+            journal,
+            says,
+            warnings: Vec::new(),
+            has_warned_of_hidden: false,
+            doing: None,
+        }
+    }
+
+    /// The path of the journal.
+    pub(super) fn journal_path(&self) -> &Path {
+        self.journal.path()
+    }
+
+    /// All warnings so far, for the report.
+    pub(super) fn into_warnings(self) -> Vec<String> {
+        self.warnings
+    }
+
+    /// Enters a warning in the journal and the report; beyond [`WARNINGS_MAX`] of them, drops it.
+    pub(super) fn warn(&mut self, message: String) {
+        if self.warnings.len() >= WARNINGS_MAX {
+            return;
+        }
+        self.warnings.push(message.clone());
+        self.enter(Entry::Warning { message });
+    }
+
+    /// Warns, once in a run, that the files count as open because a process can't be looked at. Which file a
+    /// process is seen to have open is of interest only to those who look for a reason.
+    pub(super) fn warn_of(&mut self, writing: &Writing) {
+        let (pid, cause) = match writing {
+            Writing::No => return,
+            Writing::File(path) => {
+                return tracing::debug!(?path, "a process of the job can write to this file");
+            }
+            Writing::Hidden { pid, cause } => (pid, cause),
+        };
+        if !std::mem::replace(&mut self.has_warned_of_hidden, true) {
+            self.warn(format!(
+                "the files of process {pid} of the job can't be looked at ({cause}): as long as it is there, the \
+                 job's state counts as open for writing; let the job report when it is written \
+                 (ckpt notify SAVED=1)"
+            ));
+        }
+    }
+
+    /// Reports what the supervisor does, if that has changed.
+    pub(super) fn doing(&mut self, doing: Doing) {
+        if self
+            .doing
+            .replace(doing)
+            .is_some_and(|before| before != doing)
+        {
+            let state = match doing {
+                Doing::Normal => "normal",
+                Doing::Lowest => "lowest",
+                Doing::Suspended => "suspended",
+                Doing::Leaving => "leaving",
+                Doing::Stopping => "stopping",
+                Doing::Ended => return,
+            };
+            self.enter(Entry::State {
+                state: state.to_owned(),
+            });
+        }
+    }
+
+    /// Enters an event into the journal, and prints it.
+    pub(super) fn enter(&mut self, entry: Entry) {
+        let line = Line {
+            at_ms: unix_millis(),
+            entry,
+        };
+        self.journal.write(&line);
+        let text = match self.says {
+            Says::Nothing => None,
+            Says::Json => serde_json::to_string(&line).ok(),
+            Says::All => sentence(&line.entry).map(|(text, _)| format!("ckpt run: {text}")),
+            Says::Important => sentence(&line.entry)
+                .filter(|(_, is_important)| *is_important)
+                .map(|(text, _)| format!("ckpt run: {text}")),
+        };
+        if let Some(text) = text {
+            // Fails if standard error is closed.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    /// Enters a report of the supervisor.
+    pub(super) fn report(&mut self, report: &Report, now: Millis) {
+        let seconds = |ms: u64| ms as f64 / 1000.0;
+        let until = |then: &Millis| seconds(then.since(now));
+        let entry = match report {
+            Report::Suspended { load } => Entry::Suspended { load: *load },
+            Report::Resumed { after_ms } => Entry::Resumed {
+                after_s: seconds(*after_ms),
+            },
+            Report::Leaving {
+                why,
+                deadline,
+                expected_ms,
+                chance,
+            } => Entry::Leaving {
+                why: reason(*why),
+                grace_s: until(deadline),
+                expected_s: seconds(*expected_ms),
+                chance: *chance,
+            },
+            Report::Hurry { deadline } => Entry::Hurry {
+                grace_s: until(deadline),
+            },
+            Report::NoAnswer { retry_at } => Entry::NoAnswer {
+                again_s: until(retry_at),
+            },
+            Report::Quiet { quiet_ms } => Entry::Quiet {
+                seconds: seconds(*quiet_ms),
+            },
+            Report::Overdue { elapsed_ms } => Entry::Overdue {
+                seconds: seconds(*elapsed_ms),
+            },
+            Report::NotGone => Entry::NotGone,
+            Report::Interrupted { left } => return self.warn(interrupted(*left)),
+            // The shell enters these with more details.
+            Report::Committed { .. } | Report::SaveFailed { .. } => return,
+        };
+        self.enter(entry);
+    }
+}
+
+/// Why a job leaves, in words.
+pub(super) fn reason(why: Why) -> String {
+    match why {
+        Why::Load => "the owner needs the processors".to_owned(),
+        Why::Memory => "the owner needs the memory".to_owned(),
+        Why::MachineLeaves => "the machine leaves the grid".to_owned(),
+        Why::Signal(number) => name(number),
+        Why::Spot => "the cloud takes the machine back".to_owned(),
+        Why::Shutdown => "the machine shuts down".to_owned(),
+        Why::TimeLimit => "the time limit of the batch system".to_owned(),
+        Why::Hang => "it showed no sign of life".to_owned(),
+    }
+}
+
+fn interrupted(left: u8) -> String {
+    let more = if left == 1 {
+        "one more ends"
+    } else {
+        "more of them end"
+    };
+    format!(
+        "the job is leaving and does not get SIGINT: {more} it at once, and its work since its newest version is then lost"
+    )
+}
+
+/// An entry in words, and whether it is important. `None` if another entry reports the same.
+fn sentence(entry: &Entry) -> Option<(String, bool)> {
+    let (text, is_important) = match entry {
+        Entry::Started { version, aside, .. } => return Some(start(*version, aside)),
+        Entry::State { state } if state == "lowest" => (
+            "the owner uses the machine: the job runs at the lowest priority".to_owned(),
+            false,
+        ),
+        Entry::State { state } if state == "normal" => (
+            "the machine is free: the job runs at normal priority".to_owned(),
+            false,
+        ),
+        // The last line of the output says how the job ended.
+        Entry::State { .. } | Entry::Ended { .. } => return None,
+        Entry::Suspended { load } => (
+            format!(
+                "stopped: the owner needs the machine (load {:.0}%)",
+                load * 100.0
+            ),
+            false,
+        ),
+        Entry::Resumed { after_s } => (format!("resumed after {after_s:.0} s"), false),
+        Entry::Hurry { grace_s } => (
+            format!("less time than announced: {grace_s:.0} s are left"),
+            true,
+        ),
+        Entry::Quiet { seconds } => (
+            format!(
+                "the job has shown neither progress nor processor time, input or output for {seconds:.0} s"
+            ),
+            true,
+        ),
+        Entry::Overdue { seconds } => (
+            format!("the job has run for {seconds:.0} s, three times as long as predicted"),
+            true,
+        ),
+        Entry::Forecast { .. } | Entry::Expected { .. } | Entry::Late { .. } => {
+            return foreseen(entry);
+        }
+        Entry::NotGone => ("processes of the job survive SIGKILL".to_owned(), true),
+        Entry::Warning { message } => (message.clone(), true),
+        Entry::Asked { .. }
+        | Entry::NoAnswer { .. }
+        | Entry::Saving { .. }
+        | Entry::Saved { .. }
+        | Entry::SaveFailed { .. }
+        | Entry::Leaving { .. } => return checkpoint(entry),
+        Entry::Staged { .. }
+        | Entry::RunsThere { .. }
+        | Entry::EndedThere { .. }
+        | Entry::LeftAlone { .. }
+        | Entry::Lost { .. }
+        | Entry::Better { .. }
+        | Entry::Waits { .. }
+        | Entry::BroughtBack { .. } => return elsewhere(entry),
+    };
+    Some((text, is_important))
+}
+
+/// [`sentence`] for entries on the end of the job.
+fn foreseen(entry: &Entry) -> Option<(String, bool)> {
+    Some(match entry {
+        Entry::Forecast {
+            cpu_s,
+            low_s,
+            high_s,
+            runs,
+            used_s,
+            ..
+        } => {
+            let interval = low_s.zip(*high_s);
+            let interval = interval.map_or(String::new(), |(low, high)| {
+                format!(" ({low:.1} to {high:.1})")
+            });
+            let text = format!(
+                "predicted from {runs} earlier runs: {cpu_s:.1} s{interval} of processor time at reference speed; {used_s:.1} s are used"
+            );
+            (text, false)
+        }
+        Entry::Expected { remaining_s, .. } => {
+            (format!("the job should end in {remaining_s:.0} s"), false)
+        }
+        Entry::Late {
+            remaining_s,
+            left_s,
+            ..
+        } => {
+            let text = if *left_s > 0.0 {
+                format!(
+                    "the job will be late: it needs {remaining_s:.0} s more, and {left_s:.0} s of --finish-within are left"
+                )
+            } else {
+                format!(
+                    "the job is late: --finish-within is over, and it needs {remaining_s:.0} s more"
+                )
+            };
+            (text, true)
+        }
+        _ => return None,
+    })
+}
+
+fn start(version: Option<u64>, aside: &[String]) -> (String, bool) {
+    let from = match version {
+        Some(version) => format!("the job continues from version {version}"),
+        None => "the job starts from the beginning: it has no checkpoint".to_owned(),
+    };
+    if aside.is_empty() {
+        return (from, false);
+    }
+    (
+        format!(
+            "{from}; the files that were here are kept as {}",
+            aside.join(", ")
+        ),
+        true,
+    )
+}
+
+/// [`sentence`] for entries on other machines.
+fn elsewhere(entry: &Entry) -> Option<(String, bool)> {
+    Some(match entry {
+        Entry::Staged {
+            version,
+            files,
+            seconds,
+            ..
+        } => (
+            format!("{files} files saved as version {version} in {seconds:.1} s"),
+            false,
+        ),
+        Entry::RunsThere { host, after_s } => {
+            let after = after_s.map_or(String::new(), |after| format!(", after {after:.1} s"));
+            (format!("the job runs on {host}{after}"), true)
+        }
+        Entry::EndedThere {
+            host,
+            exit_code,
+            why,
+            ..
+        } => (format!("ended on {host} with {exit_code}: {why}"), false),
+        Entry::LeftAlone { host, seconds } => (
+            format!("the job does not run on {host}, which is not tried again for {seconds:.0} s"),
+            true,
+        ),
+        Entry::Lost { host, seconds } => (
+            format!(
+                "{host} sends no reports: the job continues elsewhere; {host} is not tried again for {seconds:.0} s"
+            ),
+            true,
+        ),
+        Entry::Better { host, there } => (
+            format!("the job would end much earlier on {there}: it leaves {host}"),
+            true,
+        ),
+        Entry::Waits { seconds } => (
+            format!("no host is free: hosts are asked again in {seconds:.0} s"),
+            true,
+        ),
+        Entry::BroughtBack { files, seconds, .. } => {
+            (format!("{files} files came back in {seconds:.1} s"), false)
+        }
+        _ => return None,
+    })
+}
+
+/// [`sentence`] for entries on checkpoints.
+fn checkpoint(entry: &Entry) -> Option<(String, bool)> {
+    Some(match entry {
+        Entry::Asked { .. } => ("asked for a checkpoint".to_owned(), false),
+        Entry::NoAnswer { again_s } => (
+            format!("the job wrote no checkpoint when asked; again in {again_s:.0} s"),
+            true,
+        ),
+        Entry::Saving { is_final: true, .. } => ("saving the last checkpoint".to_owned(), false),
+        Entry::Saving { .. } => ("saving a checkpoint".to_owned(), false),
+        Entry::Saved {
+            version, seconds, ..
+        } => (format!("version {version} saved in {seconds:.1} s"), false),
+        Entry::SaveFailed { message, status } => {
+            (format!("not saved (status {status}): {message}"), true)
+        }
+        Entry::Leaving {
+            why,
+            grace_s,
+            expected_s,
+            ..
+        } => (
+            format!(
+                "leaving: {why}; {grace_s:.0} s left, the last checkpoint is expected to take {expected_s:.1} s"
+            ),
+            true,
+        ),
+        _ => return None,
+    })
+}

@@ -1,0 +1,399 @@
+//! Saves of a supervised job. There is one at a time, in a task of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use codec::labels::Labels;
+use codec::seal::Cipher;
+use codec::{CheckpointId, JobId, Redundancy, Version};
+use supervision::patience::Past;
+use supervision::{SaveNumber, SaveOutcome};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::begin::PATHS;
+use super::host::HostKind;
+use super::job_dir::RESULT;
+use super::reach::Reach;
+use super::record::RECORD;
+use super::stage::Stage;
+use ckpt_agent::agent::{
+    After, AfterWhich, PlacementWish, SaveInput, SaveRequest, Strength, Tenure,
+};
+use ckpt_agent::cancel::{Cancel, Canceller, canceller};
+use ckpt_agent::core::effort::Effort;
+use ckpt_agent::image::Exclude;
+use ckpt_agent::report::{ExitStatus, Failure, Observer, ProgressEvent, SaveReport};
+
+/// Length of the queue of news for the shell.
+pub(super) const NEWS_MAX: usize = 64;
+
+/// What all saves of a job have in common.
+#[derive(Clone, Debug)]
+pub struct SavePlan {
+    /// Name of the job.
+    pub job: JobId,
+    /// Numbers of data and parity shards, as in [`SaveRequest::redundancy`].
+    pub redundancy: Option<Redundancy>,
+    /// Smallest number of parity shards of a save, if not all hosts can be had.
+    pub allow_degraded: Option<u8>,
+    /// Number of versions to keep.
+    pub keep: u32,
+    /// For how long they are kept.
+    pub tenure: Option<Tenure>,
+    /// How much processor time compression may take.
+    pub effort: Effort,
+    /// Paths that are not saved.
+    pub exclude: Exclude,
+    /// How hosts are chosen.
+    pub placement: PlacementWish,
+    /// Labels that the user gives to every checkpoint.
+    pub labels: Vec<(String, String)>,
+    /// Longest time for a save that is not the last one.
+    pub deadline: Duration,
+    /// Whether the image needs a machine like this one.
+    pub is_bound_to_host: bool,
+}
+
+impl SavePlan {
+    /// Fewest data shards with which the job is saved, if the user gave their number.
+    pub(super) fn least_data(&self) -> Option<u8> {
+        let given = self.redundancy?;
+        u8::try_from(given.data()).ok()
+    }
+}
+
+/// A save of the job's files or image that is to be started.
+#[derive(Debug)]
+pub struct SaveJob {
+    /// The supervisor's number for the save, by which its end is reported.
+    pub number: SaveNumber,
+    /// The paths that are saved.
+    pub paths: Vec<PathBuf>,
+    /// Longest time for this save.
+    pub deadline: Duration,
+    /// Whether it is the last chance to save this state.
+    pub is_last: bool,
+    /// Smallest number of parity shards with which it may be committed.
+    pub allow_degraded: Option<u8>,
+    /// The checkpoint that it follows.
+    pub after: Option<After>,
+    /// When the job may write again.
+    pub release: Release,
+    /// The record of the job up to now; `None` before its first start.
+    pub record: Option<String>,
+    /// The exit status of the job, if this save is its result.
+    pub result: Option<u8>,
+}
+
+/// When the job may write again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// At once: the job replaces the file as a whole, so the one that is read does not change.
+    AtOnce,
+    /// As soon as the files have copies that share their blocks. If the file system can't make such
+    /// copies, when the image has been read.
+    WhenRead,
+    /// When the image has been read. No copies are tried.
+    AtTheEnd,
+}
+
+/// A message to the shell from one of its tasks.
+#[derive(Debug)]
+pub enum News {
+    /// The image of this save was taken: the job may write again.
+    Taken(SaveNumber),
+    /// A save is over.
+    Saved(SaveNumber, Box<Result<SaveReport, Failure>>),
+    /// The command that asks the job has ended: its process id, and its error.
+    Asked(i32, Result<(), String>),
+    /// A new forecast for the machine.
+    Outlook(Box<ckpt_agent::agent::MachineOutlook>),
+    /// How owners needed their machines.
+    OwnersPast(Past),
+}
+
+/// A save that is under way.
+#[derive(Debug)]
+pub struct Saving {
+    /// The supervisor's number for the save.
+    pub number: SaveNumber,
+    canceller: Canceller,
+    task: JoinHandle<()>,
+}
+
+impl Saving {
+    /// Cancels the save. Its [`News::Saved`] follows.
+    pub fn cancel(&self) {
+        self.canceller.cancel();
+    }
+
+    /// Waits for the end of its task.
+    pub async fn wait(self) {
+        // A task that panicked sends no news, and the caller ends anyway.
+        let _ = self.task.await;
+    }
+}
+
+impl SavePlan {
+    /// Starts a save as a task of its own.
+    pub fn start(
+        &self,
+        reach: Arc<dyn Reach>,
+        save: SaveJob,
+        observer: Arc<dyn Observer>,
+        news: mpsc::Sender<News>,
+    ) -> Saving {
+        let (canceller, cancel) = canceller();
+        let number = save.number;
+        let plan = self.clone();
+        let task = tokio::spawn(async move {
+            let copies = save.copies(&news).await;
+            let paths = copies.as_ref().map_or(&save.paths, Stage::paths);
+            let request = plan.request(&save, paths.clone());
+            let observer = Arc::new(Reader {
+                number,
+                news: news.clone(),
+                next: observer,
+            });
+            let ended = match (request, reach.agent().await) {
+                (Ok(request), Ok(agent)) => agent.save(request, observer, cancel).await,
+                (Err(failure), _) | (_, Err(failure)) => Err(failure),
+            };
+            drop(copies);
+            // Fails if the shell has ended.
+            let _ = news.send(News::Saved(number, Box::new(ended))).await;
+        });
+        Saving {
+            number,
+            canceller,
+            task,
+        }
+    }
+
+    /// Saves and waits for the end.
+    ///
+    /// # Errors
+    /// When nothing was committed.
+    pub async fn save(
+        &self,
+        reach: &dyn Reach,
+        save: &SaveJob,
+        observer: Arc<dyn Observer>,
+        cancel: Cancel,
+    ) -> Result<SaveReport, Failure> {
+        let request = self.request(save, save.paths.clone())?;
+        reach.agent().await?.save(request, observer, cancel).await
+    }
+
+    fn request(&self, save: &SaveJob, paths: Vec<PathBuf>) -> Result<SaveRequest, Failure> {
+        Ok(SaveRequest {
+            allow_degraded: save.allow_degraded,
+            deadline: Some(save.deadline),
+            is_last: save.is_last,
+            after: save.after,
+            ..self.plain(paths, self.labels(save)?)
+        })
+    }
+
+    /// A save of these paths with these labels, without anything that belongs to a supervised job.
+    pub(super) fn plain(&self, paths: Vec<PathBuf>, labels: Labels) -> SaveRequest {
+        SaveRequest {
+            job: self.job.clone(),
+            input: SaveInput::Paths(paths),
+            redundancy: self.redundancy,
+            allow_degraded: self.allow_degraded,
+            keep: self.keep,
+            full: false,
+            tenure: self.tenure,
+            deadline: Some(self.deadline),
+            is_last: false,
+            effort: self.effort,
+            cipher: Cipher::Aes256Gcm,
+            exclude: self.exclude.clone(),
+            skip_unreadable: false,
+            accept_changed: false,
+            allow_empty: false,
+            placement: self.placement.clone(),
+            labels,
+            after: None,
+        }
+    }
+
+    fn labels(&self, save: &SaveJob) -> Result<Labels, Failure> {
+        let paths = save.paths.len();
+        let mut pairs = self.labels.clone();
+        if paths > 1 {
+            pairs.push((PATHS.to_owned(), paths.to_string()));
+        }
+        if self.is_bound_to_host {
+            pairs.extend(HostKind::of_this().labels());
+        }
+        if let Some(status) = save.result {
+            pairs.push((RESULT.to_owned(), status.to_string()));
+        }
+        let mut with_record = pairs.clone();
+        with_record.extend(
+            save.record
+                .iter()
+                .map(|record| (RECORD.to_owned(), record.clone())),
+        );
+        // If the record does not fit beside the user's labels, the checkpoint is saved without it.
+        Labels::new(with_record)
+            .or_else(|_| Labels::new(pairs))
+            .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))
+    }
+}
+
+impl SaveJob {
+    /// Copies of the files, if they are wanted and can be made. Releases the job as soon as it may write
+    /// again.
+    async fn copies(&self, news: &mpsc::Sender<News>) -> Option<Stage> {
+        match self.release {
+            Release::AtTheEnd => return None,
+            Release::AtOnce => {
+                let _ = news.send(News::Taken(self.number)).await;
+                return None;
+            }
+            Release::WhenRead => {}
+        }
+        let paths = self.paths.clone();
+        let made = tokio::task::spawn_blocking(move || Stage::of(&paths)).await;
+        match made {
+            Ok(Ok(stage)) => {
+                let _ = news.send(News::Taken(self.number)).await;
+                Some(stage)
+            }
+            // Without copies, the files themselves are read.
+            Ok(Err(_)) | Err(_) => None,
+        }
+    }
+}
+
+/// Reports when the image has been read, and passes all events on.
+struct Reader {
+    number: SaveNumber,
+    news: mpsc::Sender<News>,
+    next: Arc<dyn Observer>,
+}
+
+impl Observer for Reader {
+    fn event(&self, event: ProgressEvent) {
+        if event == ProgressEvent::ImageRead {
+            // If the queue is full, the job is only released a little later, at the end of the save.
+            let _ = self.news.try_send(News::Taken(self.number));
+        }
+        self.next.event(event);
+    }
+}
+
+/// The checkpoint that the next save follows. Of all saves that follow one checkpoint only one is
+/// committed. So when a job runs twice, the incarnation that saves second learns of the other.
+#[derive(Debug, Default)]
+pub(super) struct Follows {
+    last: Option<AfterWhich>,
+    /// Saves of this supervisor that were left half done and may still be committed.
+    half_done: Vec<CheckpointId>,
+}
+
+impl Follows {
+    /// The next save follows the version that the job was restored from; the first version of a job
+    /// follows none.
+    pub(super) fn restored(version: Option<Version>) -> Self {
+        Self {
+            last: version.map(AfterWhich::Version),
+            half_done: Vec::new(),
+        }
+    }
+
+    /// The checkpoint that the next save has to follow.
+    pub(super) fn after(&self) -> Option<After> {
+        let which = self.last?;
+        Some(After {
+            which,
+            strength: Strength::Majority,
+            is_unfenced: false,
+        })
+    }
+
+    /// Translates the end of a save for the supervisor.
+    pub(super) fn outcome(&mut self, ended: &Result<SaveReport, Failure>) -> SaveOutcome {
+        let failure = match ended {
+            Ok(report) => {
+                self.last = Some(AfterWhich::Checkpoint(report.checkpoint));
+                self.half_done.clear();
+                return SaveOutcome::Committed {
+                    version: report.version.number(),
+                    stored_bytes: report.stored_bytes,
+                    new_bytes: report.new_bytes,
+                    again_bytes: report.base.map_or(0, |_| report.stored_bytes),
+                    image_bytes: report.image_bytes,
+                };
+            }
+            Err(failure) => failure,
+        };
+        let Some(successor) = &failure.successor else {
+            return SaveOutcome::Failed;
+        };
+        let own = self.half_done.contains(&successor.checkpoint);
+        if failure.status != ExitStatus::AnotherSuccessor {
+            self.half_done.push(successor.checkpoint);
+        } else if successor.committed && own {
+            // Another client has finished an earlier save of this supervisor.
+            self.last = Some(AfterWhich::Checkpoint(successor.checkpoint));
+        } else if successor.committed {
+            return SaveOutcome::OtherSuccessor;
+        }
+        // Bids and proposals do not show that another incarnation has saved: the other save may have died, and
+        // a thief of a job key makes them without saving anything. So the job goes on.
+        SaveOutcome::Failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ckpt_agent::report::SuccessorNote;
+
+    fn failed(status: ExitStatus, checkpoint: Option<(u8, bool)>) -> Result<SaveReport, Failure> {
+        let mut failure = Failure::new(status, "no");
+        let successor = checkpoint.map(|(byte, committed)| SuccessorNote {
+            version: Version::new(8).unwrap(),
+            checkpoint: CheckpointId([byte; 16]),
+            committed,
+        });
+        failure.successor = successor.map(Box::new);
+        Err(failure)
+    }
+
+    #[test]
+    fn the_save_of_another_ends_the_job_and_a_late_one_of_its_own_does_not() {
+        let mut follows = Follows::restored(Some(Version::new(7).unwrap()));
+        let which = |follows: &Follows| follows.after().map(|after| after.which);
+        assert_eq!(
+            which(&follows),
+            Some(AfterWhich::Version(Version::new(7).unwrap()))
+        );
+        let half_done = failed(ExitStatus::TooFewHosts, Some((1, false)));
+        assert_eq!(follows.outcome(&half_done), SaveOutcome::Failed);
+        // The own save is found half done, and then finished.
+        let first = which(&follows);
+        let still = failed(ExitStatus::AnotherSuccessor, Some((1, false)));
+        assert_eq!(follows.outcome(&still), SaveOutcome::Failed);
+        assert_eq!(which(&follows), first);
+        let own = failed(ExitStatus::AnotherSuccessor, Some((1, true)));
+        assert_eq!(follows.outcome(&own), SaveOutcome::Failed);
+        let id = CheckpointId([1; 16]);
+        assert_eq!(which(&follows), Some(AfterWhich::Checkpoint(id)));
+        // Bids and half-done saves of others end no job; a committed version does.
+        let outbid = failed(ExitStatus::AnotherSuccessor, None);
+        assert_eq!(follows.outcome(&outbid), SaveOutcome::Failed);
+        let proposed = failed(ExitStatus::AnotherSuccessor, Some((2, false)));
+        assert_eq!(follows.outcome(&proposed), SaveOutcome::Failed);
+        assert_eq!(which(&follows), Some(AfterWhich::Checkpoint(id)));
+        let others = failed(ExitStatus::AnotherSuccessor, Some((2, true)));
+        assert_eq!(follows.outcome(&others), SaveOutcome::OtherSuccessor);
+        assert!(Follows::restored(None).after().is_none());
+    }
+}

@@ -1,0 +1,1 @@
+//! Nothing: the rules are tests.

@@ -1,0 +1,7 @@
+//! Rules for the source text and its documents. Neither program is linked, so they run seconds after an edit.
+
+mod architecture;
+mod circles;
+mod docs;
+mod tidy;
+mod tree;
