@@ -372,6 +372,7 @@ fn a_command_asks_the_job_and_ckpt_notify_reports_from_a_shell() -> Result<()> {
         "$CKPT" notify BUSY=1 PROGRESS=0.5
         echo one >"$1"
         "$CKPT" notify BUSY=0
+        : >"$1.ready"
         while :; do sleep 0.1; done
     "#;
     let grid = Grid::up(5)?;
@@ -384,9 +385,8 @@ fn a_command_asks_the_job_and_ckpt_notify_reports_from_a_shell() -> Result<()> {
     ];
     let mut command = here.bare(&args)?;
     let child = command.env("CKPT", tests::ckpt()?).spawn()?;
-    wait_until("the job has written", PATIENCE, || {
-        Ok(here.state().exists())
-    })?;
+    let ready = here.state().with_extension("ready");
+    wait_until("the job can be asked", PATIENCE, || Ok(ready.exists()))?;
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, Signal::TERM)?;
     let ended = tests::program::wait(child)?.expect(75)?;
