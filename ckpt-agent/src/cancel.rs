@@ -3,12 +3,6 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Number of SIGINT, which POSIX fixes.
-pub const INTERRUPT: i32 = 2;
-
-/// Number of SIGTERM, which POSIX fixes.
-pub const TERMINATE: i32 = 15;
-
 /// The side that cancels.
 #[derive(Debug)]
 pub struct Canceller(watch::Sender<bool>);
@@ -48,8 +42,9 @@ impl Cancel {
 pub async fn next_signal() -> Option<i32> {
     let mut interrupt = signal(SignalKind::interrupt()).ok()?;
     let mut terminate = signal(SignalKind::terminate()).ok()?;
-    tokio::select! {
-        _ = interrupt.recv() => Some(INTERRUPT),
-        _ = terminate.recv() => Some(TERMINATE),
-    }
+    let kind = tokio::select! {
+        _ = interrupt.recv() => SignalKind::interrupt(),
+        _ = terminate.recv() => SignalKind::terminate(),
+    };
+    Some(kind.as_raw_value())
 }

@@ -51,6 +51,7 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, keep_out_of_dumps};
 use protocol::list::ListFiles;
 use serde::Serialize;
+use supervision::signals::TERM;
 use tracing::Level;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
@@ -63,7 +64,7 @@ use ckpt_agent::agent::{
     self, ALLOW_EMPTY, AdviseRequest, After, Agent, DATA_USUAL, MEMORY_USUAL, PARITY_USUAL,
     Resources, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
 };
-use ckpt_agent::cancel::{Cancel, TERMINATE, canceller, next_signal};
+use ckpt_agent::cancel::{Cancel, canceller, next_signal};
 use ckpt_agent::connection::{list_files, load_grid, notebook, roster};
 use ckpt_agent::core::sought::labels_with_note;
 use ckpt_agent::image::keeper::Keeper;
@@ -307,7 +308,8 @@ async fn with_signals(
     let _catching = bounds::report_long_files();
     let ended = execute(global, command, daemon, cancel).await;
     ended.map_err(|mut failure| {
-        if failure.status == ExitStatus::Interrupted && signal.load(Ordering::SeqCst) == TERMINATE {
+        let is_term = signal.load(Ordering::SeqCst) == i32::from(TERM);
+        if failure.status == ExitStatus::Interrupted && is_term {
             failure.status = ExitStatus::Terminated;
         }
         failure
