@@ -12,9 +12,10 @@ use protocol::identity::{AnyKey, Identity, certificate_to_pem, read_any_key, rep
 use protocol::list::ListFiles;
 use transfer::roster::Roster;
 
-use crate::agent::{self, chain};
+use crate::agent;
 use crate::knowledge::{self, Notebook};
 use crate::report::{ExitStatus, Failure};
+use protocol::errors::chain;
 
 /// Reads the grid file and the newest signed list of the grid, which lies beside it or in the state
 /// directory.

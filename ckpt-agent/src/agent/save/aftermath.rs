@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::prepare::Prepared;
 use super::run::RETRACT_TIMEOUT;
-use crate::agent::gather::Gathered;
+use crate::agent::ask::gather::Gathered;
 use crate::agent::{Agent, SaveRequest};
 use crate::core::place::Placed;
 use crate::knowledge::{Observation, SaveTimes};

@@ -2,10 +2,16 @@
 //! because they have too many transfers is followed by another one, with a new checkpoint.
 
 mod aftermath;
+pub(crate) mod base;
+pub(crate) mod fencing;
+pub(crate) mod follow;
+pub(crate) mod older_versions;
+pub(crate) mod place;
 mod prepare;
 mod restart;
 mod run;
 mod source_failure;
+pub(crate) mod too_few_hosts;
 
 use std::sync::Arc;
 
@@ -14,7 +20,7 @@ use tokio::time::Instant;
 use self::prepare::Prepared;
 use self::restart::Restarts;
 use self::run::{Shell, Unsaved};
-use super::{Agent, SaveRequest};
+use crate::agent::{Agent, SaveRequest};
 use crate::cancel::Cancel;
 use crate::report::{Failure, Observer, ProgressEvent, SaveReport};
 

@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use crate::agent::{SaveInput, SaveRequest, random};
+use crate::agent::handle::random;
+use crate::agent::{SaveInput, SaveRequest};
 use crate::core::save::CROWDED_MS;
 use crate::report::Failure;
 

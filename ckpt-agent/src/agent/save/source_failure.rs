@@ -1,8 +1,9 @@
 //! What is said of a source that can't be read.
 
-use crate::agent::{ALLOW_EMPTY, chain};
+use crate::agent::ALLOW_EMPTY;
 use crate::image::SourceError;
 use crate::report::{ExitStatus, Failure};
+use protocol::errors::chain;
 
 /// The failure of a save whose source can't be read.
 pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {

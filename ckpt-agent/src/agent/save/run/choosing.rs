@@ -5,8 +5,8 @@ use codec::{CheckpointId, Version};
 use tokio::sync::mpsc;
 
 use super::{Event, SaveEvent, SaveFailure, Shell};
-use crate::agent::after;
-use crate::agent::fencing::{Fenced, Fencing, FencingTask, Lost};
+use crate::agent::save::fencing::{Fenced, Fencing, FencingTask, Lost};
+use crate::agent::save::follow;
 use crate::core::fence::Quorum;
 use crate::core::save::SaveSession;
 use crate::report::{Failure, FenceReport, SuccessorNote};
@@ -121,10 +121,10 @@ impl Shell<'_> {
         });
         match &self.choosing.lost {
             Some(Lost::TooFew { answer, why }) => {
-                after::too_few(doing, (version, quorum), *answer, why.clone())
+                follow::too_few(doing, (version, quorum), *answer, why.clone())
             }
-            Some(Lost::Another(other)) => after::another(doing, version, *other),
-            _ => after::outbid(doing, version),
+            Some(Lost::Another(other)) => follow::another(doing, version, *other),
+            _ => follow::outbid(doing, version),
         }
     }
 }

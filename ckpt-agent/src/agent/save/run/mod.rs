@@ -14,9 +14,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
 use super::source_failure::source_failure;
-use crate::agent::base::remembered;
-use crate::agent::fencing::{Fenced, Fencing, Lost};
-use crate::agent::shortage::Shortage;
+use crate::agent::save::base::remembered;
+use crate::agent::save::fencing::{Fenced, Fencing, Lost};
+use crate::agent::save::too_few_hosts::Shortage;
 use crate::agent::{Agent, DATA_USUAL, Resources, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{

@@ -1,0 +1,624 @@
+//! Asks all hosts what they hold, and waits for hosts that are gone no longer than needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use codec::grant::VoidList;
+use codec::notice::{GONE_MAX, Lease, Notice, Words};
+use codec::{JobTag, ShardIndex};
+use protocol::wire::WireVersion;
+use protocol::wire::announcement::Announced;
+use protocol::wire::message::HostStatus;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use transfer::find::Shown;
+
+use crate::agent::ask::waiting::{Wait, silent_at};
+use crate::agent::{Agent, SaveRequest, Which};
+use crate::cancel::Cancel;
+use crate::core::place::DomainNames;
+use crate::core::pool_watch::Asked;
+use crate::core::{Fault, HostIndex};
+use crate::inventory::{Entered, Inventory, KnownCheckpoint};
+use crate::knowledge::{Contact, Observation};
+use crate::report::{ExitStatus, Failure, HostNote};
+
+/// How long hosts that are alive but slow are waited for, once enough others have answered.
+const SLOW_HOSTS_GRACE: Duration = Duration::from_millis(300);
+
+/// First wait before hosts are asked again when none of them answered; [`NO_ANSWER_WAIT_MAX`] is the longest.
+const NO_ANSWER_WAIT: Duration = Duration::from_millis(500);
+const NO_ANSWER_WAIT_MAX: Duration = Duration::from_secs(8);
+
+/// One in this many bytes of the memory is for what hosts show: as much again may be in flight from them.
+const MEMORY_SHARE: u64 = 2;
+
+/// How much has to be known before an operation goes on. All waits are bounded by the time limits of
+/// connections and requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitUntil {
+    /// The answers of these hosts.
+    Answers(Wait),
+    /// Enough hosts have answered to place a checkpoint of `shards` shards, and fewer than `shards` are
+    /// missing: of each checkpoint with as many shards, at least one holder has answered.
+    ToSave {
+        /// Shards of the new checkpoint.
+        shards: usize,
+    },
+    /// The wanted checkpoint can be restored. If it is the newest, the silent hosts are also too few to be
+    /// all the holders of a newer one.
+    ToRestore(Which),
+}
+
+impl WaitUntil {
+    /// The answers of all hosts.
+    pub(crate) const ALL: Self = Self::Answers(Wait::ForAll);
+
+    /// Whether enough is known when `answered` hosts have answered, and `silent` ones have not, or not yet.
+    fn is_enough(self, inventory: &Inventory, answered: usize, silent: usize) -> bool {
+        match self {
+            Self::Answers(_) => false,
+            Self::ToSave { shards } => answered >= shards && silent < shards,
+            Self::ToRestore(Which::Version(version)) => {
+                let all = inventory.newest_first();
+                let mut wanted = all.iter().filter(|known| known.version() == version);
+                wanted.any(|known| known.can_lose().is_some())
+            }
+            Self::ToRestore(Which::Newest) => {
+                let newest = inventory.newest_first();
+                newest.first().is_some_and(|known| {
+                    let shards = known.manifest.public().redundancy.total();
+                    known.can_lose().is_some() && silent < shards
+                })
+            }
+        }
+    }
+
+    /// Whether an early answer matters more than what silent hosts may know: a save asks them again itself,
+    /// and at least one holder of every checkpoint with as many shards as the new one has answered.
+    const fn is_hurried(self, answered: usize, silent: usize) -> bool {
+        match self {
+            Self::ToSave { shards } => answered > 0 && silent < shards,
+            Self::Answers(Wait::NotForSilent) => answered > 0,
+            Self::Answers(Wait::ForAll) | Self::ToRestore(_) => false,
+        }
+    }
+}
+
+/// A host's answers about itself.
+#[derive(Clone, Debug)]
+pub(crate) struct HostAnswer {
+    pub(crate) status: HostStatus,
+    /// Time of one request and its answer.
+    pub(crate) rtt: Duration,
+    /// What the host announces of its availability; asked for only when hosts are to be chosen.
+    pub(crate) announced: Option<Announced>,
+    /// The version of the protocol that the host speaks.
+    pub(crate) spoken: WireVersion,
+    /// Which job keys of the owner are void, as far as the host knows.
+    pub(crate) void: Option<VoidList>,
+}
+
+/// What a host answers about itself, and its notices about the job.
+pub(crate) type Answered = (HostAnswer, Vec<Notice>);
+
+/// The answers of all hosts.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub(crate) inventory: Inventory,
+    /// Hosts that answered, and their answers.
+    pub(crate) answered: Vec<(HostIndex, HostAnswer)>,
+    /// Hosts that did not answer, and why.
+    pub(crate) silent: Vec<(HostIndex, Fault)>,
+    /// Hosts that no registry names any more and that do not answer either, if they may have what is lacking
+    /// here; otherwise none.
+    pub(crate) absent: Vec<(HostIndex, Fault)>,
+    /// Whether hosts were left out that might still have answered.
+    pub(crate) is_cut_short: bool,
+    /// Whether hosts show more than there is memory for.
+    pub(crate) is_too_much: bool,
+    /// The owner's words on the job, if one job was asked for.
+    pub(crate) said: Option<Words>,
+    /// The owner's words on each job, for jobs that were asked for.
+    pub(crate) words: BTreeMap<JobTag, Words>,
+    /// The leases of jobs, for jobs that were asked for.
+    pub(crate) leases: BTreeMap<JobTag, Lease>,
+    /// The newest list of void job keys that any host has.
+    pub(crate) void: Option<VoidList>,
+}
+
+impl Gathered {
+    /// Leaves out the checkpoints that the owner of a job deleted, and records its lease.
+    pub(crate) fn heed(&mut self, said: &Words) {
+        self.inventory.pass_over(said);
+        let lease = said.lease.map(|lease| (said.job_tag, lease));
+        self.leases.extend(lease);
+    }
+
+    /// Until when a checkpoint is kept, Unix seconds; `None`: until it is removed.
+    pub(crate) fn kept_until(&self, known: &KnownCheckpoint) -> Option<u64> {
+        let lease = self.leases.get(&known.manifest.public().job_tag)?;
+        Some(lease.until)
+    }
+
+    /// How many hosts may have what is lacking here: silent and absent ones.
+    pub(crate) const fn away(&self) -> usize {
+        self.silent.len() + self.absent.len()
+    }
+
+    /// The owner's words on a job, as far as hosts were asked for them.
+    pub(crate) fn words_on(&self, job_tag: JobTag) -> Option<&Words> {
+        let said = self.said.as_ref().filter(|said| said.job_tag == job_tag);
+        said.or_else(|| self.words.get(&job_tag))
+    }
+
+    /// The exit status of a command that found too few shards: hosts that are away may have the others.
+    pub(crate) const fn lost_status(&self) -> ExitStatus {
+        match self.away() {
+            0 => ExitStatus::Damaged,
+            _ => ExitStatus::TooFewHosts,
+        }
+    }
+
+    /// A note on versions that were passed over because they lie in an interval that was deleted.
+    pub(crate) fn passed_over_note(&self, restored: Option<&KnownCheckpoint>) -> Option<String> {
+        let passed = self.inventory.passed_over();
+        if let Some(restored) = restored
+            && passed.iter().any(|known| known.stamp() == restored.stamp())
+        {
+            let version = restored.version();
+            return Some(format!(
+                "version {version} belongs to a deleted part of the job's history"
+            ));
+        }
+        let versions: Vec<String> = passed
+            .iter()
+            .map(|known| known.version().to_string())
+            .collect();
+        let versions = versions.join(", ");
+        (!passed.is_empty()).then(|| {
+            format!(
+                "passed over, because they belong to a deleted part of the job's history: versions \
+                 {versions} (saved or brought back afterwards; see: ckpt gc --dry-run)"
+            )
+        })
+    }
+
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = HostIndex> {
+        self.answered.iter().map(|(host, _)| *host)
+    }
+
+    /// Hosts that were slow to answer and may still serve as spares. A host that refuses for good, as one
+    /// with a program too old for a job key does, is left out: waiting for it is useless.
+    pub(crate) fn late(&self) -> impl Iterator<Item = HostIndex> {
+        let silent = self.silent.iter();
+        silent
+            .filter(|(_, fault)| !fault.is_final())
+            .map(|(host, _)| *host)
+    }
+
+    /// Hosts that answered and run an older program than this one.
+    pub(crate) fn older(&self) -> impl Iterator<Item = HostIndex> {
+        let older = self.answered.iter();
+        older
+            .filter(|(_, answer)| answer.spoken < WireVersion::Two)
+            .map(|(host, _)| *host)
+    }
+
+    pub(crate) fn hear(&mut self, notices: &[Notice]) {
+        for words in notices.iter().map(Notice::words) {
+            self.said = Some(match self.said.take() {
+                Some(said) => said.and(words),
+                None => words.clone(),
+            });
+        }
+    }
+}
+
+/// What hosts have shown so far, and whether that is too much; shared by the tasks that ask them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Showing(Arc<Mutex<(Inventory, bool)>>);
+
+impl Showing {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, (Inventory, bool)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters what a host shows, and returns whether there is room for more.
+    fn enter(&self, host: HostIndex, shown: Shown, memory_max: u64) -> bool {
+        let (inventory, is_too_much) = &mut *self.lock();
+        match inventory.add(host, shown, memory_max) {
+            Entered::Yes => {}
+            Entered::Contradiction => {
+                tracing::warn!("ignored a second manifest of a known checkpoint");
+            }
+            Entered::NoRoom => *is_too_much = true,
+        }
+        !*is_too_much
+    }
+}
+
+impl Agent {
+    /// Asks all hosts before a save. With a deadline, if no host answers, all are asked again until three
+    /// quarters of the time are over, at times that differ between clients: when many jobs are evicted
+    /// together, even healthy hosts answer late.
+    pub(crate) async fn gather_to_save(
+        &self,
+        job_tag: JobTag,
+        request: &SaveRequest,
+        started: Instant,
+        mut cancel: Cancel,
+    ) -> Result<Gathered, Failure> {
+        let shards = request.redundancy.unwrap_or_default().total();
+        let last = request.deadline.map(|limit| started + limit / 4 * 3);
+        let mut rest = NO_ANSWER_WAIT;
+        loop {
+            let gathered = self
+                .gather(Some(job_tag), WaitUntil::ToSave { shards })
+                .await;
+            let has_no_answer = gathered.answered.is_empty()
+                && !gathered.is_too_much
+                && !gathered
+                    .silent
+                    .iter()
+                    .any(|(_, fault)| fault.is_forbidden());
+            if !has_no_answer || last.is_none_or(|last| Instant::now() + rest >= last) {
+                return Ok(gathered);
+            }
+            let [jitter] = crate::agent::handle::random()?;
+            let wait = rest + rest * u32::from(jitter) / 256;
+            tokio::select! {
+                () = cancel.cancelled() => return Ok(gathered),
+                () = tokio::time::sleep(wait) => {}
+            }
+            rest = (rest * 2).min(NO_ANSWER_WAIT_MAX);
+        }
+    }
+
+    /// Asks all hosts for the checkpoints of one job, or of all jobs.
+    pub(crate) async fn gather(&self, job_tag: Option<JobTag>, wait_until: WaitUntil) -> Gathered {
+        let mut gathered = Gathered::default();
+        let showing = Showing::default();
+        let mut asking = JoinSet::new();
+        let mut waiting: Vec<HostIndex> = self.hosts.all().collect();
+        for host in &waiting {
+            let (agent, host, showing) = (self.clone(), *host, showing.clone());
+            let to_place = matches!(wait_until, WaitUntil::ToSave { .. });
+            asking.spawn(async move { (host, agent.ask(host, job_tag, to_place, &showing).await) });
+        }
+        let begun = Instant::now();
+        let (mut grace, mut silence, mut last_answer) = (None, None, begun);
+        loop {
+            let until = grace.or(silence);
+            let until = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let next = tokio::time::timeout_at(until, asking.join_next()).await;
+            match next {
+                Ok(None) => break,
+                Ok(Some(Ok((host, Ok((answer, notices)))))) => {
+                    waiting.retain(|waited| *waited != host);
+                    last_answer = Instant::now();
+                    gathered.answered.push((host, answer));
+                    gathered.hear(&notices);
+                }
+                Ok(Some(Ok((host, Err(fault))))) => {
+                    waiting.retain(|waited| *waited != host);
+                    if matches!(fault, Fault::Lied(_)) {
+                        showing.lock().0.drop_host(host);
+                        // The host may have sent much that is not read any more.
+                        self.hosts.hang_up(host).await;
+                    }
+                    gathered.silent.push((host, fault));
+                }
+                // A task that panicked counts as a silent host.
+                Ok(Some(Err(_))) => {}
+                // A connected host is alive and may take its time.
+                Err(_)
+                    if grace.is_none() && waiting.iter().any(|h| self.hosts.is_connected(*h)) =>
+                {
+                    silence = Some(Instant::now() + SLOW_HOSTS_GRACE);
+                    continue;
+                }
+                Err(_) => break,
+            }
+            let silent = waiting.len() + gathered.silent.len();
+            let answered = gathered.answered.len();
+            if grace.is_none() && wait_until.is_enough(&showing.lock().0, answered, silent) {
+                grace = Some(Instant::now() + SLOW_HOSTS_GRACE);
+            }
+            if wait_until.is_hurried(answered, silent) {
+                silence = Some(silent_at(begun, last_answer));
+            }
+        }
+        drop(asking);
+        gathered.is_too_much = showing.lock().1;
+        gathered.is_cut_short = !waiting.is_empty();
+        self.ask_absent(job_tag, wait_until, &showing, &mut gathered)
+            .await;
+        (gathered.inventory, gathered.is_too_much) = std::mem::take(&mut *showing.lock());
+        let given_up: &[HostIndex] = if grace.is_some() { &[] } else { &waiting };
+        self.saw_pool(&gathered, given_up);
+        let why = not_waited_for(begun, grace.is_some());
+        let slow = waiting.into_iter().map(|host| (host, why.clone()));
+        gathered.silent.extend(slow);
+        self.settled(gathered)
+    }
+
+    /// What was gathered, in order, and without what the owner deleted.
+    fn settled(&self, mut gathered: Gathered) -> Gathered {
+        gathered.answered.sort_by_key(|(host, _)| *host);
+        gathered.silent.sort_by_key(|(host, _)| *host);
+        if let Some(said) = gathered.said.clone() {
+            // A host that was away may not have heard yet of deletions, so its answers are filtered here.
+            gathered.heed(&said);
+        }
+        self.set_void_aside(&mut gathered);
+        gathered
+    }
+
+    /// Asks all hosts which of them hold a checkpoint now: hosts hand shards over to others, and repair makes
+    /// new ones. `None` if no host that answers shows it any more.
+    pub(crate) async fn holders_now(
+        &self,
+        known: &KnownCheckpoint,
+    ) -> (Gathered, Option<Vec<(ShardIndex, HostIndex)>>) {
+        let public = known.manifest.public();
+        let gathered = self.gather(Some(public.job_tag), WaitUntil::ALL).await;
+        let holders = {
+            let inventory = &gathered.inventory;
+            let aside = inventory.void().chain(inventory.passed_over());
+            let mut all = inventory.get(public.checkpoint).into_iter().chain(aside);
+            all.find(|shown| shown.manifest.hash() == known.manifest.hash())
+                .map(|shown| shown.holders.clone())
+        };
+        (gathered, holders)
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        host: HostIndex,
+        job_tag: Option<JobTag>,
+        to_place: bool,
+        showing: &Showing,
+    ) -> Result<Answered, Fault> {
+        let announced = async {
+            if to_place {
+                self.announcement(host).await
+            } else {
+                Ok(None)
+            }
+        };
+        let owner = self.keys.owner();
+        let notices = self.notices_of(host, job_tag);
+        let memory_max = self.resources.memory_bytes / MEMORY_SHARE;
+        let enter = |shown| showing.enter(host, shown, memory_max);
+        let (status, found, announced, (notices, missed), void) = tokio::join!(
+            self.hosts.status(host),
+            self.hosts.find(host, owner, job_tag, enter),
+            announced,
+            notices,
+            self.hosts.void_of(host, owner)
+        );
+        let (status, rtt) = status?;
+        found?;
+        // A host with an invalid announcement counts as one without.
+        let announced = announced.unwrap_or_else(|cause| {
+            tracing::warn!(host = self.hosts.name(host), %cause, "ignored an announcement");
+            None
+        });
+        let spoken = self.hosts.spoken(host).await?;
+        if let Some(fault) = missed
+            && spoken >= WireVersion::Two
+            && !fault.is_final()
+        {
+            // Its notices may name a deletion that no other host has heard of yet.
+            return Err(fault);
+        }
+        let answer = HostAnswer {
+            status,
+            rtt,
+            announced,
+            spoken,
+            // An older program does not know this request.
+            void: void.ok().flatten(),
+        };
+        Ok((answer, notices))
+    }
+
+    /// The notices of a host about a job, and the fault that ended them early. An older program does not know
+    /// the request.
+    async fn notices_of(
+        &self,
+        host: HostIndex,
+        job_tag: Option<JobTag>,
+    ) -> (Vec<Notice>, Option<Fault>) {
+        let mut heard = Vec::new();
+        let Some(job_tag) = job_tag else {
+            return (heard, None);
+        };
+        let jobs = Arc::new(vec![(self.keys.owner(), job_tag)]);
+        let mut hearing = self.hosts.fetch_notices(host, jobs);
+        loop {
+            match hearing.next().await {
+                Ok(Some(notice)) => heard.push(notice),
+                Ok(None) => return (heard, None),
+                Err(fault) => return (heard, Some(fault)),
+            }
+        }
+    }
+
+    /// Records which hosts answered and which did not. Hosts that are `given_up` had as much time as a host gets;
+    /// others that are not in `gathered` were not waited for.
+    fn saw_pool(&self, gathered: &Gathered, given_up: &[HostIndex]) {
+        let faults: BTreeMap<HostIndex, &Fault> = gathered
+            .silent
+            .iter()
+            .map(|(h, fault)| (*h, fault))
+            .collect();
+        let answered: BTreeSet<HostIndex> = gathered.hosts().collect();
+        let came = |host: &HostIndex| match faults.get(host) {
+            Some(fault) => Some(!is_away(fault)),
+            None if given_up.contains(host) => Some(false),
+            None => answered.contains(host).then_some(true),
+        };
+        let mut names = DomainNames::default();
+        let asked = self.hosts.all().filter_map(|host| {
+            let entry = self.hosts.entry(host)?;
+            let (site, owner) = (entry.site.as_deref(), entry.owner.as_deref());
+            let addr = self.hosts.address(host).map(|addr| addr.ip());
+            let addr = addr.unwrap_or(Ipv4Addr::LOCALHOST.into());
+            let [place, _] = names.of(site, owner, addr);
+            Some(Asked {
+                host: entry.id,
+                place,
+                answered: came(&host),
+            })
+        });
+        self.notebook.note(Observation::Look(asked.collect()));
+        for host in answered {
+            self.saw(host, Contact::Answered);
+        }
+        for (host, fault) in faults {
+            self.saw_fault(host, fault);
+        }
+    }
+
+    /// Records how a contact with a host went.
+    pub(crate) fn saw(&self, host: HostIndex, contact: Contact) {
+        if let Some(entry) = self.hosts.entry(host) {
+            self.notebook.note(Observation::Contact(entry.id, contact));
+        }
+    }
+
+    /// Records a failed contact, if the failure says something about the host.
+    pub(crate) fn saw_fault(&self, host: HostIndex, fault: &Fault) {
+        match fault {
+            fault if is_away(fault) => self.saw(host, Contact::Silent),
+            Fault::Lied(_) => self.saw(host, Contact::Lied),
+            _ => {}
+        }
+    }
+
+    /// Fails when no host answered, or there is no memory for the answers.
+    pub(crate) fn require_answers(&self, gathered: &Gathered, doing: &str) -> Result<(), Failure> {
+        if gathered.is_too_much {
+            let memory = self.resources.memory_bytes >> 20;
+            let what =
+                format!("{doing}: the checkpoints that hosts list do not fit into {memory} MiB");
+            let failure = Failure::new(ExitStatus::Failed, what);
+            return Err(failure.next("a larger --memory; or fewer checkpoints: --job"));
+        }
+        if !gathered.answered.is_empty() {
+            return Ok(());
+        }
+        let mut forbidden = gathered.silent.iter().filter(|(_, f)| f.is_forbidden());
+        let mut failure = if let Some((_, fault)) = forbidden.next() {
+            Failure::new(ExitStatus::Denied, format!("{doing}: {fault}"))
+        } else {
+            self.no_host_answers(doing)
+        };
+        failure.hosts = self.silent_notes(gathered);
+        Err(failure)
+    }
+
+    fn no_host_answers(&self, doing: &str) -> Failure {
+        let (message, next) = match self.hosts.count() {
+            0 => match self.hosts.absent().count() {
+                0 => (
+                    "no host is known: the grid file lists none, and no registry names one"
+                        .to_owned(),
+                    "ckpt doctor; a machine becomes a host by: ckpt-store join TOKEN",
+                ),
+                absent => (
+                    format!(
+                        "none of the {absent} hosts that were there answers, and no registry names one now"
+                    ),
+                    "again when hosts are up: ckpt doctor",
+                ),
+            },
+            known => (format!("none of {known} hosts answers"), "ckpt hosts"),
+        };
+        Failure::new(ExitStatus::TooFewHosts, format!("{doing}: {message}")).next(next)
+    }
+
+    /// A note for the owner on hosts with older programs, of those for which `matters` is true; `None` when
+    /// there are none.
+    pub(crate) fn note_of_older(
+        &self,
+        gathered: &Gathered,
+        matters: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        let names = gathered.older().map(|host| self.hosts.name(host));
+        let names: Vec<&str> = names.filter(|name| matters(name)).collect();
+        (!names.is_empty()).then(|| {
+            let names = names.join(", ");
+            format!(
+                "older program ({}) on {names}: it trusts what other hosts report, and remembers only \
+                 the last {GONE_MAX} deleted checkpoints of a job",
+                WireVersion::One
+            )
+        })
+    }
+
+    /// Notes on all hosts that are away.
+    pub(crate) fn silent_notes(&self, gathered: &Gathered) -> Vec<HostNote> {
+        let mut notes = self.notes(&gathered.silent);
+        notes.extend(self.notes(&gathered.absent));
+        notes
+    }
+}
+
+/// Whether the fault shows that a host can't be reached.
+const fn is_away(fault: &Fault) -> bool {
+    matches!(fault, Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_))
+}
+
+/// Why hosts that were asked at `begun` count as silent: the others were enough, or these hosts had all the
+/// time that a host gets to connect.
+fn not_waited_for(begun: Instant, is_enough: bool) -> Fault {
+    if is_enough {
+        return Fault::Gone("no answer yet".into());
+    }
+    let waited = u64::try_from(begun.elapsed().as_millis());
+    Fault::no_answer(waited.unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::wire::Code;
+
+    use super::*;
+
+    #[test]
+    fn what_absent_hosts_may_have_is_away_and_not_lost() {
+        let gone = || Fault::Gone("away".into());
+        let mut gathered = Gathered::default();
+        assert_eq!(gathered.lost_status(), ExitStatus::Damaged);
+        gathered.absent.push((HostIndex(7), gone()));
+        assert_eq!(gathered.lost_status(), ExitStatus::TooFewHosts);
+        gathered.silent.push((HostIndex(1), gone()));
+        assert_eq!(gathered.away(), 2);
+        // A save does not wait for absent hosts.
+        assert_eq!(gathered.late().collect::<Vec<_>>(), [HostIndex(1)]);
+    }
+
+    #[test]
+    fn a_slow_host_is_a_spare_and_one_that_refuses_for_good_is_not() {
+        let refused = |retry_after_ms| Fault::Refused {
+            code: Code::Forbidden,
+            detail: String::new(),
+            retry_after_ms,
+        };
+        let gathered = Gathered {
+            silent: vec![
+                (HostIndex(1), refused(0)),
+                (HostIndex(2), Fault::Stalled(1_300)),
+                (HostIndex(3), refused(5_000)),
+            ],
+            ..Gathered::default()
+        };
+        let late: Vec<HostIndex> = gathered.late().collect();
+        assert_eq!(late, [HostIndex(2), HostIndex(3)]);
+    }
+}

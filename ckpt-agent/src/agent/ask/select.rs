@@ -1,0 +1,47 @@
+//! Selects checkpoints by the conditions of a command.
+
+use crate::agent::ask::gather::Gathered;
+use crate::agent::{Agent, ForgetWhich};
+use crate::core::sought::Sought;
+use crate::inventory::KnownCheckpoint;
+
+impl Agent {
+    /// Whether a checkpoint meets the conditions; `now` in Unix seconds. A checkpoint that can't be opened
+    /// meets them only if there are none.
+    pub(crate) fn is_sought(&self, sought: &Sought, known: &KnownCheckpoint, now: u64) -> bool {
+        if sought.is_all() {
+            return true;
+        }
+        let created = known.manifest.public().created;
+        let opened = known.manifest.open(&self.keys);
+        opened.is_ok_and(|summary| sought.means(&summary.tail.labels, created, now))
+    }
+
+    /// Divides the checkpoints of a job into those that stay and those to forget. A checkpoint that does not
+    /// meet the conditions stays, and is not counted.
+    pub(crate) fn divided<'a>(
+        &self,
+        gathered: &Gathered,
+        newest_first: &[&'a KnownCheckpoint],
+        which: ForgetWhich,
+        sought: &Sought,
+        now: u64,
+    ) -> (Vec<&'a KnownCheckpoint>, Vec<&'a KnownCheckpoint>) {
+        let (meant, mut stay): (Vec<&KnownCheckpoint>, Vec<_>) = newest_first
+            .iter()
+            .partition(|known| self.is_sought(sought, known, now));
+        let inventory = &gathered.inventory;
+        let (kept, others) = match which {
+            ForgetWhich::All => (Vec::new(), meant),
+            ForgetWhich::Version(version) => meant
+                .into_iter()
+                .partition(|known| known.version() != version),
+            ForgetWhich::Keep(keep) => inventory.split_kept(&self.keys, meant, keep as usize),
+            ForgetWhich::KeepWithin(time) => {
+                inventory.split_within(&self.keys, meant, time.as_secs())
+            }
+        };
+        stay.extend(kept);
+        (stay, others)
+    }
+}

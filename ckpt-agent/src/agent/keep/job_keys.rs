@@ -1,0 +1,161 @@
+//! Job keys: what is needed to make one, how to make them void, and what then happens to what they signed.
+
+use std::collections::BTreeSet;
+
+use codec::grant::{Rights, VoidList};
+use codec::keys::Keys;
+use codec::manifest::Format;
+use codec::{CheckpointId, JobScope};
+use tokio::task::JoinSet;
+
+use crate::agent::ask::gather::Gathered;
+use crate::agent::ask::waiting::Wait;
+use crate::agent::{Agent, Which};
+use crate::core::{Fault, HostIndex};
+use crate::report::{ExitStatus, Failure, HostNote};
+
+/// The outcome of making job keys void.
+#[derive(Clone, Debug)]
+pub struct Voided {
+    /// Hosts that heard of it, and pass it on.
+    pub heard: Vec<String>,
+    /// Hosts that did not hear of it.
+    pub silent: Vec<HostNote>,
+}
+
+impl Agent {
+    /// The checkpoints in format 1 of the jobs in `scope`, and the hosts that did not answer. A job key has
+    /// to be given the keys of these checkpoints' summaries one by one.
+    ///
+    /// # Errors
+    /// When no host answers.
+    pub async fn plain_checkpoints(
+        &self,
+        scope: &JobScope,
+    ) -> Result<(Vec<CheckpointId>, Vec<HostNote>), Failure> {
+        let one = match scope {
+            JobScope::Job(job) => Some(job),
+            JobScope::Below(_) => None,
+        };
+        let (gathered, opened) = self.find_all("cannot look for checkpoints", one).await?;
+        let plain = opened.iter().filter(|one| {
+            one.known.manifest.format() == Format::One && scope.has(&one.summary.job)
+        });
+        let ids = plain.map(|one| one.known.manifest.public().checkpoint);
+        Ok((ids.collect(), self.silent_notes(&gathered)))
+    }
+
+    /// Has hosts remove checkpoints one by one, and returns the hosts that did not. A job key with the right
+    /// to remove does this, since it can't sign a notice, which hosts would pass on to each other.
+    pub(crate) async fn forget_each(
+        &self,
+        hosts: &BTreeSet<HostIndex>,
+        gone: &[CheckpointId],
+        wait: Wait,
+    ) -> Vec<(HostIndex, Fault)> {
+        let mut asking = JoinSet::new();
+        for host in hosts.iter().copied() {
+            let (hosts, gone) = (self.hosts.clone(), gone.to_vec());
+            asking.spawn(async move {
+                let mut done = Ok(());
+                for checkpoint in gone {
+                    done = done.and(hosts.forget(host, checkpoint).await.map(|_| ()));
+                }
+                (host, done)
+            });
+        }
+        wait.answers(hosts, asking).await
+    }
+
+    /// Makes all job keys of the owner void that have smaller serials than this.
+    ///
+    /// # Errors
+    /// When this client does not have the owner's own key, or no host hears of it.
+    pub async fn make_void(&self, serials_below: u64) -> Result<Voided, Failure> {
+        let doing = "cannot revoke job keys";
+        let Keys::Owner(owner) = &self.keys else {
+            let message = format!("{doing}: only their owner can");
+            return Err(Failure::new(ExitStatus::Denied, message));
+        };
+        let list = VoidList::sign(owner, serials_below)
+            .map_err(|cause| Failure::new(ExitStatus::Failed, format!("{doing}: {cause}")))?;
+        let mut asking = JoinSet::new();
+        for host in self.hosts.all() {
+            let (hosts, list) = (self.hosts.clone(), list.clone());
+            asking.spawn(async move { (host, hosts.say_void(host, &list).await) });
+        }
+        let mut answers = asking.join_all().await;
+        answers.sort_by_key(|(host, _)| *host);
+        let silent: Vec<(HostIndex, Fault)> = answers
+            .iter()
+            .filter_map(|(host, heard)| Some((*host, heard.as_ref().err()?.clone())))
+            .collect();
+        let heard = answers.iter().filter(|(_, heard)| heard.is_ok());
+        let heard: Vec<String> = heard
+            .map(|(host, _)| self.hosts.name(*host).to_owned())
+            .collect();
+        let silent = self.notes(&silent);
+        if heard.is_empty() {
+            let mut failure = Failure::new(
+                ExitStatus::TooFewHosts,
+                format!("{doing}: no host accepted the change"),
+            );
+            failure.hosts = silent;
+            return Err(failure.next("again when hosts are up: ckpt hosts"));
+        }
+        Ok(Voided { heard, silent })
+    }
+
+    /// Sets aside what was signed with job keys that any host knows to be void, and informs the hosts that
+    /// have not heard of them.
+    pub(crate) fn set_void_aside(&self, gathered: &mut Gathered) {
+        let lists = gathered
+            .answered
+            .iter()
+            .filter_map(|(_, answer)| answer.void.clone());
+        let Some(list) = lists.max_by_key(VoidList::serials_below) else {
+            return;
+        };
+        for (host, answer) in &gathered.answered {
+            let known = answer.void.as_ref().map_or(0, VoidList::serials_below);
+            if known < list.serials_below() && self.keys.grant().is_none() {
+                let (hosts, host, list) = (self.hosts.clone(), *host, list.clone());
+                // A host that does not hear of it now hears of it from another host or the next client.
+                tokio::spawn(async move { hosts.say_void(host, &list).await });
+            }
+        }
+        gathered.inventory.set_void_aside(&list);
+        gathered.void = Some(list);
+    }
+
+    /// A note on versions that were signed with job keys that are void now.
+    pub(crate) fn note_of_void(&self, gathered: &Gathered, which: Which) -> Option<String> {
+        let void = gathered.inventory.void();
+        let versions: Vec<String> = void
+            .map(|known| known.version())
+            .filter(|version| match which {
+                Which::Newest => true,
+                Which::Version(wanted) => *version == wanted,
+            })
+            .map(|version| version.to_string())
+            .collect();
+        let versions = versions.join(", ");
+        let text = match which {
+            Which::Newest => format!(
+                "passed over, because the job key that saved them is revoked: {versions}; take one with \
+                 --version if you trust it"
+            ),
+            Which::Version(_) => {
+                format!("version {versions} was saved with a job key that is revoked now")
+            }
+        };
+        (!versions.is_empty()).then_some(text)
+    }
+
+    /// A note on what a save leaves undone because its job key has no right to remove.
+    pub(crate) fn note_of_kept(&self) -> Option<String> {
+        let note = "older versions stay until the owner removes them (ckpt gc --keep N, ckpt forget) or the \
+                    lease ends: the job key has no right to remove";
+        (!self.keys.may(Rights::REMOVE)).then(|| note.to_owned())
+    }
+}

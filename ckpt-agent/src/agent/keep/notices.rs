@@ -1,0 +1,492 @@
+//! Notices of an owner on a job: how long its checkpoints are kept, and which ones are deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use codec::grant::Rights;
+use codec::manifest::Format;
+use codec::notice::{GONE_MAX, Interval, Intervals, Lease, Notice, Stamp, Words, agreed_clock};
+use codec::scope::Blinded;
+use codec::{CheckpointId, JobId, JobTag};
+use protocol::wire::{Code, WireVersion};
+use tokio::task::JoinSet;
+
+use crate::agent::Agent;
+use crate::agent::ask::gather::{Gathered, WaitUntil};
+use crate::agent::ask::hidden::unless_hidden;
+use crate::agent::ask::waiting::Wait;
+use crate::core::{Fault, HostIndex};
+use crate::inventory::OpenedCheckpoint;
+use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
+use crate::unix_time::{unix_millis, unix_seconds};
+use transfer::Hosts;
+
+/// One in this many bytes of the memory is for the notices of all jobs.
+const MEMORY_SHARE: u64 = 8;
+
+/// A save that began longer ago than this is not being committed any more, seconds.
+const SETTLED_S: u64 = 2 * 86_400;
+
+/// What becomes of checkpoints that are kept for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposal {
+    /// They are listed and stay.
+    Show,
+    /// They are listed and removed.
+    Remove,
+}
+
+/// For how long the checkpoints of a job are to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenure {
+    /// Until they are removed.
+    Forever,
+    /// This long from now, and again from each later save.
+    For(Duration),
+}
+
+impl Tenure {
+    fn lease(self) -> Option<Lease> {
+        match self {
+            Self::Forever => None,
+            Self::For(time) => Some(Lease::from(unix_seconds(), time.as_secs().max(1))),
+        }
+    }
+}
+
+/// The lease that begins now: as the user wishes or, without a wish, as long as the last one.
+pub(crate) fn renewed(last: Option<&Words>, wish: Option<Tenure>) -> Option<Lease> {
+    wish.map_or_else(
+        || {
+            let last = last.and_then(|last| last.lease)?;
+            Some(Lease::from(unix_seconds(), last.ttl_s))
+        },
+        Tenure::lease,
+    )
+}
+
+/// A job as it is named in notices.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NamedJob {
+    pub(crate) tag: JobTag,
+    path: Vec<Blinded>,
+}
+
+/// Which checkpoints of a job are to be deleted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Removal {
+    ids: Vec<CheckpointId>,
+    intervals: Intervals,
+}
+
+impl Removal {
+    /// Deletes exactly these checkpoints.
+    pub(crate) fn of(gone: &[Stamp]) -> Self {
+        Self {
+            ids: gone.iter().map(|stamp| stamp.checkpoint).collect(),
+            intervals: Intervals::default().with(gone),
+        }
+    }
+
+    /// Deletes all but `kept`, which are the newest ones and their bases: the `gone` ones, and any checkpoint
+    /// that turns up later and was created before or between the kept ones.
+    pub(crate) fn all_but(kept: &[Stamp], gone: &[Stamp]) -> Self {
+        Self {
+            intervals: Intervals::default().with_stretches(gone, kept),
+            ..Self::of(gone)
+        }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+impl Agent {
+    /// The job, as notices name it.
+    pub(crate) fn named_job(&self, job: &JobId) -> Result<NamedJob, Failure> {
+        let tag = self.job_tag(job)?;
+        let path = self.keys.tag_and_path(job).map(|(_, path)| path.blinded());
+        Ok(NamedJob {
+            tag,
+            path: path.unwrap_or_default(),
+        })
+    }
+
+    /// Announces to hosts the job's lease and its deleted checkpoints, and returns the hosts that did not
+    /// hear. A notice names a bounded number of checkpoints, so there may be several, one after the other.
+    /// Each of them has all intervals.
+    pub(crate) async fn announce(
+        &self,
+        hosts: impl IntoIterator<Item = HostIndex>,
+        named: &NamedJob,
+        last: Option<&Words>,
+        lease: Option<Lease>,
+        removal: &Removal,
+    ) -> Vec<(HostIndex, Fault)> {
+        let hosts = hosts.into_iter().collect();
+        self.announce_to(hosts, named, last, lease, removal, Wait::ForAll)
+            .await
+    }
+
+    /// Like [`Self::announce`], but `wait` decides which hosts are waited for.
+    pub(crate) async fn announce_to(
+        &self,
+        hosts: BTreeSet<HostIndex>,
+        named: &NamedJob,
+        last: Option<&Words>,
+        lease: Option<Lease>,
+        removal: &Removal,
+        wait: Wait,
+    ) -> Vec<(HostIndex, Fault)> {
+        let mut failed = BTreeMap::new();
+        let mut last = last.cloned();
+        let job = (self.keys.owner(), named.tag);
+        let mut some = removal.ids.chunks(GONE_MAX);
+        let mut next = Some(some.next().unwrap_or_default());
+        while let Some(ids) = next {
+            let (now, intervals) = (unix_millis(), &removal.intervals);
+            let words = Words::following(last.as_ref(), job, now, lease, ids, intervals);
+            failed.extend(self.announce_one(&hosts, named, &words, ids, wait).await);
+            last = Some(words);
+            next = some.next();
+        }
+        failed.into_iter().collect()
+    }
+
+    async fn announce_one(
+        &self,
+        hosts: &BTreeSet<HostIndex>,
+        named: &NamedJob,
+        words: &Words,
+        gone: &[CheckpointId],
+        wait: Wait,
+    ) -> Vec<(HostIndex, Fault)> {
+        if self.keys.grant().is_some() {
+            return self.forget_each(hosts, gone, wait).await;
+        }
+        let sign = |format| {
+            let signed = Notice::sign(&self.keys, format, &named.path, words);
+            signed.map_err(|cause| Fault::Lied(cause.to_string()))
+        };
+        let (one, two) = (sign(Format::One), sign(Format::Two));
+        let mut asking = JoinSet::new();
+        for host in hosts.iter().copied() {
+            let (hosts, gone) = (self.hosts.clone(), gone.to_vec());
+            let (one, two) = (one.clone(), two.clone());
+            asking.spawn(async move {
+                let heard = match hosts.spoken(host).await {
+                    Ok(WireVersion::Two) => hear_or_forget(&hosts, host, two, gone).await,
+                    Ok(WireVersion::One) => hear_or_forget(&hosts, host, one, gone).await,
+                    Err(fault) => Err(fault),
+                };
+                (host, heard)
+            });
+        }
+        wait.answers(hosts, asking).await
+    }
+
+    /// Renews or changes the lease of a job's checkpoints.
+    ///
+    /// # Errors
+    /// When no host answers, or the job has no checkpoint.
+    pub async fn touch(&self, job: &JobId, wish: Option<Tenure>) -> Result<TouchReport, Failure> {
+        let doing = format!("cannot touch job {job}");
+        let named = self.named_job(job)?;
+        self.needs_owner(&doing)?;
+        let mut gathered = self.gather(Some(named.tag), WaitUntil::ALL).await;
+        self.require_answers(&gathered, &doing)?;
+        if gathered.inventory.newest_first().is_empty() {
+            let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: no checkpoint"));
+            return Err(unless_hidden(Failure {
+                hosts: self.silent_notes(&gathered),
+                ..failure.next("ckpt list")
+            }));
+        }
+        let lease = renewed(gathered.said.as_ref(), wish);
+        let hosts: Vec<HostIndex> = gathered.hosts().collect();
+        let last = gathered.said.clone();
+        let nothing = Removal::default();
+        let failed = self
+            .announce(hosts, &named, last.as_ref(), lease, &nothing)
+            .await;
+        self.require_heard(&gathered, &failed, &doing)?;
+        let all = gathered.inventory.newest_first();
+        let unheard = self.unheard(&gathered, &failed, &all);
+        gathered.silent.extend(failed);
+        Ok(TouchReport {
+            job: job.clone(),
+            kept_until: lease.map(|lease| lease.until),
+            silent: self.silent_notes(&gathered),
+            unheard,
+        })
+    }
+
+    /// Finds checkpoints that are kept for nothing, and removes them if that is wanted. With `keep`, all but
+    /// that many of the newest versions of each job count as such.
+    ///
+    /// # Errors
+    /// When no host answers.
+    pub async fn gc(&self, keep: Option<u32>, disposal: Disposal) -> Result<GcReport, Failure> {
+        let doing = "cannot look for garbage";
+        if disposal == Disposal::Remove {
+            self.needs(Rights::REMOVE, doing)?;
+        }
+        let (mut gathered, opened) = self.show_all(doing, None).await?;
+        let (clock, notices) = self.all_notices(&gathered, doing).await?;
+        let everybody_answered = gathered.away() == 0;
+        let mut garbage: BTreeMap<JobId, (Vec<Stamp>, Vec<Stamp>)> = BTreeMap::new();
+        let mut items = Vec::new();
+        let mut ages: BTreeMap<JobTag, usize> = BTreeMap::new();
+        // The bases of later versions.
+        let mut needed = BTreeSet::new();
+        // Newest first within each job.
+        for one in opened.iter().rev().filter(|one| !one.is_void) {
+            let public = one.known.manifest.public();
+            let age = ages.entry(public.job_tag).or_default();
+            let notice = notices.get(&public.job_tag);
+            let is_needed = needed.contains(&public.checkpoint);
+            let keep = keep.filter(|_| !is_needed);
+            let Some(why) = why_garbage(one, notice, clock, *age, keep, everybody_answered) else {
+                let inventory = &gathered.inventory;
+                *age += usize::from(inventory.is_restorable(&self.keys, &one.known));
+                needed.extend(one.summary.tail.base.map(|base| base.checkpoint));
+                let (_, kept) = garbage.entry(one.summary.job.clone()).or_default();
+                kept.push(one.known.stamp());
+                continue;
+            };
+            let (gone, _) = garbage.entry(one.summary.job.clone()).or_default();
+            gone.push(one.known.stamp());
+            items.push(GarbageItem {
+                job: one.summary.job.clone(),
+                version: one.known.version(),
+                checkpoint: public.checkpoint,
+                why,
+                shards: one.known.holders.len(),
+                bytes: public.block_bytes * one.known.holders.len() as u64,
+            });
+        }
+        let mut unheard = Vec::new();
+        if disposal == Disposal::Remove && !items.is_empty() {
+            let failed = self
+                .announce_gone(&gathered, &notices, &garbage, keep)
+                .await?;
+            self.require_heard(&gathered, &failed, "cannot remove garbage")?;
+            let ids = garbage.values().flat_map(|(gone, _)| gone);
+            let about = ids.filter_map(|one| gathered.inventory.get(one.checkpoint));
+            let about: Vec<_> = about.collect();
+            unheard = self.unheard(&gathered, &failed, &about);
+            gathered.silent.extend(failed);
+        }
+        Ok(GcReport {
+            dry_run: disposal == Disposal::Show,
+            garbage: items,
+            silent: self.silent_notes(&gathered),
+            unheard,
+        })
+    }
+
+    /// Announces to all hosts that answered which checkpoints of some jobs are deleted. Returns the hosts
+    /// that did not hear at least one of the notices.
+    async fn announce_gone(
+        &self,
+        gathered: &Gathered,
+        notices: &BTreeMap<JobTag, Words>,
+        garbage: &BTreeMap<JobId, (Vec<Stamp>, Vec<Stamp>)>,
+        keep: Option<u32>,
+    ) -> Result<Vec<(HostIndex, Fault)>, Failure> {
+        let mut all = BTreeMap::new();
+        for (job, (gone, kept)) in garbage.iter().filter(|(_, (gone, _))| !gone.is_empty()) {
+            let removal = match keep {
+                Some(_) => Removal::all_but(kept, gone),
+                None => Removal::of(gone),
+            };
+            let named = self.named_job(job)?;
+            let last = notices.get(&named.tag);
+            let lease = last.and_then(|last| last.lease);
+            let hosts = gathered.hosts();
+            all.extend(self.announce(hosts, &named, last, lease, &removal).await);
+        }
+        Ok(all.into_iter().collect())
+    }
+
+    /// The notices on each job that hosts show, merged into one, and a clock that is not later than most
+    /// hosts'.
+    ///
+    /// # Errors
+    /// When the notices do not fit into memory.
+    pub(crate) async fn all_notices(
+        &self,
+        gathered: &Gathered,
+        doing: &str,
+    ) -> Result<(u64, BTreeMap<JobTag, Words>), Failure> {
+        let owner = self.keys.owner();
+        let all = gathered.inventory.newest_first();
+        let tags = all.iter().map(|known| known.manifest.public().job_tag);
+        let mut tags: BTreeSet<JobTag> = tags.collect();
+        tags.extend(self.own_sightings().into_keys());
+        let jobs: Arc<Vec<_>> = Arc::new(tags.iter().map(|tag| (owner, *tag)).collect());
+        let heard = Arc::new(Mutex::new(MergedNotices::new(
+            self.resources.memory_bytes / MEMORY_SHARE,
+        )));
+        let mut asking = JoinSet::new();
+        for host in gathered.hosts() {
+            let mut hearing = self.hosts.fetch_notices(host, Arc::clone(&jobs));
+            let heard = Arc::clone(&heard);
+            asking.spawn(async move {
+                while let Ok(Some(notice)) = hearing.next().await {
+                    let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                    if !heard.enter(notice.words()) {
+                        break;
+                    }
+                }
+                hearing.clock()
+            });
+        }
+        let clocks = asking.join_all().await.into_iter().flatten().collect();
+        let heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
+        if heard.is_too_much {
+            let memory = self.resources.memory_bytes >> 20;
+            let what = format!("{doing}: the notices of all jobs do not fit into {memory} MiB");
+            let failure = Failure::new(ExitStatus::Failed, what);
+            return Err(failure.next("a larger --memory; or fewer checkpoints: --job"));
+        }
+        let own = unix_seconds();
+        Ok((agreed_clock(own, clocks).unwrap_or(own), heard.by_job))
+    }
+}
+
+/// The words of the owner on each job, merged from the notices of all hosts.
+#[derive(Debug, Default)]
+struct MergedNotices {
+    by_job: BTreeMap<JobTag, Words>,
+    bytes: u64,
+    bytes_max: u64,
+    is_too_much: bool,
+}
+
+impl MergedNotices {
+    fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            ..Self::default()
+        }
+    }
+
+    /// Merges a notice in, and returns whether there is room for more.
+    fn enter(&mut self, words: &Words) -> bool {
+        let said = self.by_job.get(&words.job_tag);
+        let before = said.map_or(0, memory_of);
+        let said = said.map_or_else(|| words.clone(), |said| said.and(words));
+        let bytes = self.bytes.saturating_sub(before) + memory_of(&said);
+        self.is_too_much |= bytes > self.bytes_max;
+        if !self.is_too_much {
+            self.bytes = bytes;
+            self.by_job.insert(words.job_tag, said);
+        }
+        !self.is_too_much
+    }
+}
+
+/// Memory that a job's words take, bytes; an estimate.
+fn memory_of(words: &Words) -> u64 {
+    let lists = size_of_val(words.gone.as_slice()) + words.intervals.len() * size_of::<Interval>();
+    (2 * size_of::<Words>() + lists) as u64
+}
+
+/// Sends a notice. A host with an old program may not know notices: then the deleted checkpoints are removed
+/// one by one. Hosts that speak today's protocol know notices.
+async fn hear_or_forget(
+    hosts: &Hosts,
+    host: HostIndex,
+    notice: Result<Notice, Fault>,
+    gone: Vec<CheckpointId>,
+) -> Result<(), Fault> {
+    let mut heard = hosts.notice(host, &notice?).await;
+    let is_unknown = matches!(&heard, Err(fault) if fault.is_refused_as(Code::BadRequest));
+    if is_unknown && matches!(hosts.spoken(host).await, Ok(WireVersion::One)) {
+        heard = Ok(());
+        for checkpoint in gone {
+            heard = heard.and(hosts.forget(host, checkpoint).await.map(|_| ()));
+        }
+    }
+    heard
+}
+
+/// Why a checkpoint is kept for nothing, if it is. There are `age` newer ones of its job that are not.
+fn why_garbage(
+    one: &OpenedCheckpoint,
+    words: Option<&Words>,
+    clock: u64,
+    age: usize,
+    keep: Option<u32>,
+    everybody_answered: bool,
+) -> Option<&'static str> {
+    let id = one.known.manifest.public().checkpoint;
+    if words.is_some_and(|words| words.gone.contains(&id)) {
+        return Some("deleted, but a host was away");
+    }
+    if words.is_some_and(|words| words.intervals.has(one.known.stamp())) {
+        return Some(
+            "belongs to a deleted part of the job's history: saved or brought back afterwards",
+        );
+    }
+    let lease = words.and_then(|words| words.lease);
+    if lease.is_some_and(|lease| lease.until <= clock) {
+        return Some("its lease has expired");
+    }
+    // A save that is being committed is not yet known to all its hosts.
+    let is_settled = one
+        .known
+        .manifest
+        .public()
+        .created
+        .saturating_add(SETTLED_S)
+        <= clock;
+    if everybody_answered && is_settled && one.known.can_lose().is_none() {
+        return Some("too few shards are left to restore it");
+    }
+    if keep.is_some_and(|keep| age >= keep as usize) {
+        return Some("superseded");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::OwnerId;
+
+    use super::*;
+
+    fn words(job: u8, number: u64, gone: u8) -> Words {
+        let stamps = [gone, gone + 100].map(|at| Stamp {
+            created: at.into(),
+            checkpoint: CheckpointId([at; 16]),
+        });
+        Words {
+            owner: OwnerId([1; 32]),
+            job_tag: JobTag([job; 32]),
+            number,
+            lease: None,
+            gone: vec![CheckpointId([gone; 16])],
+            intervals: Intervals::default().with(&stamps[..1]),
+        }
+    }
+
+    #[test]
+    fn notices_from_many_hosts_are_kept_once_and_within_the_memory() {
+        let each = memory_of(&words(1, 1, 1));
+        let mut heard = MergedNotices::new(10 * each);
+        for _ in 0..1000 {
+            assert!(heard.enter(&words(1, 1, 1)));
+        }
+        assert_eq!(heard.bytes, each);
+        assert!(heard.enter(&words(1, 2, 2)), "what another host heard");
+        assert_eq!(heard.by_job[&JobTag([1; 32])].gone.len(), 2);
+        let jobs = (2..100).take_while(|job| heard.enter(&words(*job, 1, 1)));
+        let jobs = jobs.count();
+        assert!((5..10).contains(&jobs), "{jobs}");
+        assert!(heard.is_too_much && heard.bytes <= heard.bytes_max);
+    }
+}

@@ -1,0 +1,129 @@
+//! Judges checkpoints of which not every shard was found whole: a host that is away may come back with the
+//! missing shards.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codec::notice::{Intervals, Words};
+use codec::{CheckpointId, JobTag, Redundancy, ShardIndex};
+use protocol::wire::Code;
+
+use crate::core::Fault;
+use crate::inventory::OpenedCheckpoint;
+use crate::report::VerifiedCheckpoint;
+
+/// Whether a host with this fault may still have the whole shard, because the shard could not be examined.
+pub(crate) const fn may_come_back(fault: &Fault) -> bool {
+    match fault {
+        Fault::Gone(_)
+        | Fault::Silent(_)
+        | Fault::Stalled(_)
+        | Fault::Slow { .. }
+        | Fault::Starved => true,
+        Fault::Lied(_) => false,
+        Fault::Refused { code, .. } => !matches!(
+            code,
+            Code::NotFound | Code::DiskFailed | Code::Mismatch | Code::Internal
+        ),
+    }
+}
+
+/// How many shards that are not among the `good` ones may come back: the `unread` ones, whose hosts broke
+/// off, and those that no answering host has, but at most one for each `silent` host, since each host holds
+/// one shard.
+pub(crate) fn away(
+    redundancy: Redundancy,
+    good: &BTreeSet<ShardIndex>,
+    unread: &BTreeSet<ShardIndex>,
+    held: &BTreeSet<ShardIndex>,
+    silent: usize,
+) -> usize {
+    let unread = unread.difference(good).count();
+    let absent = redundancy.shards().filter(|shard| !held.contains(shard));
+    unread + absent.count().min(silent)
+}
+
+/// Corrects verdicts by those of the bases: a checkpoint can lose no more shards than its base. `said` holds
+/// how many shards each checkpoint can lose according to the hosts, for bases that were not verified now.
+pub(crate) fn count_bases(
+    opened: &[OpenedCheckpoint],
+    checkpoints: &mut [VerifiedCheckpoint],
+    said: &BTreeMap<CheckpointId, Option<usize>>,
+    silent: usize,
+) {
+    let id = |one: &OpenedCheckpoint| one.known.manifest.public().checkpoint;
+    let pairs = opened.iter().zip(checkpoints.iter());
+    let found: BTreeMap<CheckpointId, (Option<usize>, bool)> = pairs
+        .map(|(one, verified)| (id(one), (verified.can_lose, verified.lost)))
+        .collect();
+    for (one, verified) in opened.iter().zip(checkpoints) {
+        verified.can_lose = one.weakest(verified.can_lose, |base| {
+            // For a base that was not verified now, the hosts' statements count.
+            let found = found.get(&base).and_then(|(can_lose, _)| *can_lose);
+            found.or_else(|| said.get(&base).copied().flatten())
+        });
+        if let Some(base) = one.summary.tail.base {
+            let is_there = said.get(&base.checkpoint).is_some_and(Option::is_some);
+            let seems_lost = !is_there && silent == 0;
+            let base = found.get(&base.checkpoint);
+            verified.lost |= base.map_or(seems_lost, |(_, lost)| *lost);
+        }
+    }
+}
+
+/// Gaps in the history of jobs: a checkpoint names a previous one that no host shows any more, although an
+/// older one is there and the owner deleted nothing in between. The previous one was lost or is hidden.
+/// `opened` is ordered by job and version; `words` are the owner's words on each job.
+pub(crate) fn gaps(opened: &[OpenedCheckpoint], words: &BTreeMap<JobTag, Words>) -> Vec<String> {
+    let manifest = |one: &OpenedCheckpoint| one.known.manifest.hash();
+    let pairs = opened.iter().zip(opened.iter().skip(1));
+    let of_job = pairs.filter(|(older, newer)| older.summary.job == newer.summary.job);
+    let gap = of_job.filter(|(older, newer)| {
+        let public = newer.known.manifest.public();
+        let is_torn = public
+            .previous
+            .is_some_and(|previous| opened.iter().all(|one| manifest(one) != previous));
+        let words = words.get(&public.job_tag);
+        is_torn && !words.is_some_and(|words| was_deleted(&words.intervals, older, newer))
+    });
+    let notes = gap.map(|(older, newer)| {
+        format!(
+            "job {}: between version {} and {} there was another, which no host shows",
+            newer.summary.job,
+            older.known.version(),
+            newer.known.version()
+        )
+    });
+    notes.collect()
+}
+
+/// Whether the owner deleted any checkpoint between these two.
+fn was_deleted(intervals: &Intervals, older: &OpenedCheckpoint, newer: &OpenedCheckpoint) -> bool {
+    let (older, newer) = (older.known.stamp(), newer.known.stamp());
+    let mut all = intervals.iter();
+    all.any(|one| one.from < newer && one.to > older)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_on_silent_hosts_are_not_lost() {
+        let redundancy = Redundancy::new(3, 2).unwrap();
+        let set = |numbers: &[u8]| -> BTreeSet<ShardIndex> {
+            let shards = numbers.iter().map(|number| redundancy.shard(*number));
+            shards.map(Option::unwrap).collect()
+        };
+        let away = |good, unread, held, silent| {
+            away(redundancy, &set(good), &set(unread), &set(held), silent)
+        };
+        assert_eq!(away(&[0, 1], &[], &[0, 1], 3), 3);
+        assert_eq!(away(&[0, 1], &[], &[0, 1], 1), 1);
+        assert_eq!(away(&[0, 1], &[], &[0, 1], 0), 0);
+        // Damaged shards do not come back; those of hosts that broke off may.
+        assert_eq!(away(&[0, 1], &[], &[0, 1, 2, 3, 4], 2), 0);
+        assert_eq!(away(&[0, 1], &[2, 3], &[0, 1, 2, 3, 4], 0), 2);
+        // A shard with another, whole copy is there.
+        assert_eq!(away(&[0, 1], &[1], &[0, 1, 2, 3, 4], 0), 0);
+    }
+}

@@ -1,0 +1,326 @@
+//! Checks the shards that hosts hold, and their blocks as far as the user demands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use codec::manifest::Public;
+use codec::{CheckpointId, JobId, ShardIndex, Version};
+use protocol::wire::Code;
+use protocol::wire::message::{Audit, AuditFault};
+
+use crate::agent::handle::random;
+use crate::agent::keep::verdict::{away, count_bases, gaps, may_come_back};
+use crate::agent::{Agent, Which};
+use crate::cancel::Cancel;
+use crate::core::sought::Sought;
+use crate::core::{Fault, HostIndex};
+use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
+use crate::knowledge::Contact;
+use crate::report::{
+    BadShard, ExitStatus, Failure, Holder, Observer, Progress, ProgressEvent, VerifiedCheckpoint,
+    VerifyReport,
+};
+use transfer::get::BlockReader;
+
+/// Rows that are read at once when all blocks are verified.
+const VERIFY_ROWS: u64 = 16;
+
+impl Agent {
+    /// Checks that hosts have the shards that they should have, and as many of the blocks as `depth` demands.
+    ///
+    /// # Errors
+    /// When no host answers, or there is no such checkpoint. Damage is in the report.
+    pub async fn verify(
+        &self,
+        job: Option<&JobId>,
+        version: Option<Version>,
+        depth: Depth,
+        observer: Arc<dyn Observer>,
+        mut cancel: Cancel,
+    ) -> Result<VerifyReport, Failure> {
+        let doing = "cannot verify";
+        let (gathered, mut opened) = self.find_all(doing, job).await?;
+        let said: BTreeMap<CheckpointId, Option<usize>> = opened
+            .iter()
+            .map(|one| (one.known.manifest.public().checkpoint, one.known.can_lose()))
+            .collect();
+        opened.retain(|one| version.is_none_or(|version| one.known.version() == version));
+        if opened.is_empty() && (job.is_some() || version.is_some()) {
+            let which = version.map_or(Which::Newest, Which::Version);
+            return Err(self.not_found(doing, which, &Sought::default(), &gathered));
+        }
+        let total = opened
+            .iter()
+            .map(|one| one.known.manifest.public().block_bytes * one.known.holders.len() as u64);
+        let mut verifier = Verifier {
+            agent: self,
+            depth,
+            seed: random::<16>()?,
+            away: gathered.away(),
+            progress: Progress {
+                total_bytes: (depth == Depth::All).then(|| total.sum()),
+                ..Progress::default()
+            },
+            observer,
+        };
+        let mut checkpoints = Vec::new();
+        for one in &opened {
+            let verified = tokio::select! {
+                biased;
+                () = cancel.cancelled() => {
+                    return Err(Failure::new(ExitStatus::Interrupted, format!("{doing}: interrupted")));
+                }
+                verified = verifier.checkpoint(one) => verified,
+            };
+            checkpoints.push(verified);
+        }
+        count_bases(&opened, &mut checkpoints, &said, gathered.away());
+        Ok(VerifyReport {
+            checkpoints,
+            read_data: depth == Depth::All,
+            sampled_blocks: match depth {
+                Depth::Sample(blocks) => Some(blocks),
+                Depth::Tables | Depth::All => None,
+            },
+            read_bytes: verifier.progress.done_bytes,
+            gaps: gaps(&opened, &gathered.words),
+            silent: self.silent_notes(&gathered),
+        })
+    }
+}
+
+/// How thoroughly each shard is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// The hashes of its blocks are compared with the manifest.
+    Tables,
+    /// Also, this many of its blocks are read, chosen at random.
+    Sample(u32),
+    /// Also, every block is read.
+    All,
+}
+
+/// `blocks` different rows of `rows`, in ascending order; `number` returns a random number for each draw.
+fn sample(rows: u64, blocks: u32, mut number: impl FnMut(u64) -> u64) -> BTreeSet<u64> {
+    let wanted = rows.min(blocks.into());
+    let mut chosen = BTreeSet::new();
+    // Floyd's algorithm: as many draws as rows.
+    for last in rows - wanted..rows {
+        let row = number(last) % (last + 1);
+        if !chosen.insert(row) {
+            chosen.insert(last);
+        }
+    }
+    chosen
+}
+
+/// The holders of a checkpoint, while its shards are verified one after the other.
+struct Holders<'a> {
+    known: &'a KnownCheckpoint,
+    all: Vec<(ShardIndex, HostIndex)>,
+    next: usize,
+    /// The holders as all hosts showed them when one of them did not have its shard.
+    found_later: Option<Vec<(ShardIndex, HostIndex)>>,
+}
+
+impl<'a> Holders<'a> {
+    fn new(known: &'a KnownCheckpoint) -> Self {
+        Self {
+            known,
+            all: known.holders.clone(),
+            next: 0,
+            found_later: None,
+        }
+    }
+
+    fn next(&mut self) -> Option<(ShardIndex, HostIndex)> {
+        let next = self.all.get(self.next).copied();
+        self.next += 1;
+        next
+    }
+
+    /// Whether this host, which was verified last and does not have its shard, handed it over to another host
+    /// meanwhile. If so, the new holder is verified in its place.
+    async fn has_moved(&mut self, agent: &Agent, holder: (ShardIndex, HostIndex)) -> bool {
+        if self.found_later.is_none() {
+            let (_, holders) = agent.holders_now(self.known).await;
+            let holders = self.found_later.insert(holders.unwrap_or_default());
+            let new = holders.iter().filter(|found| !self.all.contains(found));
+            let new: Vec<_> = new.copied().collect();
+            self.all.extend(new);
+        }
+        let found_later = self.found_later.as_deref().unwrap_or_default();
+        let (shard, _) = holder;
+        let has_moved =
+            !found_later.contains(&holder) && found_later.iter().any(|(held, _)| *held == shard);
+        if has_moved {
+            self.next -= 1;
+            self.all.remove(self.next);
+        }
+        has_moved
+    }
+}
+
+struct Verifier<'a> {
+    agent: &'a Agent,
+    depth: Depth,
+    /// Seed for the choice of blocks, which no host can foresee.
+    seed: [u8; 16],
+    /// How many hosts may come back with a shard.
+    away: usize,
+    progress: Progress,
+    observer: Arc<dyn Observer>,
+}
+
+impl Verifier<'_> {
+    async fn checkpoint(&mut self, one: &OpenedCheckpoint) -> VerifiedCheckpoint {
+        let known = &one.known;
+        let public = known.manifest.public();
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        let (mut whole, mut unread) = (BTreeSet::new(), BTreeSet::new());
+        let mut holders = Holders::new(known);
+        while let Some((shard, host)) = holders.next() {
+            let name = self.agent.hosts.name(host).to_owned();
+            let checked = self.shard(known, shard, host).await;
+            if checked
+                .as_ref()
+                .is_err_and(|fault| fault.is_refused_as(Code::NotFound))
+                && holders.has_moved(self.agent, (shard, host)).await
+            {
+                continue;
+            }
+            self.report(public.checkpoint, shard, host, &checked).await;
+            match checked {
+                Ok(_) => {
+                    whole.insert(shard);
+                    good.push(Holder {
+                        shard: shard.number(),
+                        host: Some(name),
+                    });
+                }
+                Err(fault) => {
+                    if may_come_back(&fault) {
+                        unread.insert(shard);
+                    }
+                    bad.push(BadShard {
+                        shard: shard.number(),
+                        host: Some(name),
+                        what: fault.to_string(),
+                    });
+                }
+            }
+        }
+        for shard in public.redundancy.shards() {
+            if holders.all.iter().all(|(held, _)| *held != shard) {
+                bad.push(BadShard {
+                    shard: shard.number(),
+                    host: None,
+                    what: "no host that answers has it".to_owned(),
+                });
+            }
+        }
+        let held = holders.all.iter().map(|(shard, _)| *shard).collect();
+        let away = away(public.redundancy, &whole, &unread, &held, self.away);
+        VerifiedCheckpoint {
+            job: one.summary.job.clone(),
+            version: public.version,
+            can_lose: whole.len().checked_sub(public.redundancy.data()),
+            away,
+            lost: whole.len() + away < public.redundancy.data(),
+            good,
+            bad,
+        }
+    }
+
+    /// Records what was found, and reports it to the host, so that the host's owner can see why it gets less
+    /// to store.
+    async fn report(
+        &self,
+        checkpoint: CheckpointId,
+        shard: ShardIndex,
+        host: HostIndex,
+        checked: &Result<u32, Fault>,
+    ) {
+        let fault = match checked {
+            Ok(_) => None,
+            Err(Fault::Lied(_)) => Some(AuditFault::Damaged),
+            Err(Fault::Refused {
+                code: Code::NotFound,
+                ..
+            }) => Some(AuditFault::Missing),
+            // The host reports itself that it can't read the shard.
+            Err(Fault::Refused {
+                code: Code::DiskFailed | Code::Mismatch | Code::Internal,
+                ..
+            }) => Some(AuditFault::Damaged),
+            // The host may answer later, or its owner needs it now.
+            Err(Fault::Refused { .. } | Fault::Slow { .. } | Fault::Starved) => return,
+            Err(Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_)) => {
+                Some(AuditFault::BrokenOff)
+            }
+        };
+        let contact = match fault {
+            None => Contact::Answered,
+            Some(AuditFault::BrokenOff) => Contact::Silent,
+            Some(AuditFault::Missing | AuditFault::Damaged) => Contact::Lied,
+        };
+        self.agent.saw(host, contact);
+        let audit = Audit {
+            checkpoint,
+            shard: shard.number(),
+            blocks: *checked.as_ref().unwrap_or(&0),
+            fault,
+        };
+        self.agent.hosts.audited(host, audit).await;
+    }
+
+    /// Checks a shard, and returns how many blocks were read.
+    async fn shard(
+        &mut self,
+        known: &KnownCheckpoint,
+        shard: ShardIndex,
+        host: HostIndex,
+    ) -> Result<u32, Fault> {
+        let public = known.manifest.public();
+        let reader = BlockReader::new(self.agent.hosts.clone(), public.clone());
+        reader.fetch_outline(shard, host).await?;
+        let mut blocks = 0_u32;
+        for rows in self.rows(public, shard, host) {
+            let count = u32::try_from(rows.end - rows.start).unwrap_or(u32::MAX);
+            let mut bytes = 0;
+            let tally = |_, block: bytes::Bytes| bytes += block.len() as u64;
+            reader.blocks(shard, host, rows, tally).await?;
+            blocks = blocks.saturating_add(count);
+            self.progress.done_bytes += bytes;
+            self.progress.network_bytes += bytes;
+            self.observer.event(ProgressEvent::Progress(self.progress));
+        }
+        Ok(blocks)
+    }
+
+    /// The rows of a shard to read, in groups.
+    fn rows(&self, public: &Public, shard: ShardIndex, host: HostIndex) -> Vec<Range<u64>> {
+        let rows = public.rows;
+        match self.depth {
+            Depth::Tables => Vec::new(),
+            Depth::All => (0..rows.div_ceil(VERIFY_ROWS))
+                .map(|part| part * VERIFY_ROWS..rows.min((part + 1) * VERIFY_ROWS))
+                .collect(),
+            Depth::Sample(blocks) => {
+                let chosen = sample(rows, blocks, |draw| {
+                    let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 audit sample");
+                    hasher.update(&self.seed);
+                    hasher.update(&public.checkpoint.0);
+                    hasher.update(&[shard.number()]);
+                    hasher.update(&(host.0 as u64).to_le_bytes());
+                    hasher.update(&draw.to_le_bytes());
+                    let mut number = [0; 8];
+                    hasher.finalize_xof().fill(&mut number);
+                    u64::from_le_bytes(number)
+                });
+                chosen.into_iter().map(|row| row..row + 1).collect()
+            }
+        }
+    }
+}

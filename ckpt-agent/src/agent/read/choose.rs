@@ -1,0 +1,277 @@
+//! Which checkpoint of a job is read: the newest that can be, or the one that the user names.
+
+use codec::index::Index;
+use codec::manifest::Summary;
+use codec::notice::{Lease, Stamp};
+use codec::{JobId, JobTag, Version};
+
+use crate::agent::ask::gather::{Gathered, WaitUntil};
+use crate::agent::read::fetch::{Shortfall, Unreadable};
+use crate::agent::{Agent, Which};
+use crate::core::sought::Sought;
+use crate::inventory::KnownCheckpoint;
+use crate::knowledge::{Observation, Sighting, SightingDetails};
+use crate::report::{ExitStatus, Failure, HostNote, SkippedVersion};
+use crate::unix_time::unix_seconds;
+use transfer::get::BlockReader;
+
+/// Which checkpoint of a job the user wants.
+pub(crate) struct Wish<'a> {
+    pub(crate) job: &'a JobId,
+    pub(crate) job_tag: JobTag,
+    pub(crate) which: Which,
+    pub(crate) sought: &'a Sought,
+    /// What is being done, for messages.
+    pub(crate) doing: &'a str,
+}
+
+/// The checkpoints that may be read, the best first, and the reasons for passing over those tried before.
+pub(crate) struct Choices {
+    gathered: Gathered,
+    known: Vec<KnownCheckpoint>,
+    next: usize,
+    /// Newer versions that are not read, and why.
+    pub(crate) skipped: Vec<SkippedVersion>,
+    hosts: Vec<HostNote>,
+    /// Whether hosts that broke off, or had no time, may have the missing shards of one of the versions.
+    may_come_back: bool,
+}
+
+impl Choices {
+    /// The checkpoint to try next.
+    pub(crate) fn next(&self) -> Option<&KnownCheckpoint> {
+        self.known.get(self.next)
+    }
+
+    /// The answers of all hosts, from the last time that they were asked.
+    pub(crate) const fn gathered(&self) -> &Gathered {
+        &self.gathered
+    }
+}
+
+/// A checkpoint that is ready to be read.
+pub(crate) struct FoundImage {
+    pub(crate) known: KnownCheckpoint,
+    pub(crate) summary: Summary,
+    pub(crate) index: Index,
+    pub(crate) reader: BlockReader,
+    pub(crate) base: Option<FoundBase>,
+}
+
+/// The base of a checkpoint that is ready to be read.
+pub(crate) struct FoundBase {
+    pub(crate) known: KnownCheckpoint,
+    pub(crate) summary: Summary,
+    pub(crate) index: Index,
+    pub(crate) reader: BlockReader,
+}
+
+impl Agent {
+    /// Asks the hosts which checkpoints there are.
+    pub(crate) async fn choices(&self, wish: &Wish<'_>) -> Result<Choices, Failure> {
+        let patience = WaitUntil::ToRestore(wish.which);
+        let mut gathered = self.gather(Some(wish.job_tag), patience).await;
+        self.require_answers(&gathered, wish.doing)?;
+        let mut known = self.choose(&gathered, wish);
+        let is_short = known.first().is_some_and(|best| best.can_lose().is_none());
+        if is_short && gathered.silent.is_empty() {
+            // A shard that moves from one host to another while they are asked may show at neither.
+            gathered = self.gather(Some(wish.job_tag), patience).await;
+            self.require_answers(&gathered, wish.doing)?;
+            known = self.choose(&gathered, wish);
+        }
+        let skipped = self.hidden(&gathered, &known, wish);
+        Ok(Choices {
+            gathered,
+            known,
+            next: 0,
+            skipped: skipped.into_iter().collect(),
+            hosts: Vec::new(),
+            may_come_back: false,
+        })
+    }
+
+    /// Goes on to the next checkpoint, since the present one can't be read, and returns what to report. If
+    /// hosts were too slow to be waited for, all hosts are asked again first, and `None` is returned: the
+    /// hosts that answered in time do not have what they announced.
+    pub(crate) async fn pass_over(
+        &self,
+        choices: &mut Choices,
+        wish: &Wish<'_>,
+        short: Shortfall,
+    ) -> Result<Option<SkippedVersion>, Failure> {
+        if choices.gathered.is_cut_short {
+            choices.gathered = self.gather(Some(wish.job_tag), WaitUntil::ALL).await;
+            self.require_answers(&choices.gathered, wish.doing)?;
+            choices.known = self.choose(&choices.gathered, wish);
+            choices.next = 0;
+            choices.may_come_back = false;
+            return Ok(None);
+        }
+        choices.hosts.extend(short.notes);
+        choices.may_come_back |= short.may_come_back;
+        let version = choices.next().map(KnownCheckpoint::version);
+        choices.next += 1;
+        let skip = version.map(|version| SkippedVersion {
+            version,
+            reason: short.reason,
+        });
+        choices.skipped.extend(skip.clone());
+        Ok(skip)
+    }
+
+    /// Records the version that was read, and returns notes for the user.
+    pub(crate) fn after_choice(&self, choices: &Choices, wish: &Wish<'_>) -> Vec<String> {
+        let known = choices.next();
+        if let Some(known) = known {
+            let lease = choices.gathered.leases.get(&wish.job_tag);
+            let seen = self.sighting(wish.job, known.version(), known.stamp(), lease);
+            self.notebook.note(Observation::Version(wish.job_tag, seen));
+        }
+        let passed = choices.gathered.passed_over_note(known);
+        let void = self.note_of_void(&choices.gathered, wish.which);
+        passed.into_iter().chain(void).collect()
+    }
+
+    /// What is to be remembered of a version of a job.
+    pub(crate) fn sighting(
+        &self,
+        job: &JobId,
+        version: Version,
+        stamp: Stamp,
+        lease: Option<&Lease>,
+    ) -> Sighting {
+        Sighting {
+            version,
+            more: Some(SightingDetails {
+                owner: self.keys.owner(),
+                job: job.clone(),
+                stamp,
+                until: lease.map(|lease| lease.until),
+            }),
+        }
+    }
+
+    /// The failure when nothing could be read, for want of hosts or because all that is there is damaged.
+    pub(crate) fn lost(&self, choices: Choices, doing: &str) -> Failure {
+        let skipped = choices.skipped.iter();
+        let reasons: Vec<String> = skipped.map(SkippedVersion::to_string).collect();
+        let lacking = Shortfall {
+            reason: format!("{doing}: {}", reasons.join("; ")),
+            notes: choices.hosts,
+            may_come_back: choices.may_come_back,
+        };
+        let status = lacking.status(&choices.gathered);
+        let next = match status {
+            ExitStatus::Damaged => "ckpt verify --read-data",
+            _ => "again when more hosts are up: ckpt hosts",
+        };
+        let mut failure = Failure::new(status, lacking.reason).next(next);
+        failure.hosts = lacking.notes;
+        failure.hosts.extend(self.silent_notes(&choices.gathered));
+        failure
+    }
+
+    /// The checkpoints that may be read, in the order in which they are tried.
+    fn choose(&self, gathered: &Gathered, wish: &Wish<'_>) -> Vec<KnownCheckpoint> {
+        let all = gathered.inventory.newest_first().into_iter();
+        let of_version: Vec<&KnownCheckpoint> = match wish.which {
+            Which::Newest => all.collect(),
+            // A version that the user names is read even if it was deleted, or signed with a job key that is
+            // void now.
+            Which::Version(version) => all
+                .chain(gathered.inventory.passed_over())
+                .chain(gathered.inventory.void())
+                .filter(|known| known.version() == version)
+                .collect(),
+        };
+        let now = unix_seconds();
+        let sought = of_version
+            .into_iter()
+            .filter(|known| self.is_sought(wish.sought, known, now));
+        sought.cloned().collect()
+    }
+
+    /// The newest version that this machine knows of, if hosts show only older ones.
+    fn hidden(
+        &self,
+        gathered: &Gathered,
+        known: &[KnownCheckpoint],
+        wish: &Wish<'_>,
+    ) -> Option<SkippedVersion> {
+        let known_versions = self.notebook.read(unix_seconds());
+        let seen = known_versions.newest(wish.job_tag)?.version;
+        let shown = known.iter().chain(gathered.inventory.void());
+        let shown = shown.map(KnownCheckpoint::version).max();
+        let is_newest = wish.which == Which::Newest && wish.sought.is_all();
+        let is_hidden = is_newest && shown.is_none_or(|shown| shown < seen);
+        is_hidden.then(|| SkippedVersion {
+            version: seen,
+            reason: "this machine has seen it, but no host that answers shows it: it was removed from another machine, lost or hidden".into(),
+        })
+    }
+
+    /// Opens a checkpoint, and its base if it has one.
+    pub(crate) async fn find_image(
+        &self,
+        known: &KnownCheckpoint,
+        gathered: &Gathered,
+    ) -> Result<FoundImage, Unreadable> {
+        let public = known.manifest.public();
+        let (found, needed) = (known.shards_found(), public.redundancy.data());
+        if found < needed {
+            return Err(Unreadable::because(format!(
+                "{found} of {} shards found, {needed} needed",
+                public.redundancy.total()
+            )));
+        }
+        let summary = known.manifest.open(&self.keys);
+        let summary = summary.map_err(|cause| Unreadable::because(cause.to_string()))?;
+        let reader = BlockReader::new(self.hosts.clone(), public.clone());
+        let index = self.read_index(known, &summary, &reader).await?;
+        let base = self.find_base(&summary, gathered).await?;
+        Ok(FoundImage {
+            known: known.clone(),
+            summary,
+            index,
+            reader,
+            base,
+        })
+    }
+
+    async fn find_base(
+        &self,
+        summary: &Summary,
+        gathered: &Gathered,
+    ) -> Result<Option<FoundBase>, Unreadable> {
+        let Some(wanted) = summary.tail.base else {
+            return Ok(None);
+        };
+        let Some(known) = gathered.inventory.get(wanted.checkpoint) else {
+            let why = "the version that it builds on is not found";
+            return Err(Unreadable::because(why));
+        };
+        let version = known.version();
+        let failed = |why: String| {
+            Unreadable::because(format!("version {version}, on which it builds: {why}"))
+        };
+        if known.manifest.hash() != wanted.manifest {
+            return Err(failed("another manifest".into()));
+        }
+        if known.can_lose().is_none() {
+            let found = known.shards_found();
+            return Err(failed(format!("{found} shards found, more are needed")));
+        }
+        let opened = known.manifest.open(&self.keys);
+        let summary = opened.map_err(|cause| failed(cause.to_string()))?;
+        let public = known.manifest.public().clone();
+        let reader = BlockReader::new(self.hosts.clone(), public);
+        let index = self.read_index(known, &summary, &reader).await?;
+        Ok(Some(FoundBase {
+            known: known.clone(),
+            summary,
+            index,
+            reader,
+        }))
+    }
+}

@@ -1,0 +1,116 @@
+//! `restore --dry-run`: what a restore would fetch, from which hosts, and how long that would take.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codec::index::{Index, StoredSegment};
+use codec::manifest::Summary;
+use placement::bandwidth::RateForecast;
+
+use crate::agent::Agent;
+use crate::agent::read::fetch::Unreadable;
+use crate::agent::read::restore::{Attempt, Image};
+use crate::core::HostIndex;
+use crate::core::place::FIRST_RATE;
+use crate::image::{Sink, Target};
+use crate::inventory::KnownCheckpoint;
+use crate::report::{RestoreReport, SourceBytes};
+use crate::unix_time::unix_seconds;
+
+impl Attempt<'_> {
+    /// Reports what a restore would do; fails where the restore would fail because of its target.
+    pub(crate) async fn plan(
+        &self,
+        image: &Image,
+        target: &Target,
+    ) -> Result<RestoreReport, Unreadable> {
+        let (own, to, options) = (image.own().clone(), target.clone(), self.sink_options());
+        tokio::task::spawn_blocking(move || Sink::check(&own, &to, options))
+            .await
+            .map_err(|cause| Unreadable::because(cause.to_string()))?
+            .map_err(|cause| self.sink_failure(&cause))?;
+        let wanted = image.wanted();
+        let rates = self.agent.rates();
+        let mut sources = BTreeMap::new();
+        let rows = wanted.rows(&image.index);
+        let bytes = shard_bytes(self.known, &image.summary, &image.index, &rows);
+        add(&mut sources, &rates, self.known, bytes);
+        if let Some(base) = &image.base {
+            let rows = wanted.base_rows(&image.index);
+            let bytes = shard_bytes(&base.known, &base.summary, &base.index, &rows);
+            add(&mut sources, &rates, &base.known, bytes);
+        }
+        let seconds = sources.iter().map(|(host, bytes)| {
+            let rate = rates.get(host).copied().unwrap_or(FIRST_RATE);
+            *bytes as f64 / rate.max(1.0)
+        });
+        Ok(RestoreReport {
+            seconds: seconds.fold(0.0, f64::max),
+            fetched_bytes: sources.values().sum(),
+            sources: sources
+                .iter()
+                .map(|(host, bytes)| SourceBytes {
+                    host: self.agent.hosts.name(*host).to_owned(),
+                    bytes: *bytes,
+                })
+                .collect(),
+            ..self.report(image, target)
+        })
+    }
+}
+
+impl Agent {
+    /// Bytes per second that each host is expected to send: its measured rate, or the usual rate of the
+    /// others.
+    fn rates(&self) -> BTreeMap<HostIndex, f64> {
+        let now = unix_seconds();
+        let known = self.notebook.read(now);
+        let measured = |host: HostIndex| {
+            let id = self.hosts.entry(host)?.id;
+            Some(known.host(id)?.forecast(now)?.median())
+        };
+        let usual = RateForecast::of_unknown(self.hosts.all().filter_map(measured));
+        let usual = usual.map_or(FIRST_RATE, |rate| rate.median());
+        let all = self.hosts.all();
+        all.map(|host| (host, measured(host).unwrap_or(usual)))
+            .collect()
+    }
+}
+
+/// Bytes of one shard in these rows and in the rows of the index.
+fn shard_bytes(
+    known: &KnownCheckpoint,
+    summary: &Summary,
+    index: &Index,
+    rows: &BTreeSet<u64>,
+) -> u64 {
+    let public = known.manifest.public();
+    let overhead = public.sealer(&summary.data_key).overhead();
+    let block = |stored: &StoredSegment| {
+        let sealed = stored.stored_len as usize + overhead;
+        public.redundancy.block_len(sealed) as u64
+    };
+    let wanted = (0..).zip(index.rows());
+    let wanted = wanted.filter(|(row, _)| rows.contains(row));
+    let of_rows: u64 = wanted.map(|(_, (stored, _))| block(stored)).sum();
+    of_rows + summary.index.iter().map(block).sum::<u64>()
+}
+
+/// Adds `bytes` for each of the fastest hosts that together hold enough different shards.
+fn add(
+    sources: &mut BTreeMap<HostIndex, u64>,
+    rates: &BTreeMap<HostIndex, f64>,
+    known: &KnownCheckpoint,
+    bytes: u64,
+) {
+    let rate = |host: &HostIndex| rates.get(host).copied().unwrap_or(FIRST_RATE);
+    let mut holders = known.holders.clone();
+    holders.sort_by(|(_, a), (_, b)| rate(b).total_cmp(&rate(a)));
+    let mut shards = BTreeSet::new();
+    holders.retain(|(shard, _)| shards.insert(*shard));
+    for (_, host) in holders
+        .iter()
+        .take(known.manifest.public().redundancy.data())
+    {
+        *sources.entry(*host).or_default() += bytes;
+    }
+}

@@ -1,0 +1,473 @@
+//! A restore from beginning to end: choose a checkpoint, fetch its rows, decode them, write the files. If a
+//! checkpoint can't be restored, the next older one is tried.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use codec::decode::Composer;
+use codec::grant::Rights;
+use codec::index::{FileEntry, Index};
+use codec::manifest::{ImageKind, Summary};
+use tokio::sync::mpsc;
+use tokio::time::{Duration, Instant, MissedTickBehavior};
+
+use crate::agent::ask::gather::Gathered;
+use crate::agent::read::choose::{FoundBase, FoundImage, Wish};
+use crate::agent::read::fetch::{Driver, Unreadable, runs};
+use crate::agent::read::row_feed::{Lane, Lanes};
+use crate::agent::{Agent, RestoreRequest, RestoreTarget};
+use crate::cancel::Cancel;
+use crate::core::pick::{Pick, Wanted};
+use crate::image::{self, Sink, SinkError, SinkOptions, Target};
+use crate::inventory::KnownCheckpoint;
+use crate::pipeline::decode::{self, Decoded, Earlier};
+use crate::report::{
+    ExitStatus, Failure, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
+};
+use protocol::errors::chain;
+use transfer::get::BlockReader;
+
+const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
+
+/// How long the threads of a restore that was ended early may take to remove the files that they made.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
+
+impl Agent {
+    /// Restores an image, the newest that can be unless the request names a version.
+    ///
+    /// # Errors
+    /// When nothing was restored; the target is as it was before.
+    pub async fn restore(
+        &self,
+        request: RestoreRequest,
+        observer: Arc<dyn Observer>,
+        cancel: Cancel,
+    ) -> Result<RestoreReport, Failure> {
+        let started = Instant::now();
+        let doing = format!("cannot restore job {}", request.job);
+        let job_tag = self.job_tag(&request.job)?;
+        self.needs(Rights::RESTORE, &doing)?;
+        let wish = Wish {
+            job: &request.job,
+            job_tag,
+            which: request.which,
+            sought: &request.sought,
+            doing: &doing,
+        };
+        let mut choices = self.choices(&wish).await?;
+        if choices.next().is_none() {
+            let mut report =
+                self.nothing_to_restore(&request, choices.gathered(), &wish, started)?;
+            let hidden = choices.skipped.iter().map(SkippedVersion::to_string);
+            report.warnings.extend(hidden);
+            return Ok(report);
+        }
+        for skip in &choices.skipped {
+            observer.event(ProgressEvent::VersionSkipped(skip.clone()));
+        }
+        while let Some(known) = choices.next() {
+            let attempt = Attempt {
+                agent: self,
+                request: &request,
+                known,
+                gathered: choices.gathered(),
+                observer: &observer,
+                started,
+            };
+            match attempt.run(cancel.clone()).await {
+                Ok(mut report) => {
+                    report.warnings.extend(self.after_choice(&choices, &wish));
+                    if let Some(message) = self.note_of_void(choices.gathered(), request.which) {
+                        observer.event(ProgressEvent::Warning { message });
+                    }
+                    report.skipped = choices.skipped;
+                    return Ok(report);
+                }
+                Err(Unreadable::Fatal(failure)) => return Err(failure),
+                Err(Unreadable::Short(short)) => {
+                    if let Some(skip) = self.pass_over(&mut choices, &wish, short).await? {
+                        observer.event(ProgressEvent::VersionSkipped(skip));
+                    }
+                }
+            }
+        }
+        Err(self.lost(choices, &doing))
+    }
+}
+
+/// One checkpoint that a restore tries.
+pub(crate) struct Attempt<'a> {
+    pub(crate) agent: &'a Agent,
+    pub(crate) request: &'a RestoreRequest,
+    pub(crate) known: &'a KnownCheckpoint,
+    gathered: &'a Gathered,
+    observer: &'a Arc<dyn Observer>,
+    pub(crate) started: Instant,
+}
+
+impl Attempt<'_> {
+    async fn run(&self, mut cancel: Cancel) -> Result<RestoreReport, Unreadable> {
+        let found = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(self.interrupted()),
+            found = self.agent.find_image(self.known, self.gathered) => found?,
+        };
+        let FoundImage {
+            summary,
+            index,
+            reader,
+            base,
+            ..
+        } = found;
+        let pick = self.pick(&index)?;
+        let image = Image {
+            summary,
+            index,
+            pick,
+            reader,
+            base,
+        };
+        let target = self.target(&image)?;
+        if self.request.dry_run {
+            return self.plan(&image, &target).await;
+        }
+        let sink = self.sink(&image, &target).await?;
+        self.transfer(image, sink, target, cancel).await
+    }
+
+    /// The part of the image that the request selects; `None` for all of it.
+    fn pick(&self, index: &Index) -> Result<Option<Pick>, Unreadable> {
+        if self.request.globs.is_empty() {
+            return Ok(None);
+        }
+        Pick::of(index, &self.request.globs)
+            .map(Some)
+            .map_err(|at| {
+                let (job, version) = (&self.request.job, self.known.version());
+                let path = self.request.globs.get(at).map_or("", |glob| glob.text());
+                let message =
+                    format!("cannot restore job {job}: version {version} has no file {path:?}");
+                let failure = Failure::new(ExitStatus::NotFound, message);
+                Unreadable::Fatal(
+                    failure.next(format!("ckpt show --job {job} --version {version}")),
+                )
+            })
+    }
+
+    fn interrupted(&self) -> Unreadable {
+        Unreadable::Fatal(Failure::new(
+            ExitStatus::Interrupted,
+            format!("cannot restore job {}: interrupted", self.request.job),
+        ))
+    }
+
+    fn target(&self, image: &Image) -> Result<Target, Unreadable> {
+        let is_stream = image.summary.kind == ImageKind::Stream;
+        let (own, name) = (image.own(), self.usual_name(image));
+        match &self.request.target {
+            RestoreTarget::Path(path) => {
+                let placed = image::place(own, path, &name);
+                Ok(Target::Path(placed.map_err(|e| self.sink_failure(&e))?))
+            }
+            RestoreTarget::Stdout => Ok(Target::Stdout),
+            RestoreTarget::Default if is_stream && is_terminal() => Err(Unreadable::Fatal(
+                Failure::new(
+                    ExitStatus::Usage,
+                    "the image is a stream; standard output is a terminal",
+                )
+                .next("name a file with -o, or redirect standard output"),
+            )),
+            RestoreTarget::Default if is_stream => Ok(Target::Stdout),
+            RestoreTarget::Default => Ok(Target::Path(PathBuf::from(name))),
+        }
+    }
+
+    /// The name under which the image was saved. If it has none or several, a name made of the job's.
+    fn usual_name(&self, image: &Image) -> OsString {
+        use std::os::unix::ffi::OsStringExt;
+        let files = &image.own().files;
+        let mut roots = files.iter().filter(|f| !f.path.contains(&b'/'));
+        match (roots.next(), roots.next()) {
+            (Some(root), None) if !root.path.is_empty() => OsString::from_vec(root.path.clone()),
+            _ => OsString::from(self.request.job.file_name()),
+        }
+    }
+
+    pub(crate) const fn sink_options(&self) -> SinkOptions {
+        SinkOptions {
+            force: self.request.force,
+            set_id_bits: self.request.set_id_bits,
+        }
+    }
+
+    async fn sink(&self, image: &Image, target: &Target) -> Result<Sink, Unreadable> {
+        let options = self.sink_options();
+        let (index, pick) = (image.own().clone(), image.pick.clone());
+        let target = target.clone();
+        tokio::task::spawn_blocking(move || match pick {
+            None => Sink::create(&index, &target, options),
+            Some(pick) => Sink::of_picked(&pick, &target, options),
+        })
+        .await
+        .map_err(|cause| Unreadable::because(cause.to_string()))?
+        .map_err(|cause| self.sink_failure(&cause))
+    }
+
+    pub(crate) fn sink_failure(&self, cause: &SinkError) -> Unreadable {
+        let message = format!("cannot restore job {}: {}", self.request.job, chain(cause));
+        let status = match cause {
+            SinkError::TreeToStdout | SinkError::Name(_) | SinkError::NoDirectory(_) => {
+                ExitStatus::Usage
+            }
+            _ => ExitStatus::LocalIo,
+        };
+        Unreadable::Fatal(Failure::new(status, message))
+    }
+
+    async fn transfer(
+        &self,
+        image: Image,
+        sink: Sink,
+        target: Target,
+        cancel: Cancel,
+    ) -> Result<RestoreReport, Unreadable> {
+        let public = self.known.manifest.public();
+        let (wanted, rows) = (image.wanted(), image.rows());
+        let base_rows = wanted.base_rows(&image.index);
+        if !base_rows.is_empty() && image.base.is_none() {
+            let why = "it refers to another version without naming it";
+            return Err(Unreadable::because(why));
+        }
+        let mut progress = image.progress();
+        let mut report = self.report(&image, &target);
+        let Image {
+            summary,
+            index,
+            reader,
+            base,
+            ..
+        } = image;
+        let pieces_of = base.as_ref().map_or(&summary, |base| &base.summary);
+        let sealer = public.sealer(&summary.data_key);
+        let composer = Composer::new(sealer, &pieces_of.data_key);
+        let base = base.filter(|_| !base_rows.is_empty());
+        let shares = 1 + u64::from(base.is_some());
+        let (base, decoded) = base
+            .as_ref()
+            .map(|base| self.base_lane(base, &base_rows, shares))
+            .unzip();
+        let (sender, mut decoded_rows) = mpsc::unbounded_channel();
+        let earlier = Earlier {
+            composer,
+            base: decoded,
+            wanted,
+        };
+        let cpus = self.agent.resources.cpus;
+        let on_decoded = move |decoded| {
+            // Fails only when the restore has ended.
+            let _ = sender.send(decoded);
+        };
+        let pool = decode::start(public, &summary, index, sink, cpus, earlier, on_decoded);
+        let driver = Driver::new(self.agent, self.known, &reader, rows, shares);
+        let mut lanes = Lanes {
+            image: Lane::new(pool, driver),
+            base,
+        };
+        let followed = self.follow(&mut lanes, &mut decoded_rows, &mut progress, cancel);
+        let followed = followed.await;
+        lanes.close();
+        if let Err(stop) = followed
+            && !completed_anyway(&mut decoded_rows).await
+        {
+            return Err(self.after_output(stop, &target, &progress));
+        }
+        progress.done_bytes = progress.total_bytes.unwrap_or_default();
+        progress.network_bytes = lanes.fetched_bytes();
+        self.observer.event(ProgressEvent::Progress(progress));
+        report.fetched_bytes = lanes.fetched_bytes();
+        report.sources = lanes.sources();
+        report.seconds = self.started.elapsed().as_secs_f64();
+        report.warnings = self.warnings(&lanes.image.driver);
+        Ok(report)
+    }
+
+    fn warnings(&self, driver: &Driver<'_>) -> Vec<String> {
+        let faults = self.agent.notes(driver.session.faults()).into_iter();
+        faults
+            .map(|note| format!("{}: {}", note.host, note.what))
+            .collect()
+    }
+
+    /// Starts to fetch and decode rows of the base.
+    fn base_lane<'a>(
+        &'a self,
+        base: &'a FoundBase,
+        rows: &BTreeSet<u64>,
+        shares: u64,
+    ) -> (Lane<'a>, decode::DecodedRows) {
+        let (public, cpus) = (base.known.manifest.public(), self.agent.resources.cpus);
+        let (pool, decoded) = decode::start_rows(public, &base.summary, &base.index, cpus);
+        let driver = Driver::new(self.agent, &base.known, &base.reader, runs(rows), shares);
+        (Lane::new(pool, driver), decoded)
+    }
+
+    /// Makes a failure final if part of the image went to standard output: the reader has that part of this
+    /// version, and an older version must not follow it.
+    fn after_output(&self, stop: Unreadable, target: &Target, progress: &Progress) -> Unreadable {
+        if *target != Target::Stdout {
+            return stop;
+        }
+        let mut failure = match stop {
+            Unreadable::Short(_) if progress.done_bytes == 0 => return stop,
+            Unreadable::Short(short) => {
+                let reason = &short.reason;
+                let (job, version) = (&self.request.job, self.known.version());
+                let message = format!(
+                    "cannot restore job {job}: version {version}: {reason}; standard output has a part of it"
+                );
+                let status = short.status(self.gathered);
+                let mut failure = Failure::new(status, message).next("again with -o FILE");
+                failure.hosts = short.notes;
+                failure
+            }
+            Unreadable::Fatal(failure) => failure,
+        };
+        failure.image_on_stdout = true;
+        Unreadable::Fatal(failure)
+    }
+
+    /// Feeds blocks to the decoding threads until the image is complete.
+    async fn follow(
+        &self,
+        lanes: &mut Lanes<'_>,
+        decoded_rows: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
+        progress: &mut Progress,
+        mut cancel: Cancel,
+    ) -> Result<(), Unreadable> {
+        let mut show = tokio::time::interval(PROGRESS_PERIOD);
+        show.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Stored bytes are estimated in proportion to the bytes done, since written rows do not show how many
+        // bytes each was stored in.
+        let whole = std::mem::take(&mut progress.stored_bytes);
+        let total = u128::from(progress.total_bytes.unwrap_or_default().max(1));
+        let stored_of = |done: u64| {
+            let stored = u128::from(whole) * u128::from(done) / total;
+            u64::try_from(stored).unwrap_or(u64::MAX)
+        };
+        loop {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Err(self.interrupted()),
+                _ = show.tick() => {
+                    progress.network_bytes = lanes.fetched_bytes();
+                    self.observer.event(ProgressEvent::Progress(*progress));
+                }
+                decoded = decoded_rows.recv() => match decoded {
+                    Some(Decoded::Written { row, image_bytes }) => {
+                        progress.done_bytes = image_bytes;
+                        progress.stored_bytes = stored_of(image_bytes);
+                        lanes.written(row);
+                    }
+                    Some(Decoded::BaseUsed(row)) => lanes.base_used(row),
+                    Some(Decoded::Finished(())) => {
+                        progress.stored_bytes = whole;
+                        return Ok(());
+                    }
+                    Some(Decoded::Undecodable(cause)) => {
+                        return Err(Unreadable::because(cause.to_string()));
+                    }
+                    Some(Decoded::Failed(cause)) => return Err(self.sink_failure(&cause)),
+                    None => return Err(Unreadable::because("decoding ended early")),
+                },
+                lost = lanes.pump() => return Err(lost),
+            }
+        }
+    }
+
+    /// The report as far as it is known before anything was fetched.
+    pub(crate) fn report(&self, image: &Image, target: &Target) -> RestoreReport {
+        let own = image.own();
+        RestoreReport {
+            job: self.request.job.clone(),
+            version: Some(self.known.version()),
+            dry_run: self.request.dry_run,
+            target: match target {
+                Target::Path(path) => path.display().to_string(),
+                Target::Stdout => "-".to_owned(),
+            },
+            image_bytes: match image.pick {
+                None => image.summary.image_bytes,
+                Some(_) => own.files.iter().map(FileEntry::size).sum(),
+            },
+            fetched_bytes: 0,
+            files: own.files.len() as u64,
+            seconds: 0.0,
+            sources: Vec::new(),
+            skipped: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// Waits a bounded time until the threads of a restore that was ended early have removed their files. Returns
+/// whether they had completed the image instead, which then counts.
+async fn completed_anyway(
+    decoded_rows: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
+) -> bool {
+    let ended = tokio::time::timeout(CLEANUP_TIMEOUT, async {
+        let mut completed = false;
+        while let Some(decoded) = decoded_rows.recv().await {
+            completed |= matches!(decoded, Decoded::Finished(()));
+        }
+        completed
+    });
+    ended.await.unwrap_or(false)
+}
+
+fn is_terminal() -> bool {
+    std::io::IsTerminal::is_terminal(&std::io::stdout())
+}
+
+/// The image to restore.
+pub(crate) struct Image {
+    pub(crate) summary: Summary,
+    pub(crate) index: Index,
+    pub(crate) pick: Option<Pick>,
+    reader: BlockReader,
+    pub(crate) base: Option<FoundBase>,
+}
+
+impl Image {
+    /// The index of the selected files, as of an image of their own.
+    pub(crate) fn own(&self) -> &Index {
+        self.pick.as_ref().map_or(&self.index, |pick| &pick.index)
+    }
+
+    /// Which segments the selected files need.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let pick = self.pick.as_ref();
+        pick.map_or(Wanted::All, |pick| pick.wanted.clone())
+    }
+
+    /// The rows that the selected files need.
+    fn rows(&self) -> Vec<std::ops::Range<u64>> {
+        let all = 0..self.index.rows().count() as u64;
+        match &self.pick {
+            None => vec![all],
+            Some(pick) => runs(&pick.wanted.rows(&self.index)),
+        }
+    }
+
+    /// The progress at the beginning: nothing done yet.
+    fn progress(&self) -> Progress {
+        let wanted = self.wanted();
+        let segments = wanted.segments(&self.index, 0);
+        Progress {
+            total_bytes: Some(segments.map(|(_, segment)| segment.bytes()).sum()),
+            stored_bytes: self.summary.stored_bytes,
+            ..Progress::default()
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! `ckpt health` for a submitter: the state of jobs, hosts and registries.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codec::proof::Spot;
+use codec::{CheckpointId, ShardIndex};
+use protocol::grid::Grid;
+use protocol::identity::{Identity, Peer};
+use protocol::wire::announcement::Announced;
+use protocol::wire::escaped;
+use tokio::task::JoinSet;
+use transfer::registry::Registries;
+
+use crate::agent::Agent;
+use crate::agent::ask::gather::{Gathered, WaitUntil};
+use crate::agent::handle::random;
+use crate::core::HostIndex;
+use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
+use crate::knowledge::Sighting;
+use crate::report::{ExitStatus, Failure};
+use crate::unix_time::unix_seconds;
+use health::{
+    Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits,
+    RegistryHealth, UnfoundJob, ahead, average_stay, judged, middle_offset, usual_interval,
+};
+
+/// What `ckpt health` checks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HealthRequest {
+    /// From when on something needs attention.
+    pub limits: Limits,
+    /// Whether hosts are asked to prove that they have a part of each shard of the newest versions.
+    pub proves: bool,
+}
+
+/// What a host states besides its status.
+struct Word {
+    announced: Option<Announced>,
+    /// This machine's clock when the host answered, Unix seconds.
+    heard: u64,
+    /// When the host's certificate ends, Unix seconds.
+    certificate_ends: Option<u64>,
+}
+
+impl Agent {
+    /// The newest versions of all jobs, the hosts, and with them the given `keys` and `registries`.
+    ///
+    /// # Errors
+    /// When the key is not let in. If no host answers, the report states that instead.
+    pub async fn health(
+        &self,
+        request: &HealthRequest,
+        keys: Vec<KeyHealth>,
+        registries: impl Future<Output = Vec<RegistryHealth>>,
+    ) -> Result<Health, Failure> {
+        let (mut gathered, words, registries) = tokio::join!(
+            self.gather(None, WaitUntil::ALL),
+            self.words_of_hosts(),
+            registries
+        );
+        match self.require_answers(&gathered, "cannot report the health") {
+            Err(failure) if failure.status != ExitStatus::TooFewHosts => return Err(failure),
+            _ => {}
+        }
+        let (_, said) = self
+            .all_notices(&gathered, "cannot report the health")
+            .await?;
+        for said in said.values() {
+            gathered.heed(said);
+        }
+        gathered.words = said;
+        let unfound = self.unfound_jobs(&mut gathered);
+        let (opened, _) = gathered.inventory.opened(&self.keys);
+        let now = unix_seconds();
+        let jobs = self.jobs(&gathered, &opened, request.proves, now).await;
+        let widest = jobs.iter().map(|job| job.redundancy.total()).max();
+        let limits = Limits {
+            hosts: widest.unwrap_or(request.limits.hosts),
+            ..request.limits
+        };
+        let health = Health {
+            at: now,
+            attention: Vec::new(),
+            jobs,
+            unfound,
+            keys,
+            hosts: self.hosts_health(&gathered, &words),
+            absent: gathered.absent.len(),
+            registries,
+            grid: None,
+        };
+        Ok(judged(health, &limits))
+    }
+
+    /// The jobs of which no host that answers shows what this machine has seen. Hosts that are away may have it.
+    fn unfound_jobs(&self, gathered: &mut Gathered) -> Vec<UnfoundJob> {
+        let unfound = self.all_unfound(gathered);
+        if !unfound.is_empty() {
+            self.count_absent(gathered);
+        }
+        let job = |seen: Sighting| {
+            let more = seen.more?;
+            Some(UnfoundJob {
+                job: more.job,
+                version: seen.version,
+                created: more.stamp.created,
+            })
+        };
+        let mut jobs: Vec<UnfoundJob> = unfound.into_iter().filter_map(job).collect();
+        jobs.sort_by(|a, b| a.job.cmp(&b.job));
+        jobs
+    }
+
+    async fn words_of_hosts(&self) -> BTreeMap<HostIndex, Word> {
+        let mut asking = JoinSet::new();
+        for host in self.hosts.all() {
+            let (agent, hosts) = (self.clone(), self.hosts.clone());
+            asking.spawn(async move {
+                let announced = agent.announcement(host).await.ok()?;
+                let heard = unix_seconds();
+                let connection = hosts.connection(host).await.ok()?;
+                let certificate_ends = Peer::of(&connection).ok().map(|peer| peer.not_after);
+                let word = Word {
+                    announced,
+                    heard,
+                    certificate_ends,
+                };
+                Some((host, word))
+            });
+        }
+        asking.join_all().await.into_iter().flatten().collect()
+    }
+
+    fn hosts_health(&self, gathered: &Gathered, words: &BTreeMap<HostIndex, Word>) -> HostsHealth {
+        let clock = |word: &Word| Some((word.announced.as_ref()?.at, word.heard));
+        let clocks: Vec<(u64, u64)> = words.values().filter_map(clock).collect();
+        let middle = middle_offset(&clocks);
+        let silent = gathered.silent.iter().map(|(host, fault)| {
+            let name = self.hosts.name(*host).to_owned();
+            let down = HostHealth {
+                name,
+                why: Some(fault.to_string()),
+                ..HostHealth::default()
+            };
+            (*host, down)
+        });
+        let mut each: BTreeMap<HostIndex, HostHealth> = silent.collect();
+        let now = unix_seconds();
+        let known = self.notebook.read(now);
+        let mut curves = Vec::new();
+        for (host, answer) in &gathered.answered {
+            let seen = self
+                .hosts
+                .entry(*host)
+                .and_then(|entry| known.host(entry.id));
+            let word = words.get(host);
+            let announced = word.and_then(|word| word.announced.as_ref());
+            let status = &answer.status;
+            let refuses = announced.map_or(0, |said| said.refuses_for_s);
+            let withheld = announced.and_then(|said| said.withheld);
+            let off = word
+                .and_then(clock)
+                .map(|(host, own)| ahead(host, own) - middle.unwrap_or(0));
+            each.insert(
+                *host,
+                HostHealth {
+                    name: self.hosts.name(*host).to_owned(),
+                    state: HostState::of(refuses, status.free_bytes),
+                    why: withheld.map(|reason| reason.to_string()),
+                    refuses_for_s: announced.map(|said| said.refuses_for_s),
+                    capacity_bytes: Some(status.capacity_bytes),
+                    used_bytes: Some(status.used_bytes),
+                    free_bytes: Some(status.free_bytes),
+                    clock_ahead_s: off,
+                    software: Some(escaped(&status.software)),
+                    protocol: Some(answer.spoken.to_string()),
+                    certificate_ends: word.and_then(|word| word.certificate_ends),
+                    bytes_per_second: seen
+                        .and_then(|seen| seen.forecast(now))
+                        .map(|rate| rate.median()),
+                    stays_10h: announced.map(|said| said.presence.at(36_000.0).value()),
+                },
+            );
+            curves.extend(announced.map(|said| said.presence.clone()));
+        }
+        HostsHealth {
+            stay: average_stay(&curves, |curve, seconds| curve.at(seconds).value()),
+            ..HostsHealth::of(each.into_values().collect(), middle.map(|offset| -offset))
+        }
+    }
+
+    /// The newest version of each job, without versions that a void job key signed.
+    async fn jobs(
+        &self,
+        gathered: &Gathered,
+        opened: &[OpenedCheckpoint],
+        proves: bool,
+        now: u64,
+    ) -> Vec<JobHealth> {
+        let good = || opened.iter().filter(|one| !one.is_void);
+        let mut versions: BTreeMap<&codec::JobId, Vec<&OpenedCheckpoint>> = BTreeMap::new();
+        for one in good() {
+            versions.entry(&one.summary.job).or_default().push(one);
+        }
+        let find =
+            |id: CheckpointId| good().find(|one| one.known.manifest.public().checkpoint == id);
+        let mut jobs = Vec::new();
+        // `all` is in ascending order of versions.
+        for (job, all) in versions {
+            let Some(newest) = all.last() else { continue };
+            let public = newest.known.manifest.public();
+            let created = all.iter().map(|one| one.known.manifest.public().created);
+            let created: Vec<u64> = created.collect();
+            let mut shards = Known::announced(newest.known.shards_found());
+            let mut own = newest.known.can_lose();
+            let mut of_base: BTreeMap<CheckpointId, Option<usize>> = BTreeMap::new();
+            let base = newest.summary.tail.base.map(|base| base.checkpoint);
+            if let Some(base) = base.and_then(find) {
+                let lose = match proves {
+                    true => self.can_lose_by_proofs(&base.known).await.1,
+                    false => base.known.can_lose(),
+                };
+                of_base.insert(base.known.manifest.public().checkpoint, lose);
+            }
+            if proves {
+                let (proved, lose) = self.can_lose_by_proofs(&newest.known).await;
+                shards = Known::proved(proved);
+                own = lose;
+            }
+            let lose = newest.weakest(own, |base| of_base.get(&base).copied().flatten());
+            let until = gathered.kept_until(&newest.known);
+            jobs.push(JobHealth {
+                job: job.clone(),
+                version: newest.known.version(),
+                versions: all.len(),
+                created: Known::proved(public.created),
+                age_s: now.saturating_sub(public.created),
+                interval_s: usual_interval(&created),
+                redundancy: public.redundancy,
+                shards,
+                can_lose: Known {
+                    value: lose,
+                    basis: shards.basis,
+                },
+                kept_until: until.map(Known::proved),
+            });
+        }
+        jobs
+    }
+
+    /// How many different shards hosts prove to have, each by a part that is drawn at random now, and how
+    /// many of these shards can be lost.
+    async fn can_lose_by_proofs(&self, known: &KnownCheckpoint) -> (usize, Option<usize>) {
+        let public = known.manifest.public();
+        let mut asking = JoinSet::new();
+        for (shard, host) in known.holders.iter().copied() {
+            let (hosts, public) = (self.hosts.clone(), public.clone());
+            let Some(spot) = drawn(public.rows) else {
+                continue;
+            };
+            asking.spawn(async move { (shard, hosts.prove(host, &public, shard, spot).await) });
+        }
+        let answers = asking.join_all().await.into_iter();
+        let proved: BTreeSet<ShardIndex> = answers
+            .filter_map(|(shard, proof)| proof.is_ok().then_some(shard))
+            .collect();
+        let data = public.redundancy.data();
+        (proved.len(), proved.len().checked_sub(data))
+    }
+}
+
+/// A random part of a shard of `rows` rows, which no host can foresee.
+fn drawn(rows: u64) -> Option<Spot> {
+    let row = u64::from_le_bytes(random().ok()?);
+    Some(Spot {
+        row: row.checked_rem(rows)?,
+        draw: u32::from_le_bytes(random().ok()?),
+    })
+}
+
+/// The exit status of `ckpt health`.
+pub fn health_status(health: &Health) -> ExitStatus {
+    let is_lost = health.jobs.iter().any(|job| job.can_lose.value.is_none());
+    let is_lacking = is_lost || !health.unfound.is_empty();
+    if health.hosts.up.value == 0 || (is_lacking && health.away() > 0) {
+        ExitStatus::TooFewHosts
+    } else if health.attention.is_empty() {
+        ExitStatus::Done
+    } else {
+        ExitStatus::Degraded
+    }
+}
+
+/// The state of the registries of `grid`, as a member with this identity sees them.
+pub async fn registries_health(grid: &Grid, identity: &Identity) -> Vec<RegistryHealth> {
+    let registries = Registries::new(identity, grid).without_announcements();
+    let found = registries.check(grid).await.into_iter();
+    let health = |(name, heard): (String, Result<usize, String>)| RegistryHealth {
+        name,
+        hosts_heard: heard.as_ref().ok().map(|heard| Known::announced(*heard)),
+        why: heard.err(),
+    };
+    found.map(health).collect()
+}

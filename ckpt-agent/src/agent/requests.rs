@@ -1,0 +1,181 @@
+//! What is asked of a client: what to save, restore and remove, and with how much of this machine.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use codec::labels::Labels;
+use codec::seal::Cipher;
+use codec::{JobId, Redundancy, Version};
+
+use crate::agent::keep::notices::Tenure;
+use crate::agent::save::fencing::After;
+use crate::agent::save::place::PlacementWish;
+use crate::core::effort::Effort;
+use crate::core::glob::Glob;
+use crate::core::sought::Sought;
+use crate::image::keeper::Keeper;
+use crate::image::{Exclude, NamedPath, OnceReader};
+
+/// The probability of being able to restart that `--redundancy auto` aims at without `--target`.
+pub const TARGET_USUAL: f64 = 0.999;
+
+/// Memory for data in flight by default, bytes.
+pub const MEMORY_USUAL: u64 = 256 << 20;
+
+/// What helps when an empty image is refused.
+pub const ALLOW_EMPTY: &str =
+    "look why nothing came; --allow-empty (in Python allow_empty=True) saves it nevertheless";
+
+/// What to save.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SaveInput {
+    /// Files and directories, under their own names.
+    Paths(Vec<PathBuf>),
+    /// Files and directories, some under other names than their own.
+    Named(Vec<NamedPath>),
+    /// Standard input, read to its end.
+    Stdin,
+    /// All that this reader gives, to its end.
+    Reader(OnceReader),
+    /// The output of a command; the save fails unless the command exits with 0. If this process is killed,
+    /// the keeper ends the command.
+    Command(Vec<std::ffi::OsString>, Option<Keeper>),
+}
+
+/// What to save, and how.
+#[derive(Clone, Debug)]
+pub struct SaveRequest {
+    /// Name of the job to which the checkpoint belongs.
+    pub job: JobId,
+    /// The image that is saved.
+    pub input: SaveInput,
+    /// How many data and parity shards. `None`: by forecast, at least 2 parity shards, where enough is known
+    /// of the hosts; else 3 and 2, and where fewer than five hosts take a shard, 2 and 2, or 1 and 2.
+    pub redundancy: Option<Redundancy>,
+    /// Fewest parity shards with which to commit, when hosts for all can't be had. `None`: all are needed.
+    pub allow_degraded: Option<u8>,
+    /// Versions to keep, this one included; at least 1.
+    pub keep: u32,
+    /// Store everything, also what an earlier version has stored already.
+    pub full: bool,
+    /// For how long the job's checkpoints are to be kept. `None`: as the job's last notice says.
+    pub tenure: Option<Tenure>,
+    /// Finish within this time, or fail and leave the older versions as they are.
+    pub deadline: Option<Duration>,
+    /// The state is lost if this save is not in time: where a patch on an earlier version can be stored, the
+    /// image is not stored whole.
+    pub is_last: bool,
+    /// How much processor time compression may take.
+    pub effort: Effort,
+    /// How the image is encrypted, or that hosts may read it.
+    pub cipher: Cipher,
+    /// Which files below directories are left out.
+    pub exclude: Exclude,
+    /// Skip unreadable files with a warning instead of failing.
+    pub skip_unreadable: bool,
+    /// Accept files that change while they are read, with a warning, instead of failing.
+    pub accept_changed: bool,
+    /// Save a stream without bytes, or an image without files and directories, instead of failing: it takes the
+    /// place of an earlier version.
+    pub allow_empty: bool,
+    /// How hosts are to be chosen.
+    pub placement: PlacementWish,
+    /// The user's labels of the checkpoint; hosts can't read them.
+    pub labels: Labels,
+    /// Commit only as the one checkpoint that follows this one. If another checkpoint follows it, or may, the
+    /// save fails with the status `AnotherSuccessor`, and [`Failure::successor`] names the other one. With
+    /// any other status, [`Failure::successor`] is this save's own checkpoint, which is half done.
+    pub after: Option<After>,
+}
+
+/// Which checkpoint of a job to restore or read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The newest one that can be restored.
+    Newest,
+    /// This one and no other.
+    Version(Version),
+}
+
+/// Where to restore to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestoreTarget {
+    /// The name under which it was saved, in the current directory. A stream goes to standard output, unless
+    /// that is a terminal.
+    Default,
+    /// This path, for the file or the directory of the image.
+    Path(PathBuf),
+    /// Standard output; only for an image of one file or a stream.
+    Stdout,
+}
+
+/// What to restore, and where to.
+#[derive(Clone, Debug)]
+pub struct RestoreRequest {
+    /// Name of the job whose checkpoint is restored.
+    pub job: JobId,
+    /// The checkpoint that is restored.
+    pub which: Which,
+    /// Conditions that the checkpoint has to meet.
+    pub sought: Sought,
+    /// Where the files go.
+    pub target: RestoreTarget,
+    /// Succeed when the job has no checkpoint.
+    pub if_exists: bool,
+    /// Fewest data shards with which the job is saved, if the caller knows that.
+    pub least_data: Option<u8>,
+    /// Replace a file that is at the target.
+    pub force: bool,
+    /// Restore setuid and setgid bits.
+    pub set_id_bits: bool,
+    /// Which files to restore; all if there are no patterns.
+    pub globs: Vec<Glob>,
+    /// Only report what would be done.
+    pub dry_run: bool,
+}
+
+/// How much of this machine the client may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Resources {
+    /// Bytes of memory for all data in flight.
+    pub memory_bytes: u64,
+    /// Number of threads for compression and coding.
+    pub cpus: usize,
+    /// Most bytes per second to all hosts together, and from all hosts together.
+    pub bytes_per_second: Option<u64>,
+}
+
+impl Resources {
+    /// How much longer than usual a row may take because of the limit on the rate, milliseconds.
+    pub(in crate::agent) fn patience_ms(&self, redundancy: Redundancy) -> u64 {
+        let row = codec::encode::row_bytes_max(redundancy) as u64;
+        self.bytes_per_second
+            .map_or(0, |rate| ROWS_WAITED * row * 1000 / rate.max(1))
+    }
+}
+
+/// Most rows in flight ahead of the row that is waited for.
+const ROWS_WAITED: u64 = 8;
+
+/// Which checkpoints of a job to remove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForgetWhich {
+    /// All checkpoints of the job.
+    All,
+    /// The checkpoint with this version.
+    Version(Version),
+    /// All but this many of the newest.
+    Keep(u32),
+    /// All but the newest one that can be restored, and those saved within this time before that one.
+    KeepWithin(Duration),
+}
+
+impl ForgetWhich {
+    /// What to call missing when no checkpoint is selected.
+    pub(in crate::agent) const fn wanted(self) -> Which {
+        match self {
+            Self::Version(version) => Which::Version(version),
+            Self::All | Self::Keep(_) | Self::KeepWithin(_) => Which::Newest,
+        }
+    }
+}
