@@ -6,7 +6,7 @@ use protocol::list::ListFiles;
 use transfer::registry::Registries;
 use transfer::roster::{self, Roster};
 
-use crate::agent::ask::lists;
+use crate::agent::list_files;
 use crate::knowledge::{Notebook, Observation};
 use crate::unix_time::unix_seconds;
 
@@ -30,7 +30,7 @@ pub async fn discover(
     let mut answers = registries.ask(grid, Vec::new()).await;
     let newer = answers.iter_mut().filter_map(|answer| answer.list.take());
     if let Some((list, contents)) = newer.max_by_key(|(list, _)| list.number()) {
-        lists::keep(files, grid, &list);
+        list_files::keep(files, grid, &list);
         grid.follow(list, contents);
     }
     let mut roster = roster::merge(&grid.hosts, &answers, known.roster(), &grid.revoked);

@@ -11,7 +11,7 @@ use transfer::Hosts;
 use transfer::roster::Roster;
 
 use crate::agent::Resources;
-use crate::agent::ask::lists;
+use crate::agent::list_files::Lists;
 use crate::core::{Fault, HostIndex};
 use crate::knowledge::Notebook;
 use crate::learning::Learning;
@@ -26,7 +26,7 @@ pub struct Agent {
     pub(in crate::agent) resources: Resources,
     pub(in crate::agent) notebook: Notebook,
     pub(in crate::agent) learning: Learning,
-    pub(in crate::agent) lists: Option<lists::Lists>,
+    pub(in crate::agent) lists: Option<Lists>,
 }
 
 impl Agent {
@@ -77,7 +77,7 @@ impl Agent {
     /// This client, which also passes on the list of `grid` to hosts, and keeps a newer one in `files`.
     #[must_use]
     pub fn with_lists(mut self, grid: &Grid, files: ListFiles) -> Self {
-        self.lists = Some(lists::Lists::new(grid, files));
+        self.lists = Some(Lists::new(grid, files));
         self
     }
 

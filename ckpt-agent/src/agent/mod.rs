@@ -5,6 +5,7 @@ mod ask;
 mod discover;
 mod handle;
 mod keep;
+mod list_files;
 mod read;
 mod report;
 mod requests;
@@ -16,7 +17,7 @@ pub use ask::hidden::unless_hidden;
 pub use discover::{KNOWS_ETCD, discover};
 pub use handle::Agent;
 pub use keep::job_keys::Voided;
-pub use keep::notices::{Disposal, Tenure};
+pub use keep::notices::Disposal;
 pub use keep::verify::Depth;
 pub use read::cat::{ByteRange, CatRequest};
 pub use read::image::{Image, ImageFile, ReadCost};
@@ -26,8 +27,7 @@ pub use report::doctor::{MTU_USUAL, Reached, Unreached, Way};
 pub use report::health::{HealthRequest, health_status, registries_health};
 pub use report::outlook::{HostSays, MachineOutlook, Neighbours};
 pub use requests::{
-    ALLOW_EMPTY, ForgetWhich, MEMORY_USUAL, Resources, RestoreRequest, RestoreTarget, SaveInput,
-    SaveRequest, TARGET_USUAL, Which,
+    ALLOW_EMPTY, After, AfterError, AfterWhich, Choose, ForgetWhich, MEMORY_USUAL, PlacementWish,
+    Resources, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Strength, TARGET_USUAL,
+    Tenure, Which,
 };
-pub use save::fencing::{After, AfterError, AfterWhich, Strength};
-pub use save::place::{Choose, PlacementWish};

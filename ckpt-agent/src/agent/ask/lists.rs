@@ -4,42 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::grid::Grid;
-use protocol::list::{GridList, ListFiles};
 use tokio::task::JoinSet;
 
 use crate::agent::Agent;
+use crate::agent::list_files::keep;
 
 /// Most hosts that the client passes its list on to; they pass it on in turn.
 const PASSED_ON_MAX: usize = 8;
 
 /// Longest time that passing lists on may take at the end of a command.
 const PASS_ON_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The list that this client has, and the files that lists are kept in.
-#[derive(Clone, Debug)]
-pub(crate) struct Lists {
-    known: Arc<Grid>,
-    files: ListFiles,
-}
-
-impl Lists {
-    pub(crate) fn new(grid: &Grid, files: ListFiles) -> Self {
-        let nobody = Grid::new(grid.name.clone(), grid.authority.clone());
-        let list = grid.list.clone();
-        Self {
-            known: Arc::new(Grid { list, ..nobody }),
-            files,
-        }
-    }
-}
-
-/// Writes a list to its file. If that fails, the next command fetches the list again.
-pub(crate) fn keep(files: &ListFiles, grid: &Grid, list: &GridList) {
-    if let Err(cause) = files.keep(&grid.authority, list) {
-        tracing::warn!(%cause, number = list.number(), "list of the grid not written");
-    }
-}
 
 impl Agent {
     /// If a host announced a newer list, fetches it for the next command. Otherwise passes this client's list

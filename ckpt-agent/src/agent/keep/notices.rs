@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use codec::grant::Rights;
 use codec::manifest::Format;
@@ -12,10 +11,10 @@ use codec::{CheckpointId, JobId, JobTag};
 use protocol::wire::{Code, WireVersion};
 use tokio::task::JoinSet;
 
-use crate::agent::Agent;
 use crate::agent::ask::gather::{Gathered, WaitUntil};
 use crate::agent::ask::hidden::unless_hidden;
 use crate::agent::ask::waiting::Wait;
+use crate::agent::{Agent, Tenure};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
 use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
@@ -35,24 +34,6 @@ pub enum Disposal {
     Show,
     /// They are listed and removed.
     Remove,
-}
-
-/// For how long the checkpoints of a job are to be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tenure {
-    /// Until they are removed.
-    Forever,
-    /// This long from now, and again from each later save.
-    For(Duration),
-}
-
-impl Tenure {
-    fn lease(self) -> Option<Lease> {
-        match self {
-            Self::Forever => None,
-            Self::For(time) => Some(Lease::from(unix_seconds(), time.as_secs().max(1))),
-        }
-    }
 }
 
 /// The lease that begins now: as the user wishes or, without a wish, as long as the last one.

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::ask::hidden::may_be_hidden;
-use crate::agent::save::fencing::{After, AfterWhich, Fencing, Predecessor};
-use crate::agent::{Agent, SaveRequest};
+use crate::agent::save::fencing::{Fencing, Predecessor};
+use crate::agent::{After, AfterWhich, Agent, SaveRequest};
 use crate::core::fence::Quorum;
 use crate::inventory::KnownCheckpoint;
 use crate::report::{ExitStatus, Failure, FenceReport, HostNote, SuccessorNote};

@@ -9,8 +9,8 @@ use placement::objective::{SHARDS_MAX, Score, Width};
 use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 
-use crate::agent::Agent;
 use crate::agent::ask::gather::{Gathered, WaitUntil};
+use crate::agent::{Agent, Choose, PlacementWish};
 use crate::core::HostIndex;
 use crate::core::place::{
     Among, CodeRequest, DomainNames, HostView, Placed, Question, Reserve, Row, place,
@@ -38,32 +38,6 @@ const INTERVAL_SECONDS: std::ops::RangeInclusive<f64> = 60.0..=86_400.0;
 
 /// Assumed ratio of stored bytes to image bytes for the first checkpoint of a job.
 const FIRST_RATIO: f64 = 0.6;
-
-/// On which grounds hosts are chosen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Choose {
-    /// By forecasts of their rate and availability.
-    #[default]
-    Forecast,
-    /// Drawn at random, whatever is known of them.
-    Random,
-    /// These alone, by name.
-    Hosts(Vec<String>),
-}
-
-/// The user's wishes for the choice of hosts.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PlacementWish {
-    /// On which grounds hosts are chosen.
-    pub choose: Choose,
-    /// Probability of being able to restart, from which the number of shards follows. `None` when the
-    /// redundancy is given, or the usual one is wanted.
-    pub target: Option<Probability>,
-    /// Name of the host of the grid on which the job runs; `None`: it is found by its address.
-    pub compute_host: Option<String>,
-    /// Whether the report has the table behind the choice.
-    pub explain: bool,
-}
 
 /// A code that the caller gave, as `placement` counts shards.
 ///

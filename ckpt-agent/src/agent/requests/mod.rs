@@ -1,20 +1,25 @@
 //! What is asked of a client: what to save, restore and remove, and with how much of this machine.
 
+mod after;
+mod placement;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use after::{After, AfterError, AfterWhich, Strength};
+pub use placement::{Choose, PlacementWish};
+
 use codec::labels::Labels;
+use codec::notice::Lease;
 use codec::seal::Cipher;
 use codec::{JobId, Redundancy, Version};
 
-use crate::agent::keep::notices::Tenure;
-use crate::agent::save::fencing::After;
-use crate::agent::save::place::PlacementWish;
 use crate::core::effort::Effort;
 use crate::core::glob::Glob;
 use crate::core::sought::Sought;
 use crate::image::keeper::Keeper;
 use crate::image::{Exclude, NamedPath, OnceReader};
+use crate::unix_time::unix_seconds;
 
 /// The probability of being able to restart that `--redundancy auto` aims at without `--target`.
 pub const TARGET_USUAL: f64 = 0.999;
@@ -176,6 +181,25 @@ impl ForgetWhich {
         match self {
             Self::Version(version) => Which::Version(version),
             Self::All | Self::Keep(_) | Self::KeepWithin(_) => Which::Newest,
+        }
+    }
+}
+
+/// For how long the checkpoints of a job are to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenure {
+    /// Until they are removed.
+    Forever,
+    /// This long from now, and again from each later save.
+    For(Duration),
+}
+
+impl Tenure {
+    /// The lease that begins now; `None` for ever.
+    pub(in crate::agent) fn lease(self) -> Option<Lease> {
+        match self {
+            Self::Forever => None,
+            Self::For(time) => Some(Lease::from(unix_seconds(), time.as_secs().max(1))),
         }
     }
 }
