@@ -4,7 +4,6 @@
 pub mod census;
 #[cfg_attr(not(feature = "etcd"), path = "no_etcd.rs")]
 pub mod etcd;
-pub mod fault;
 pub mod fences;
 pub mod find;
 pub mod get;
@@ -25,10 +24,6 @@ mod sums;
 mod voids;
 mod watch;
 
-pub use fault::Fault;
 pub use hosts::Hosts;
+pub use protocol::fault::{Fault, HostIndex};
 pub use watch::SILENCE;
-
-/// The position of a host in the list of a [`Hosts`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostIndex(pub usize);

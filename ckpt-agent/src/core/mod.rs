@@ -29,4 +29,4 @@ mod sim;
 pub mod sought;
 
 pub use placement::clock::Millis;
-pub use transfer::{Fault, HostIndex};
+pub use protocol::fault::{Fault, HostIndex};

@@ -5,6 +5,7 @@ pub mod close;
 mod connect_error;
 mod door;
 pub mod endpoint;
+mod fault;
 pub mod join;
 mod lists;
 mod members;

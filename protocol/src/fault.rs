@@ -1,7 +1,10 @@
 //! What can go wrong with a host, in kinds that decide what is done about it.
 
-use protocol::net::{ConnectError, ExchangeError};
-use protocol::wire::{Code, escaped};
+use crate::wire::Code;
+
+/// The position of a host in the list of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostIndex(pub usize);
 
 /// Longest time for which a host's wish to be asked again later is respected, milliseconds.
 pub const RETRY_AFTER_MAX_MS: u64 = 30_000;
@@ -126,42 +129,6 @@ impl Fault {
             | Self::Starved => false,
             Self::Lied(_) => true,
             Self::Refused { retry_after_ms, .. } => *retry_after_ms == 0,
-        }
-    }
-}
-
-impl From<ConnectError> for Fault {
-    fn from(cause: ConnectError) -> Self {
-        match cause {
-            ConnectError::Rejected(_) => Self::Refused {
-                code: Code::Forbidden,
-                detail: cause.to_string(),
-                retry_after_ms: 0,
-            },
-            _ => Self::Gone(cause.to_string()),
-        }
-    }
-}
-
-impl From<ExchangeError> for Fault {
-    fn from(cause: ExchangeError) -> Self {
-        match cause {
-            ExchangeError::Lost(what) => Self::Gone(what),
-            ExchangeError::Stalled(limit) => {
-                Self::Stalled(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
-            }
-            ExchangeError::Refused(refusal) => Self::Refused {
-                code: refusal.code,
-                detail: escaped(&refusal.detail),
-                retry_after_ms: refusal.retry_after_ms,
-            },
-            // This is what the host would have answered if it had been asked.
-            ExchangeError::TooOld { .. } => Self::Refused {
-                code: Code::BadRequest,
-                detail: cause.to_string(),
-                retry_after_ms: 0,
-            },
-            other => Self::Lied(other.to_string()),
         }
     }
 }
