@@ -36,6 +36,8 @@ pub struct Beginning {
     pub paths: Vec<PathBuf>,
     /// Whether to begin from the files that are there.
     pub local: bool,
+    /// Whether to begin anew where no host that answers shows a version.
+    pub is_new: bool,
     /// How long to wait for a version that exists and can't be restored now.
     pub wait: Duration,
     /// Smallest number of data shards with which the job is saved.
@@ -122,6 +124,7 @@ impl Beginning {
             target: RestoreTarget::Path(stage.target()),
             if_exists: true,
             least_data: self.least_data,
+            is_new: self.is_new,
             force: true,
             set_id_bits: false,
             globs: Vec::new(),

@@ -111,6 +111,8 @@ pub struct Orders {
     pub staged: bool,
     /// Whether to begin from the files that are there.
     pub local: bool,
+    /// Whether to begin anew where no host that answers shows a version, although silent members may hold one.
+    pub is_new: bool,
     /// How long to wait for a version that exists and can't be restored now.
     pub wait: Duration,
     /// Time between the need to leave and the end, if the user gave one.
@@ -171,6 +173,7 @@ impl Orders {
             job: self.job.clone(),
             paths: self.paths(place),
             local: self.local,
+            is_new: self.is_new,
             wait: self.wait,
             least_data: self.save.least_data(),
             is_bound_to_host: self.is_image(),

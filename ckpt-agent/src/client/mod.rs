@@ -294,6 +294,7 @@ impl Restore {
             target: RestoreTarget::Path(to.into()),
             if_exists: false,
             least_data: None,
+            is_new: false,
             force: false,
             set_id_bits: false,
             globs: Vec::new(),

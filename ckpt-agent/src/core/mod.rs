@@ -12,8 +12,10 @@
 pub mod claims;
 pub mod effort;
 pub mod fence;
+pub mod gather;
 pub mod glob;
 pub mod knowledge;
+pub mod line;
 pub mod pick;
 #[allow(
     clippy::indexing_slicing,

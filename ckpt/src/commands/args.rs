@@ -571,9 +571,15 @@ pub struct Restore {
     pub dry_run: bool,
     /// Succeed without a restore if the job has no checkpoint.
     ///
-    /// That is so if no host that answers shows a checkpoint, and fewer hosts are silent than --data.
+    /// That is so if no host that answers shows a checkpoint, fewer members are silent than --data, and this
+    /// machine has seen none.
     #[arg(long)]
     pub if_exists: bool,
+    /// With --if-exists: the job begins anew if no host that answers shows a checkpoint, whoever is silent.
+    ///
+    /// Versions that come back later stay, with lower numbers than those that are saved from now on.
+    #[arg(long, requires = "if_exists")]
+    pub new: bool,
     /// Smallest --data of the job's saves [default: 3, or 1 if there are fewer than 5 hosts].
     #[arg(long, value_name = "N", requires = "if_exists", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub data: Option<u8>,

@@ -217,6 +217,7 @@ fn restore_request(job: &JobId, target: &Path) -> RestoreRequest {
         target: RestoreTarget::Path(target.to_owned()),
         if_exists: false,
         least_data: None,
+        is_new: false,
         force: false,
         set_id_bits: true,
         globs: Vec::new(),

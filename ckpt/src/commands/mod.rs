@@ -662,6 +662,7 @@ fn restore_request(restore: args::Restore) -> RestoreRequest {
         },
         if_exists: restore.if_exists,
         least_data: restore.data,
+        is_new: restore.new,
         force: restore.force,
         set_id_bits: restore.set_id_bits,
         globs: restore.path,

@@ -113,6 +113,7 @@ pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> 
         save,
         staged: args.staged,
         local: args.local,
+        is_new: args.new,
         wait: args.wait.unwrap_or_default(),
         grace: args.grace,
         suspend: args.suspend,

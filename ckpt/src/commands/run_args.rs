@@ -65,6 +65,11 @@ pub struct RunArgs {
     /// Start from the files on this machine if they exist, otherwise from the newest version.
     #[arg(long)]
     pub local: bool,
+    /// Begin anew if no host that answers shows a version, also if silent members may hold one.
+    ///
+    /// Versions that come back later stay, with lower numbers than those that are saved from now on.
+    #[arg(long)]
+    pub new: bool,
     /// Wait this long for the newest known version, if it can't be restored now, before an older one.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub wait: Option<Duration>,

@@ -117,27 +117,21 @@ impl Intervals {
         self.union(&Self(points))
     }
 
-    /// These intervals and `gone`, joined wherever no checkpoint of `kept` lies between two of them, and
-    /// from the first stamp on if none lies before them. So a checkpoint that is not known now, and turns
-    /// up in between later, is gone, too.
+    /// These intervals and `gone`, joined wherever no checkpoint of `kept` lies between two of them. So a
+    /// checkpoint that is not known now, and turns up in between later, is gone, too. What was created before
+    /// the first of them is not: it may be a version that was away when the job was begun anew.
     ///
-    /// For example, with checkpoints 3, 5 and 9 gone: if none is kept, the interval is from the first stamp
-    /// to 9; if 4 is kept, the intervals are from the first stamp to 3 and from 5 to 9.
+    /// For example, with checkpoints 3, 5 and 9 gone: if none is kept, the interval is from 3 to 9; if 4 is
+    /// kept, the intervals are from 3 to 3 and from 5 to 9.
     #[must_use]
     pub fn with_stretches(&self, gone: &[Stamp], kept: &[Stamp]) -> Self {
         let all = self.with(gone);
         let is_free = |from: Stamp, to: Stamp| !kept.iter().any(|one| from <= *one && *one <= to);
         let mut joined: Vec<Interval> = Vec::with_capacity(all.0.len());
-        for mut one in all.0 {
+        for one in all.0 {
             match joined.last_mut() {
                 Some(last) if is_free(last.to, one.from) => last.to = one.to,
-                Some(_) => joined.push(one),
-                None => {
-                    if is_free(Stamp::FIRST, one.from) {
-                        one.from = Stamp::FIRST;
-                    }
-                    joined.push(one);
-                }
+                _ => joined.push(one),
             }
         }
         Self(joined)
@@ -199,13 +193,13 @@ mod tests {
     fn all_that_is_gone_is_one_interval_and_what_is_kept_cuts() {
         let none = Intervals::default();
         let all = none.with_stretches(&stamps(&[5, 3, 9]), &[]);
-        assert_eq!(shown(&all), [(0, 9)]);
+        assert_eq!(shown(&all), [(3, 9)]);
         let cut = none.with_stretches(&stamps(&[5, 3, 9]), &stamps(&[4, 10]));
-        assert_eq!(shown(&cut), [(0, 3), (5, 9)]);
+        assert_eq!(shown(&cut), [(3, 3), (5, 9)]);
         let base = none.with_stretches(&stamps(&[5, 3, 9]), &stamps(&[1, 10]));
         assert_eq!(shown(&base), [(3, 9)]);
         let more = base.with_stretches(&stamps(&[1, 10]), &stamps(&[11]));
-        assert_eq!(shown(&more), [(0, 10)]);
+        assert_eq!(shown(&more), [(1, 10)]);
         assert_eq!(shown(&none.with(&stamps(&[5, 3, 5]))), [(3, 3), (5, 5)]);
     }
 

@@ -173,6 +173,7 @@ async fn bring_back(
         target: RestoreTarget::Path(stage.join("")),
         if_exists: false,
         least_data: orders.save.least_data(),
+        is_new: false,
         force: true,
         set_id_bits: false,
         globs: Vec::new(),

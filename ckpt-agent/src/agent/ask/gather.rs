@@ -15,18 +15,16 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use transfer::find::Shown;
 
-use crate::agent::ask::waiting::{Wait, silent_at};
-use crate::agent::{Agent, SaveRequest, Which};
+use crate::agent::{Agent, SaveRequest};
 use crate::cancel::Cancel;
+use crate::core::gather::silence::Silence;
+use crate::core::gather::{Best, Gathering, WaitUntil};
 use crate::core::place::DomainNames;
 use crate::core::pool_watch::Asked;
-use crate::core::{Fault, HostIndex};
+use crate::core::{Fault, HostIndex, Millis};
 use crate::inventory::{Entered, Inventory, KnownCheckpoint};
 use crate::knowledge::{Contact, Observation};
 use crate::report::{ExitStatus, Failure, HostNote};
-
-/// How long hosts that are alive but slow are waited for, once enough others have answered.
-const SLOW_HOSTS_GRACE: Duration = Duration::from_millis(300);
 
 /// First wait before hosts are asked again when none of them answered; [`NO_ANSWER_WAIT_MAX`] is the longest.
 const NO_ANSWER_WAIT: Duration = Duration::from_millis(500);
@@ -34,58 +32,6 @@ const NO_ANSWER_WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// One in this many bytes of the memory is for what hosts show: as much again may be in flight from them.
 const MEMORY_SHARE: u64 = 2;
-
-/// How much has to be known before an operation goes on. All waits are bounded by the time limits of
-/// connections and requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitUntil {
-    /// The answers of these hosts.
-    Answers(Wait),
-    /// Enough hosts have answered to place a checkpoint of `shards` shards, and fewer than `shards` are
-    /// missing: of each checkpoint with as many shards, at least one holder has answered.
-    ToSave {
-        /// Shards of the new checkpoint.
-        shards: usize,
-    },
-    /// The wanted checkpoint can be restored. If it is the newest, the silent hosts are also too few to be
-    /// all the holders of a newer one.
-    ToRestore(Which),
-}
-
-impl WaitUntil {
-    /// The answers of all hosts.
-    pub(crate) const ALL: Self = Self::Answers(Wait::ForAll);
-
-    /// Whether enough is known when `answered` hosts have answered, and `silent` ones have not, or not yet.
-    fn is_enough(self, inventory: &Inventory, answered: usize, silent: usize) -> bool {
-        match self {
-            Self::Answers(_) => false,
-            Self::ToSave { shards } => answered >= shards && silent < shards,
-            Self::ToRestore(Which::Version(version)) => {
-                let all = inventory.newest_first();
-                let mut wanted = all.iter().filter(|known| known.version() == version);
-                wanted.any(|known| known.can_lose().is_some())
-            }
-            Self::ToRestore(Which::Newest) => {
-                let newest = inventory.newest_first();
-                newest.first().is_some_and(|known| {
-                    let shards = known.manifest.public().redundancy.total();
-                    known.can_lose().is_some() && silent < shards
-                })
-            }
-        }
-    }
-
-    /// Whether an early answer matters more than what silent hosts may know: a save asks them again itself,
-    /// and at least one holder of every checkpoint with as many shards as the new one has answered.
-    const fn is_hurried(self, answered: usize, silent: usize) -> bool {
-        match self {
-            Self::ToSave { shards } => answered > 0 && silent < shards,
-            Self::Answers(Wait::NotForSilent) => answered > 0,
-            Self::Answers(Wait::ForAll) | Self::ToRestore(_) => false,
-        }
-    }
-}
 
 /// A host's answers about itself.
 #[derive(Clone, Debug)]
@@ -112,8 +58,7 @@ pub(crate) struct Gathered {
     pub(crate) answered: Vec<(HostIndex, HostAnswer)>,
     /// Hosts that did not answer, and why.
     pub(crate) silent: Vec<(HostIndex, Fault)>,
-    /// Hosts that no registry names any more and that do not answer either, if they may have what is lacking
-    /// here; otherwise none.
+    /// Members that no registry names as being there and that did not answer either, or were not asked.
     pub(crate) absent: Vec<(HostIndex, Fault)>,
     /// Whether hosts were left out that might still have answered.
     pub(crate) is_cut_short: bool,
@@ -143,7 +88,7 @@ impl Gathered {
         Some(lease.until)
     }
 
-    /// How many hosts may have what is lacking here: silent and absent ones.
+    /// How many members may have what is lacking here: silent and absent ones.
     pub(crate) const fn away(&self) -> usize {
         self.silent.len() + self.absent.len()
     }
@@ -205,6 +150,20 @@ impl Gathered {
         older
             .filter(|(_, answer)| answer.spoken < WireVersion::Two)
             .map(|(host, _)| *host)
+    }
+
+    /// How many members there are, and how many of them do not answer.
+    pub(crate) const fn silence(&self) -> Silence {
+        Silence {
+            members: self.answered.len() + self.away(),
+            silent: self.away(),
+        }
+    }
+
+    /// Enters the answers of a host.
+    pub(crate) fn enter(&mut self, host: HostIndex, (answer, notices): Answered) {
+        self.answered.push((host, answer));
+        self.hear(&notices);
     }
 
     pub(crate) fn hear(&mut self, notices: &[Notice]) {
@@ -282,67 +241,72 @@ impl Agent {
         let mut gathered = Gathered::default();
         let showing = Showing::default();
         let mut asking = JoinSet::new();
-        let mut waiting: Vec<HostIndex> = self.hosts.all().collect();
-        for host in &waiting {
-            let (agent, host, showing) = (self.clone(), *host, showing.clone());
+        for host in self.hosts.all() {
+            let (agent, showing) = (self.clone(), showing.clone());
             let to_place = matches!(wait_until, WaitUntil::ToSave { .. });
             asking.spawn(async move { (host, agent.ask(host, job_tag, to_place, &showing).await) });
         }
         let begun = Instant::now();
-        let (mut grace, mut silence, mut last_answer) = (None, None, begun);
+        let now = || Millis::default().after(begun.elapsed());
+        let best = || best(&showing.lock().0, wait_until);
+        let mut gathering = Gathering::begin(wait_until, self.hosts.all(), now());
         loop {
-            let until = grace.or(silence);
-            let until = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
-            let next = tokio::time::timeout_at(until, asking.join_next()).await;
+            let next = match gathering.deadline() {
+                Some(Millis(until)) => {
+                    let until = begun + Duration::from_millis(until);
+                    tokio::time::timeout_at(until, asking.join_next()).await
+                }
+                // Each request has a time limit of its own.
+                None => Ok(asking.join_next().await),
+            };
             match next {
                 Ok(None) => break,
-                Ok(Some(Ok((host, Ok((answer, notices)))))) => {
-                    waiting.retain(|waited| *waited != host);
-                    last_answer = Instant::now();
-                    gathered.answered.push((host, answer));
-                    gathered.hear(&notices);
+                Ok(Some(Ok((host, Ok(answered))))) => {
+                    gathered.enter(host, answered);
+                    gathering.answered(host, best(), now());
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
-                    waiting.retain(|waited| *waited != host);
-                    if matches!(fault, Fault::Lied(_)) {
-                        showing.lock().0.drop_host(host);
-                        // The host may have sent much that is not read any more.
-                        self.hosts.hang_up(host).await;
-                    }
+                    self.drop_liar(host, &fault, &showing).await;
                     gathered.silent.push((host, fault));
+                    gathering.failed(host, best(), now());
                 }
                 // A task that panicked counts as a silent host.
                 Ok(Some(Err(_))) => {}
-                // A connected host is alive and may take its time.
-                Err(_)
-                    if grace.is_none() && waiting.iter().any(|h| self.hosts.is_connected(*h)) =>
-                {
-                    silence = Some(Instant::now() + SLOW_HOSTS_GRACE);
-                    continue;
+                Err(_) => {
+                    let mut waiting = gathering.waiting().iter();
+                    let is_any_connected = waiting.any(|host| self.hosts.is_connected(*host));
+                    if gathering.goes_on(is_any_connected, now()) {
+                        break;
+                    }
                 }
-                Err(_) => break,
-            }
-            let silent = waiting.len() + gathered.silent.len();
-            let answered = gathered.answered.len();
-            if grace.is_none() && wait_until.is_enough(&showing.lock().0, answered, silent) {
-                grace = Some(Instant::now() + SLOW_HOSTS_GRACE);
-            }
-            if wait_until.is_hurried(answered, silent) {
-                silence = Some(silent_at(begun, last_answer));
             }
         }
         drop(asking);
         gathered.is_too_much = showing.lock().1;
-        gathered.is_cut_short = !waiting.is_empty();
+        gathered.is_cut_short = !gathering.waiting().is_empty();
         self.ask_absent(job_tag, wait_until, &showing, &mut gathered)
             .await;
         (gathered.inventory, gathered.is_too_much) = std::mem::take(&mut *showing.lock());
-        let given_up: &[HostIndex] = if grace.is_some() { &[] } else { &waiting };
+        let waiting: Vec<HostIndex> = gathering.waiting().iter().copied().collect();
+        let given_up: &[HostIndex] = if gathering.was_enough() {
+            &[]
+        } else {
+            &waiting
+        };
         self.saw_pool(&gathered, given_up);
-        let why = not_waited_for(begun, grace.is_some());
+        let why = not_waited_for(begun, gathering.was_enough());
         let slow = waiting.into_iter().map(|host| (host, why.clone()));
         gathered.silent.extend(slow);
         self.settled(gathered)
+    }
+
+    /// Forgets what a host showed that lies.
+    pub(crate) async fn drop_liar(&self, host: HostIndex, fault: &Fault, showing: &Showing) {
+        if matches!(fault, Fault::Lied(_)) {
+            showing.lock().0.drop_host(host);
+            // The host may have sent much that is not read any more.
+            self.hosts.hang_up(host).await;
+        }
     }
 
     /// What was gathered, in order, and without what the owner deleted.
@@ -566,6 +530,25 @@ impl Agent {
         let mut notes = self.notes(&gathered.silent);
         notes.extend(self.notes(&gathered.absent));
         notes
+    }
+}
+
+/// The best that hosts have shown so far of what is wanted.
+fn best(inventory: &Inventory, wait_until: WaitUntil) -> Option<Best> {
+    let of = |known: &KnownCheckpoint| Best {
+        shards: known.manifest.public().redundancy.total(),
+        can_be_restored: known.can_lose().is_some(),
+    };
+    let newest = inventory.newest_first();
+    match wait_until {
+        WaitUntil::Answers(_) | WaitUntil::ToSave { .. } => None,
+        WaitUntil::ToRestoreNewest => newest.first().map(|known| of(known)),
+        WaitUntil::ToRestoreVersion(version) => {
+            let wanted = newest.iter().filter(|known| known.version() == version);
+            wanted
+                .map(|known| of(known))
+                .max_by_key(|best| best.can_be_restored)
+        }
     }
 }
 

@@ -1,10 +1,11 @@
-//! When a command may conclude that a job has no checkpoint, given that silent hosts could hold one.
+//! What a command reports when no host that answers shows what it seeks, although silent members could hold it.
 
 use tokio::time::Instant;
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::choose::Wish;
-use crate::agent::{Agent, DATA_USUAL, PARITY_USUAL, RestoreRequest, Which};
+use crate::agent::{Agent, RestoreRequest, Which};
+use crate::core::gather::silence::{Remembered, Silence, Unshown};
 use crate::report::{ExitStatus, Failure, RestoreReport};
 
 impl Agent {
@@ -16,12 +17,8 @@ impl Agent {
         wish: &Wish<'_>,
         started: Instant,
     ) -> Result<RestoreReport, Failure> {
-        let silent = gathered.silent.len();
-        let is_known = self.kept_sighting(wish.job_tag, gathered).is_some();
-        let unfound = self.unfound(wish.job_tag, gathered);
-        let least_data = self.least_hiding(request.least_data);
-        let is_hidden = unfound.is_some() || may_be_hidden(silent, least_data, is_known);
-        if request.if_exists && !is_hidden {
+        let unshown = self.unshown(request, gathered, wish);
+        if request.if_exists && unshown == Unshown::None {
             return Ok(RestoreReport {
                 job: request.job.clone(),
                 version: None,
@@ -37,23 +34,39 @@ impl Agent {
             });
         }
         let mut failure = self.no_checkpoint(gathered, wish);
-        if unfound.is_some() && request.if_exists {
-            if failure.status == ExitStatus::NotFound {
+        let begin_anew = "to begin the job anew: --new";
+        match unshown {
+            Unshown::None => {}
+            Unshown::Lost => {
                 failure.status = ExitStatus::Damaged;
+                failure.next = Some(begin_anew.into());
             }
-            let job = &request.job;
-            let begin_anew = format!("to begin anew without it: ckpt forget --job {job} --all");
-            failure.next = Some(match gathered.away() {
-                0 => begin_anew,
-                _ => format!("again when more hosts are up; {begin_anew}"),
-            });
-        } else if !gathered.silent.is_empty() && request.if_exists && !is_known {
-            failure.next = Some(format!(
-                "again when fewer than {least_data} hosts are silent (ckpt hosts); for jobs \
-                 saved with at least N data shards: --data N"
-            ));
+            Unshown::MayBeAway => {
+                failure.status = ExitStatus::TooFewHosts;
+                let known = self.remembered(wish.job_tag, gathered) != Remembered::Nothing;
+                let when = if known {
+                    "again when more hosts are up".to_owned()
+                } else {
+                    let least = gathered.silence().least_holders(request.least_data);
+                    format!(
+                        "again when fewer than {least} members are silent (ckpt hosts); for jobs \
+                         saved with at least N data shards: --data N"
+                    )
+                };
+                failure.next = Some(if request.if_exists {
+                    format!("{when}; {begin_anew}")
+                } else {
+                    when
+                });
+            }
         }
         Err(failure)
+    }
+
+    fn unshown(&self, request: &RestoreRequest, gathered: &Gathered, wish: &Wish<'_>) -> Unshown {
+        let remembered = self.remembered(wish.job_tag, gathered);
+        let silence = gathered.silence();
+        silence.of_unshown(remembered, request.least_data, request.is_new)
     }
 
     /// The failure of a read when no host that answers shows the wanted checkpoint.
@@ -74,18 +87,19 @@ impl Agent {
         let unfound = unfound.map(|seen| self.unfound_note(&seen, gathered));
         failure.state = unfound.or_else(|| gathered.passed_over_note(None)).or(void);
         failure.hosts = self.silent_notes(gathered);
-        // Hosts that are away may hold what the others do not show.
-        if gathered.away() > 0 {
+        let remembered = self.remembered(wish.job_tag, gathered);
+        if gathered.silence().of_unshown(remembered, None, false) == Unshown::MayBeAway {
             failure.status = ExitStatus::TooFewHosts;
             failure.next = Some("again when more hosts are up: ckpt hosts".into());
         }
         failure
     }
 
-    /// How many silent hosts may hold a checkpoint that no answering host shows, if its owner saves with at
+    /// How many silent members may hold a checkpoint that no answering host shows, if its owner saves with at
     /// least `said` data shards.
     pub(crate) fn least_hiding(&self, said: Option<u8>) -> usize {
-        least_data(said, self.hosts.count())
+        let members = self.hosts.count() + self.hosts.absent().count();
+        Silence { members, silent: 0 }.least_holders(said)
     }
 }
 
@@ -99,41 +113,5 @@ pub fn unless_hidden(failure: Failure) -> Failure {
         message: format!("{} found at the hosts that answer", failure.message),
         next: Some("again when more hosts are up: ckpt hosts".into()),
         ..failure
-    }
-}
-
-/// The fewest data shards that a checkpoint may have which no answering host shows: as the user states, or
-/// else the default of `save`. In a grid that is too small for the default, it can be 1.
-fn least_data(said: Option<u8>, hosts: usize) -> usize {
-    let usual = hosts >= usize::from(DATA_USUAL + PARITY_USUAL);
-    let assumed = if usual { DATA_USUAL } else { 1 };
-    usize::from(said.unwrap_or(assumed)).max(1)
-}
-
-/// Whether the `silent` hosts could hold all shards that a restorable checkpoint needs. That takes at least
-/// as many hosts as data shards, since each host holds one shard. If this machine has seen a version of the
-/// job, one silent host is enough for doubt.
-pub(crate) const fn may_be_hidden(silent: usize, least_data: usize, is_known: bool) -> bool {
-    silent >= least_data || (is_known && silent > 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fewer_silent_hosts_than_data_shards_hide_nothing() {
-        let data = least_data(None, 7);
-        assert_eq!(data, 3);
-        assert!(!may_be_hidden(0, data, true) && !may_be_hidden(2, data, false));
-        assert!(may_be_hidden(3, data, false));
-        assert!(
-            may_be_hidden(1, data, true),
-            "this machine knows that there was one"
-        );
-        // Two mirrors, as the user states; and a grid that is too small for the default redundancy.
-        assert!(may_be_hidden(1, least_data(Some(1), 7), false));
-        assert!(may_be_hidden(1, least_data(None, 4), false));
-        assert!(!may_be_hidden(1, least_data(Some(2), 4), false));
     }
 }

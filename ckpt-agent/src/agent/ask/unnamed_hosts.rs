@@ -7,8 +7,10 @@ use codec::JobTag;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::agent::ask::gather::{Gathered, Showing, WaitUntil};
-use crate::agent::{Agent, Which};
+use crate::agent::Agent;
+use crate::agent::ask::gather::{Answered, Gathered, Showing};
+use crate::core::gather::WaitUntil;
+use crate::core::gather::silence::Remembered;
 use crate::core::{Fault, HostIndex};
 use crate::inventory::{Inventory, KnownCheckpoint};
 use crate::knowledge::{Observation, Sighting};
@@ -26,23 +28,9 @@ const SIGHTINGS_MAX: usize = 256;
 /// Most names of hosts in a sentence.
 const NAMES_MAX: usize = 5;
 
-/// Whether absent hosts may have something that the others do not show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lack {
-    /// The others show all that matters.
-    Nothing,
-    /// They show nothing of a job of which this machine does not know anything either.
-    Unknown,
-    /// They lack shards, or a version that this machine has seen.
-    Shards,
-}
-
 impl Agent {
-    /// Asks absent hosts if the others lack something. Absent hosts that do not answer are entered if something
-    /// is lacking then.
-    ///
-    /// For a job that this machine has never seen they count for nothing: in a grid whose hosts come and go
-    /// there are always some, and no new job could begin.
+    /// Asks absent hosts if the others lack something. Those that do not answer, or were not asked, are silent
+    /// members: they may have it.
     pub(crate) async fn ask_absent(
         &self,
         job_tag: Option<JobTag>,
@@ -50,30 +38,20 @@ impl Agent {
         showing: &Showing,
         gathered: &mut Gathered,
     ) {
-        let absent: Vec<HostIndex> = self.hosts.absent().collect();
+        let mut absent: Vec<HostIndex> = self.hosts.absent().collect();
         let is_save = matches!(wait_until, WaitUntil::ToSave { .. });
-        if absent.is_empty() || is_save || gathered.is_too_much {
-            return;
-        }
-        let lack = |gathered: &Gathered| {
+        if !is_save && !gathered.is_too_much {
             let seen = job_tag.and_then(|tag| self.kept_sighting(tag, gathered));
-            lack(&showing.lock().0, gathered, wait_until, job_tag, seen)
-        };
-        if lack(gathered) == Lack::Nothing {
-            return;
+            if is_lacking(&showing.lock().0, gathered, wait_until, job_tag, seen) {
+                let answered = self.answers_of_absent(&absent, job_tag, showing).await;
+                absent.retain(|host| answered.iter().all(|(one, _)| one != host));
+                for (host, answered) in answered {
+                    gathered.enter(host, answered);
+                }
+            }
         }
-        let answered = self.answers_of_absent(&absent, job_tag, showing).await;
-        let silent = absent
-            .into_iter()
-            .filter(|host| answered.iter().all(|(one, _)| one != host));
-        let silent: Vec<_> = silent.map(|host| (host, not_named())).collect();
-        for (host, (answer, notices)) in answered {
-            gathered.answered.push((host, answer));
-            gathered.hear(&notices);
-        }
-        if lack(gathered) == Lack::Shards {
-            gathered.absent = silent;
-        }
+        let silent = absent.into_iter();
+        gathered.absent = silent.map(|host| (host, not_there())).collect();
     }
 
     async fn answers_of_absent(
@@ -81,7 +59,7 @@ impl Agent {
         absent: &[HostIndex],
         job_tag: Option<JobTag>,
         showing: &Showing,
-    ) -> Vec<(HostIndex, crate::agent::ask::gather::Answered)> {
+    ) -> Vec<(HostIndex, Answered)> {
         let mut asking = JoinSet::new();
         for host in absent.iter().copied().take(ASKED_MAX) {
             let (agent, showing) = (self.clone(), showing.clone());
@@ -93,12 +71,7 @@ impl Agent {
         loop {
             match timeout_at(until, asking.join_next()).await {
                 Ok(Some(Ok((host, Ok(answer))))) => answered.push((host, answer)),
-                Ok(Some(Ok((host, Err(fault))))) => {
-                    if matches!(fault, Fault::Lied(_)) {
-                        showing.lock().0.drop_host(host);
-                        self.hosts.hang_up(host).await;
-                    }
-                }
+                Ok(Some(Ok((host, Err(fault))))) => self.drop_liar(host, &fault, showing).await,
                 Ok(Some(Err(_))) => {}
                 Ok(None) => break,
                 Err(_) if !is_last && absent.iter().any(|h| self.hosts.is_connected(*h)) => {
@@ -125,15 +98,8 @@ impl Agent {
     /// it counts only while a host is away.
     pub(crate) fn unfound(&self, job_tag: JobTag, gathered: &Gathered) -> Option<Sighting> {
         let seen = self.kept_sighting(job_tag, gathered)?;
-        let is_sure = seen.more.is_some() || self.away(gathered).next().is_some();
+        let is_sure = seen.more.is_some() || gathered.away() > 0;
         (is_sure && !is_shown(&gathered.inventory, job_tag, &seen)).then_some(seen)
-    }
-
-    /// The hosts that did not answer, absent ones that were not asked included.
-    fn away<'a>(&self, gathered: &'a Gathered) -> impl Iterator<Item = HostIndex> + use<'a> {
-        let absent = self.hosts.absent();
-        let absent = absent.filter(|host| gathered.hosts().all(|answered| answered != *host));
-        gathered.silent.iter().map(|(host, _)| *host).chain(absent)
     }
 
     /// The newest versions of the owner's jobs that this machine has seen, of those jobs that were seen last. A
@@ -165,18 +131,21 @@ impl Agent {
         unfound.map(|(_, seen)| seen).collect()
     }
 
-    /// Counts all absent hosts, which were not asked, as hosts that may have what is lacking.
-    pub(crate) fn count_absent(&self, gathered: &mut Gathered) {
-        let silent = gathered.silent.len();
-        let absent: Vec<HostIndex> = self.away(gathered).skip(silent).collect();
-        gathered.absent = absent.into_iter().map(|host| (host, not_named())).collect();
+    /// What this machine remembers of a job of which no host that answers shows a version.
+    pub(crate) fn remembered(&self, job_tag: JobTag, gathered: &Gathered) -> Remembered {
+        match self.kept_sighting(job_tag, gathered) {
+            Some(seen) if is_shown(&gathered.inventory, job_tag, &seen) => Remembered::Nothing,
+            Some(seen) if seen.more.is_some() => Remembered::Version,
+            Some(_) => Remembered::Perhaps,
+            None => Remembered::Nothing,
+        }
     }
 
     /// Says that a version is not found: `version 3, which this machine has seen, is shown by no host that
     /// answers; away: m4, m5`.
     pub(crate) fn unfound_note(&self, seen: &Sighting, gathered: &Gathered) -> String {
-        let away = self.away(gathered);
-        let names: Vec<&str> = away.map(|host| self.hosts.name(host)).collect();
+        let away = gathered.silent.iter().chain(&gathered.absent);
+        let names: Vec<&str> = away.map(|(host, _)| self.hosts.name(*host)).collect();
         let away = named(&names).map_or_else(String::new, |names| format!("; away: {names}"));
         format!(
             "version {}, which this machine has seen, is shown by no host that answers{away}",
@@ -195,45 +164,47 @@ fn named(names: &[&str]) -> Option<String> {
     }
 }
 
-fn not_named() -> Fault {
+/// Why an absent member does not count as being there.
+fn not_there() -> Fault {
     Fault::Gone("no registry names it any more, and it does not answer".into())
 }
 
-fn lack(
+/// Whether the hosts that answered lack something that absent ones may have.
+fn is_lacking(
     inventory: &Inventory,
     gathered: &Gathered,
     wait_until: WaitUntil,
     job_tag: Option<JobTag>,
     seen: Option<Sighting>,
-) -> Lack {
+) -> bool {
     if gathered.answered.is_empty() {
-        return Lack::Shards;
+        return true;
     }
     if let (Some(tag), Some(seen)) = (job_tag, &seen)
         && !is_shown(inventory, tag, seen)
     {
-        return Lack::Shards;
+        return true;
+    }
+    let is_restore = matches!(
+        wait_until,
+        WaitUntil::ToRestoreNewest | WaitUntil::ToRestoreVersion(_)
+    );
+    // Hosts that are not waited for have what other versions lack here.
+    if is_restore && gathered.is_cut_short {
+        return false;
     }
     let said = gathered.said.as_ref();
     let all = inventory.newest_first().into_iter();
     let mut all = all.filter(|known| !said.is_some_and(|said| said.is_gone(known.stamp())));
-    let is_short = |known: &KnownCheckpoint| match wait_until {
-        WaitUntil::ToRestore(_) => known.can_lose().is_none(),
-        _ => known.shards_found() < known.manifest.public().redundancy.total(),
+    let is_short = |known: &KnownCheckpoint| {
+        let total = known.manifest.public().redundancy.total();
+        (is_restore && known.can_lose().is_none()) || (!is_restore && known.shards_found() < total)
     };
     let is_wanted = |known: &KnownCheckpoint| match wait_until {
-        WaitUntil::ToRestore(Which::Version(version)) => known.version() == version,
+        WaitUntil::ToRestoreVersion(version) => known.version() == version,
         _ => true,
     };
-    // Hosts that are not waited for have what other versions lack here.
-    if matches!(wait_until, WaitUntil::ToRestore(_)) && gathered.is_cut_short {
-        return Lack::Nothing;
-    }
-    if all.clone().any(is_short) {
-        return Lack::Shards;
-    }
-    let is_new = job_tag.is_some() && seen.is_none() && !all.any(is_wanted);
-    if is_new { Lack::Unknown } else { Lack::Nothing }
+    all.clone().any(is_short) || (job_tag.is_some() && !all.any(is_wanted))
 }
 
 /// Whether hosts show this version of the job or a later one.

@@ -6,28 +6,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::core::{Fault, HostIndex};
-
-/// A host counts as silent when it has not answered for this long, if the others have.
-const SILENCE: Duration = Duration::from_millis(1_300);
-
-/// If the others take longer, a host counts as silent after this many times their time: on a busy machine,
-/// all answers are late.
-const SILENCE_FACTOR: u32 = 4;
+use crate::core::gather::{self, Wait};
+use crate::core::{Fault, HostIndex, Millis};
 
 /// When hosts count as silent that were asked at `begun`, if the last answer of the others came at `now`.
-pub(crate) fn silent_at(begun: Instant, now: Instant) -> Instant {
-    let took = now.saturating_duration_since(begun);
-    begun + SILENCE.max(took * SILENCE_FACTOR)
-}
-
-/// For which hosts to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// All hosts, up to the time limits of connections and requests.
-    ForAll,
-    /// Hosts that are silent once others have answered are left out.
-    NotForSilent,
+fn silent_at(begun: Instant, now: Instant) -> Instant {
+    let Millis(ms) = gather::silent_at(Millis(0), Millis(0).after(now - begun));
+    begun + Duration::from_millis(ms)
 }
 
 impl Wait {
@@ -95,17 +80,9 @@ mod tests {
         let (failed, took) = failed_of(Wait::NotForSilent, minute).await;
         assert_eq!(failed, [HostIndex(1), HostIndex(3)]);
         assert!(took < minute / 4, "{took:?}");
-        let late = SILENCE + Duration::from_millis(200);
+        let late = Duration::from_millis(1_500);
         let (failed, took) = failed_of(Wait::ForAll, late).await;
         assert_eq!(failed, [HostIndex(1)]);
         assert!(took >= late);
-    }
-
-    #[test]
-    fn silence_is_longer_where_all_are_slow() {
-        let begun = Instant::now();
-        assert_eq!(silent_at(begun, begun), begun + SILENCE);
-        let slow = begun + Duration::from_secs(1);
-        assert_eq!(silent_at(begun, slow), begun + Duration::from_secs(4));
     }
 }

@@ -6,10 +6,11 @@ use codec::grant::Rights;
 use codec::notice::Stamp;
 use codec::{CheckpointId, JobId, Version};
 
-use crate::agent::ask::gather::{Gathered, WaitUntil};
-use crate::agent::ask::waiting::Wait;
+use crate::agent::ask::gather::Gathered;
 use crate::agent::keep::notices::Removal;
 use crate::agent::{Agent, ForgetWhich};
+use crate::core::gather::Wait;
+use crate::core::gather::WaitUntil;
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Observation, Sighting};
@@ -170,6 +171,7 @@ fn removal_of(which: ForgetWhich, sought: &Sought, kept: &[Stamp], gone: &[Stamp
         ForgetWhich::Version(_) => Removal::of(gone),
         // A checkpoint that turns up later need not meet the conditions of `sought`.
         _ if !sought.is_all() => Removal::of(gone),
+        ForgetWhich::All if kept.is_empty() => Removal::all_until(gone),
         _ => Removal::all_but(kept, gone),
     }
 }

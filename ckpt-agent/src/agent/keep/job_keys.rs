@@ -9,8 +9,8 @@ use codec::{CheckpointId, JobScope};
 use tokio::task::JoinSet;
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::ask::waiting::Wait;
 use crate::agent::{Agent, Which};
+use crate::core::gather::Wait;
 use crate::core::{Fault, HostIndex};
 use crate::report::{ExitStatus, Failure, HostNote};
 

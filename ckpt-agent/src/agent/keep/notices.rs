@@ -11,10 +11,11 @@ use codec::{CheckpointId, JobId, JobTag};
 use protocol::wire::{Code, WireVersion};
 use tokio::task::JoinSet;
 
-use crate::agent::ask::gather::{Gathered, WaitUntil};
+use crate::agent::ask::gather::Gathered;
 use crate::agent::ask::hidden::unless_hidden;
-use crate::agent::ask::waiting::Wait;
 use crate::agent::{Agent, Tenure};
+use crate::core::gather::Wait;
+use crate::core::gather::WaitUntil;
 use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
 use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
@@ -71,10 +72,22 @@ impl Removal {
     }
 
     /// Deletes all but `kept`, which are the newest ones and their bases: the `gone` ones, and any checkpoint
-    /// that turns up later and was created before or between the kept ones.
+    /// that turns up later and was created between two of these.
     pub(crate) fn all_but(kept: &[Stamp], gone: &[Stamp]) -> Self {
         Self {
             intervals: Intervals::default().with_stretches(gone, kept),
+            ..Self::of(gone)
+        }
+    }
+
+    /// Deletes the `gone` ones, and any checkpoint that turns up later and was created before the last of them.
+    pub(crate) fn all_until(gone: &[Stamp]) -> Self {
+        let from_first: Vec<Stamp> = [Stamp::FIRST]
+            .into_iter()
+            .chain(gone.iter().copied())
+            .collect();
+        Self {
+            intervals: Intervals::default().with_stretches(&from_first, &[]),
             ..Self::of(gone)
         }
     }

@@ -5,9 +5,10 @@ use codec::manifest::Summary;
 use codec::notice::{Lease, Stamp};
 use codec::{JobId, JobTag, Version};
 
-use crate::agent::ask::gather::{Gathered, WaitUntil};
+use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::{Shortfall, Unreadable};
 use crate::agent::{Agent, Which};
+use crate::core::gather::WaitUntil;
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Observation, Sighting, SightingDetails};
@@ -69,7 +70,10 @@ pub(crate) struct FoundBase {
 impl Agent {
     /// Asks the hosts which checkpoints there are.
     pub(crate) async fn choices(&self, wish: &Wish<'_>) -> Result<Choices, Failure> {
-        let patience = WaitUntil::ToRestore(wish.which);
+        let patience = match wish.which {
+            Which::Newest => WaitUntil::ToRestoreNewest,
+            Which::Version(version) => WaitUntil::ToRestoreVersion(version),
+        };
         let mut gathered = self.gather(Some(wish.job_tag), patience).await;
         self.require_answers(&gathered, wish.doing)?;
         let mut known = self.choose(&gathered, wish);

@@ -12,9 +12,10 @@ use tokio::task::JoinSet;
 use transfer::registry::Registries;
 
 use crate::agent::Agent;
-use crate::agent::ask::gather::{Gathered, WaitUntil};
+use crate::agent::ask::gather::Gathered;
 use crate::agent::handle::random;
 use crate::core::HostIndex;
+use crate::core::gather::WaitUntil;
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::knowledge::Sighting;
 use crate::report::{ExitStatus, Failure};
@@ -69,7 +70,7 @@ impl Agent {
             gathered.heed(said);
         }
         gathered.words = said;
-        let unfound = self.unfound_jobs(&mut gathered);
+        let unfound = self.unfound_jobs(&gathered);
         let (opened, _) = gathered.inventory.opened(&self.keys);
         let now = unix_seconds();
         let jobs = self.jobs(&gathered, &opened, request.proves, now).await;
@@ -93,11 +94,8 @@ impl Agent {
     }
 
     /// The jobs of which no host that answers shows what this machine has seen. Hosts that are away may have it.
-    fn unfound_jobs(&self, gathered: &mut Gathered) -> Vec<UnfoundJob> {
+    fn unfound_jobs(&self, gathered: &Gathered) -> Vec<UnfoundJob> {
         let unfound = self.all_unfound(gathered);
-        if !unfound.is_empty() {
-            self.count_absent(gathered);
-        }
         let job = |seen: Sighting| {
             let more = seen.more?;
             Some(UnfoundJob {

@@ -6,9 +6,10 @@ use codec::labels::RESERVED;
 use codec::manifest::{ImageKind, Summary};
 use codec::seal::Cipher;
 
-use crate::agent::ask::gather::{Gathered, WaitUntil};
+use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::Unreadable;
 use crate::agent::{Agent, Which};
+use crate::core::gather::WaitUntil;
 use crate::core::sought::{NOTE, Sought};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::report::{ExitStatus, Failure, ListReport, ListedCheckpoint, ShowReport, ShownFile};
@@ -67,9 +68,6 @@ impl Agent {
             gathered.heed(said);
         }
         gathered.words = said;
-        if !self.all_unfound(&gathered).is_empty() {
-            self.count_absent(&mut gathered);
-        }
         let (opened, _) = gathered.inventory.opened(&self.keys);
         Ok((gathered, opened))
     }

@@ -129,6 +129,9 @@ pub struct RestoreRequest {
     pub if_exists: bool,
     /// Fewest data shards with which the job is saved, if the caller knows that.
     pub least_data: Option<u8>,
+    /// Where no host that answers shows a checkpoint: the job has none, or is begun anew without it, although
+    /// silent members may hold one.
+    pub is_new: bool,
     /// Replace a file that is at the target.
     pub force: bool,
     /// Restore setuid and setgid bits.

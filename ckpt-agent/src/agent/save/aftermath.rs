@@ -16,6 +16,14 @@ use crate::report::{ExitStatus, Failure, SaveReport};
 /// Fewest bytes, on all hosts together, with which a save shows how fast this machine can send.
 const UPLINK_BYTES_MIN: u64 = 16 << 20;
 
+/// The note on a version whose number is the time.
+fn note_of_number(gathered: &Gathered) -> String {
+    format!(
+        "the version's number is the time: {} members are silent and may hold older versions",
+        gathered.silence().silent
+    )
+}
+
 impl Agent {
     /// Completes the report of a save that was committed, and removes what it supersedes.
     pub(super) async fn finish(
@@ -31,9 +39,11 @@ impl Agent {
         report.notes.extend(prepared.following.notes);
         report.fence = report.fence.or(prepared.following.unfenced);
         self.learn(prepared.job_tag, &report);
-        report
-            .notes
-            .extend(self.note_of_unfound(prepared.job_tag, gathered));
+        let unfound = self.note_of_unfound(prepared.job_tag, gathered);
+        let by_time = prepared
+            .is_numbered_by_time
+            .then(|| note_of_number(gathered));
+        report.notes.extend(unfound.into_iter().chain(by_time));
         if let Some(placed) = &prepared.placed {
             self.add_placement(&mut report, placed, request, gathered);
         }
@@ -69,7 +79,7 @@ impl Agent {
         let seen = self.unfound(job_tag, gathered)?;
         let note = self.unfound_note(&seen, gathered);
         Some(format!(
-            "before this save, {note}; when its hosts are back it counts as an older version (--keep)"
+            "before this save, {note}; this save begins anew without it, and --keep removes neither it nor what it follows"
         ))
     }
 

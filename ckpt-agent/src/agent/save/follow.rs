@@ -7,10 +7,10 @@ use codec::{CheckpointId, Version};
 use tokio::time::Instant;
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::ask::hidden::may_be_hidden;
 use crate::agent::save::fencing::{Fencing, Predecessor};
 use crate::agent::{After, AfterWhich, Agent, SaveRequest};
 use crate::core::fence::Quorum;
+use crate::core::gather::silence::{Remembered, Unshown};
 use crate::inventory::KnownCheckpoint;
 use crate::report::{ExitStatus, Failure, FenceReport, HostNote, SuccessorNote};
 
@@ -176,7 +176,6 @@ impl Agent {
             failure.successor = Some(Box::new(other));
             return Err(failure);
         }
-        let silent = gathered.silent.len();
         let said = request
             .redundancy
             .and_then(|code| u8::try_from(code.data()).ok());
@@ -188,8 +187,10 @@ impl Agent {
                 request.job
             )));
         }
-        if may_be_hidden(silent, self.least_hiding(said), false) {
-            let what = format!("{doing}: {silent} hosts are silent, and may hold a version");
+        let silence = gathered.silence();
+        if silence.of_unshown(Remembered::Nothing, said, false) == Unshown::MayBeAway {
+            let silent = silence.silent;
+            let what = format!("{doing}: {silent} members are silent, and may hold a version");
             let failure = Failure::new(ExitStatus::TooFewHosts, what);
             return Err(failure.next("again when more of them are up: ckpt hosts"));
         }

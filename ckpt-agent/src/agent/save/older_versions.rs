@@ -3,17 +3,27 @@
 use std::collections::BTreeSet;
 
 use codec::notice::Stamp;
-use codec::{CheckpointId, Version};
+use codec::{CheckpointId, ManifestHash, Version};
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::ask::waiting::Wait;
 use crate::agent::keep::notices;
 use crate::agent::keep::notices::Removal;
 use crate::agent::{Agent, SaveRequest};
+use crate::core::gather::Wait;
+use crate::core::line::{Link, line_of};
 use crate::core::{Fault, HostIndex};
-use crate::inventory::KnownCheckpoint;
+use crate::inventory::{Inventory, KnownCheckpoint};
 use crate::report::SaveReport;
 use crate::unix_time::unix_seconds;
+
+/// The versions that hosts show, divided.
+struct Division {
+    /// The numbers of those that are removed, and their stamps.
+    removed: Vec<Version>,
+    gone: Vec<Stamp>,
+    /// Those that stay.
+    stay: Vec<Stamp>,
+}
 
 impl Agent {
     /// Removes what `--keep` does not keep, and renews the lease. A host that can't be reached now hears of
@@ -29,23 +39,13 @@ impl Agent {
         let Ok(named) = self.named_job(&request.job) else {
             return;
         };
-        let mut older = gathered.inventory.newest_first();
-        older.retain(|known| known.version() < report.version);
-        let keep = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);
         let inventory = &gathered.inventory;
-        let (kept, superseded) = inventory.split_kept(&self.keys, older, keep);
-        let bases = kept.iter().filter_map(|known| self.base_of(known));
-        let bases: BTreeSet<CheckpointId> = bases.chain(base).collect();
-        let (needed, superseded): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) = superseded
-            .iter()
-            .partition(|known| bases.contains(&known.stamp().checkpoint));
-        let superseded = superseded.iter().map(|one| (one.version(), one.stamp()));
-        let (removed, gone): (Vec<Version>, Vec<Stamp>) = superseded.unzip();
-        // Another save of the job may have committed a later version meanwhile.
-        let later = gathered.inventory.newest_first().into_iter();
-        let later = later.filter(|known| known.version() >= report.version);
-        let stay = kept.iter().copied().chain(needed).chain(later);
-        let stay: Vec<Stamp> = stay.map(KnownCheckpoint::stamp).chain([new]).collect();
+        let Division {
+            removed,
+            gone,
+            stay,
+        } = self.divide(inventory, request, report, base);
+        let stay: Vec<Stamp> = stay.into_iter().chain([new]).collect();
         // Where a version that was seen is not shown, what turns up later may be needed yet.
         let removal = match self.unfound(named.tag, gathered) {
             Some(_) => Removal::of(&gone),
@@ -81,6 +81,44 @@ impl Agent {
         self.note_silent(gathered, &failed, &about, has_lease, report);
         report.removed = removed;
         report.kept_until = lease.map(|lease| lease.until);
+    }
+
+    /// Divides the versions that hosts show into those that a save removes and those that stay: the newest of
+    /// the line that it continues, their bases, and those of other lines, which were away when the job was
+    /// begun anew. Adds a note on the latter to the report.
+    fn divide(
+        &self,
+        inventory: &Inventory,
+        request: &SaveRequest,
+        report: &mut SaveReport,
+        base: Option<CheckpointId>,
+    ) -> Division {
+        let all = inventory.newest_first();
+        let line = line_before(inventory);
+        let is_older = |known: &&&KnownCheckpoint| known.version() < report.version;
+        let (older, other_lines): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) = all
+            .iter()
+            .filter(is_older)
+            .partition(|known| line.contains(&known.manifest.hash()));
+        let keep = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);
+        let (kept, superseded) = inventory.split_kept(&self.keys, older, keep);
+        let bases = kept.iter().filter_map(|known| self.base_of(known));
+        let bases: BTreeSet<CheckpointId> = bases.chain(base).collect();
+        let (needed, superseded): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) = superseded
+            .iter()
+            .partition(|known| bases.contains(&known.stamp().checkpoint));
+        let superseded = superseded.iter().map(|one| (one.version(), one.stamp()));
+        let (removed, gone) = superseded.unzip();
+        // Another save of the job may have committed a later version meanwhile.
+        let later = all.iter().filter(|known| known.version() >= report.version);
+        let stay = kept.iter().chain(&needed).chain(&other_lines).chain(later);
+        let stay = stay.map(|known| known.stamp()).collect();
+        report.notes.extend(note_of_lines(request, &other_lines));
+        Division {
+            removed,
+            gone,
+            stay,
+        }
     }
 
     /// Notes of the hosts that `failed` to hear: what they do not know of removed versions, and, if
@@ -130,4 +168,32 @@ pub(crate) fn created_after(gathered: &Gathered) -> u64 {
         .max(deleted.map(|end| end.created));
     let after = before.map_or(0, |before| before.saturating_add(1));
     unix_seconds().max(after)
+}
+
+/// The versions of the line that a new version continues: that of the newest one that hosts show.
+fn line_before(inventory: &Inventory) -> BTreeSet<ManifestHash> {
+    let all = inventory.newest_first();
+    let Some(newest) = all.first() else {
+        return BTreeSet::new();
+    };
+    let aside = inventory.passed_over().into_iter().chain(inventory.void());
+    let links = all.iter().copied().chain(aside).map(|known| Link {
+        version: known.manifest.hash(),
+        follows: known.manifest.public().previous,
+    });
+    line_of(newest.manifest.hash(), &links.collect::<Vec<_>>())
+}
+
+/// The note on versions of other lines.
+fn note_of_lines(request: &SaveRequest, other_lines: &[&KnownCheckpoint]) -> Option<String> {
+    let oldest = other_lines.last()?.version();
+    let numbers: Vec<String> = other_lines
+        .iter()
+        .map(|known| known.version().to_string())
+        .collect();
+    let (numbers, job) = (numbers.join(" "), &request.job);
+    Some(format!(
+        "versions {numbers} stay: the job was begun anew without them; to remove one: \
+         ckpt forget --job {job} --version {oldest}"
+    ))
 }

@@ -9,9 +9,10 @@ use placement::objective::{SHARDS_MAX, Score, Width};
 use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 
-use crate::agent::ask::gather::{Gathered, WaitUntil};
+use crate::agent::ask::gather::Gathered;
 use crate::agent::{Agent, Choose, PlacementWish};
 use crate::core::HostIndex;
+use crate::core::gather::WaitUntil;
 use crate::core::place::{
     Among, CodeRequest, DomainNames, HostView, Placed, Question, Reserve, Row, place,
 };

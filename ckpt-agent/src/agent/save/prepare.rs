@@ -42,6 +42,8 @@ pub(super) struct Prepared {
     pub(super) checkpoint: CheckpointId,
     pub(super) job_tag: JobTag,
     version: Version,
+    /// Whether its number is the time, because silent members may hold versions.
+    pub(super) is_numbered_by_time: bool,
     /// When it was created, by the clocks of the job's checkpoints, seconds since 1970.
     pub(super) created: u64,
     pub(super) following: Following,
@@ -75,8 +77,10 @@ impl Agent {
         // Hosts may hide the newest checkpoint. The notebook keeps its number from being used again.
         let known_versions = self.notebook.read(unix_seconds());
         let seen = known_versions.newest(job_tag).map(|seen| seen.version);
-        let newest_seen = newest.as_ref().map(|newest| newest.version()).max(seen);
-        let first = newest_seen.map_or(Version::FIRST, Version::next);
+        let shown = newest.as_ref().map(KnownCheckpoint::version);
+        let silence = gathered.silence();
+        let first = silence.next_number(shown, seen, unix_seconds());
+        let is_numbered_by_time = first != shown.max(seen).map_or(Version::FIRST, Version::next);
         let version = self.claim(&gathered, job_tag, checkpoint, first).await?;
         let placed = self
             .place(
@@ -98,6 +102,7 @@ impl Agent {
             checkpoint,
             job_tag,
             version,
+            is_numbered_by_time,
             created,
             following,
             placed,

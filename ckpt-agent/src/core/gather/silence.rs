@@ -1,0 +1,176 @@
+//! What may be concluded when members of the grid are silent. A member is silent from the time when it was last
+//! seen until it answers or is removed from the grid: it may come back with what it holds.
+//!
+//! Any one holder shows a version, so a version is hidden only if all of its holders are silent, or lie.
+
+use codec::Version;
+use codec::geometry::{DATA_USUAL, PARITY_USUAL};
+
+/// Members from which on the usual code is used.
+const MEMBERS_FOR_USUAL_CODE: usize = (DATA_USUAL + PARITY_USUAL) as usize;
+
+/// Holders of a version that was saved with the narrowest code, as where too few members take a shard.
+const HOLDERS_IN_SMALL_GRID: usize = 1 + PARITY_USUAL as usize;
+
+/// How many members there are, and how many of them do not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Silence {
+    /// All members of the grid: those that answered, and the silent ones.
+    pub members: usize,
+    /// Members that did not answer, also those that no registry names as being there.
+    pub silent: usize,
+}
+
+/// What this machine remembers of a job of which no host that answers shows a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remembered {
+    /// It has never seen a version, or its owner deleted what it saw.
+    Nothing,
+    /// It has seen a version that is still to be kept.
+    Version,
+    /// An older program has recorded a version. Whether its owner deleted it is not known.
+    Perhaps,
+}
+
+/// What is known of a version that no host that answers shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unshown {
+    /// There is none.
+    None,
+    /// Silent members may hold it.
+    MayBeAway,
+    /// It was there, and all members have answered: it is lost.
+    Lost,
+}
+
+/// What is known of a version of which too few shards were found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Short {
+    /// With the shards of members that may come back it can be restored.
+    Away,
+    /// It can't be restored even if all of them come back.
+    Lost,
+}
+
+impl Silence {
+    /// The fewest holders that a version may have which no answering host shows: as many as its data shards,
+    /// since a version may be committed without its parity. `said`: the data shards with which the job is
+    /// saved at least, if the caller knows that. In a grid that is too small for the usual code, it can be 1.
+    pub fn least_holders(self, said: Option<u8>) -> usize {
+        let usual = self.members >= MEMBERS_FOR_USUAL_CODE;
+        let assumed = if usual { usize::from(DATA_USUAL) } else { 1 };
+        said.map_or(assumed, usize::from).max(1)
+    }
+
+    /// What is known of a job of which no host that answers shows a version. `is_new`: the user knows that the
+    /// job has none, or wants to begin it anew.
+    pub fn of_unshown(self, remembered: Remembered, said: Option<u8>, is_new: bool) -> Unshown {
+        if is_new {
+            return Unshown::None;
+        }
+        match remembered {
+            Remembered::Version | Remembered::Perhaps if self.silent > 0 => Unshown::MayBeAway,
+            Remembered::Version => Unshown::Lost,
+            Remembered::Nothing if self.silent >= self.least_holders(said) => Unshown::MayBeAway,
+            Remembered::Nothing | Remembered::Perhaps => Unshown::None,
+        }
+    }
+
+    /// Whether the silent members may be all the holders of a version that was saved with the usual code and
+    /// none of whose shards was lost since.
+    pub const fn may_hide_whole_version(self) -> bool {
+        let holders = if self.members >= MEMBERS_FOR_USUAL_CODE {
+            MEMBERS_FOR_USUAL_CODE
+        } else {
+            HOLDERS_IN_SMALL_GRID
+        };
+        self.silent >= holders
+    }
+
+    /// What is known of a version with `data` data shards of which `found` different shards can be read now,
+    /// and `unread` further ones are with hosts that broke off. Each silent member holds at most one.
+    pub const fn of_short(self, data: usize, found: usize, unread: usize) -> Short {
+        if found + unread + self.silent >= data {
+            Short::Away
+        } else {
+            Short::Lost
+        }
+    }
+
+    /// The number of a job's next version. `shown` is the newest that hosts show, `seen` the newest that this
+    /// machine remembers, and `now` the time in Unix seconds.
+    ///
+    /// If silent members may hold versions of which neither is known, the number is the time. So versions
+    /// that come back later are older by their numbers, too: no job is saved more often than once a second.
+    pub fn next_number(self, shown: Option<Version>, seen: Option<Version>, now: u64) -> Version {
+        let next = shown.max(seen).map_or(Version::FIRST, Version::next);
+        let may_be_more = shown.is_none() && (seen.is_some() || self.may_hide_whole_version());
+        let by_time = Version::new(now).filter(|_| may_be_more && self.silent > 0);
+        by_time.map_or(next, |by_time| next.max(by_time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn silence(members: usize, silent: usize) -> Silence {
+        Silence { members, silent }
+    }
+
+    #[test]
+    fn fewer_silent_members_than_data_shards_hide_nothing() {
+        use Remembered::Nothing;
+        let of = |members, silent, said| silence(members, silent).of_unshown(Nothing, said, false);
+        assert_eq!(of(7, 2, None), Unshown::None);
+        assert_eq!(of(7, 3, None), Unshown::MayBeAway);
+        // Two mirrors, as the user states; and a grid that is too small for the usual code.
+        assert_eq!(of(7, 1, Some(1)), Unshown::MayBeAway);
+        assert_eq!(of(4, 1, None), Unshown::MayBeAway);
+        assert_eq!(of(4, 1, Some(2)), Unshown::None);
+        // All of the members that are there now answer, and as many are silent.
+        assert_eq!(of(5, 5, None), Unshown::MayBeAway);
+    }
+
+    #[test]
+    fn what_this_machine_has_seen_is_away_or_lost_but_there() {
+        let of = |silent, remembered| silence(9, silent).of_unshown(remembered, None, false);
+        assert_eq!(of(1, Remembered::Version), Unshown::MayBeAway);
+        assert_eq!(of(0, Remembered::Version), Unshown::Lost);
+        assert_eq!(of(1, Remembered::Perhaps), Unshown::MayBeAway);
+        assert_eq!(of(0, Remembered::Perhaps), Unshown::None);
+        let anew = silence(9, 9).of_unshown(Remembered::Version, None, true);
+        assert_eq!(anew, Unshown::None, "the user says so");
+    }
+
+    #[test]
+    fn a_version_is_lost_only_if_the_silent_can_not_complete_it() {
+        assert_eq!(silence(9, 1).of_short(3, 2, 0), Short::Away);
+        assert_eq!(silence(9, 1).of_short(3, 1, 0), Short::Lost);
+        assert_eq!(silence(9, 0).of_short(3, 1, 2), Short::Away);
+        assert_eq!(silence(9, 0).of_short(3, 2, 0), Short::Lost);
+    }
+
+    #[test]
+    fn the_next_number_is_above_what_may_come_back() {
+        let version = |number| Version::new(number).unwrap();
+        let next = |silent, shown: Option<u64>, seen: Option<u64>| {
+            let silence = silence(9, silent);
+            let next = silence.next_number(shown.map(version), seen.map(version), 1_700_000_000);
+            next.number()
+        };
+        assert_eq!(next(0, None, None), 1);
+        assert_eq!(next(4, None, None), 1, "one holder of five answers");
+        assert_eq!(next(5, None, None), 1_700_000_000);
+        assert_eq!(
+            next(5, Some(3), None),
+            4,
+            "the job goes on from what is shown"
+        );
+        assert_eq!(next(0, None, Some(7)), 8);
+        assert_eq!(next(1, None, Some(7)), 1_700_000_000);
+        assert_eq!(next(5, None, Some(1_800_000_000)), 1_800_000_001);
+        assert_eq!(silence(4, 3).next_number(None, None, 9).number(), 9);
+        assert_eq!(silence(4, 2).next_number(None, None, 9).number(), 1);
+    }
+}
