@@ -19,6 +19,7 @@ pub mod base;
 pub mod compress;
 pub mod decode;
 pub mod encode;
+pub mod format;
 pub mod geometry;
 pub mod grant;
 pub mod hash;

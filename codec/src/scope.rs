@@ -94,6 +94,16 @@ pub fn tag_of(owner: OwnerId, path: &[Blinded]) -> JobTag {
     path.iter().fold(root, tag_below)
 }
 
+/// Whether the path of a job can have the tag. It can't be checked for a name of one component, whose tag is
+/// made otherwise.
+pub(crate) fn is_path_of(owner: OwnerId, path: &[Blinded], tag: JobTag) -> bool {
+    match path.len() {
+        1 => true,
+        2..=JOB_COMPONENTS_MAX => tag_of(owner, path) == tag,
+        _ => false,
+    }
+}
+
 fn tag_below(above: JobTag, blinded: &Blinded) -> JobTag {
     let mut hasher = blake3::Hasher::new_derive_key("ckpt v2 job tag");
     hasher.update(&above.0).update(&blinded.0);

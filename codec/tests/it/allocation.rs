@@ -94,7 +94,7 @@ fn the_notes_are_right() {
 
 #[test]
 fn no_length_in_an_index_is_believed() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v1/index");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/golden/index");
     let whole = std::fs::read(path).unwrap();
     for bytes in with_lies(&whole) {
         let size = largest_request(|| drop(Index::decode(&bytes)));
