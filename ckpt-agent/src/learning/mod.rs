@@ -58,7 +58,7 @@ impl Forecast {
 /// What a host sent in one collection.
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    /// The sums; `None` if the host has none, as with an older program.
+    /// The sums; `None` if the host has none.
     pub sums: Option<Learnt>,
     /// The announcement, for its bitmaps.
     pub announced: Option<Announced>,
