@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use codec::holding::{Asking, ShardSet};
 use codec::keys::Keys;
-use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Stamp, Words};
 use codec::proof::Spot;
 use codec::shard_file::{Outline, Page};
@@ -348,7 +347,7 @@ async fn a_checkpoint_older_than_a_deletion_of_all_is_taken_from_its_owner_alone
         let intervals = none.with_stretches(gone, &[stamp(held)]);
         let job = (owner.secret.id(), tag);
         let words = Words::following(None, job, number, None, &[], &intervals);
-        let notice = Notice::sign(&keys, Format::Two, &path.blinded(), &words).unwrap();
+        let notice = Notice::sign(&keys, &path.blinded(), &words).unwrap();
         Request::Notice {
             notice: notice.bytes().to_vec(),
         }
@@ -431,14 +430,9 @@ async fn a_rebuilt_shard_has_to_be_what_the_owner_signed() {
     let refused = put_rebuilt_consistently(&client, &wrong, manifest.clone()).await;
     assert_eq!(code(refused), Code::Mismatch);
     assert_eq!(client.status().await.used_bytes, 0, "nothing of it stays");
-    assert!(
-        client
-            .ask(&Request::PeerHeld {
-                checkpoints: vec![sample.id()]
-            })
-            .await
-            .is_ok()
-    );
+    let tags = Vec::new();
+    let salt = [0; 32];
+    assert!(client.ask(&Request::PeerHolds { salt, tags }).await.is_ok());
 
     put_rebuilt(&client, &sample, manifest.clone())
         .await

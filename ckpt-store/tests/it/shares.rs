@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use ckpt_store::Daemon;
 use codec::keys::Keys;
-use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Words};
+use codec::scope::Blinded;
 use codec::{CheckpointId, JobTag};
 use protocol::identity::{Identity, Role};
 use protocol::net::{EndpointConfig, client, connect, read_frame, write_frame};
@@ -171,7 +171,7 @@ fn notice(who: &Identity, job_tag: JobTag, number: u64, gone: &[CheckpointId]) -
     let (job, none) = ((who.secret.id(), job_tag), Intervals::default());
     let words = Words::following(None, job, number, None, gone, &none);
     let keys = Keys::from(who.secret.clone());
-    let notice = Notice::sign(&keys, Format::One, &[], &words).unwrap();
+    let notice = Notice::sign(&keys, &[Blinded([0; 32])], &words).unwrap();
     Request::Notice {
         notice: notice.bytes().to_vec(),
     }

@@ -10,17 +10,15 @@ use quinn::{Connection, Endpoint};
 
 use super::close::{DONE, NOT_ALLOWED, STOPPING};
 use super::endpoint::{
-    Congestion, EndpointConfig, MTU_MAX, certified, client, client_config, client_tls,
-    client_trust, connect, connect_error, server, server_config, server_tls, server_verifier,
-    spoken,
+    Congestion, EndpointConfig, MTU_MAX, client, client_config, client_tls, client_trust, connect,
+    connect_error, server, spoken,
 };
 use super::stream::{Exchange, read_exact, read_frame, request};
 use super::stream::{within, write_frame};
 use super::{CertificateFault, ConnectError, ExchangeError};
 use crate::identity::{Authority, HostId, Identity, Peer, Role, Validity};
 use crate::wire::limits::FRAME_BYTES_MAX;
-use crate::wire::message::{Presence, Record, Refusal, Request, Response};
-use crate::wire::parts::Parts;
+use crate::wire::message::{Record, Refusal, Request, Response};
 use crate::wire::{Code, WireVersion};
 
 const LIMIT: Duration = Duration::from_secs(10);
