@@ -23,6 +23,7 @@ pub mod format;
 pub mod geometry;
 pub mod grant;
 pub mod hash;
+pub mod hex;
 pub mod holding;
 pub mod id;
 pub mod index;

@@ -14,7 +14,6 @@ use tests::port::free_address;
 use tests::program::wait_until;
 use tests::{Grid, Outcome};
 
-
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn text(path: &Path) -> Result<&str> {

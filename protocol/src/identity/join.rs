@@ -126,9 +126,7 @@ impl JoinToken {
 
     /// The text of the token.
     pub fn to_text(&self) -> String {
-        let (halves, _) = self.signature.as_chunks::<32>();
-        let signature: String = halves.iter().map(|half| OwnerId(*half).hex()).collect();
-        self.body() + &signature
+        self.body() + &codec::hex::encode(&self.signature)
     }
 
     /// Reads the text of a token. The signature is not checked: see [`Self::check`].
@@ -156,8 +154,7 @@ impl JoinToken {
         let list = parts.next()?.parse().ok()?;
         let expires = parts.next()?.parse().ok()?;
         let nonce = codec::CheckpointId::from_hex(parts.next()?)?.0;
-        let (first, second) = parts.next()?.split_at_checked(64)?;
-        let halves = [OwnerId::from_hex(first)?.0, OwnerId::from_hex(second)?.0];
+        let signature = codec::hex::decode_exact(parts.next()?)?;
         let token = Self {
             grid: GridId(grid.0),
             terms: TokenTerms {
@@ -168,7 +165,7 @@ impl JoinToken {
                 expires,
                 nonce,
             },
-            signature: halves.as_flattened().try_into().ok()?,
+            signature,
         };
         parts.next().is_none().then_some(token)
     }

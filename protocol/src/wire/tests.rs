@@ -1,6 +1,7 @@
 //! The bytes of every message, which may not change any more. Any other bytes can be read without harm.
 
 use codec::hash::ShardRoot;
+use codec::hex;
 use codec::proof::{ShardProof, Spot};
 use codec::scope::Blinded;
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
@@ -18,10 +19,6 @@ use super::message::{
 };
 use super::parts::Parts;
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Checks that the frame of `message` is `frozen`, and that no shorter one is read. In `frozen`, `ID`,
 /// `TAG` and `ROOT` stand for 16, 32 and 32 bytes.
 fn check<M: Message + PartialEq + std::fmt::Debug>(message: &M, frozen: &str) {
@@ -31,7 +28,7 @@ fn check<M: Message + PartialEq + std::fmt::Debug>(message: &M, frozen: &str) {
         .replace("ROOT", &"33".repeat(32))
         .replace(' ', "");
     let frame = message.to_frame().unwrap();
-    assert_eq!(hex(&frame), expected, "{message:?}");
+    assert_eq!(hex::encode(&frame), expected, "{message:?}");
     assert_eq!(&M::from_frame(&frame).unwrap(), message);
     for kept in 0..frame.len() {
         assert!(M::from_frame(&frame[..kept]).is_err(), "{message:?}");
@@ -428,7 +425,7 @@ fn records_and_ends_are_as_they_were() {
         root: ROOT,
     };
     let frozen = format!("0201000000000000{}", "33".repeat(32));
-    assert_eq!(hex(&end.encode()), frozen);
+    assert_eq!(hex::encode(&end.encode()), frozen);
     assert_eq!(PutEnd::decode(&end.encode()), end);
 }
 
