@@ -250,11 +250,7 @@ impl Serving {
             return Ok(());
         }
         self.hang_up_at(kind(&asked))?;
-        if let Request::PutShard(put) = &asked {
-            let mut offered = self.state.offered.lock();
-            let offered = offered.as_mut().map_err(|_| anyhow!("a test failed"))?;
-            offered.insert((self.owner, put.claim.checkpoint));
-        }
+        self.note_offer(&asked)?;
         match asked {
             Request::Status => self.status().await,
             Request::Claim(claim) => self.claim(&claim).await,
@@ -267,9 +263,8 @@ impl Serving {
             Request::PutShard(put) => self.put(put, self.owner, None).await,
             Request::PutRebuilt(rebuilt) => {
                 let manifest = codec::manifest::Manifest::parse(rebuilt.manifest)?;
-                let owner = manifest.public().owner;
-                let manifest = Some(manifest.bytes().to_vec());
-                self.put(rebuilt.put, owner, manifest).await
+                let (owner, bytes) = (manifest.public().owner, manifest.bytes().to_vec());
+                self.put(rebuilt.put, owner, Some(bytes)).await
             }
             Request::PeerHolds { salt, tags } => self.peer_holds(&salt, &tags).await,
             Request::Prove { shard, spot, .. } => self.prove(shard, spot).await,
@@ -421,6 +416,16 @@ impl Serving {
         let (clock, count) = (clock.as_secs(), 0);
         self.say(&Response::Notices { clock, count }).await?;
         self.state.clock_asked.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Remembers the checkpoint of which this host was offered a shard.
+    fn note_offer(&self, asked: &Request) -> Result<()> {
+        if let Request::PutShard(put) = asked {
+            let offered = self.state.offered.lock();
+            let mut offered = offered.map_err(|_| anyhow!("a test failed"))?;
+            offered.insert((self.owner, put.claim.checkpoint));
+        }
         Ok(())
     }
 

@@ -328,7 +328,6 @@ mod tests {
             "page",
             "rows",
             "announcement",
-            "peer held",
             "put rebuilt",
             "notice",
             "notices",

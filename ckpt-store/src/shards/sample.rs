@@ -105,6 +105,14 @@ impl Sample {
         }
     }
 
+    /// The head of a transfer of shard 0 that announces this many bytes.
+    pub(crate) fn put_of(&self, expected_bytes: u64) -> PutShard {
+        PutShard {
+            expected_bytes,
+            ..self.put(0)
+        }
+    }
+
     pub(crate) fn end(&self, shard: u8) -> PutEnd {
         PutEnd {
             rows: self.manifest.public().rows,

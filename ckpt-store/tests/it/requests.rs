@@ -13,7 +13,7 @@ use protocol::identity::{Identity, Role};
 use protocol::net::read_exact;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
-use protocol::wire::message::{Claim, HeldTag, PutEnd, PutRebuilt, PutShard, Request, Response};
+use protocol::wire::message::{Claim, HeldTag, PutEnd, PutRebuilt, Request, Response};
 
 use crate::client::{Client, Put, code};
 use crate::lab::{Lab, MIB};
@@ -186,10 +186,7 @@ async fn begin_rebuilt(
     sample: &Sample,
     manifest: Vec<u8>,
 ) -> Result<Put, ExchangeError> {
-    let put = PutShard {
-        expected_bytes: sample.manifest.public().block_bytes,
-        ..sample.put(0)
-    };
+    let put = sample.put_of(sample.manifest.public().block_bytes);
     let asked = Request::PutRebuilt(Box::new(PutRebuilt { put, manifest }));
     let (response, exchange) = client.ask(&asked).await?;
     assert_eq!(response, Response::Accepted);
@@ -236,10 +233,7 @@ async fn a_wrong_rebuilt_shard_leaves_nothing_and_blocks_no_other() {
     assert_eq!((files(), client.status().await.used_bytes), (0, 0));
 
     // A shard that is announced with another length is refused at once.
-    let greedy = PutShard {
-        expected_bytes: 1 << 29,
-        ..sample.put(0)
-    };
+    let greedy = sample.put_of(1 << 29);
     let asked = PutRebuilt {
         put: greedy,
         manifest: manifest.clone(),
@@ -474,10 +468,7 @@ async fn a_shard_that_does_not_fit_is_refused_before_bytes_flow() {
     let owner = lab.member(Role::Submitter);
     let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
     let sample = Sample::new(&owner.secret, "42", 1, 1);
-    let put = PutShard {
-        expected_bytes: 2 << 30,
-        ..sample.put(0)
-    };
+    let put = sample.put_of(2 << 30);
     match client.begin(put).await.err() {
         Some(ExchangeError::Refused(refusal)) => {
             assert_eq!(refusal.code, Code::NoSpace);

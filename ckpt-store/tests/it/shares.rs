@@ -14,7 +14,7 @@ use codec::{CheckpointId, JobTag};
 use protocol::identity::{Identity, Role};
 use protocol::net::{EndpointConfig, client, connect, read_frame, write_frame};
 use protocol::wire::Code;
-use protocol::wire::message::{Audit, AuditFault, Claim, PutShard, Request, Response};
+use protocol::wire::message::{Audit, AuditFault, Claim, Request, Response};
 use quinn::{Connection, RecvStream};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -263,10 +263,7 @@ async fn an_owner_that_reserves_everything_and_sends_nothing_leaves_space() {
     {
         let version = version as u64 + 1;
         let sample = Sample::new(&bad.secret, "greedy", version, version);
-        let put = PutShard {
-            expected_bytes: *expected_bytes,
-            ..sample.put(0)
-        };
+        let put = sample.put_of(*expected_bytes);
         let Ok(mut put) = greedy.begin(put).await else {
             continue;
         };

@@ -3,10 +3,10 @@
 //!
 //! FALCON's "dedicated" scheme stores everything on one server and chooses no hosts, so it is not here.
 
-use crate::joint::Joint;
-use crate::objective::{Candidate, Stake, Width};
-use crate::probability::Probability;
-use crate::select::{TooFewHosts, choose, choose_independent};
+use placement::joint::Joint;
+use placement::objective::{Candidate, Stake, Width};
+use placement::probability::Probability;
+use placement::select::{TooFewHosts, choose, choose_independent};
 
 /// Parity shards that [`Scheme::PessimisticWide`] adds to the code asked for.
 const WIDER_BY: usize = 2;
@@ -115,8 +115,8 @@ impl Scheme {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bandwidth::RateForecast;
-    use crate::joint::Independent;
+    use placement::bandwidth::RateForecast;
+    use placement::joint::Independent;
 
     #[test]
     fn each_scheme_follows_its_criterion() {
