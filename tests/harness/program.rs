@@ -16,7 +16,8 @@ pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
 /// How long the output of a command that was killed is waited for.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Path of the `ckpt` binary; the first call in a test process builds it.
+/// Path of the `ckpt` binary: that in the environment variable `CKPT_PROGRAM`, or else the first call in a test
+/// process builds it.
 ///
 /// `cargo test` builds the binaries of other packages only by chance, so a test that takes the binary from
 /// the target directory could run an outdated program.
@@ -31,6 +32,10 @@ pub fn ckpt() -> Result<&'static PathBuf> {
 }
 
 fn build() -> Result<PathBuf> {
+    // The gate has built it with the tests. Built alone, all crates would be compiled again for its features.
+    if let Some(built) = std::env::var_os("CKPT_PROGRAM") {
+        return Ok(PathBuf::from(built).canonicalize()?);
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
