@@ -14,13 +14,12 @@ use command_line::time;
 use super::grid_args::GridCommand;
 use super::key_args::KeyCommand;
 use super::limits::parse_range;
-use super::options::{Global, Placing, parse_exclude, parse_label, parse_level, parse_tenure};
+use super::options::{Global, Placing, SaveArgs, parse_tenure};
 use super::rank::RankArgs;
 use super::run_args::{NotifyArgs, RunArgs, WatchArgs};
 use super::runs::RunsArgs;
 use super::trace::TraceCommand;
 use ckpt_agent::agent::{AfterWhich, ByteRange, HealthRequest, Strength, Tenure};
-use ckpt_agent::core::effort::Effort;
 use ckpt_agent::core::glob::Glob;
 use ckpt_agent::core::sought::{Sought, SoughtLabel};
 use ckpt_agent::report::ExitStatus;
@@ -273,20 +272,9 @@ pub struct Save {
     /// The job.
     #[arg(long)]
     pub job: JobId,
-    /// Data shards: any this many shards restore the image (1 to 32) [default: 3; without --data and
-    /// --parity by forecast where enough is known of the hosts, else 2 on four hosts, 1 on three].
-    #[arg(long, value_name = "N")]
-    pub data: Option<u8>,
-    /// Parity shards: this many shards can be lost (0 to 32) [default: 2; by forecast at least 2].
-    #[arg(long, value_name = "N")]
-    pub parity: Option<u8>,
-    /// Versions to keep, this one included.
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub keep: u32,
-    /// Keep the job's checkpoints this long after its last save, such as 7d; or forever [default: the
-    /// value of the last save, at first forever].
-    #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
-    pub ttl: Option<Tenure>,
+    /// How it is saved.
+    #[command(flatten)]
+    pub how: SaveArgs,
     /// Store everything, even what an earlier version already holds.
     #[arg(long)]
     pub full: bool,
@@ -322,25 +310,6 @@ pub struct Save {
     /// minute.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub deadline: Option<Duration>,
-    /// zstd level, -7 to 19; auto adapts to the speed of link and processors; none stores uncompressed.
-    #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
-    pub level: Effort,
-    /// If hosts are missing, commit with fewer parity shards, but at least this many [default without a
-    /// number: 0].
-    #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
-    pub allow_degraded: Option<u8>,
-    /// Leave out files with this name, such as '*.tmp', or at this path, such as '/cache/**'.
-    ///
-    /// A name matches at any depth. A path that begins with / is relative to each directory that is
-    /// saved. Patterns are those of `restore --path`. Can be given more than once.
-    #[arg(long, value_name = "PATTERN", value_parser = parse_exclude, conflicts_with = "command")]
-    pub exclude: Vec<globset::Glob>,
-    /// Note on this version, shown by `list` and `show`; hosts can't read it.
-    #[arg(long, value_name = "TEXT")]
-    pub note: Option<String>,
-    /// Label of this version, to select it later; can be given more than once.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
-    pub label: Vec<(String, String)>,
     /// Leave out unreadable files, with a warning.
     #[arg(long)]
     pub skip_unreadable: bool,
@@ -356,16 +325,13 @@ pub struct Save {
     /// Show which hosts were chosen, and why.
     #[arg(long)]
     pub explain: bool,
-    /// How hosts are chosen.
-    #[command(flatten)]
-    pub placing: Placing,
     /// Files and directories; - for standard input; PATH=NAME stores PATH under the name NAME.
     ///
     /// NAME is relative and may contain directories.
     #[arg(required_unless_present = "command", value_name = "PATH[=NAME]")]
     pub paths: Vec<PathBuf>,
     /// Save the output of this command; nothing is committed unless the command exits with 0.
-    #[arg(last = true, conflicts_with = "paths", value_name = "CMD")]
+    #[arg(last = true, conflicts_with_all = ["paths", "exclude"], value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 

@@ -6,7 +6,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use codec::seal::Cipher;
 use codec::{JobId, Redundancy};
 use serde::Serialize;
 
@@ -14,10 +13,9 @@ use super::options::Global;
 use super::render::{Report, Table, bytes, count, json_of_self, ratio};
 use super::{DaemonProgram, connect, local_grid, progress};
 use ckpt_agent::agent::{
-    PlacementWish, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
+    RestoreRequest, RestoreTarget, SaveInput, SaveOptions, SaveRequest, Which,
 };
 use ckpt_agent::cancel::Cancel;
-use ckpt_agent::core::effort::Effort;
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{ExitStatus, Failure, RestoreReport, SaveReport};
 
@@ -232,22 +230,11 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
     Ok(SaveRequest {
         job,
         input: SaveInput::Paths(vec![image.to_owned()]),
-        redundancy: Some(Redundancy::DEFAULT),
-        allow_degraded: None,
-        keep: 1,
-        full: false,
-        tenure: None,
-        deadline: None,
-        is_last: false,
-        effort: Effort::Auto,
-        cipher: Cipher::Aes256Gcm,
-        exclude: ckpt_agent::image::Exclude::default(),
-        skip_unreadable: false,
-        accept_changed: false,
-        allow_empty: false,
-        placement: PlacementWish::default(),
-        labels: codec::labels::Labels::default(),
-        after: None,
+        options: SaveOptions {
+            redundancy: Some(Redundancy::DEFAULT),
+            keep: 1,
+            ..SaveOptions::default()
+        },
     })
 }
 

@@ -44,7 +44,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use clap::{CommandFactory, Parser};
-use codec::Redundancy;
 use codec::seal::Cipher;
 use command_line::man;
 use protocol::grid::Grid;
@@ -61,14 +60,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 use anykey::AnyKey;
 use args::{Cli, Command};
 use ckpt_agent::agent::{
-    self, ALLOW_EMPTY, AdviseRequest, After, Agent, DATA_USUAL, MEMORY_USUAL, PARITY_USUAL,
-    Resources, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
+    self, ALLOW_EMPTY, AdviseRequest, After, Agent, MEMORY_USUAL, Resources, RestoreRequest,
+    RestoreTarget, SaveInput, SaveOptions, SaveRequest, Which,
 };
 use ckpt_agent::cancel::{Cancel, canceller, next_signal};
 use ckpt_agent::connection::{list_files, load_grid, notebook, roster};
-use ckpt_agent::core::sought::labels_with_note;
+use ckpt_agent::image::NamedPath;
 use ckpt_agent::image::keeper::Keeper;
-use ckpt_agent::image::{Exclude, NamedPath};
 use ckpt_agent::report::{
     ExitStatus, Failure, HostNote, Observer, SaveReport, VerifiedCheckpoint, VerifyReport,
 };
@@ -476,7 +474,7 @@ async fn with_agent(
         Command::Hosts(args::HostsArgs { model: true, .. }) => done(agent.models()),
         Command::Hosts(args::HostsArgs { for_job: None, .. }) => ask_hosts(agent).await,
         Command::Hosts(hosts) => {
-            let redundancy = given_code(hosts.data, hosts.parity)?;
+            let redundancy = options::code(hosts.data, hosts.parity)?;
             let wish = hosts.placing.wish();
             let Some(job) = hosts.for_job else {
                 return ask_hosts(agent).await;
@@ -525,69 +523,33 @@ fn which(version: Option<codec::Version>) -> Which {
     version.map_or(Which::Newest, Which::Version)
 }
 
-/// The numbers of data and parity shards, if the user gave at least one of them.
-///
-/// # Errors
-/// When there is no such code.
-fn given_code(data: Option<u8>, parity: Option<u8>) -> Result<Option<Redundancy>, Failure> {
-    if data.is_none() && parity.is_none() {
-        return Ok(None);
-    }
-    let code = Redundancy::new(data.unwrap_or(DATA_USUAL), parity.unwrap_or(PARITY_USUAL));
-    let code = code.map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))?;
-    Ok(Some(code))
-}
-
 fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
-    let usage = |message: String| Failure::new(ExitStatus::Usage, message);
     let input = save_input(&save)?;
-    let mut placement = save.placing.wish();
-    placement.explain = save.explain;
-    let redundancy = given_code(save.data, save.parity)?;
-    let labels = labels_with_note(save.label, save.note).map_err(|e| usage(e.to_string()))?;
+    let mut options = save.how.options()?;
+    options.placement.explain = save.explain;
     if save.no_encryption {
         let _ = writeln!(
             io::stderr(),
             "ckpt: warning: --no-encryption: every host that gets a shard can read the image"
         );
-    }
-    let parity = redundancy.unwrap_or_default().parity();
-    if let Some(least) = save
-        .allow_degraded
-        .filter(|least| usize::from(*least) > parity)
-        && placement.target.is_none()
-    {
-        let shards = render::count(parity, "parity shard");
-        return Err(usage(format!(
-            "--allow-degraded={least}: there are {shards}, so at most {parity}"
-        )));
+        options.cipher = Cipher::None;
     }
     Ok(SaveRequest {
         job: save.job,
         input,
-        redundancy,
-        allow_degraded: save.allow_degraded,
-        keep: save.keep,
-        full: save.full,
-        tenure: save.ttl,
-        deadline: save.deadline,
-        is_last: false,
-        effort: save.level,
-        cipher: match save.no_encryption {
-            true => Cipher::None,
-            false => Cipher::Aes256Gcm,
+        options: SaveOptions {
+            full: save.full,
+            deadline: save.deadline,
+            skip_unreadable: save.skip_unreadable,
+            accept_changed: save.accept_changed,
+            allow_empty: save.allow_empty,
+            after: save.after.map(|which| After {
+                which,
+                strength: save.fence.into(),
+                is_unfenced: save.unfenced,
+            }),
+            ..options
         },
-        exclude: Exclude::new(save.exclude).map_err(|cause| usage(cause.to_string()))?,
-        skip_unreadable: save.skip_unreadable,
-        accept_changed: save.accept_changed,
-        allow_empty: save.allow_empty,
-        placement,
-        labels,
-        after: save.after.map(|which| After {
-            which,
-            strength: save.fence.into(),
-            is_unfenced: save.unfenced,
-        }),
     })
 }
 

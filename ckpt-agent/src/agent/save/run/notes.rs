@@ -11,7 +11,7 @@ use crate::pipeline::encode::EncodedImage;
 impl Shell<'_> {
     pub(super) fn warnings(&self, image: &EncodedImage<Warning>) -> Vec<String> {
         let mut warnings: Vec<String> = image.warnings.iter().map(|w| w.0.clone()).collect();
-        if self.is_in_first_format() && !self.request.labels.is_empty() {
+        if self.is_in_first_format() && !self.request.options.labels.is_empty() {
             warnings
                 .push("saved without --note and --label: see the note on older programs".into());
         }
@@ -21,7 +21,7 @@ impl Shell<'_> {
     /// Notes of a save that committed an image of this many bytes.
     pub(super) fn notes(&self, image_bytes: u64) -> Vec<String> {
         let mut notes = self.format_notes();
-        if image_bytes == 0 && !self.request.allow_empty {
+        if image_bytes == 0 && !self.request.options.allow_empty {
             notes.push("the image has no bytes, only names of files or directories".into());
         }
         notes.extend(self.knowers_note());
