@@ -98,20 +98,7 @@ pub enum Command {
     #[command(
         after_help = "Example:\n  ckpt list --job 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
     )]
-    List {
-        /// Only checkpoints of this job.
-        #[arg(long)]
-        job: Option<JobId>,
-        /// Only checkpoints of jobs whose names begin with PREFIX.
-        #[arg(long, value_name = "PREFIX", conflicts_with = "job")]
-        prefix: Option<String>,
-        /// Which of them.
-        #[command(flatten)]
-        filter: Filter,
-        /// Only checkpoints of which this host holds shards.
-        #[arg(long, value_name = "HOST")]
-        host: Option<String>,
-    },
+    List(ListArgs),
     /// Describe one checkpoint: files, sizes, and which host holds which shard.
     Show {
         /// The job.
@@ -127,20 +114,7 @@ pub enum Command {
     #[command(
         after_help = "Example:\n  ckpt verify --sample 4      regularly: finds hosts that lost or damaged shards\n  ckpt verify --read-data     checks every block\n\nExit status: see ckpt --help"
     )]
-    Verify {
-        /// Only this job.
-        #[arg(long)]
-        job: Option<JobId>,
-        /// Only this version.
-        #[arg(long, value_parser = parse_version)]
-        version: Option<Version>,
-        /// Read and check every block.
-        #[arg(long, conflicts_with = "sample")]
-        read_data: bool,
-        /// Read and check this many random blocks of each shard [default without a number: 4].
-        #[arg(long, value_name = "BLOCKS", num_args = 0..=1, default_missing_value = "4", value_parser = clap::value_parser!(u32).range(1..))]
-        sample: Option<u32>,
-    },
+    Verify(VerifyArgs),
     /// Remove checkpoints.
     #[command(
         after_help = "Example:\n  ckpt forget --job 42 --keep-within 7d\n  ckpt forget --job 42 --all --label kind=test\n\nWith --label or --older-than, other versions are neither removed nor counted.\n\nExit status: see ckpt --help"
@@ -333,6 +307,40 @@ pub struct Save {
     /// Save the output of this command; nothing is committed unless the command exits with 0.
     #[arg(last = true, conflicts_with_all = ["paths", "exclude"], value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// Options of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only checkpoints of this job.
+    #[arg(long)]
+    pub job: Option<JobId>,
+    /// Only checkpoints of jobs whose names begin with PREFIX.
+    #[arg(long, value_name = "PREFIX", conflicts_with = "job")]
+    pub prefix: Option<String>,
+    /// Which of them.
+    #[command(flatten)]
+    pub filter: Filter,
+    /// Only checkpoints of which this host holds shards.
+    #[arg(long, value_name = "HOST")]
+    pub host: Option<String>,
+}
+
+/// Options of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Only this job.
+    #[arg(long)]
+    pub job: Option<JobId>,
+    /// Only this version.
+    #[arg(long, value_parser = parse_version)]
+    pub version: Option<Version>,
+    /// Read and check every block.
+    #[arg(long, conflicts_with = "sample")]
+    pub read_data: bool,
+    /// Read and check this many random blocks of each shard [default without a number: 4].
+    #[arg(long, value_name = "BLOCKS", num_args = 0..=1, default_missing_value = "4", value_parser = clap::value_parser!(u32).range(1..))]
+    pub sample: Option<u32>,
 }
 
 /// Options that say which checkpoints are meant.

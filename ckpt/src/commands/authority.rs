@@ -21,9 +21,10 @@ use super::authority_failure::failure;
 use super::grid_args::{Audience, SignArgs};
 use super::members::{self, Sent, sent};
 use super::render::{Report, Table, json_of_self, time};
-use super::{chain, runtime};
+use super::runtime;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
+use protocol::errors::chain;
 
 /// Answer of `grid init`.
 #[derive(Debug, Serialize)]

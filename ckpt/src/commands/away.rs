@@ -15,15 +15,18 @@ use protocol::identity::{Identity, is_name, job_key_to_text, new_key};
 use supervision::away::{Candidate, MoveTimes, period_ms};
 
 use super::args::Cli;
+use super::call::Call;
+use super::connect::{connect, grid_file};
 use super::options::Global;
 use super::rank::{Format, RankArgs, report::RankReport};
 use super::render::{Report, json_of_self, one_line};
 use super::run::{Connection, orders, write_end};
 use super::run_args::RunArgs;
-use super::{Outcome, chain, connect, grid_file, rank};
+use super::{Outcome, rank, runtime};
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_millis;
+use protocol::errors::chain;
 use runner::away::{
     self, Away, AwayOrders, AwayReport, Launcher, LauncherError, Letter, RankFuture, Ranking,
 };
@@ -67,8 +70,12 @@ pub(super) fn there() -> Outcome {
     (Box::new(super::render::Text(Vec::new())), status)
 }
 
-/// Runs a job on other machines.
-pub(super) async fn run(
+/// Runs a job on other machines. `--nice` is for them.
+pub(super) fn run(call: Call<'_>, args: RunArgs) -> Result<Outcome, Failure> {
+    runtime()?.block_on(move_around(call.global.clone(), args, call.typed))
+}
+
+async fn move_around(
     global: Global,
     args: RunArgs,
     typed: &[OsString],

@@ -6,8 +6,9 @@ use web::board::Board;
 use web::{Server, Settings, StartError, Token};
 
 use super::args::DashboardArgs;
+use super::connect::named_grid;
 use super::options::Global;
-use super::{Outcome, done, health, named_grid, render};
+use super::{Outcome, done, health, render};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{ExitStatus, Failure};
 

@@ -9,9 +9,11 @@ use std::time::Instant;
 use codec::{JobId, Redundancy};
 use serde::Serialize;
 
+use super::call::Call;
+use super::connect::connect;
 use super::options::Global;
 use super::render::{Report, Table, bytes, count, json_of_self, ratio};
-use super::{DaemonProgram, connect, local_grid, progress};
+use super::{Outcome, done, local_grid, progress};
 use ckpt_agent::agent::{
     RestoreRequest, RestoreTarget, SaveInput, SaveOptions, SaveRequest, Which,
 };
@@ -117,24 +119,24 @@ fn say(global: &Global, text: &str) {
 }
 
 pub(super) async fn run(
-    path: Option<&Path>,
-    global: &Global,
-    daemon: &DaemonProgram,
+    path: Option<PathBuf>,
+    call: Call<'_>,
     cancel: Cancel,
-) -> Result<DemoReport, Failure> {
+) -> Result<Outcome, Failure> {
+    let global = call.global;
     let started = Instant::now();
     let dir = tempfile::Builder::new()
         .prefix("ckpt-demo-")
         .tempdir()
         .map_err(|cause| io_failure("temporary directory", &cause))?;
     let image = match path {
-        Some(path) => path.to_owned(),
+        Some(path) => path,
         None => made_up_image(dir.path(), global)?,
     };
     let grid_dir = dir.path().join("demo");
     say(global, "starting 6 hosts");
     let running = Running(&grid_dir);
-    local_grid::up(&grid_dir, Some(HOSTS), None, daemon)?;
+    local_grid::up(&grid_dir, Some(HOSTS), None, call.daemon)?;
     let global = Global {
         grid: Some(grid_dir.join("grid.toml")),
         key_file: None,
@@ -151,7 +153,7 @@ pub(super) async fn run(
         let message = format!("the restored image differs in {}", path.display());
         return Err(Failure::new(ExitStatus::Damaged, message));
     }
-    Ok(DemoReport {
+    done(DemoReport {
         save,
         restore,
         killed,

@@ -9,12 +9,14 @@ use protocol::identity::{Identity, Role};
 use protocol::wire::WireVersion;
 use rustix::process::{Resource, getrlimit};
 
+use super::connect::{agent_for, grid_file};
 use super::doctor_report::{Check, DoctorReport, Verdict};
 use super::options::Global;
 use super::render::{Report, bytes, json_of_self, one_line};
-use super::{Outcome, agent_for, grid_file, health, identity, list_files, load_grid};
+use super::{Outcome, health, identity};
 use ::health::{ahead, expiry, middle_offset, span};
 use ckpt_agent::agent::{MTU_USUAL, Reached, Way};
+use ckpt_agent::connection::{list_files, load_grid};
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use protocol::identity::Role;
 use protocol::places::UsualDir;
 
-use super::grid_args::{AuthorityArgs, GridCommand};
+use super::grid_args::{AuthorityArgs, GridCommand, InitArgs, InviteArgs, RenewArgs};
 use super::members::{Silence, status};
 use super::render::Report;
 use super::{DaemonProgram, Outcome, authority, backup, done, local_grid};
@@ -26,50 +26,31 @@ fn dir_of(args: &AuthorityArgs) -> Result<PathBuf, Failure> {
 }
 
 /// The option by which the next command finds a directory, if it is not the usual one.
-fn option(name: &str, said: Option<&Path>) -> String {
-    said.map_or_else(String::new, |dir| format!(" {name} {}", dir.display()))
+fn option(name: &str, given: Option<&Path>) -> String {
+    given.map_or_else(String::new, |dir| format!(" {name} {}", dir.display()))
 }
 
 fn ended(status: ExitStatus, report: impl Report + 'static) -> Result<Outcome, Failure> {
     Ok((Box::new(report), status))
 }
 
-/// Runs a command for grids.
+/// Runs a command for grids: first those of the authority, then those for a grid on this machine.
 pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcome, Failure> {
     match command {
-        GridCommand::Init { .. } => init(command),
-        GridCommand::Sign(asked) => {
-            let dir = dir_of(&asked.speaking.authority)?;
-            let signed = authority::sign(&dir, *asked)?;
+        GridCommand::Init(args) => init(args),
+        GridCommand::Sign(args) => {
+            let dir = dir_of(&args.speaking.authority)?;
+            let signed = authority::sign(&dir, *args)?;
             ended(status(signed.sent.as_ref(), Silence::IsUsual), signed)
         }
-        GridCommand::Delegate {
-            authority,
-            registry,
-            role,
-            ttl,
-            output,
-        } => {
-            let roles: Vec<Role> = role.into_iter().map(Into::into).collect();
-            let dir = dir_of(&authority)?;
-            done(authority::delegate(&dir, &registry, &roles, ttl, output)?)
+        GridCommand::Delegate(args) => {
+            let roles: Vec<Role> = args.role.into_iter().map(Into::into).collect();
+            let dir = dir_of(&args.authority)?;
+            let permitted =
+                authority::delegate(&dir, &args.registry, &roles, args.ttl, args.output);
+            done(permitted?)
         }
-        GridCommand::Invite {
-            authority,
-            registry,
-            count,
-            submitters,
-            ttl,
-        } => {
-            let usual = u16::from(submitters == 0);
-            let wanted = authority::Invitation {
-                registry: registry.as_deref(),
-                donors: count.unwrap_or(usual),
-                submitters,
-                ttl,
-            };
-            done(authority::invite(&dir_of(&authority)?, wanted)?)
-        }
+        GridCommand::Invite(args) => invite(&args),
         GridCommand::Revoke { speaking, member } => {
             let dir = dir_of(&speaking.authority)?;
             let revoked = authority::revoke(&dir, &member, speaking.audience())?;
@@ -80,7 +61,7 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcom
             let removed = authority::remove(&dir, &host, speaking.audience())?;
             ended(status(removed.sent.as_ref(), Silence::Harms), removed)
         }
-        GridCommand::Renew { .. } => renew(command),
+        GridCommand::Renew(args) => renew(args),
         GridCommand::Show { speaking } => {
             let dir = dir_of(&speaking.authority)?;
             done(authority::show(&dir, speaking.audience())?)
@@ -98,79 +79,63 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcom
             let dir = dir_of(&speaking.authority)?;
             done(backup::read(&dir, &passphrase, &file, speaking.audience())?)
         }
-        command => run_local(command, daemon),
-    }
-}
 
-fn renew(command: GridCommand) -> Result<Outcome, Failure> {
-    let GridCommand::Renew {
-        speaking,
-        within,
-        ttl,
-        output,
-    } = command
-    else {
-        return Err(Failure::new(ExitStatus::Usage, "nothing to renew"));
-    };
-    let dir = dir_of(&speaking.authority)?;
-    let renewed = authority::renew(&dir, within, ttl, output, speaking.audience())?;
-    ended(status(renewed.sent.as_ref(), Silence::Harms), renewed)
-}
-
-fn init(command: GridCommand) -> Result<Outcome, Failure> {
-    let GridCommand::Init {
-        authority,
-        name,
-        ttl,
-        registry,
-        registry_data,
-    } = command
-    else {
-        return Err(Failure::new(ExitStatus::Usage, "not a new grid"));
-    };
-    let registry_options = option("--data", registry_data.as_deref());
-    let registry = match (registry, registry_data) {
-        (None, _) => None,
-        (Some(addr), Some(data)) => Some((addr, data)),
-        (Some(addr), None) => Some((addr, usual(UsualDir::Registry)?)),
-    };
-    let new = authority::NewGrid {
-        name: &name,
-        ttl,
-        registry,
-        options: option("--dir", authority.dir.as_deref()),
-        registry_options,
-    };
-    done(authority::init(&dir_of(&authority)?, new)?)
-}
-
-/// Runs a command for a grid on this machine.
-fn run_local(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcome, Failure> {
-    match command {
         GridCommand::Up {
             dir,
             hosts,
             capacity,
         } => done(local_grid::up(&dir, hosts, capacity.as_deref(), daemon)?),
         GridCommand::Status { dir } => done(local_grid::status(&dir)?),
-        GridCommand::Down { dir } => {
-            let report = local_grid::down(&dir)?;
-            let status = if report.still_running.is_empty() {
-                ExitStatus::Done
-            } else {
-                ExitStatus::Failed
-            };
-            ended(status, report)
-        }
+        GridCommand::Down { dir } => down(&dir),
         GridCommand::Add {
             dir,
             name,
             data,
             listen,
         } => done(local_grid::add(&dir, &name, &data, &listen)?),
-        _ => Err(Failure::new(
-            ExitStatus::Usage,
-            "not a command for a local grid",
-        )),
     }
+}
+
+fn init(args: InitArgs) -> Result<Outcome, Failure> {
+    let registry_options = option("--data", args.registry_data.as_deref());
+    let registry = match (args.registry, args.registry_data) {
+        (None, _) => None,
+        (Some(addr), Some(data)) => Some((addr, data)),
+        (Some(addr), None) => Some((addr, usual(UsualDir::Registry)?)),
+    };
+    let new = authority::NewGrid {
+        name: &args.name,
+        ttl: args.ttl,
+        registry,
+        options: option("--dir", args.authority.dir.as_deref()),
+        registry_options,
+    };
+    done(authority::init(&dir_of(&args.authority)?, new)?)
+}
+
+fn invite(args: &InviteArgs) -> Result<Outcome, Failure> {
+    let usual = u16::from(args.submitters == 0);
+    let wanted = authority::Invitation {
+        registry: args.registry.as_deref(),
+        donors: args.count.unwrap_or(usual),
+        submitters: args.submitters,
+        ttl: args.ttl,
+    };
+    done(authority::invite(&dir_of(&args.authority)?, wanted)?)
+}
+
+fn renew(args: RenewArgs) -> Result<Outcome, Failure> {
+    let dir = dir_of(&args.speaking.authority)?;
+    let audience = args.speaking.audience();
+    let renewed = authority::renew(&dir, args.within, args.ttl, args.output, audience)?;
+    ended(status(renewed.sent.as_ref(), Silence::Harms), renewed)
+}
+
+fn down(dir: &Path) -> Result<Outcome, Failure> {
+    let report = local_grid::down(dir)?;
+    let status = match report.still_running.is_empty() {
+        true => ExitStatus::Done,
+        false => ExitStatus::Failed,
+    };
+    ended(status, report)
 }

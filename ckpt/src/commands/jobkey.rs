@@ -7,16 +7,18 @@ use std::time::Duration;
 use codec::JobScope;
 use codec::grant::Rights;
 use codec::keys::{JobKeys, NewJobKeys, SUMMARIES_MAX};
-use protocol::grid::Grid;
 use protocol::identity::{AnyKey, Identity, job_key_to_text, new_key, read_any_key, write_private};
 use serde::Serialize;
 
+use super::call::Call;
+use super::connect::Connected;
 use super::key_args::KeyCommand;
 use super::render::{Report, json_of_self};
-use super::{Outcome, chain, done};
-use ckpt_agent::agent::{Agent, Voided};
+use super::{Outcome, done, own_key, render};
+use ckpt_agent::agent::Voided;
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use ckpt_agent::unix_time::unix_millis;
+use protocol::errors::chain;
 
 /// Answer of `key for-job`.
 #[derive(Debug, Serialize)]
@@ -45,7 +47,7 @@ impl Report for JobKeyReport {
         writeln!(
             out,
             "key for job {job} ({rights}) in {file}, valid until {}",
-            super::render::time(self.until)
+            render::time(self.until)
         )?;
         for note in &self.notes {
             writeln!(out, "note: {note}")?;
@@ -91,50 +93,56 @@ impl Report for RevokeReport {
     json_of_self!();
 }
 
-/// Runs `key for-job` or `key revoke`.
-pub(super) async fn run(
-    agent: &Agent,
-    grid: &Grid,
-    owner: &Identity,
-    command: KeyCommand,
-) -> Result<Outcome, Failure> {
-    if owner.job.is_some() {
-        let message = "this is a job key: only the owner's key can create and revoke job keys";
-        return Err(Failure::new(ExitStatus::Denied, message));
-    }
+/// Runs a command for keys.
+pub(super) fn run(call: Call<'_>, command: KeyCommand) -> Result<Outcome, Failure> {
     match command {
+        KeyCommand::Export { output } => own_key::export(call.global, &output),
+        KeyCommand::Rotate { name, cert } => done(own_key::rotate(
+            call.global,
+            name.as_deref(),
+            cert.as_deref(),
+        )?),
         KeyCommand::ForJob {
             job,
             ttl,
             rights,
             output,
-        } => {
+        } => call.connected(async |connected, _| {
             let wish = Wish { job, ttl, rights };
-            done(issue(agent, grid, owner, wish, &output).await?)
-        }
+            done(issue(connected, wish, &output).await?)
+        }),
         KeyCommand::Revoke { file } => {
-            let serials_below = match file {
-                None => unix_millis(),
-                Some(file) => serial_of(&file)?.saturating_add(1),
-            };
-            let Voided { heard, silent } = agent.make_void(serials_below).await?;
-            let status = if silent.is_empty() {
-                ExitStatus::Done
-            } else {
-                ExitStatus::Degraded
-            };
-            let report = RevokeReport {
-                serials_below,
-                heard,
-                silent,
-            };
-            Ok((Box::new(report), status))
+            call.connected(async |connected, _| revoke(connected, file.as_deref()).await)
         }
-        KeyCommand::Export { .. } | KeyCommand::Rotate { .. } => Err(Failure::new(
-            ExitStatus::Usage,
-            "not a command for job keys",
-        )),
     }
+}
+
+fn needs_owner(connected: &Connected) -> Result<(), Failure> {
+    if connected.identity.job.is_some() {
+        let message = "this is a job key: only the owner's key can create and revoke job keys";
+        return Err(Failure::new(ExitStatus::Denied, message));
+    }
+    Ok(())
+}
+
+async fn revoke(connected: &Connected, file: Option<&Path>) -> Result<Outcome, Failure> {
+    needs_owner(connected)?;
+    let serials_below = match file {
+        None => unix_millis(),
+        Some(file) => serial_of(file)?.saturating_add(1),
+    };
+    let Voided { heard, silent } = connected.agent.make_void(serials_below).await?;
+    let status = if silent.is_empty() {
+        ExitStatus::Done
+    } else {
+        ExitStatus::Degraded
+    };
+    let report = RevokeReport {
+        serials_below,
+        heard,
+        silent,
+    };
+    Ok((Box::new(report), status))
 }
 
 fn serial_of(file: &Path) -> Result<u64, Failure> {
@@ -158,18 +166,14 @@ struct Wish {
     rights: Rights,
 }
 
-async fn issue(
-    agent: &Agent,
-    grid: &Grid,
-    owner: &Identity,
-    wish: Wish,
-    output: &Path,
-) -> Result<JobKeyReport, Failure> {
+async fn issue(connected: &Connected, wish: Wish, output: &Path) -> Result<JobKeyReport, Failure> {
+    needs_owner(connected)?;
+    let owner = &connected.identity;
     let failed = |cause: &dyn std::error::Error| {
         Failure::new(ExitStatus::Failed, format!("job key: {}", chain(cause)))
     };
     let mut notes = Vec::new();
-    let (mut earlier, silent) = match agent.plain_checkpoints(&wish.job).await {
+    let (mut earlier, silent) = match connected.agent.plain_checkpoints(&wish.job).await {
         Ok(found) => found,
         Err(failure) => {
             let note = format!("{failure}: the new key can't read what earlier programs saved");
@@ -188,7 +192,7 @@ async fn issue(
     let serial = unix_millis();
     let now = serial / 1000;
     let new = NewJobKeys {
-        grid: grid.id().0,
+        grid: connected.grid.id().0,
         scope: wish.job.clone(),
         rights: wish.rights,
         serial,

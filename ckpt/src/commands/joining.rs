@@ -10,10 +10,13 @@ use protocol::identity::{
 use protocol::net::join::{JoinError, join as redeem};
 use serde::Serialize;
 
+use super::connect::usual_grid_file;
 use super::options::Global;
+use super::own_key::user_name;
 use super::render::{Report, json_of_self, time};
-use super::{chain, identity, runtime};
+use super::{identity, runtime};
 use ckpt_agent::report::{ExitStatus, Failure};
+use protocol::errors::chain;
 
 /// Answer of `join`.
 #[derive(Debug, Serialize)]
@@ -49,12 +52,6 @@ impl Report for JoinReport {
     json_of_self!();
 }
 
-/// The path of the grid file that `ckpt join` writes.
-pub(super) fn usual_grid_file() -> Option<PathBuf> {
-    let dir = ckpt_agent::connection::default_dir(|name| std::env::var_os(name));
-    Some(dir?.join("grid.toml"))
-}
-
 /// Redeems a token. Makes the key in its usual place, unless it exists, and writes the grid file beside
 /// it.
 pub(super) fn join(
@@ -67,7 +64,7 @@ pub(super) fn join(
     if token.terms.role != TokenRole::Submitter {
         return Err(usage("the token is for a donor".into()).next("ckpt-store join TOKEN"));
     }
-    let name = name.map_or_else(identity::user_name, str::to_owned);
+    let name = name.map_or_else(user_name, str::to_owned);
     if !is_name(&name) {
         let message = format!("name {name:?}: only letters, digits, . _ - are allowed");
         return Err(usage(message).next("--name NAME"));

@@ -29,8 +29,9 @@ use serde::Serialize;
 
 use super::authority_failure::failure;
 use super::render::{Report, Table, json_of_self};
-use super::{DaemonProgram, authority, chain};
+use super::{DaemonProgram, authority};
 use ckpt_agent::report::{ExitStatus, Failure};
+use protocol::errors::chain;
 
 /// How long the certificates of a local grid are valid.
 const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);

@@ -16,9 +16,10 @@ use transfer::roster;
 use super::authority_failure::failure;
 use super::grid_args::Audience;
 use super::render::one_line;
-use super::{chain, runtime};
+use super::runtime;
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use ckpt_agent::unix_time::unix_seconds;
+use protocol::errors::chain;
 
 /// Up to this many members without the list get a line each.
 const WITHOUT_SHOWN: usize = 3;

@@ -28,7 +28,7 @@ struct Lines;
 impl Observer for Lines {
     fn event(&self, event: ProgressEvent) {
         // Fails only if standard error is closed.
-        let _ = writeln!(io::stderr(), "{}", super::to_json(&event));
+        let _ = writeln!(io::stderr(), "{}", super::render::to_json(&event));
     }
 }
 

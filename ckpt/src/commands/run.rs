@@ -10,12 +10,14 @@ use protocol::identity::Identity;
 use protocol::list::ListFiles;
 use tokio::sync::Mutex;
 
+use super::connect::{Connected, agent_for, connect, grid_file};
 use super::options::{Global, ProgressMode};
 use super::render::{self, Report, json_of_self, one_line};
 use super::run_args::{NotifyArgs, RunArgs, RunSave, Via};
 use super::runs::history_file;
-use super::{Connected, Outcome, agent_for, connect, done, grid_file, load_grid};
+use super::{Outcome, done};
 use ckpt_agent::agent::{Agent, SaveOptions};
+use ckpt_agent::connection::load_grid;
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure, Silent};
 use runner::report::{RunCheckReport, RunReport};

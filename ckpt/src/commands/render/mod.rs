@@ -68,11 +68,16 @@ pub(super) trait Report {
 macro_rules! json_of_self {
     () => {
         fn json(&self) -> String {
-            crate::commands::to_json(self)
+            crate::commands::render::to_json(self)
         }
     };
 }
 pub(super) use json_of_self;
+
+/// Any report as one JSON object.
+pub(super) fn to_json(report: &impl Serialize) -> String {
+    serde_json::to_string(report).unwrap_or_else(|cause| format!("{{\"error\":\"{cause}\"}}"))
+}
 
 /// Bytes that are printed unchanged.
 #[derive(Debug)]
@@ -88,7 +93,7 @@ impl Report for Text {
         struct Object {
             text: String,
         }
-        super::to_json(&Object {
+        to_json(&Object {
             text: String::from_utf8_lossy(&self.0).into_owned(),
         })
     }
