@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use supervision::signals::TERM;
 
-use super::anykey::AnyKey;
+use super::args::options::Global;
 use super::connect::{Connected, connect};
-use super::options::Global;
+use super::key::any::AnyKey;
 use super::{DaemonProgram, Outcome, bounds, progress, runtime};
 use ckpt_agent::agent::{Agent, unless_hidden};
 use ckpt_agent::cancel::{Cancel, canceller, next_signal};
@@ -16,18 +16,18 @@ use ckpt_agent::report::{ExitStatus, Failure};
 
 /// The command that the user typed, apart from what is particular to it.
 #[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
+pub(crate) struct Call<'a> {
     /// The options of all commands.
-    pub(super) global: &'a Global,
+    pub(crate) global: &'a Global,
     /// All words of the command line.
-    pub(super) typed: &'a [OsString],
+    pub(crate) typed: &'a [OsString],
     /// How to start a daemon.
-    pub(super) daemon: &'a DaemonProgram,
+    pub(crate) daemon: &'a DaemonProgram,
 }
 
 impl Call<'_> {
     /// For a command that needs threads, and handles signals itself.
-    pub(super) fn threads(
+    pub(crate) fn threads(
         &self,
         command: impl Future<Output = Result<Outcome, Failure>>,
     ) -> Result<Outcome, Failure> {
@@ -36,7 +36,7 @@ impl Call<'_> {
     }
 
     /// For a command that the first SIGINT or SIGTERM cancels; the second ends the program at once.
-    pub(super) fn cancellable(
+    pub(crate) fn cancellable(
         &self,
         command: impl AsyncFnOnce(Cancel) -> Result<Outcome, Failure>,
     ) -> Result<Outcome, Failure> {
@@ -67,7 +67,7 @@ impl Call<'_> {
     }
 
     /// For a command that needs the grid.
-    pub(super) fn connected(
+    pub(crate) fn connected(
         &self,
         command: impl AsyncFnOnce(&Connected, Cancel) -> Result<Outcome, Failure>,
     ) -> Result<Outcome, Failure> {
@@ -80,7 +80,7 @@ impl Call<'_> {
     }
 
     /// For a command that asks hosts.
-    pub(super) fn agent(
+    pub(crate) fn agent(
         &self,
         command: impl AsyncFnOnce(&Agent) -> Result<Outcome, Failure>,
     ) -> Result<Outcome, Failure> {
@@ -88,7 +88,7 @@ impl Call<'_> {
     }
 
     /// For a command that also reaches what retired keys saved. Progress is shown under `title`.
-    pub(super) fn keys(
+    pub(crate) fn keys(
         &self,
         title: &'static str,
         command: impl AsyncFnOnce(&AnyKey<'_>) -> Result<Outcome, Failure>,

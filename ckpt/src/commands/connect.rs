@@ -7,28 +7,28 @@ use protocol::grid::Grid;
 use protocol::identity::Identity;
 use protocol::list::ListFiles;
 
-use super::identity;
-use super::options::Global;
+use super::args::options::Global;
+use super::key::identity;
 use ckpt_agent::agent::{self, Agent, MEMORY_USUAL, Resources};
 use ckpt_agent::connection::{Files, list_files, load_grid, notebook, roster};
 use ckpt_agent::report::{ExitStatus, Failure};
 
 /// The path of the grid file that `ckpt join` writes.
-pub(super) fn usual_grid_file() -> Option<PathBuf> {
+pub(crate) fn usual_grid_file() -> Option<PathBuf> {
     let dir = ckpt_agent::connection::default_dir(|name| std::env::var_os(name));
     Some(dir?.join("grid.toml"))
 }
 
 /// The path of the grid file: the named one, or the one of `ckpt join`. An empty path, as from an empty
 /// variable, counts as no name.
-pub(super) fn grid_file(global: &Global) -> Option<PathBuf> {
+pub(crate) fn grid_file(global: &Global) -> Option<PathBuf> {
     let named = global.grid.clone();
     let named = named.filter(|path| !path.as_os_str().is_empty());
     named.or_else(|| usual_grid_file().filter(|path| path.exists()))
 }
 
 /// Connects to the grid with the identity that options and environment name.
-pub(super) async fn connect(global: &Global) -> Result<Connected, Failure> {
+pub(crate) async fn connect(global: &Global) -> Result<Connected, Failure> {
     let (path, mut grid) = named_grid(global)?;
     if !grid.etcd.is_empty() && !agent::KNOWS_ETCD {
         let _ = writeln!(
@@ -51,7 +51,7 @@ pub(super) async fn connect(global: &Global) -> Result<Connected, Failure> {
 }
 
 /// The path of the grid file that options and environment name, and its contents with the newest list.
-pub(super) fn named_grid(global: &Global) -> Result<(PathBuf, Grid), Failure> {
+pub(crate) fn named_grid(global: &Global) -> Result<(PathBuf, Grid), Failure> {
     let path = grid_file(global).ok_or_else(|| {
         Failure::new(ExitStatus::Usage, "no grid file")
             .next("--grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR")
@@ -61,15 +61,15 @@ pub(super) fn named_grid(global: &Global) -> Result<(PathBuf, Grid), Failure> {
 }
 
 /// An agent, and what other agents can be made from.
-pub(super) struct Connected {
-    pub(super) agent: Agent,
-    pub(super) grid: Grid,
-    pub(super) lists: ListFiles,
-    pub(super) files: Files,
-    pub(super) identity: Identity,
+pub(crate) struct Connected {
+    pub(crate) agent: Agent,
+    pub(crate) grid: Grid,
+    pub(crate) lists: ListFiles,
+    pub(crate) files: Files,
+    pub(crate) identity: Identity,
 }
 
-pub(super) async fn agent_for(
+pub(crate) async fn agent_for(
     global: &Global,
     grid: &mut Grid,
     lists: &ListFiles,

@@ -9,11 +9,12 @@ use std::time::Instant;
 use codec::{JobId, Redundancy};
 use serde::Serialize;
 
+use super::args::options::Global;
 use super::call::Call;
 use super::connect::connect;
-use super::options::Global;
+use super::grid::local;
 use super::render::{Report, Table, bytes, count, json_of_self, ratio};
-use super::{Outcome, done, local_grid, progress};
+use super::{Outcome, done, progress};
 use ckpt_agent::agent::{
     RestoreRequest, RestoreTarget, SaveInput, SaveOptions, SaveRequest, Which,
 };
@@ -106,7 +107,7 @@ struct Running<'a>(&'a Path);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         // A daemon that can't be stopped ends by itself when its files are removed, which comes next.
-        let _ = local_grid::down(self.0);
+        let _ = local::down(self.0);
     }
 }
 
@@ -136,7 +137,7 @@ pub(super) async fn run(
     let grid_dir = dir.path().join("demo");
     say(global, "starting 6 hosts");
     let running = Running(&grid_dir);
-    local_grid::up(&grid_dir, Some(HOSTS), None, call.daemon)?;
+    local::up(&grid_dir, Some(HOSTS), None, call.daemon)?;
     let global = Global {
         grid: Some(grid_dir.join("grid.toml")),
         key_file: None,
@@ -188,7 +189,7 @@ async fn save_and_kill(
         .collect();
     say(global, &format!("killing {}", killed.join(" and ")));
     for host in &killed {
-        local_grid::kill(grid_dir, host)?;
+        local::kill(grid_dir, host)?;
     }
     agent.close().await;
     Ok((save, killed))

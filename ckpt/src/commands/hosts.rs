@@ -1,7 +1,8 @@
 //! `ckpt hosts`: the state of hosts, and where the next checkpoint of a job would go.
 
 use super::args::HostsArgs;
-use super::{Outcome, done, options};
+use super::args::options;
+use super::{Outcome, done};
 use ckpt_agent::agent::Agent;
 use ckpt_agent::report::{ExitStatus, Failure};
 

@@ -1,46 +1,23 @@
 //! The command line: where each command is carried out, and what it needs for that.
 
-mod anykey;
 pub mod args;
-mod authority;
-mod authority_failure;
-pub mod away;
-mod backup;
 mod bounds;
 mod call;
 mod cat;
 mod connect;
-mod dashboard;
 mod demo;
-mod doctor;
-pub mod doctor_report;
 mod grid;
-pub mod grid_args;
-mod health;
+pub mod health;
 mod hosts;
-mod identity;
-mod jobkey;
-mod joining;
-pub mod key_args;
-mod limits;
-mod local_grid;
-mod members;
-mod metrics_file;
-pub mod options;
+mod key;
 mod output;
-mod own_key;
-mod pages;
 mod progress;
 pub mod rank;
 mod render;
-mod run;
-pub mod run_args;
-pub mod runs;
+pub mod run;
 mod save;
-mod sealed_file;
 pub mod trace;
 mod usage;
-pub mod watch;
 
 use std::ffi::OsString;
 use std::io;
@@ -109,16 +86,16 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Outcome, Failure> {
         // These need nothing but this machine.
         Command::Completions { shell } => completions(shell),
         Command::Man { dir } => man_pages(&dir),
-        Command::Init { name } => done(own_key::init(global, name.as_deref())?),
-        Command::Join { token, name } => done(joining::join(global, &token, name.as_deref())?),
+        Command::Init { name } => done(key::own::init(global, name.as_deref())?),
+        Command::Join { token, name } => done(key::join::join(global, &token, name.as_deref())?),
         Command::Grid(command) => grid::run(command, call.daemon),
         Command::Notify(args) => run::notify(&args),
-        Command::Runs(args) => runs::run(args),
+        Command::Runs(args) => run::past::run(args),
         Command::Trace(command) => trace::run(command),
-        Command::There => Ok(away::there()),
+        Command::There => Ok(run::on::there()),
 
         // These need threads, and handle signals themselves.
-        Command::Run(args) if args.on.on.is_some() => away::run(call, *args),
+        Command::Run(args) if args.on.on.is_some() => run::on::run(call, *args),
         Command::Run(args) => call.threads(run::run(global.clone(), *args)),
 
         // These need threads. A signal cancels them, as all below.
@@ -126,15 +103,15 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Outcome, Failure> {
             call.cancellable(async |cancel| save::run(global, *args, cancel).await)
         }
         Command::Watch(args) => {
-            call.cancellable(async |cancel| watch::run(global, *args, cancel).await)
+            call.cancellable(async |cancel| run::watch::run(global, *args, cancel).await)
         }
         Command::Health(args) => {
             call.cancellable(async |cancel| health::run(global, args, cancel).await)
         }
         Command::Dashboard(args) => {
-            call.cancellable(async |cancel| dashboard::run(global, &args, cancel).await)
+            call.cancellable(async |cancel| health::page::run(global, &args, cancel).await)
         }
-        Command::Doctor => call.cancellable(async |_| doctor::run(global).await),
+        Command::Doctor => call.cancellable(async |_| health::doctor::run(global).await),
         Command::Demo { path } => {
             call.cancellable(async |cancel| demo::run(path, call, cancel).await)
         }
@@ -147,7 +124,7 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Outcome, Failure> {
         Command::Touch { job, ttl } => {
             call.agent(async |agent| heard(agent.touch(&job, ttl).await?, |one| &one.unheard))
         }
-        Command::Key(command) => jobkey::run(call, command),
+        Command::Key(command) => key::job::run(call, command),
 
         // These need hosts, and reach what retired keys saved.
         Command::Restore(args) => call.keys("restoring", async |keys| keys.restore(args).await),
@@ -169,7 +146,7 @@ fn completions(shell: clap_complete::Shell) -> Result<Outcome, Failure> {
 }
 
 fn man_pages(dir: &Path) -> Result<Outcome, Failure> {
-    man::write(Cli::command(), &[pages::GRID_FILE], dir).map_err(|cause| {
+    man::write(Cli::command(), &[grid::man_page::GRID_FILE], dir).map_err(|cause| {
         let message = format!("man pages in {}: {cause}", dir.display());
         Failure::new(ExitStatus::LocalIo, message)
     })?;

@@ -10,16 +10,16 @@ use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 
 /// How and where a command prints its result.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
+pub(crate) struct Form {
     /// Whether to print JSON.
-    pub(super) json: bool,
+    pub(crate) json: bool,
     /// Whether standard output is kept for the image or for the job's output, so that even a failure goes
     /// to standard error.
-    pub(super) is_for_stderr: bool,
+    pub(crate) is_for_stderr: bool,
 }
 
 impl Form {
-    pub(super) fn of(cli: &Cli) -> Self {
+    pub(crate) fn of(cli: &Cli) -> Self {
         let is_for_stderr = match &cli.command {
             Command::Restore(restore) => {
                 let output = restore.output.as_deref();
@@ -37,7 +37,7 @@ impl Form {
 }
 
 /// Prints what a command returned. Returns the exit status of the program.
-pub(super) fn finish(ended: &Result<Outcome, Failure>, form: Form) -> ExitCode {
+pub(crate) fn finish(ended: &Result<Outcome, Failure>, form: Form) -> ExitCode {
     ExitCode::from(match ended {
         Ok((report, status)) => {
             let code = report.exit_code().unwrap_or(*status as u8);
@@ -58,7 +58,7 @@ pub(super) fn finish(ended: &Result<Outcome, Failure>, form: Form) -> ExitCode {
     })
 }
 
-pub(super) fn write_report(report: &dyn Report, json: bool) -> io::Result<()> {
+pub(crate) fn write_report(report: &dyn Report, json: bool) -> io::Result<()> {
     let mut out: Box<dyn Write> = if report.is_for_stderr() {
         // Standard output has the image, or the job's output.
         Box::new(io::stderr().lock())
@@ -76,7 +76,7 @@ pub(super) fn write_report(report: &dyn Report, json: bool) -> io::Result<()> {
 /// Most hosts of which a failure says one by one that the same kept them from answering.
 const ALIKE_MAX: usize = 5;
 
-pub(super) fn write_failure(failure: &Failure, form: Form) -> io::Result<()> {
+pub(crate) fn write_failure(failure: &Failure, form: Form) -> io::Result<()> {
     if form.json {
         let object = serde_json::json!({
             "error": failure,

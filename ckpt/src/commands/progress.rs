@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::options::ProgressMode;
+use super::args::options::ProgressMode;
 use super::render::{bytes, one_line, ratio};
 use ckpt_agent::report::{Observer, Progress, ProgressEvent};
 

@@ -9,7 +9,7 @@ use codec::JobId;
 use command_line::{size, time};
 use supervision::OnHang;
 
-use super::options::SaveArgs;
+use crate::commands::args::options::SaveArgs;
 use runner::kind::Parameter;
 use runner::notice::JobNotice;
 use runner::{AfterSuccess, Ask, Suspend};

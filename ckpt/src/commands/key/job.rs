@@ -10,11 +10,12 @@ use codec::keys::{JobKeys, NewJobKeys, SUMMARIES_MAX};
 use protocol::identity::{AnyKey, Identity, job_key_to_text, new_key, read_any_key, write_private};
 use serde::Serialize;
 
-use super::call::Call;
-use super::connect::Connected;
-use super::key_args::KeyCommand;
-use super::render::{Report, json_of_self};
-use super::{Outcome, done, own_key, render};
+use crate::commands::args::key::KeyCommand;
+use crate::commands::call::Call;
+use crate::commands::connect::Connected;
+use crate::commands::key::own;
+use crate::commands::render::{Report, json_of_self};
+use crate::commands::{Outcome, done, render};
 use ckpt_agent::agent::Voided;
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use ckpt_agent::unix_time::unix_millis;
@@ -94,14 +95,12 @@ impl Report for RevokeReport {
 }
 
 /// Runs a command for keys.
-pub(super) fn run(call: Call<'_>, command: KeyCommand) -> Result<Outcome, Failure> {
+pub(crate) fn run(call: Call<'_>, command: KeyCommand) -> Result<Outcome, Failure> {
     match command {
-        KeyCommand::Export { output } => own_key::export(call.global, &output),
-        KeyCommand::Rotate { name, cert } => done(own_key::rotate(
-            call.global,
-            name.as_deref(),
-            cert.as_deref(),
-        )?),
+        KeyCommand::Export { output } => own::export(call.global, &output),
+        KeyCommand::Rotate { name, cert } => {
+            done(own::rotate(call.global, name.as_deref(), cert.as_deref())?)
+        }
         KeyCommand::ForJob {
             job,
             ttl,

@@ -3,18 +3,18 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use super::connect::connect;
-use super::options::Global;
-use super::render::{self, Report, json_of_self, one_line};
-use super::run::{Connection, save_plan};
-use super::run_args::WatchArgs;
-use super::{Outcome, done, progress};
+use crate::commands::args::options::Global;
+use crate::commands::args::run::WatchArgs;
+use crate::commands::connect::connect;
+use crate::commands::render::{self, Report, json_of_self, one_line};
+use crate::commands::run::{Connection, save_plan};
+use crate::commands::{Outcome, done, progress};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{Failure, SaveReport};
 use runner::watching::{WatchEvent, WatchOrders, WatchReport, WatchedSave, watch};
 
 /// Watches until a signal ends it.
-pub(super) async fn run(
+pub(crate) async fn run(
     global: &Global,
     args: WatchArgs,
     cancel: Cancel,

@@ -1,5 +1,11 @@
 //! The command line as users type it.
 
+pub mod grid;
+pub mod key;
+mod limits;
+pub mod options;
+pub mod run;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,19 +17,19 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use codec::{JobId, Version};
 use command_line::time;
 
-use super::grid_args::GridCommand;
-use super::key_args::KeyCommand;
-use super::limits::parse_range;
-use super::options::{Global, Placing, SaveArgs, parse_tenure};
 use super::rank::RankArgs;
-use super::run_args::{NotifyArgs, RunArgs, WatchArgs};
-use super::runs::RunsArgs;
+use super::run::past::RunsArgs;
 use super::trace::TraceCommand;
 use ckpt_agent::agent::{AfterWhich, ByteRange, HealthRequest, Strength, Tenure};
 use ckpt_agent::core::glob::Glob;
 use ckpt_agent::core::sought::{Sought, SoughtLabel};
 use ckpt_agent::report::ExitStatus;
+use grid::GridCommand;
 use health::Limits;
+use key::KeyCommand;
+use limits::parse_range;
+use options::{Global, Placing, SaveArgs, parse_tenure};
+use run::{NotifyArgs, RunArgs, WatchArgs};
 
 /// Stores checkpoints of long jobs on the disks of machines that may disappear at any time.
 #[derive(Debug, Parser)]

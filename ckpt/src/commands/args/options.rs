@@ -14,8 +14,8 @@ use codec::compress::Level;
 use command_line::time;
 use placement::Probability;
 
-use super::limits::{parse_bandwidth, parse_memory, parse_target};
-use super::render::count;
+use crate::commands::args::limits::{parse_bandwidth, parse_memory, parse_target};
+use crate::commands::render::count;
 
 /// Options of all commands.
 #[derive(Clone, Debug, Args)]
@@ -157,7 +157,7 @@ pub fn code(data: Option<u8>, parity: Option<u8>) -> Result<Option<Redundancy>, 
 }
 
 /// A failure of a command that was typed wrongly.
-pub(super) fn usage(message: String) -> Failure {
+pub(crate) fn usage(message: String) -> Failure {
     Failure::new(ExitStatus::Usage, message)
 }
 

@@ -10,10 +10,10 @@ use protocol::grid::Grid;
 use protocol::identity::{AnyKey, Identity, JOB_KEY_FILE_BYTES_MAX, any_key_from_text, read_key};
 use zeroize::Zeroizing;
 
-use super::options::Global;
-use super::render;
+use crate::commands::args::options::Global;
+use crate::commands::render;
 
-pub(super) use ckpt_agent::connection::Files;
+pub(crate) use ckpt_agent::connection::Files;
 use ckpt_agent::connection::{self, denied, with_certificate};
 use ckpt_agent::report::Failure;
 use ckpt_agent::unix_time::unix_seconds;
@@ -22,16 +22,16 @@ use ckpt_agent::unix_time::unix_seconds;
 const KEY_COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Most retired keys that are looked for.
-pub(super) const RETIRED_MAX: u32 = 100;
+pub(crate) const RETIRED_MAX: u32 = 100;
 
 /// The files of key and certificate: those of options and environment, else those of the grid file, else
 /// the usual ones.
-pub(super) fn files(global: &Global, grid: Option<&Grid>) -> Result<Files, Failure> {
+pub(crate) fn files(global: &Global, grid: Option<&Grid>) -> Result<Files, Failure> {
     connection::files(global.key_file.clone(), global.cert_file.clone(), grid)
 }
 
 /// Reads key and certificate of the user.
-pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> {
+pub(crate) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> {
     let key = match &global.key_command {
         Some(command) => key_of_command(command)?,
         None => connection::key_of_file(files)?,
@@ -40,7 +40,7 @@ pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> 
 }
 
 /// Takes over a certificate that the grid's authority renewed, and reports it once.
-pub(super) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> Identity {
+pub(crate) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> Identity {
     let (identity, written_until) = connection::renewed(identity, grid, files);
     if let Some(until) = written_until {
         // Fails only if standard error is closed.
@@ -55,7 +55,7 @@ pub(super) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> Identit
 }
 
 /// Fails if the certificate has ended, before any host has to refuse it. Warns if it ends soon.
-pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failure> {
+pub(crate) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failure> {
     let now = unix_seconds();
     let peer = identity.peer().map_err(|cause| denied(cause.to_string()))?;
     let what = match &identity.job {
@@ -95,7 +95,7 @@ pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failur
 }
 
 /// Identities with earlier keys, the newest first. Those that can't be read are left out.
-pub(super) fn retired(files: &Files) -> Vec<Identity> {
+pub(crate) fn retired(files: &Files) -> Vec<Identity> {
     let of = |number| {
         let key = suffixed(&files.key, &format!("retired-{number}"));
         let certificate = suffixed(&files.certificate, &format!("retired-{number}"));
@@ -142,7 +142,7 @@ fn key_of_command(command: &str) -> Result<AnyKey, Failure> {
     })
 }
 
-pub(super) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(suffix);

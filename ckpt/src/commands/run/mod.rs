@@ -1,5 +1,9 @@
 //! The commands `ckpt run` and `ckpt notify`.
 
+pub mod on;
+pub mod past;
+pub mod watch;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,16 +14,16 @@ use protocol::identity::Identity;
 use protocol::list::ListFiles;
 use tokio::sync::Mutex;
 
+use super::args::options::{Global, ProgressMode};
+use super::args::run::{NotifyArgs, RunArgs, RunSave, Via};
 use super::connect::{Connected, agent_for, connect, grid_file};
-use super::options::{Global, ProgressMode};
 use super::render::{self, Report, json_of_self, one_line};
-use super::run_args::{NotifyArgs, RunArgs, RunSave, Via};
-use super::runs::history_file;
 use super::{Outcome, done};
 use ckpt_agent::agent::{Agent, SaveOptions};
 use ckpt_agent::connection::load_grid;
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure, Silent};
+use past::history_file;
 use runner::report::{RunCheckReport, RunReport};
 use runner::{
     self, AgentFuture, Batch, CKPT_NOTIFY, Orders, OwnerWish, Reach, RecordOrders, SavePlan, Says,

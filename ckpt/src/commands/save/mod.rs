@@ -1,14 +1,16 @@
 //! `ckpt save`: saves files, a stream or the output of a command.
 
+mod metrics_file;
+
 use std::io::{self, IsTerminal, Write};
 
 use codec::seal::Cipher;
 use protocol::errors::chain;
 
 use super::args::Save;
+use super::args::options::{Global, usage};
 use super::connect::connect;
-use super::options::{Global, usage};
-use super::{Outcome, metrics_file, progress};
+use super::{Outcome, progress};
 use ckpt_agent::agent::{ALLOW_EMPTY, After, SaveInput, SaveOptions, SaveRequest};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::image::NamedPath;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use codec::{JobId, Version};
 
-use super::args::{Cat, Forget, ForgetChoice, ListArgs, Restore, VerifyArgs};
-use super::cat::{self, standard_output};
-use super::connect::{Connected, agent_for};
-use super::options::Global;
-use super::{Outcome, done, heard, identity, which};
+use crate::commands::args::options::Global;
+use crate::commands::args::{Cat, Forget, ForgetChoice, ListArgs, Restore, VerifyArgs};
+use crate::commands::cat::{self, standard_output};
+use crate::commands::connect::{Connected, agent_for};
+use crate::commands::key::identity;
+use crate::commands::{Outcome, done, heard, which};
 use ckpt_agent::agent::{Agent, Depth, Disposal, ForgetWhich, RestoreRequest, RestoreTarget};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
@@ -18,7 +19,7 @@ use ckpt_agent::report::{
 };
 
 /// The present key, and the retired keys that still work, the newest first.
-pub(super) struct AnyKey<'a> {
+pub(crate) struct AnyKey<'a> {
     present: &'a Agent,
     retired: Vec<Agent>,
     observer: Arc<dyn Observer>,
@@ -27,7 +28,7 @@ pub(super) struct AnyKey<'a> {
 
 impl<'a> AnyKey<'a> {
     /// All keys of the connection's owner. A key that comes from a command has no retired keys beside it.
-    pub(super) async fn of(
+    pub(crate) async fn of(
         global: &Global,
         connected: &'a Connected,
         observer: Arc<dyn Observer>,
@@ -54,7 +55,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Closes the connections of the retired keys.
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         for agent in self.retired {
             agent.close().await;
         }
@@ -62,7 +63,7 @@ impl<'a> AnyKey<'a> {
 
     /// Restores what the present key saved or, if that is nothing, what a retired key saved. The status is
     /// `Degraded` if a newer version than the restored one is known.
-    pub(super) async fn restore(&self, args: Restore) -> Result<Outcome, Failure> {
+    pub(crate) async fn restore(&self, args: Restore) -> Result<Outcome, Failure> {
         let request = restore_request(args);
         let restore = |agent: &Agent| {
             let agent = agent.clone();
@@ -88,7 +89,7 @@ impl<'a> AnyKey<'a> {
 
     /// Writes what the present key saved or, if that is nothing, what a retired key saved. Nothing is
     /// written before a checkpoint is found.
-    pub(super) async fn cat(&self, args: Cat) -> Result<Outcome, Failure> {
+    pub(crate) async fn cat(&self, args: Cat) -> Result<Outcome, Failure> {
         let request = cat::request(args);
         let cat = async |agent: &Agent| {
             let out = standard_output()?;
@@ -113,7 +114,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Lists the checkpoints of all keys.
-    pub(super) async fn list(&self, args: ListArgs) -> Result<Outcome, Failure> {
+    pub(crate) async fn list(&self, args: ListArgs) -> Result<Outcome, Failure> {
         let sought = args.filter.sought();
         let host = args.host.as_deref();
         let mut list = self.listed(args.job.as_ref(), &sought, host).await?;
@@ -157,7 +158,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Describes a checkpoint of any key.
-    pub(super) async fn show(
+    pub(crate) async fn show(
         &self,
         job: &JobId,
         version: Option<Version>,
@@ -181,7 +182,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Checks the shards of the checkpoints of all keys.
-    pub(super) async fn verify(&self, args: VerifyArgs) -> Result<Outcome, Failure> {
+    pub(crate) async fn verify(&self, args: VerifyArgs) -> Result<Outcome, Failure> {
         let depth = match (args.read_data, args.sample) {
             (true, _) => Depth::All,
             (false, Some(blocks)) => Depth::Sample(blocks),
@@ -224,7 +225,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Removes checkpoints of a job, of all keys.
-    pub(super) async fn forget(&self, args: Forget) -> Result<Outcome, Failure> {
+    pub(crate) async fn forget(&self, args: Forget) -> Result<Outcome, Failure> {
         let which = forget_which(&args.which);
         let sought = args.filter.sought();
         let report = self.forgotten(&args.job, which, &sought).await?;
@@ -274,7 +275,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Removes what hosts keep without use, of all keys.
-    pub(super) async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<Outcome, Failure> {
+    pub(crate) async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<Outcome, Failure> {
         let disposal = match dry_run {
             true => Disposal::Show,
             false => Disposal::Remove,

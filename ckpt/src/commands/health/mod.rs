@@ -1,17 +1,22 @@
 //! `ckpt health`: the state of checkpoints, leases, keys and hosts.
 
+pub mod doctor;
+pub mod doctor_report;
+pub mod page;
+
 use std::io::{self, IsTerminal as _, Write as _};
 
 use codec::grant::Grant;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Peer};
 
+use super::args::options::Global;
 use super::args::{HealthArgs, HealthCommand};
 use super::connect::{connect, named_grid};
-use super::options::Global;
+use super::key::identity;
 use super::output::write_report;
 use super::render::{Text, one_line};
-use super::{Outcome, done, identity};
+use super::{Outcome, done};
 use ckpt_agent::agent::{grid_health, health_status, registries_health};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::connection::{list_files, notebook, roster};

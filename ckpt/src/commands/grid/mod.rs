@@ -1,15 +1,23 @@
 //! The commands `ckpt grid`.
 
+mod authority;
+mod authority_failure;
+mod backup;
+pub(super) mod local;
+pub(super) mod man_page;
+mod members;
+mod sealed_file;
+
 use std::path::{Path, PathBuf};
 
 use protocol::identity::Role;
 use protocol::places::UsualDir;
 
-use super::grid_args::{AuthorityArgs, GridCommand, InitArgs, InviteArgs, RenewArgs};
-use super::members::{Silence, status};
+use super::args::grid::{AuthorityArgs, GridCommand, InitArgs, InviteArgs, RenewArgs};
 use super::render::Report;
-use super::{DaemonProgram, Outcome, authority, backup, done, local_grid};
+use super::{DaemonProgram, Outcome, done};
 use ckpt_agent::report::{ExitStatus, Failure};
+use members::{Silence, status};
 
 /// The usual directory of an authority or a registry.
 pub(super) fn usual(place: UsualDir) -> Result<PathBuf, Failure> {
@@ -84,15 +92,15 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcom
             dir,
             hosts,
             capacity,
-        } => done(local_grid::up(&dir, hosts, capacity.as_deref(), daemon)?),
-        GridCommand::Status { dir } => done(local_grid::status(&dir)?),
+        } => done(local::up(&dir, hosts, capacity.as_deref(), daemon)?),
+        GridCommand::Status { dir } => done(local::status(&dir)?),
         GridCommand::Down { dir } => down(&dir),
         GridCommand::Add {
             dir,
             name,
             data,
             listen,
-        } => done(local_grid::add(&dir, &name, &data, &listen)?),
+        } => done(local::add(&dir, &name, &data, &listen)?),
     }
 }
 
@@ -132,7 +140,7 @@ fn renew(args: RenewArgs) -> Result<Outcome, Failure> {
 }
 
 fn down(dir: &Path) -> Result<Outcome, Failure> {
-    let report = local_grid::down(dir)?;
+    let report = local::down(dir)?;
     let status = match report.still_running.is_empty() {
         true => ExitStatus::Done,
         false => ExitStatus::Failed,

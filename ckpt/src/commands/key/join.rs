@@ -10,17 +10,18 @@ use protocol::identity::{
 use protocol::net::join::{JoinError, join as redeem};
 use serde::Serialize;
 
-use super::connect::usual_grid_file;
-use super::options::Global;
-use super::own_key::user_name;
-use super::render::{Report, json_of_self, time};
-use super::{identity, runtime};
+use crate::commands::args::options::Global;
+use crate::commands::connect::usual_grid_file;
+use crate::commands::key::identity;
+use crate::commands::key::own::user_name;
+use crate::commands::render::{Report, json_of_self, time};
+use crate::commands::runtime;
 use ckpt_agent::report::{ExitStatus, Failure};
 use protocol::errors::chain;
 
 /// Answer of `join`.
 #[derive(Debug, Serialize)]
-pub(super) struct JoinReport {
+pub(crate) struct JoinReport {
     name: String,
     grid: String,
     /// The public key, hexadecimal.
@@ -54,7 +55,7 @@ impl Report for JoinReport {
 
 /// Redeems a token. Makes the key in its usual place, unless it exists, and writes the grid file beside
 /// it.
-pub(super) fn join(
+pub(crate) fn join(
     global: &Global,
     token: &str,
     name: Option<&str>,

@@ -18,11 +18,11 @@ use protocol::identity::{
 };
 use serde::Serialize;
 
-use super::connect::grid_file;
-use super::identity::{RETIRED_MAX, files, suffixed};
-use super::options::Global;
-use super::render::{self, Report, json_of_self};
-use super::{Outcome, done};
+use crate::commands::args::options::Global;
+use crate::commands::connect::grid_file;
+use crate::commands::key::identity::{RETIRED_MAX, files, suffixed};
+use crate::commands::render::{self, Report, json_of_self};
+use crate::commands::{Outcome, done};
 use ckpt_agent::connection::{denied, load_grid, with_certificate};
 use ckpt_agent::report::{ExitStatus, Failure};
 
@@ -33,7 +33,7 @@ fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
 
 /// Answer of `init`, `key export` and `key rotate`.
 #[derive(Debug, Serialize)]
-pub(super) struct KeyReport {
+pub(crate) struct KeyReport {
     /// The public key, hexadecimal.
     id: String,
     /// The secret key's file.
@@ -68,7 +68,7 @@ impl Report for KeyReport {
 }
 
 /// Makes a key, unless one exists, and its public part.
-pub(super) fn init(global: &Global, name: Option<&str>) -> Result<KeyReport, Failure> {
+pub(crate) fn init(global: &Global, name: Option<&str>) -> Result<KeyReport, Failure> {
     let files = files(global, None)?;
     make_key(&files.key, &files.certificate, name)
 }
@@ -120,7 +120,7 @@ fn name_after(name: &str) -> String {
     }
 }
 
-pub(super) fn user_name() -> String {
+pub(crate) fn user_name() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
     user.ok()
         .filter(|name| is_name(name))
@@ -128,7 +128,7 @@ pub(super) fn user_name() -> String {
 }
 
 /// Writes the key to a new file, or to standard output for `-`.
-pub(super) fn export(global: &Global, output: &Path) -> Result<Outcome, Failure> {
+pub(crate) fn export(global: &Global, output: &Path) -> Result<Outcome, Failure> {
     // The same key as all other commands use, so the grid file counts.
     let grid = grid_file(global).map(|path| load_grid(&path)).transpose()?;
     let files = files(global, grid.as_ref())?;
@@ -153,7 +153,7 @@ pub(super) fn export(global: &Global, output: &Path) -> Result<Outcome, Failure>
 
 /// Replaces the key in two steps. Without a certificate: makes the next key. With its certificate: puts
 /// both in place, and retires the present ones.
-pub(super) fn rotate(
+pub(crate) fn rotate(
     global: &Global,
     name: Option<&str>,
     certificate: Option<&Path>,
