@@ -124,7 +124,7 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Outcome, Failure> {
         Command::Touch { job, ttl } => {
             call.agent(async |agent| heard(agent.touch(&job, ttl).await?, |one| &one.unheard))
         }
-        Command::Key(command) => key::job::run(call, command),
+        Command::Key(command) => key::run(call, command),
 
         // These need hosts, and reach what retired keys saved.
         Command::Restore(args) => call.keys("restoring", async |keys| keys.restore(args).await),

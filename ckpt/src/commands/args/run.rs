@@ -186,6 +186,57 @@ pub struct NotifyArgs {
     pub notices: Vec<JobNotice>,
 }
 
+/// Options of `run` for other machines.
+#[derive(Debug, Args)]
+pub struct OnArgs {
+    /// Run the job on the best host of the grid, reached by this command, such as 'ssh {host} --'.
+    ///
+    /// {host} stands for the host's name in the grid. The working directory is saved, LAUNCHER starts
+    /// `ckpt run` on the host, and the result comes back to this machine. When the job has to leave the
+    /// host, it continues on the next best one.
+    #[arg(long, value_name = "LAUNCHER", conflicts_with = "check")]
+    pub on: Option<String>,
+    /// Path of the program ckpt on the hosts, such as ~/bin/ckpt.
+    #[arg(long, value_name = "PATH", default_value = "ckpt", requires = "on")]
+    pub program: String,
+    /// The job's work: its run time on otherwise idle processors of speed 1 [default: estimated from
+    /// earlier runs, otherwise 1h].
+    #[arg(long, value_parser = time::parse, value_name = "TIME", requires = "on")]
+    pub work: Option<Duration>,
+    /// Processors that the job uses.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), requires = "on")]
+    pub cores: u16,
+    /// Memory that the job needs.
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse, requires = "on")]
+    pub needs: u64,
+    /// Time between two reports of the host; after six missing reports the job continues elsewhere.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time::parse, requires = "on")]
+    pub report_every: Duration,
+    /// Time until hosts are asked again if none is free; also the longest pause for a host that failed.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time::parse, requires = "on")]
+    pub retry: Duration,
+}
+
+/// Options of `watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// The job.
+    #[arg(long)]
+    pub job: JobId,
+    /// Save every directory below DIR once its files stop changing, even if it was not renamed into place.
+    #[arg(long)]
+    pub in_place: bool,
+    /// Save the directories that exist now, then exit.
+    #[arg(long)]
+    pub once: bool,
+    /// How they are saved.
+    #[command(flatten)]
+    pub save: RunSave,
+    /// The directory into which a program writes its checkpoints.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
 /// Usual time for which the checkpoints of a job that has succeeded are kept.
 const LEASE_USUAL: Duration = Duration::from_secs(7 * 86_400);
 
@@ -272,55 +323,4 @@ mod tests {
         assert!(with(&["--evict-exit", "0"]).is_none());
         assert!(with(&["--suspend-cpu-usage", "101"]).is_none());
     }
-}
-
-/// Options of `run` for other machines.
-#[derive(Debug, Args)]
-pub struct OnArgs {
-    /// Run the job on the best host of the grid, reached by this command, such as 'ssh {host} --'.
-    ///
-    /// {host} stands for the host's name in the grid. The working directory is saved, LAUNCHER starts
-    /// `ckpt run` on the host, and the result comes back to this machine. When the job has to leave the
-    /// host, it continues on the next best one.
-    #[arg(long, value_name = "LAUNCHER", conflicts_with = "check")]
-    pub on: Option<String>,
-    /// Path of the program ckpt on the hosts, such as ~/bin/ckpt.
-    #[arg(long, value_name = "PATH", default_value = "ckpt", requires = "on")]
-    pub program: String,
-    /// The job's work: its run time on otherwise idle processors of speed 1 [default: estimated from
-    /// earlier runs, otherwise 1h].
-    #[arg(long, value_parser = time::parse, value_name = "TIME", requires = "on")]
-    pub work: Option<Duration>,
-    /// Processors that the job uses.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), requires = "on")]
-    pub cores: u16,
-    /// Memory that the job needs.
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse, requires = "on")]
-    pub needs: u64,
-    /// Time between two reports of the host; after six missing reports the job continues elsewhere.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time::parse, requires = "on")]
-    pub report_every: Duration,
-    /// Time until hosts are asked again if none is free; also the longest pause for a host that failed.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time::parse, requires = "on")]
-    pub retry: Duration,
-}
-
-/// Options of `watch`.
-#[derive(Debug, Args)]
-pub struct WatchArgs {
-    /// The job.
-    #[arg(long)]
-    pub job: JobId,
-    /// Save every directory below DIR once its files stop changing, even if it was not renamed into place.
-    #[arg(long)]
-    pub in_place: bool,
-    /// Save the directories that exist now, then exit.
-    #[arg(long)]
-    pub once: bool,
-    /// How they are saved.
-    #[command(flatten)]
-    pub save: RunSave,
-    /// The directory into which a program writes its checkpoints.
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
 }

@@ -10,12 +10,9 @@ use codec::keys::{JobKeys, NewJobKeys, SUMMARIES_MAX};
 use protocol::identity::{AnyKey, Identity, job_key_to_text, new_key, read_any_key, write_private};
 use serde::Serialize;
 
-use crate::commands::args::key::KeyCommand;
-use crate::commands::call::Call;
 use crate::commands::connect::Connected;
-use crate::commands::key::own;
 use crate::commands::render::{Report, json_of_self};
-use crate::commands::{Outcome, done, render};
+use crate::commands::{Outcome, render};
 use ckpt_agent::agent::Voided;
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use ckpt_agent::unix_time::unix_millis;
@@ -23,7 +20,7 @@ use protocol::errors::chain;
 
 /// Answer of `key for-job`.
 #[derive(Debug, Serialize)]
-struct JobKeyReport {
+pub(super) struct JobKeyReport {
     /// The job, or the prefix followed by a slash.
     job: String,
     /// What the key may be used for.
@@ -94,28 +91,6 @@ impl Report for RevokeReport {
     json_of_self!();
 }
 
-/// Runs a command for keys.
-pub(crate) fn run(call: Call<'_>, command: KeyCommand) -> Result<Outcome, Failure> {
-    match command {
-        KeyCommand::Export { output } => own::export(call.global, &output),
-        KeyCommand::Rotate { name, cert } => {
-            done(own::rotate(call.global, name.as_deref(), cert.as_deref())?)
-        }
-        KeyCommand::ForJob {
-            job,
-            ttl,
-            rights,
-            output,
-        } => call.connected(async |connected, _| {
-            let wish = Wish { job, ttl, rights };
-            done(issue(connected, wish, &output).await?)
-        }),
-        KeyCommand::Revoke { file } => {
-            call.connected(async |connected, _| revoke(connected, file.as_deref()).await)
-        }
-    }
-}
-
 fn needs_owner(connected: &Connected) -> Result<(), Failure> {
     if connected.identity.job.is_some() {
         let message = "this is a job key: only the owner's key can create and revoke job keys";
@@ -124,7 +99,7 @@ fn needs_owner(connected: &Connected) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn revoke(connected: &Connected, file: Option<&Path>) -> Result<Outcome, Failure> {
+pub(super) async fn revoke(connected: &Connected, file: Option<&Path>) -> Result<Outcome, Failure> {
     needs_owner(connected)?;
     let serials_below = match file {
         None => unix_millis(),
@@ -159,13 +134,17 @@ fn serial_of(file: &Path) -> Result<u64, Failure> {
 }
 
 /// The properties of a new job key.
-struct Wish {
-    job: JobScope,
-    ttl: Duration,
-    rights: Rights,
+pub(super) struct NewJobKey {
+    pub(super) job: JobScope,
+    pub(super) ttl: Duration,
+    pub(super) rights: Rights,
 }
 
-async fn issue(connected: &Connected, wish: Wish, output: &Path) -> Result<JobKeyReport, Failure> {
+pub(super) async fn issue(
+    connected: &Connected,
+    wish: NewJobKey,
+    output: &Path,
+) -> Result<JobKeyReport, Failure> {
     needs_owner(connected)?;
     let owner = &connected.identity;
     let failed = |cause: &dyn std::error::Error| {
