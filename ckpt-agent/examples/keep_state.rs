@@ -4,12 +4,16 @@ use std::error::Error;
 use std::io::Cursor;
 
 use ckpt_agent::client::blocking::Client;
-use ckpt_agent::client::{Save, Settings, Which};
+use ckpt_agent::client::{Save, SaveOptions, Settings, Which};
 
 /// Saves a state and reads the end of it back.
 pub fn keep(grid: &str, job: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     let (client, job) = (Client::connect(&Settings::of_grid(grid))?, job.parse()?);
-    client.save(Save::of_reader(&job, Cursor::new(b"step 900")).keep(3))?;
+    let options = SaveOptions {
+        keep: 3,
+        ..SaveOptions::default()
+    };
+    client.save(Save::of_reader(&job, Cursor::new(b"step 900")).options(options))?;
     let image = client.open(&job, Which::Newest)?;
     let mut number = vec![0; 3];
     image.read_at(image.file(None)?, 5, &mut number)?;

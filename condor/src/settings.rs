@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use codec::Redundancy;
 use command_line::time;
 use placement::Probability;
 use protocol::grid::OwnerFiles;
 
 use super::classad::parse_lines;
 use super::environment::{self, Variables};
-use ckpt_agent::agent::{DATA_USUAL, PARITY_USUAL, Tenure};
+use ckpt_agent::agent::{PlacementWish, SaveOptions, Tenure, given_code};
 use ckpt_agent::client::Settings;
 use ckpt_agent::connection::load_grid;
 use ckpt_agent::report::{ExitStatus, Failure};
@@ -52,14 +51,11 @@ pub(super) struct Surroundings {
 }
 
 /// What a call asks of a save or a restore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Wishes {
     pub(super) retry: Duration,
-    pub(super) tenure: Tenure,
-    pub(super) keep: u32,
-    pub(super) redundancy: Option<Redundancy>,
-    /// Probability of being able to restart that the code is to reach.
-    pub(super) target: Option<Probability>,
+    /// How a save is made.
+    pub(super) options: SaveOptions,
 }
 
 impl Surroundings {
@@ -192,14 +188,8 @@ impl Surroundings {
 
     /// What the variables ask for.
     pub(super) fn wishes(&self) -> Result<Wishes, Failure> {
-        let given: [Option<u8>; 2] = [self.given("CKPT_DATA")?, self.given("CKPT_PARITY")?];
-        let redundancy = match given {
-            [None, None] => None,
-            [data, parity] => Some(
-                Redundancy::new(data.unwrap_or(DATA_USUAL), parity.unwrap_or(PARITY_USUAL))
-                    .map_err(|cause| usage(format!("CKPT_DATA and CKPT_PARITY: {cause}")))?,
-            ),
-        };
+        let redundancy = given_code(self.given("CKPT_DATA")?, self.given("CKPT_PARITY")?)
+            .map_err(|cause| usage(format!("CKPT_DATA and CKPT_PARITY: {cause}")))?;
         let target = self.read("CKPT_TARGET", |text| {
             let number = text.parse().ok();
             let number = number.filter(|number| *number > 0.0 && *number < 1.0);
@@ -221,10 +211,16 @@ impl Surroundings {
         })?;
         Ok(Wishes {
             retry: retry.unwrap_or(RETRY_USUAL),
-            tenure: tenure.unwrap_or(Tenure::For(LEASE_USUAL)),
-            keep: self.number("CKPT_KEEP", KEEP_USUAL)?.max(1),
-            redundancy,
-            target,
+            options: SaveOptions {
+                tenure: Some(tenure.unwrap_or(Tenure::For(LEASE_USUAL))),
+                keep: self.number("CKPT_KEEP", KEEP_USUAL)?,
+                redundancy,
+                placement: PlacementWish {
+                    target,
+                    ..PlacementWish::default()
+                },
+                ..SaveOptions::default()
+            },
         })
     }
 
@@ -295,6 +291,8 @@ pub(super) fn read(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use codec::Redundancy;
 
     use super::*;
 
@@ -376,9 +374,12 @@ mod tests {
         let site = Path::new("/nowhere");
         let usual = with(&[("CKPT_TTL", "")], site).wishes().unwrap();
         assert_eq!(usual.retry, Duration::from_secs(600));
-        assert_eq!(usual.tenure, Tenure::For(Duration::from_secs(30 * 86_400)));
-        assert_eq!((usual.keep, usual.redundancy), (3, None));
-        assert_eq!(usual.target, None);
+        assert_eq!(
+            usual.options.tenure,
+            Some(Tenure::For(Duration::from_secs(30 * 86_400)))
+        );
+        assert_eq!((usual.options.keep, usual.options.redundancy), (3, None));
+        assert_eq!(usual.options.placement.target, None);
         let said = [
             ("CKPT_RETRY", "0"),
             ("CKPT_TTL", "none"),
@@ -388,14 +389,14 @@ mod tests {
         ];
         let said = with(&said, site).wishes().unwrap();
         assert_eq!(
-            (said.retry, said.tenure, said.keep),
-            (Duration::ZERO, Tenure::Forever, 9)
+            (said.retry, said.options.tenure, said.options.keep),
+            (Duration::ZERO, Some(Tenure::Forever), 9)
         );
-        assert_eq!(said.redundancy, Redundancy::new(2, 1).ok());
+        assert_eq!(said.options.redundancy, Redundancy::new(2, 1).ok());
         let one = with(&[("CKPT_PARITY", "1")], site).wishes().unwrap();
-        assert_eq!(one.redundancy, Redundancy::new(3, 1).ok());
+        assert_eq!(one.options.redundancy, Redundancy::new(3, 1).ok());
         let auto = with(&[("CKPT_TARGET", "0.99")], site).wishes().unwrap();
-        assert_eq!(auto.target, Probability::new(0.99).ok());
+        assert_eq!(auto.options.placement.target, Probability::new(0.99).ok());
         let both = with(&[("CKPT_TARGET", "0.99"), ("CKPT_DATA", "2")], site).wishes();
         assert_eq!(both.unwrap_err().status, ExitStatus::Usage);
         for (name, value) in [

@@ -17,7 +17,9 @@ use super::classad::{self, ClassAd, Written};
 use super::log::Log;
 use super::settings::{Surroundings, Wishes, usage};
 use ckpt_agent::agent::unless_hidden;
-use ckpt_agent::client::{Cancel, Client, NamedPath, Restore, Save, SaveInput, Which};
+use ckpt_agent::client::{
+    Cancel, Client, Labels, NamedPath, Restore, Save, SaveInput, SaveOptions, Which,
+};
 use ckpt_agent::report::{ExitStatus, Failure};
 
 /// Pause before the first retry, and the longest pause. Each pause is twice the one before.
@@ -82,18 +84,14 @@ impl Transfer<'_> {
         let wishes = self.surroundings.wishes()?;
         let CheckpointAddress { job, number, .. } = &checkpoint;
         let doing = format!("checkpoint {number} of job {job}");
-        let mut save = Save::of(job, SaveInput::Named(named))
-            .label(NUMBER_LABEL, number.to_string())
-            .map_err(|cause| usage(cause.to_string()))?
-            .keep(wishes.keep)
-            .tenure(wishes.tenure)
+        let labels = Labels::of_user(vec![(NUMBER_LABEL.to_owned(), number.to_string())]);
+        let options = SaveOptions {
+            labels: labels.map_err(|cause| usage(cause.to_string()))?,
+            ..wishes.options.clone()
+        };
+        let save = Save::of(job, SaveInput::Named(named))
+            .options(options)
             .cancel(self.cancel.clone());
-        if let Some(redundancy) = wishes.redundancy {
-            save = save.redundancy(redundancy);
-        }
-        if let Some(target) = wishes.target {
-            save = save.target(target);
-        }
         let report = self
             .again(&checkpoint, &wishes, &doing, async |client| {
                 client.save(save.clone()).await

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ckpt_agent::client::{ForgetWhich, Restore, SaveInput, Settings, Version, Which, canceller};
+use ckpt_agent::client::{
+    ForgetWhich, Restore, Save, SaveInput, Settings, Version, Which, canceller,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::failure::report;
 use crate::image::Image;
-use crate::options::{SaveOptions, job, named};
+use crate::options::{Keywords, job, named};
 use crate::session::{OfProcess, Session};
 use crate::writer::Writer;
 
@@ -75,18 +77,20 @@ impl Client {
         py: Python<'_>,
         name: &str,
         paths: Vec<(PathBuf, Option<PathBuf>)>,
-        options: SaveOptions,
+        options: Keywords,
     ) -> PyResult<String> {
         let session = self.session.get()?;
         let input = SaveInput::Named(named(py, paths)?);
         let (canceller, cancel) = canceller();
-        let save = options.request(py, &job(py, name)?, input)?.cancel(cancel);
+        let save = Save::of(&job(py, name)?, input)
+            .options(options.options(py)?)
+            .cancel(cancel);
         let saved = session.wait(py, session.save(save), Some(&canceller))?;
         report(&saved)
     }
 
     /// Starts a save of the bytes that will be written to the returned writer.
-    fn writer(&self, py: Python<'_>, name: &str, options: SaveOptions) -> PyResult<Writer> {
+    fn writer(&self, py: Python<'_>, name: &str, options: Keywords) -> PyResult<Writer> {
         Writer::start(py, self.session.get()?, &job(py, name)?, options)
     }
 

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ckpt_agent::client::{
-    After, AfterWhich, JobId, NamedPath, Redundancy, Save, SaveInput, Strength, Tenure,
+    After, AfterWhich, JobId, Labels, NamedPath, Redundancy, SaveOptions, Strength, Tenure,
 };
 use pyo3::prelude::*;
 
 use crate::failure::usage;
 
-/// Options of a save; `None` is the default of `ckpt save`.
+/// Options of a save as Python passes them; `None` is the default of `ckpt save`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct SaveOptions {
+pub(crate) struct Keywords {
     labels: Vec<(String, String)>,
     keep: Option<u32>,
     redundancy: Option<(u8, u8)>,
@@ -27,41 +27,33 @@ pub(crate) struct SaveOptions {
     allow_empty: bool,
 }
 
-impl SaveOptions {
-    pub(crate) fn request(self, py: Python<'_>, job: &JobId, input: SaveInput) -> PyResult<Save> {
-        let mut save = Save::of(job, input);
-        for (key, value) in self.labels {
-            save = save.label(&key, value).map_err(|cause| usage(py, &cause))?;
-        }
-        if let Some(keep) = self.keep {
-            save = save.keep(keep);
-        }
-        if let Some((data, parity)) = self.redundancy {
-            let redundancy = Redundancy::new(data, parity);
-            save = save.redundancy(redundancy.map_err(|cause| usage(py, &cause))?);
-        }
-        if let Some(after) = self.after {
-            let which: AfterWhich = after.parse().map_err(|cause| usage(py, &cause))?;
-            save = save.after(After {
+impl Keywords {
+    pub(crate) fn options(self, py: Python<'_>) -> PyResult<SaveOptions> {
+        let usual = SaveOptions::default();
+        let code = self
+            .redundancy
+            .map(|(data, parity)| Redundancy::new(data, parity));
+        let after = self.after.map(|after| after.parse::<AfterWhich>());
+        let after = after.transpose().map_err(|cause| usage(py, &cause))?;
+        let tenure = |ttl: f64| match ttl {
+            f64::INFINITY => Ok(Tenure::Forever),
+            ttl => seconds(py, ttl).map(Tenure::For),
+        };
+        Ok(SaveOptions {
+            labels: Labels::of_user(self.labels).map_err(|cause| usage(py, &cause))?,
+            keep: self.keep.unwrap_or(usual.keep),
+            redundancy: code.transpose().map_err(|cause| usage(py, &cause))?,
+            after: after.map(|which| After {
                 which,
                 strength: Strength::default(),
                 is_unfenced: false,
-            });
-        }
-        if let Some(deadline) = self.deadline {
-            save = save.deadline(seconds(py, deadline)?);
-        }
-        if let Some(ttl) = self.ttl {
-            save = save.tenure(if ttl == f64::INFINITY {
-                Tenure::Forever
-            } else {
-                Tenure::For(seconds(py, ttl)?)
-            });
-        }
-        if self.allow_empty {
-            save = save.allow_empty();
-        }
-        Ok(if self.full { save.full() } else { save })
+            }),
+            deadline: self.deadline.map(|time| seconds(py, time)).transpose()?,
+            tenure: self.ttl.map(tenure).transpose()?,
+            full: self.full,
+            allow_empty: self.allow_empty,
+            ..usual
+        })
     }
 }
 

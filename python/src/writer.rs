@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ckpt_agent::client::{
-    Canceller, ExitStatus, Failure, JobId, OnceReader, SaveInput, SaveReport, canceller,
+    Canceller, ExitStatus, Failure, JobId, OnceReader, Save, SaveInput, SaveReport, canceller,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::failure::report;
-use crate::options::SaveOptions;
+use crate::options::Keywords;
 use crate::session::{OfProcess, Session};
 
 /// Most bytes that the program hands to the save at once.
@@ -71,7 +71,7 @@ impl Writer {
         py: Python<'_>,
         session: &Arc<Session>,
         job: &JobId,
-        options: SaveOptions,
+        options: Keywords,
     ) -> PyResult<Self> {
         let (sender, parts) = mpsc::channel(CHUNKS_WAITING);
         let reader = Parts {
@@ -81,7 +81,9 @@ impl Writer {
         };
         let input = SaveInput::Reader(OnceReader::new(reader));
         let (canceller, cancel) = canceller();
-        let save = options.request(py, job, input)?.cancel(cancel);
+        let save = Save::of(job, input)
+            .options(options.options(py)?)
+            .cancel(cancel);
         let saver = Arc::clone(session);
         let save = session
             .runtime()?

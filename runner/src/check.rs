@@ -57,7 +57,7 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
     let outlook = orders.outlook(reach).await;
     let settings = orders.settings(None, 0, Millis(0), unix_seconds());
     let mut supervisor = Supervisor::new(settings, Millis(0));
-    let files = Fingerprint::of(&files_of(orders), &orders.save.exclude);
+    let files = Fingerprint::of(&files_of(orders), &orders.save.options.exclude);
     let ahead = SaveAhead {
         image_bytes: files.bytes(),
         bytes_per_second: outlook.stores_bytes_per_second,

@@ -66,8 +66,8 @@ pub(super) enum Entry {
     Saving {
         /// Whether it is the last one.
         is_final: bool,
-        /// Longest time for the save, seconds.
-        deadline_s: f64,
+        /// Longest time for the save, seconds; `None` if it has none.
+        deadline_s: Option<f64>,
     },
     /// A save was committed.
     Saved {

@@ -189,7 +189,7 @@ impl Orders {
     /// Forecast for the machine, and the rate at which the hosts store what is saved. The machine counts
     /// as unknown if no host has a forecast for it.
     pub async fn outlook(&self, reach: &dyn Reach) -> MachineOutlook {
-        let host = self.save.placement.compute_host.as_deref();
+        let host = self.save.options.placement.compute_host.as_deref();
         let given = self
             .mtbf
             .map(|mtbf| MachineOutlook::given(mtbf.as_secs_f64()));
@@ -204,7 +204,7 @@ impl Orders {
                 .unwrap_or_else(|_| MachineOutlook::of_unknown()),
         };
         MachineOutlook {
-            stores_bytes_per_second: agent.stores_bytes_per_second(self.save.redundancy),
+            stores_bytes_per_second: agent.stores_bytes_per_second(self.save.options.redundancy),
             ..outlook
         }
     }
@@ -216,7 +216,7 @@ impl Orders {
 
     /// How owners needed their machines before; empty if no host answers.
     pub(super) async fn owners_past(&self, reach: &dyn Reach) -> Past {
-        let host = self.save.placement.compute_host.as_deref();
+        let host = self.save.options.placement.compute_host.as_deref();
         let Ok(agent) = reach.agent().await else {
             return Past::default();
         };
@@ -269,6 +269,7 @@ impl Orders {
             },
             final_parity: self
                 .save
+                .options
                 .allow_degraded
                 .map_or(Parity::Full, Parity::AtLeast),
             on_hang: self.on_hang,

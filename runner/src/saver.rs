@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codec::labels::Labels;
-use codec::seal::Cipher;
-use codec::{CheckpointId, JobId, Redundancy, Version};
+use codec::{CheckpointId, JobId, Version};
 use supervision::patience::Past;
 use supervision::{SaveNumber, SaveOutcome};
 use tokio::sync::mpsc;
@@ -18,12 +17,8 @@ use super::job_dir::RESULT;
 use super::reach::Reach;
 use super::record::RECORD;
 use super::stage::Stage;
-use ckpt_agent::agent::{
-    After, AfterWhich, PlacementWish, SaveInput, SaveRequest, Strength, Tenure,
-};
+use ckpt_agent::agent::{After, AfterWhich, SaveInput, SaveOptions, SaveRequest, Strength};
 use ckpt_agent::cancel::{Cancel, Canceller, canceller};
-use ckpt_agent::core::effort::Effort;
-use ckpt_agent::image::Exclude;
 use ckpt_agent::report::{ExitStatus, Failure, Observer, ProgressEvent, SaveReport};
 
 /// Length of the queue of news for the shell.
@@ -34,24 +29,8 @@ pub(super) const NEWS_MAX: usize = 64;
 pub struct SavePlan {
     /// Name of the job.
     pub job: JobId,
-    /// Numbers of data and parity shards, as in [`SaveRequest::redundancy`].
-    pub redundancy: Option<Redundancy>,
-    /// Smallest number of parity shards of a save, if not all hosts can be had.
-    pub allow_degraded: Option<u8>,
-    /// Number of versions to keep.
-    pub keep: u32,
-    /// For how long they are kept.
-    pub tenure: Option<Tenure>,
-    /// How much processor time compression may take.
-    pub effort: Effort,
-    /// Paths that are not saved.
-    pub exclude: Exclude,
-    /// How hosts are chosen.
-    pub placement: PlacementWish,
-    /// Labels that the user gives to every checkpoint.
-    pub labels: Vec<(String, String)>,
-    /// Longest time for a save that is not the last one.
-    pub deadline: Duration,
+    /// How its checkpoints are saved.
+    pub options: SaveOptions,
     /// Whether the image needs a machine like this one.
     pub is_bound_to_host: bool,
 }
@@ -59,7 +38,7 @@ pub struct SavePlan {
 impl SavePlan {
     /// Fewest data shards with which the job is saved, if the user gave their number.
     pub(super) fn least_data(&self) -> Option<u8> {
-        let given = self.redundancy?;
+        let given = self.options.redundancy?;
         u8::try_from(given.data()).ok()
     }
 }
@@ -72,7 +51,7 @@ pub struct SaveJob {
     /// The paths that are saved.
     pub paths: Vec<PathBuf>,
     /// Longest time for this save.
-    pub deadline: Duration,
+    pub deadline: Option<Duration>,
     /// Whether it is the last chance to save this state.
     pub is_last: bool,
     /// Smallest number of parity shards with which it may be committed.
@@ -188,42 +167,24 @@ impl SavePlan {
     }
 
     fn request(&self, save: &SaveJob, paths: Vec<PathBuf>) -> Result<SaveRequest, Failure> {
-        Ok(SaveRequest {
+        let options = SaveOptions {
             allow_degraded: save.allow_degraded,
-            deadline: Some(save.deadline),
+            deadline: save.deadline,
             is_last: save.is_last,
             after: save.after,
-            ..self.plain(paths, self.labels(save)?)
-        })
-    }
-
-    /// A save of these paths with these labels, without anything that belongs to a supervised job.
-    pub(super) fn plain(&self, paths: Vec<PathBuf>, labels: Labels) -> SaveRequest {
-        SaveRequest {
+            labels: self.labels(save)?,
+            ..self.options.clone()
+        };
+        Ok(SaveRequest {
             job: self.job.clone(),
             input: SaveInput::Paths(paths),
-            redundancy: self.redundancy,
-            allow_degraded: self.allow_degraded,
-            keep: self.keep,
-            full: false,
-            tenure: self.tenure,
-            deadline: Some(self.deadline),
-            is_last: false,
-            effort: self.effort,
-            cipher: Cipher::Aes256Gcm,
-            exclude: self.exclude.clone(),
-            skip_unreadable: false,
-            accept_changed: false,
-            allow_empty: false,
-            placement: self.placement.clone(),
-            labels,
-            after: None,
-        }
+            options,
+        })
     }
 
     fn labels(&self, save: &SaveJob) -> Result<Labels, Failure> {
         let paths = save.paths.len();
-        let mut pairs = self.labels.clone();
+        let mut pairs: Vec<(String, String)> = self.options.labels.clone().into();
         if paths > 1 {
             pairs.push((PATHS.to_owned(), paths.to_string()));
         }

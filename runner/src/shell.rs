@@ -151,7 +151,7 @@ impl<'a> Shell<'a> {
     ) -> Result<Self, StartError> {
         let channel = Channel::open().map_err(StartError::Channel)?;
         let paths = orders.paths(place);
-        let print = Fingerprint::of(&paths, &orders.save.exclude);
+        let print = Fingerprint::of(&paths, &orders.save.options.exclude);
         let version = begun.version.map(|version| version.number());
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
@@ -392,7 +392,7 @@ impl<'a> Shell<'a> {
     }
 
     fn print(&self) -> Fingerprint {
-        Fingerprint::of(&self.paths, &self.orders.save.exclude)
+        Fingerprint::of(&self.paths, &self.orders.save.options.exclude)
     }
 
     fn look_at_files(&mut self) {
@@ -490,19 +490,22 @@ impl<'a> Shell<'a> {
         let print = self.print();
         let plan = &self.orders.save;
         let (is_final, deadline, allow_degraded) = match order.kind {
-            SaveKind::Regular => (false, plan.deadline, plan.allow_degraded),
+            SaveKind::Regular => {
+                let options = &plan.options;
+                (false, options.deadline, options.allow_degraded)
+            }
             SaveKind::Final { deadline, parity } => {
                 let left = Duration::from_millis(deadline.since(now).max(1));
                 let least = match parity {
                     Parity::Full => None,
                     Parity::AtLeast(least) => Some(least),
                 };
-                (true, left, least)
+                (true, Some(left), least)
             }
         };
         self.log.enter(Entry::Saving {
             is_final,
-            deadline_s: deadline.as_secs_f64(),
+            deadline_s: deadline.map(|time| time.as_secs_f64()),
         });
         let is_replaced = print.is_one_file() && print.was_replaced_since(&self.saved);
         let release = match (is_final, self.holds_next, is_replaced) {
@@ -700,7 +703,7 @@ fn recorder(
     let kind = Kind::of(&orders.command, &orders.record.parameters);
     let (job, label) = (orders.job.to_string(), begun.record.as_deref());
     let (mut recorder, said) = Recorder::new(job, &orders.record, kind, label, now);
-    let named = orders.save.placement.compute_host.clone();
+    let named = orders.save.options.placement.compute_host.clone();
     recorder.runs_on(named.or_else(|| outlook.host.clone()));
     match said {
         Ok(entry) => entry.into_iter().for_each(|entry| log.enter(entry)),

@@ -57,10 +57,10 @@ pub(super) async fn save_result(
         let save = SaveJob {
             number: LAST_SAVE,
             paths: orders.paths(place),
-            deadline: orders.save.deadline,
+            deadline: orders.save.options.deadline,
             // The machine may be taken at any time, and the result exists nowhere else.
             is_last: true,
-            allow_degraded: orders.save.allow_degraded,
+            allow_degraded: orders.save.options.allow_degraded,
             after: ended.follows.after(),
             release: Release::AtTheEnd,
             record: Some(ended.recorder.label()),

@@ -17,6 +17,7 @@ use super::open_files::{StateFiles, written_to};
 use super::reach::Reach;
 use super::saver::SavePlan;
 use super::tree;
+use ckpt_agent::agent::{SaveInput, SaveRequest};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::image::Exclude;
@@ -120,9 +121,9 @@ pub async fn watch(
         dir,
     };
     loop {
-        watcher.look(&orders.save.exclude).await?;
+        watcher.look(&orders.save.options.exclude).await?;
         if Instant::now() >= watcher.not_before
-            && let Some(whole) = watcher.arrivals.next(orders.save.keep)
+            && let Some(whole) = watcher.arrivals.next(orders.save.options.keep)
         {
             let save = watcher.save(orders, reach, observer, &cancel, &whole);
             let event = save.await?;
@@ -221,11 +222,16 @@ impl Watcher {
     ) -> Result<WatchEvent, Failure> {
         let name = whole.path.file_name().unwrap_or_default();
         let name = name.to_string_lossy().into_owned();
-        let mut labels = orders.save.labels.clone();
+        let mut options = orders.save.options.clone();
+        let mut labels: Vec<(String, String)> = options.labels.into();
         labels.push((WATCHED.to_owned(), whole.digest.clone()));
-        let labels = Labels::new(labels)
+        options.labels = Labels::new(labels)
             .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))?;
-        let request = orders.save.plain(vec![whole.path.clone()], labels);
+        let request = SaveRequest {
+            job: orders.save.job.clone(),
+            input: SaveInput::Paths(vec![whole.path.clone()]),
+            options,
+        };
         let saved = match reach.agent().await {
             Ok(agent) => {
                 let observer = Arc::clone(observer);

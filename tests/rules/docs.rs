@@ -13,7 +13,7 @@ const REPORT: &str = concat!(
     include_str!("../../runner/src/away/report.rs"),
     include_str!("../../runner/src/past_report.rs"),
     include_str!("../../runner/src/watching.rs"),
-    include_str!("../../ckpt/src/commands/doctor_report.rs"),
+    include_str!("../../ckpt/src/commands/health/doctor_report.rs"),
     include_str!("../../ckpt/src/commands/rank/report.rs"),
     include_str!("../../study/src/description.rs"),
     include_str!("../../study/src/spread.rs"),

@@ -28,6 +28,6 @@ pub use report::health::{HealthRequest, health_status, registries_health};
 pub use report::outlook::{HostSays, MachineOutlook, Neighbours};
 pub use requests::{
     ALLOW_EMPTY, After, AfterError, AfterWhich, Choose, ForgetWhich, MEMORY_USUAL, PlacementWish,
-    Resources, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Strength, TARGET_USUAL,
-    Tenure, Which,
+    Resources, RestoreRequest, RestoreTarget, SaveInput, SaveOptions, SaveRequest, Strength,
+    TARGET_USUAL, Tenure, Which, given_code,
 };

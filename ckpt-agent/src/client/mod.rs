@@ -25,14 +25,10 @@ pub mod blocking;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-
-use codec::labels::{LabelError, Labels};
-use codec::seal::Cipher;
 
 pub use crate::agent::{
-    After, AfterError, AfterWhich, ForgetWhich, Image, ImageFile, ReadCost, RestoreTarget,
-    SaveInput, Strength, Tenure, Which,
+    After, AfterError, AfterWhich, Choose, ForgetWhich, Image, ImageFile, PlacementWish, ReadCost,
+    RestoreTarget, SaveInput, SaveOptions, Strength, Tenure, Which, given_code,
 };
 pub use crate::cancel::{Cancel, Canceller, canceller};
 pub use crate::core::read::FileNumber;
@@ -41,17 +37,15 @@ pub use crate::report::{
     CatReport, ExitStatus, Failure, ForgetReport, ListReport, Observer, Progress, ProgressEvent,
     RestoreReport, SaveReport, Silent,
 };
+pub use codec::labels::{LabelError, Labels};
 pub use codec::{JobId, Redundancy, Version};
 pub use placement::Probability;
 
 use crate::agent::{
-    Agent, ByteRange, CatRequest, MEMORY_USUAL, PlacementWish, Resources, RestoreRequest,
-    SaveRequest,
+    Agent, ByteRange, CatRequest, MEMORY_USUAL, Resources, RestoreRequest, SaveRequest,
 };
 use crate::connection;
-use crate::core::effort::Effort;
 use crate::core::sought::{Sought, SoughtLabel};
-use crate::image::Exclude;
 
 /// Which grid to use, with which key, and how much of this machine.
 #[derive(Clone, Debug)]
@@ -157,28 +151,14 @@ impl Save {
     /// and any two hosts can be lost. The code is chosen by forecast where enough is known of the hosts; else
     /// 3 data and 2 parity shards, or fewer data shards where fewer than five hosts take a shard.
     pub fn of(job: &JobId, input: SaveInput) -> Self {
-        let request = SaveRequest {
-            job: job.clone(),
-            input,
-            redundancy: None,
-            allow_degraded: None,
-            keep: 2,
-            full: false,
-            tenure: None,
-            deadline: None,
-            is_last: false,
-            effort: Effort::Auto,
-            cipher: Cipher::Aes256Gcm,
-            exclude: Exclude::default(),
-            skip_unreadable: false,
-            accept_changed: false,
-            allow_empty: false,
-            placement: PlacementWish::default(),
-            labels: Labels::default(),
-            after: None,
-        };
-        let watch = CallOptions::default();
-        Self { request, watch }
+        Self {
+            request: SaveRequest {
+                job: job.clone(),
+                input,
+                options: SaveOptions::default(),
+            },
+            watch: CallOptions::default(),
+        }
     }
 
     /// Saves everything that a reader returns until its end.
@@ -191,74 +171,10 @@ impl Save {
         Self::of(job, SaveInput::Paths(paths.into_iter().collect()))
     }
 
-    /// Commits only if it is the one successor of a version, like `ckpt save --after`.
+    /// Saves with these options.
     #[must_use]
-    pub fn after(mut self, after: After) -> Self {
-        self.request.after = Some(after);
-        self
-    }
-
-    /// Adds a label, which hosts can't read.
-    ///
-    /// # Errors
-    /// When this can't be a label, or when the key has a label already.
-    pub fn label(mut self, key: &str, value: impl Into<String>) -> Result<Self, LabelError> {
-        let labels = std::mem::take(&mut self.request.labels);
-        let mut pairs: Vec<(String, String)> = labels.into();
-        pairs.push((key.to_owned(), value.into()));
-        self.request.labels = Labels::of_user(pairs)?;
-        Ok(self)
-    }
-
-    /// Sets the numbers of data and parity shards, which are then kept to.
-    #[must_use]
-    pub const fn redundancy(mut self, redundancy: Redundancy) -> Self {
-        self.request.redundancy = Some(redundancy);
-        self
-    }
-
-    /// Chooses the code that reaches this probability of being able to restart, like `ckpt save --target`. If no
-    /// code reaches it, the report has a warning. Without effect if the numbers of shards are set.
-    #[must_use]
-    pub const fn target(mut self, target: Probability) -> Self {
-        self.request.placement.target = Some(target);
-        self
-    }
-
-    /// Keeps this many versions, this one included; at least one.
-    #[must_use]
-    pub fn keep(mut self, versions: u32) -> Self {
-        self.request.keep = versions.max(1);
-        self
-    }
-
-    /// Stores everything, also what an earlier version has stored already. No other version then has to stay
-    /// for this one.
-    #[must_use]
-    pub const fn full(mut self) -> Self {
-        self.request.full = true;
-        self
-    }
-
-    /// Saves a stream without bytes, or an image without files, which otherwise fails with the status `Usage`. A
-    /// file without bytes that is named is always saved.
-    #[must_use]
-    pub const fn allow_empty(mut self) -> Self {
-        self.request.allow_empty = true;
-        self
-    }
-
-    /// Fails if the save is not finished within this time; the old version then stays the newest.
-    #[must_use]
-    pub const fn deadline(mut self, time: Duration) -> Self {
-        self.request.deadline = Some(time);
-        self
-    }
-
-    /// Keeps the job's checkpoints for this long after this save.
-    #[must_use]
-    pub const fn tenure(mut self, tenure: Tenure) -> Self {
-        self.request.tenure = Some(tenure);
+    pub fn options(mut self, options: SaveOptions) -> Self {
+        self.request.options = options;
         self
     }
 

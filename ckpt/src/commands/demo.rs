@@ -6,18 +6,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use codec::seal::Cipher;
 use codec::{JobId, Redundancy};
 use serde::Serialize;
 
-use super::options::Global;
+use super::args::options::Global;
+use super::call::Call;
+use super::connect::connect;
+use super::grid::local;
 use super::render::{Report, Table, bytes, count, json_of_self, ratio};
-use super::{DaemonProgram, connect, local_grid, progress};
+use super::{Outcome, done, progress};
 use ckpt_agent::agent::{
-    PlacementWish, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
+    RestoreRequest, RestoreTarget, SaveInput, SaveOptions, SaveRequest, Which,
 };
 use ckpt_agent::cancel::Cancel;
-use ckpt_agent::core::effort::Effort;
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{ExitStatus, Failure, RestoreReport, SaveReport};
 
@@ -106,7 +107,7 @@ struct Running<'a>(&'a Path);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         // A daemon that can't be stopped ends by itself when its files are removed, which comes next.
-        let _ = local_grid::down(self.0);
+        let _ = local::down(self.0);
     }
 }
 
@@ -119,24 +120,24 @@ fn say(global: &Global, text: &str) {
 }
 
 pub(super) async fn run(
-    path: Option<&Path>,
-    global: &Global,
-    daemon: &DaemonProgram,
+    path: Option<PathBuf>,
+    call: Call<'_>,
     cancel: Cancel,
-) -> Result<DemoReport, Failure> {
+) -> Result<Outcome, Failure> {
+    let global = call.global;
     let started = Instant::now();
     let dir = tempfile::Builder::new()
         .prefix("ckpt-demo-")
         .tempdir()
         .map_err(|cause| io_failure("temporary directory", &cause))?;
     let image = match path {
-        Some(path) => path.to_owned(),
+        Some(path) => path,
         None => made_up_image(dir.path(), global)?,
     };
     let grid_dir = dir.path().join("demo");
     say(global, "starting 6 hosts");
     let running = Running(&grid_dir);
-    local_grid::up(&grid_dir, Some(HOSTS), None, daemon)?;
+    local::up(&grid_dir, Some(HOSTS), None, call.daemon)?;
     let global = Global {
         grid: Some(grid_dir.join("grid.toml")),
         key_file: None,
@@ -153,7 +154,7 @@ pub(super) async fn run(
         let message = format!("the restored image differs in {}", path.display());
         return Err(Failure::new(ExitStatus::Damaged, message));
     }
-    Ok(DemoReport {
+    done(DemoReport {
         save,
         restore,
         killed,
@@ -188,7 +189,7 @@ async fn save_and_kill(
         .collect();
     say(global, &format!("killing {}", killed.join(" and ")));
     for host in &killed {
-        local_grid::kill(grid_dir, host)?;
+        local::kill(grid_dir, host)?;
     }
     agent.close().await;
     Ok((save, killed))
@@ -232,22 +233,11 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
     Ok(SaveRequest {
         job,
         input: SaveInput::Paths(vec![image.to_owned()]),
-        redundancy: Some(Redundancy::DEFAULT),
-        allow_degraded: None,
-        keep: 1,
-        full: false,
-        tenure: None,
-        deadline: None,
-        is_last: false,
-        effort: Effort::Auto,
-        cipher: Cipher::Aes256Gcm,
-        exclude: ckpt_agent::image::Exclude::default(),
-        skip_unreadable: false,
-        accept_changed: false,
-        allow_empty: false,
-        placement: PlacementWish::default(),
-        labels: codec::labels::Labels::default(),
-        after: None,
+        options: SaveOptions {
+            redundancy: Some(Redundancy::DEFAULT),
+            keep: 1,
+            ..SaveOptions::default()
+        },
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::options::ProgressMode;
+use super::args::options::ProgressMode;
 use super::render::{bytes, one_line, ratio};
 use ckpt_agent::report::{Observer, Progress, ProgressEvent};
 
@@ -28,7 +28,7 @@ struct Lines;
 impl Observer for Lines {
     fn event(&self, event: ProgressEvent) {
         // Fails only if standard error is closed.
-        let _ = writeln!(io::stderr(), "{}", super::to_json(&event));
+        let _ = writeln!(io::stderr(), "{}", super::render::to_json(&event));
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::{Form, write_failure};
+use super::output::{Form, write_failure};
 use ckpt_agent::report::{ExitStatus, Failure};
 
 /// Prints what is wrong with `args`, or the help that they ask for. Returns the exit status of the

@@ -139,14 +139,14 @@ async fn save(
         .dir
         .join(format!("{PREFIX}{}", orders.job.file_name()));
     remove(&left).map_err(|cause| failed(&cause))?;
-    let listing = Listing::of(&orders.dir, &orders.save.exclude);
+    let listing = Listing::of(&orders.dir, &orders.save.options.exclude);
     let listing = listing.map_err(|cause| failed(&cause))?;
     let save = SaveJob {
         number: SaveNumber(0),
         paths: vec![orders.dir.clone()],
-        deadline: orders.save.deadline,
+        deadline: orders.save.options.deadline,
         is_last: false,
-        allow_degraded: orders.save.allow_degraded,
+        allow_degraded: orders.save.options.allow_degraded,
         after: after.map(|version| After {
             which: AfterWhich::Version(version),
             strength: Strength::Majority,

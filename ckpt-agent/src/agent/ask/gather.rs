@@ -202,8 +202,11 @@ impl Agent {
         started: Instant,
         mut cancel: Cancel,
     ) -> Result<Gathered, Failure> {
-        let shards = request.redundancy.unwrap_or_default().total();
-        let last = request.deadline.map(|limit| started + limit / 4 * 3);
+        let shards = request.options.redundancy.unwrap_or_default().total();
+        let last = request
+            .options
+            .deadline
+            .map(|limit| started + limit / 4 * 3);
         let mut rest = NO_ANSWER_WAIT;
         loop {
             let gathered = self

@@ -1,24 +1,23 @@
 //! What is asked of a client: what to save, restore and remove, and with how much of this machine.
 
 mod after;
+mod options;
 mod placement;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use after::{After, AfterError, AfterWhich, Strength};
+pub use options::{SaveOptions, given_code};
 pub use placement::{Choose, PlacementWish};
 
-use codec::labels::Labels;
 use codec::notice::Lease;
-use codec::seal::Cipher;
 use codec::{JobId, Redundancy, Version};
 
-use crate::core::effort::Effort;
 use crate::core::glob::Glob;
 use crate::core::sought::Sought;
 use crate::image::keeper::Keeper;
-use crate::image::{Exclude, NamedPath, OnceReader};
+use crate::image::{NamedPath, OnceReader};
 use crate::unix_time::unix_seconds;
 
 /// The probability of being able to restart that `--redundancy auto` aims at without `--target`.
@@ -54,43 +53,8 @@ pub struct SaveRequest {
     pub job: JobId,
     /// The image that is saved.
     pub input: SaveInput,
-    /// How many data and parity shards. `None`: by forecast, at least 2 parity shards, where enough is known
-    /// of the hosts; else 3 and 2, and where fewer than five hosts take a shard, 2 and 2, or 1 and 2.
-    pub redundancy: Option<Redundancy>,
-    /// Fewest parity shards with which to commit, when hosts for all can't be had. `None`: all are needed.
-    pub allow_degraded: Option<u8>,
-    /// Versions to keep, this one included; at least 1.
-    pub keep: u32,
-    /// Store everything, also what an earlier version has stored already.
-    pub full: bool,
-    /// For how long the job's checkpoints are to be kept. `None`: as the job's last notice says.
-    pub tenure: Option<Tenure>,
-    /// Finish within this time, or fail and leave the older versions as they are.
-    pub deadline: Option<Duration>,
-    /// The state is lost if this save is not in time: where a patch on an earlier version can be stored, the
-    /// image is not stored whole.
-    pub is_last: bool,
-    /// How much processor time compression may take.
-    pub effort: Effort,
-    /// How the image is encrypted, or that hosts may read it.
-    pub cipher: Cipher,
-    /// Which files below directories are left out.
-    pub exclude: Exclude,
-    /// Skip unreadable files with a warning instead of failing.
-    pub skip_unreadable: bool,
-    /// Accept files that change while they are read, with a warning, instead of failing.
-    pub accept_changed: bool,
-    /// Save a stream without bytes, or an image without files and directories, instead of failing: it takes the
-    /// place of an earlier version.
-    pub allow_empty: bool,
-    /// How hosts are to be chosen.
-    pub placement: PlacementWish,
-    /// The user's labels of the checkpoint; hosts can't read them.
-    pub labels: Labels,
-    /// Commit only as the one checkpoint that follows this one. If another checkpoint follows it, or may, the
-    /// save fails with the status `AnotherSuccessor`, and [`Failure::successor`] names the other one. With
-    /// any other status, [`Failure::successor`] is this save's own checkpoint, which is half done.
-    pub after: Option<After>,
+    /// How it is saved.
+    pub options: SaveOptions,
 }
 
 /// Which checkpoint of a job to restore or read.

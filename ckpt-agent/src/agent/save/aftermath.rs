@@ -123,14 +123,19 @@ impl Agent {
         gathered: &Gathered,
     ) {
         report.notes.extend(self.placement_notes(placed));
-        if let Some(target) = request.placement.target.filter(|_| !placed.reaches_target) {
+        if let Some(target) = request
+            .options
+            .placement
+            .target
+            .filter(|_| !placed.reaches_target)
+        {
             let reached = placed.score.reliability.value();
             let warning = format!(
                 "restart probability {reached:.5} instead of {target}: no code reaches more on these hosts"
             );
             report.warnings.push(warning);
         }
-        if request.placement.explain {
+        if request.options.placement.explain {
             report.placement = Some(self.report(placed, &request.job, gathered));
         }
     }

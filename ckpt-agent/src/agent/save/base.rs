@@ -139,10 +139,10 @@ impl Agent {
         planned_bytes: Option<u64>,
         started: Instant,
     ) -> Option<ChosenBase> {
-        if request.full {
+        if request.options.full {
             return None;
         }
-        let left = request.deadline;
+        let left = request.options.deadline;
         let left = left.map(|limit| limit.saturating_sub(started.elapsed()));
         let rate = placed.and_then(|placed| self.sure_rate(placed));
         let newest = gathered.inventory.newest_first().into_iter();
@@ -153,7 +153,7 @@ impl Agent {
             let bytes = whole_bytes(&candidate.summary, planned_bytes);
             let haste = match left {
                 Some(left) if !is_surely_in_time(bytes, rate, left) => Haste::Pressed,
-                _ if request.is_last => Haste::Last,
+                _ if request.options.is_last => Haste::Last,
                 _ => Haste::None,
             };
             let is_near = age == 0 || haste == Haste::Pressed;
@@ -197,7 +197,7 @@ impl Agent {
         Standing {
             is_comparable: hash_bytes <= self.resources.memory_bytes / MEMORY_SHARE
                 && !summary.tail.pieces.is_empty()
-                && public.cipher == request.cipher,
+                && public.cipher == request.options.cipher,
             can_lose: candidate.known.can_lose(),
             parity: public.redundancy.parity(),
             stream_bytes: summary.stream_bytes,

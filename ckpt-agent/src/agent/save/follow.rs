@@ -40,7 +40,7 @@ impl Agent {
         doing: &str,
     ) -> Result<Following, Failure> {
         let newest = gathered.inventory.newest_first().first().copied();
-        let Some(after) = request.after else {
+        let Some(after) = request.options.after else {
             return Ok(Following {
                 notes: newest
                     .and_then(|newest| self.overtakes(newest))
@@ -119,7 +119,10 @@ impl Agent {
             return Err(failure.next("--unfenced, to save this time without witnesses"));
         }
         // Ends before the session's deadline does, so that the failure can name the cause.
-        let until = request.deadline.map(|limit| started + limit / 8 * 7);
+        let until = request
+            .options
+            .deadline
+            .map(|limit| started + limit / 8 * 7);
         let predecessor = Predecessor {
             manifest: &known.manifest,
             witnesses: &witnesses,
@@ -176,6 +179,7 @@ impl Agent {
             return Err(failure);
         }
         let said = request
+            .options
             .redundancy
             .and_then(|code| u8::try_from(code.data()).ok());
         if let Some(seen) = self.unfound(self.job_tag(&request.job)?, gathered) {

@@ -52,7 +52,7 @@ impl Agent {
             None => Removal::all_but(&stay, &gone),
         };
         let last = gathered.said.as_ref();
-        let lease = notices::renewed(last, request.tenure);
+        let lease = notices::renewed(last, request.options.tenure);
         let had_lease = last.is_some_and(|last| last.lease.is_some());
         if removal.is_empty() && lease.is_none() && !had_lease {
             return;
@@ -100,7 +100,7 @@ impl Agent {
             .iter()
             .filter(is_older)
             .partition(|known| line.contains(&known.manifest.hash()));
-        let keep = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);
+        let keep = usize::try_from(request.options.keep.max(1) - 1).unwrap_or(usize::MAX);
         let (kept, superseded) = inventory.split_kept(&self.keys, older, keep);
         let bases = kept.iter().filter_map(|known| self.base_of(known));
         let bases: BTreeSet<CheckpointId> = bases.chain(base).collect();

@@ -87,8 +87,8 @@ impl Agent {
                 &gathered,
                 newest.as_ref(),
                 planned_bytes,
-                request.redundancy,
-                &request.placement,
+                request.options.redundancy,
+                &request.options.placement,
                 checkpoint.0,
             )
             .await?;
@@ -112,10 +112,10 @@ impl Agent {
 
     /// Fails when the grid has fewer hosts than the new checkpoint needs, even if all of them answered.
     pub(super) fn is_large_enough(&self, request: &SaveRequest) -> Result<(), Failure> {
-        if request.placement.target.is_some() {
+        if request.options.placement.target.is_some() {
             return Ok(());
         }
-        let redundancy = request.redundancy.unwrap_or(Redundancy::NARROWEST);
+        let redundancy = request.options.redundancy.unwrap_or(Redundancy::NARROWEST);
         let needed = redundancy.data() + usize::from(least_parity(request, redundancy));
         let failure = too_small(self.hosts.count(), needed, redundancy, &doing(request));
         failure.map_or(Ok(()), Err)
@@ -176,7 +176,7 @@ impl Prepared {
     pub(super) fn plan(&self, request: &SaveRequest) -> Result<CheckpointPlan, Failure> {
         Ok(CheckpointPlan {
             base: self.base.as_ref().map(|base| base.reference),
-            labels: request.labels.clone(),
+            labels: request.options.labels.clone(),
             checkpoint: self.checkpoint,
             job: request.job.clone(),
             job_tag: self.job_tag,
@@ -184,8 +184,8 @@ impl Prepared {
             created: self.created,
             previous: self.newest.as_ref().map(|newest| newest.manifest.hash()),
             redundancy: redundancy_of(request, self.placed.as_ref())?,
-            cipher: request.cipher,
-            data_key: DataKey::new(match request.cipher {
+            cipher: request.options.cipher,
+            data_key: DataKey::new(match request.options.cipher {
                 Cipher::None => [0; 32],
                 Cipher::Aes256Gcm => random()?,
             }),
@@ -225,7 +225,7 @@ pub(super) fn doing(request: &SaveRequest) -> String {
 /// When hosts were chosen for more shards than a checkpoint can have.
 fn redundancy_of(request: &SaveRequest, placed: Option<&Placed>) -> Result<Redundancy, Failure> {
     let Some(placed) = placed else {
-        return Ok(request.redundancy.unwrap_or_default());
+        return Ok(request.options.redundancy.unwrap_or_default());
     };
     placed.redundancy().map_err(|cause| {
         let message = format!("{}: {cause}", doing(request));
@@ -239,11 +239,11 @@ fn redundancy_of(request: &SaveRequest, placed: Option<&Placed>) -> Result<Redun
 /// When it can't be read, or its names can't be stored.
 pub(super) async fn open_source(request: &SaveRequest) -> Result<Source, Failure> {
     let options = SourceOptions {
-        skip_unreadable: request.skip_unreadable,
-        accept_changed: request.accept_changed,
-        allow_empty: request.allow_empty,
+        skip_unreadable: request.options.skip_unreadable,
+        accept_changed: request.options.accept_changed,
+        allow_empty: request.options.allow_empty,
     };
-    let (input, exclude) = (request.input.clone(), request.exclude.clone());
+    let (input, exclude) = (request.input.clone(), request.options.exclude.clone());
     let opened = tokio::task::spawn_blocking(move || match input {
         SaveInput::Paths(paths) => Source::from_paths_without(&paths, options, exclude),
         SaveInput::Named(named) => Source::from_named(&named, options, exclude),

@@ -38,8 +38,8 @@ impl Restarts {
     /// When the system has no random bytes.
     pub(super) fn of(request: &SaveRequest) -> Result<Self, Failure> {
         let is_there = matches!(request.input, SaveInput::Paths(_) | SaveInput::Named(_));
-        let may_repeat = is_there && request.after.is_none();
-        let end = request.deadline.unwrap_or(BEGIN_AGAIN_MAX);
+        let may_repeat = is_there && request.options.after.is_none();
+        let end = request.options.deadline.unwrap_or(BEGIN_AGAIN_MAX);
         Ok(Self {
             last_begin: may_repeat.then_some(end),
             done: 0,

@@ -17,7 +17,7 @@ use supervision::load::contended;
 
 use self::report::{RankReport, RankedHost};
 use super::render::{Report, Table, bytes, json_of_self, one_line, shortened};
-use super::runs::history_file;
+use super::run::past::history_file;
 use ckpt_agent::agent::{Agent, HostSays};
 use ckpt_agent::core::place::presence_of_unknown;
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};

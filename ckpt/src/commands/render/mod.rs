@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use codec::Version;
-pub(super) use command_line::size::format as bytes;
-pub(super) use command_line::text::{Table, count, one_line, shortened};
-pub(super) use command_line::time::utc as time;
+pub(crate) use command_line::size::format as bytes;
+pub(crate) use command_line::text::{Table, count, one_line, shortened};
+pub(crate) use command_line::time::utc as time;
 use health::Health;
 use health::span;
 use health::text::state;
@@ -37,7 +37,7 @@ const STATE_WIDTH: usize = 40;
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether the user asked for more details. Called once, at the start.
-pub(super) fn be_verbose(verbose: bool) {
+pub(crate) fn be_verbose(verbose: bool) {
     VERBOSE.store(verbose, Ordering::Relaxed);
 }
 
@@ -46,7 +46,7 @@ fn is_verbose() -> bool {
 }
 
 /// The result of a command, as it is printed.
-pub(super) trait Report {
+pub(crate) trait Report {
     /// Writes it for people.
     fn human(&self, out: &mut dyn Write) -> io::Result<()>;
 
@@ -67,15 +67,20 @@ pub(super) trait Report {
 macro_rules! json_of_self {
     () => {
         fn json(&self) -> String {
-            crate::commands::to_json(self)
+            crate::commands::render::to_json(self)
         }
     };
 }
-pub(super) use json_of_self;
+pub(crate) use json_of_self;
+
+/// Any report as one JSON object.
+pub(crate) fn to_json(report: &impl Serialize) -> String {
+    serde_json::to_string(report).unwrap_or_else(|cause| format!("{{\"error\":\"{cause}\"}}"))
+}
 
 /// Bytes that are printed unchanged.
 #[derive(Debug)]
-pub(super) struct Text(pub(super) Vec<u8>);
+pub(crate) struct Text(pub(super) Vec<u8>);
 
 impl Report for Text {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -87,7 +92,7 @@ impl Report for Text {
         struct Object {
             text: String,
         }
-        super::to_json(&Object {
+        to_json(&Object {
             text: String::from_utf8_lossy(&self.0).into_owned(),
         })
     }
@@ -634,7 +639,7 @@ fn up_until(host: &HostReport) -> String {
 
 /// How many times smaller the stored bytes are; `-` if nothing is stored. The ratio means little for an
 /// image of holes and zeros, so it is cut at 1000.
-pub(super) fn ratio(from: u64, to: u64) -> String {
+pub(crate) fn ratio(from: u64, to: u64) -> String {
     if to == 0 {
         return "-".to_owned();
     }

@@ -83,7 +83,7 @@ impl Report for Described {
     }
 
     fn json(&self) -> String {
-        super::to_json(&self.pool)
+        super::render::to_json(&self.pool)
     }
 }
 

@@ -36,7 +36,11 @@ impl Shell<'_> {
         let others = from.iter().chain(before);
         let mut others = others.filter(|host| !holders.contains(host));
         let mut asking = JoinSet::new();
-        let deadline = self.request.deadline.map(|limit| self.started + limit);
+        let deadline = self
+            .request
+            .options
+            .deadline
+            .map(|limit| self.started + limit);
         let until = Instant::now() + SHOWING_MAX;
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         loop {

@@ -150,7 +150,7 @@ impl<'a> Shell<'a> {
                 silent: candidates.silent,
                 draw: draw_of(plan.checkpoint),
                 min_parity: least_parity(request, plan.redundancy),
-                deadline: request.deadline.map(|limit| Millis(millis(limit))),
+                deadline: request.options.deadline.map(|limit| Millis(millis(limit))),
                 limits: limits(&agent.resources, plan.redundancy, rows_bytes),
             },
             Millis(millis(started.elapsed())),
@@ -164,7 +164,7 @@ impl<'a> Shell<'a> {
                 true => remembered(agent.resources.memory_bytes),
                 false => 0,
             },
-            effort: request.effort,
+            effort: request.options.effort,
             cpus,
         };
         let encoded_sender = sender.clone();
@@ -606,6 +606,7 @@ impl<'a> Shell<'a> {
             SaveFailure::NotEnoughHosts { placed, needed } => {
                 let ended = self
                     .request
+                    .options
                     .deadline
                     .is_some_and(|end| self.started.elapsed() + Duration::from_secs(1) >= end);
                 let shortage = Shortage {
@@ -655,12 +656,14 @@ impl<'a> Shell<'a> {
 /// [`DATA_USUAL`] hosts, even if it is degraded: fewer silent hosts than that hide no version.
 pub(super) fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
     let (data, parity) = <(u8, u8)>::from(redundancy);
-    let is_given = request.redundancy.is_some() || request.placement.target.is_some();
+    let is_given =
+        request.options.redundancy.is_some() || request.options.placement.target.is_some();
     let fewest = match is_given {
         true => 0,
         false => DATA_USUAL.saturating_sub(data),
     };
     request
+        .options
         .allow_degraded
         .unwrap_or(parity)
         .max(fewest)

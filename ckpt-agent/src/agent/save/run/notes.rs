@@ -12,7 +12,7 @@ impl Shell<'_> {
     /// Notes of a save that committed an image of this many bytes.
     pub(super) fn notes(&self, image_bytes: u64) -> Vec<String> {
         let mut notes = Vec::new();
-        if image_bytes == 0 && !self.request.allow_empty {
+        if image_bytes == 0 && !self.request.options.allow_empty {
             notes.push("the image has no bytes, only names of files or directories".into());
         }
         notes.extend(self.knowers_note());

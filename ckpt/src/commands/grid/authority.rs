@@ -17,13 +17,14 @@ use protocol::net::resolve;
 use rustls_pki_types::CertificateDer;
 use serde::Serialize;
 
-use super::authority_failure::failure;
-use super::grid_args::{Audience, SignArgs};
-use super::members::{self, Sent, sent};
-use super::render::{Report, Table, json_of_self, time};
-use super::{chain, runtime};
+use crate::commands::args::grid::{Audience, SignArgs};
+use crate::commands::grid::authority_failure::failure;
+use crate::commands::grid::members::{self, Sent, sent};
+use crate::commands::render::{Report, Table, json_of_self, time};
+use crate::commands::runtime;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
+use protocol::errors::chain;
 
 /// Answer of `grid init`.
 #[derive(Debug, Serialize)]

@@ -3,18 +3,19 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use super::options::Global;
-use super::render::{self, Report, json_of_self, one_line};
-use super::run::{Connection, save_plan};
-use super::run_args::WatchArgs;
-use super::{Outcome, connect, done, progress};
+use crate::commands::args::options::Global;
+use crate::commands::args::run::WatchArgs;
+use crate::commands::connect::connect;
+use crate::commands::render::{self, Report, json_of_self, one_line};
+use crate::commands::run::{Connection, save_plan};
+use crate::commands::{Outcome, done, progress};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{Failure, SaveReport};
 use runner::watching::{WatchEvent, WatchOrders, WatchReport, WatchedSave, watch};
 
 /// Watches until a signal ends it.
-pub(super) async fn run(
-    global: Global,
+pub(crate) async fn run(
+    global: &Global,
     args: WatchArgs,
     cancel: Cancel,
 ) -> Result<Outcome, Failure> {
@@ -26,8 +27,8 @@ pub(super) async fn run(
         once: args.once,
     };
     let observer = progress::observer(global.progress, "saving");
-    let connected = connect(&global).await?;
-    let reach = Arc::new(Connection::new(global, connected));
+    let connected = connect(global).await?;
+    let reach = Arc::new(Connection::new(global.clone(), connected));
     let report = |event| {
         // Fails when the reader has closed its end. The saves matter more.
         let _ = write_event(&event, is_json);
@@ -42,7 +43,7 @@ fn write_event(event: &WatchEvent, is_json: bool) -> io::Result<()> {
         WatchEvent::Saved(save) => {
             let mut out = io::stdout().lock();
             if is_json {
-                writeln!(out, "{}", super::to_json(save))?;
+                writeln!(out, "{}", render::to_json(save))?;
             } else {
                 let WatchedSave { name, saved } = &**save;
                 write!(out, "{}: ", one_line(name))?;

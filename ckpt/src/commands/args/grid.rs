@@ -131,6 +131,83 @@ pub struct SignArgs {
     pub output: Option<PathBuf>,
 }
 
+/// Options of `grid init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Which authority.
+    #[command(flatten)]
+    pub authority: AuthorityArgs,
+    /// Name of the grid.
+    #[arg(long)]
+    pub name: String,
+    /// How long the authority's certificate is valid.
+    #[arg(long, default_value = "3650d", value_parser = time::parse_with_unit, value_name = "TIME")]
+    pub ttl: Duration,
+    /// Also create a registry on this machine, which listens at ADDRESS:PORT or HOSTNAME:PORT and
+    /// certifies machines and users that present a token.
+    #[arg(long, value_name = "ADDR")]
+    pub registry: Option<Address>,
+    /// Data directory of that registry [default: ckpt/registry below $XDG_DATA_HOME or its default].
+    #[arg(long, value_name = "DIR", requires = "registry")]
+    pub registry_data: Option<PathBuf>,
+}
+
+/// Options of `grid delegate`.
+#[derive(Debug, Args)]
+pub struct DelegateArgs {
+    /// Which authority.
+    #[command(flatten)]
+    pub authority: AuthorityArgs,
+    /// Name of the registry, as in the list of the grid.
+    pub registry: String,
+    /// Roles that it may certify; can be given more than once.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "donor")]
+    pub role: Vec<TokenRoleName>,
+    /// How long the permission is valid.
+    #[arg(long, default_value = "365d", value_parser = time::parse_with_unit, value_name = "TIME")]
+    pub ttl: Duration,
+    /// File to write the certificate to [default: REGISTRY.enrol.crt, in the current directory].
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Options of `grid invite`.
+#[derive(Debug, Args)]
+pub struct InviteArgs {
+    /// Which authority.
+    #[command(flatten)]
+    pub authority: AuthorityArgs,
+    /// Name of the registry that accepts the tokens [default: the only registry].
+    #[arg(long)]
+    pub registry: Option<String>,
+    /// Number of tokens for donors [default: 1, or 0 with --submitters].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    pub count: Option<u16>,
+    /// Number of tokens for submitters.
+    #[arg(long, default_value_t = 0, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
+    pub submitters: u16,
+    /// How long the tokens are valid.
+    #[arg(long, default_value = "1d", value_parser = time::parse_with_unit, value_name = "TIME")]
+    pub ttl: Duration,
+}
+
+/// Options of `grid renew`.
+#[derive(Debug, Args)]
+pub struct RenewArgs {
+    /// Which authority.
+    #[command(flatten)]
+    pub speaking: SpeakingArgs,
+    /// Renew certificates that expire within this time.
+    #[arg(long, default_value = "30d", value_parser = time::parse_with_unit, value_name = "TIME")]
+    pub within: Duration,
+    /// How long the new certificates are valid.
+    #[arg(long, default_value = "365d", value_parser = time::parse_with_unit, value_name = "TIME")]
+    pub ttl: Duration,
+    /// Directory to write copies to [default: renewed, in the authority's directory].
+    #[arg(long, short, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
 /// Commands for a grid.
 #[derive(Debug, Subcommand)]
 pub enum GridCommand {
@@ -138,67 +215,19 @@ pub enum GridCommand {
     #[command(
         after_help = "Example:\n  ckpt grid init --name lab --registry 10.0.0.9:7601\n  ckpt-store registry\n  ckpt grid invite --count 3 --submitters 1"
     )]
-    Init {
-        /// Which authority.
-        #[command(flatten)]
-        authority: AuthorityArgs,
-        /// Name of the grid.
-        #[arg(long)]
-        name: String,
-        /// How long the authority's certificate is valid.
-        #[arg(long, default_value = "3650d", value_parser = time::parse_with_unit, value_name = "TIME")]
-        ttl: Duration,
-        /// Also create a registry on this machine, which listens at ADDRESS:PORT or HOSTNAME:PORT and
-        /// certifies machines and users that present a token.
-        #[arg(long, value_name = "ADDR")]
-        registry: Option<Address>,
-        /// Data directory of that registry [default: ckpt/registry below $XDG_DATA_HOME or its default].
-        #[arg(long, value_name = "DIR", requires = "registry")]
-        registry_data: Option<PathBuf>,
-    },
+    Init(InitArgs),
     /// Sign a member's certificate for its public key.
     #[command(
         after_help = "Example:\n  ckpt grid sign --role donor --pubkey h1.pub --addr 10.0.0.1:7600 --site lab\n  ckpt grid sign --role submitter --pubkey ada.pub"
     )]
     Sign(Box<SignArgs>),
     /// Permit a registry to certify new members that present a token.
-    Delegate {
-        /// Which authority.
-        #[command(flatten)]
-        authority: AuthorityArgs,
-        /// Name of the registry, as in the list of the grid.
-        registry: String,
-        /// Roles that it may certify; can be given more than once.
-        #[arg(long, value_enum, value_delimiter = ',', default_value = "donor")]
-        role: Vec<TokenRoleName>,
-        /// How long the permission is valid.
-        #[arg(long, default_value = "365d", value_parser = time::parse_with_unit, value_name = "TIME")]
-        ttl: Duration,
-        /// File to write the certificate to [default: REGISTRY.enrol.crt, in the current directory].
-        #[arg(long, short, value_name = "FILE")]
-        output: Option<PathBuf>,
-    },
+    Delegate(DelegateArgs),
     /// Print tokens, each of which lets one machine or user join the grid.
     #[command(
         after_help = "Example:\n  ckpt grid invite --count 20 --submitters 2 --ttl 2d\n\nOn each donor's machine: ckpt-store join TOKEN. Each submitter: ckpt join TOKEN"
     )]
-    Invite {
-        /// Which authority.
-        #[command(flatten)]
-        authority: AuthorityArgs,
-        /// Name of the registry that accepts the tokens [default: the only registry].
-        #[arg(long)]
-        registry: Option<String>,
-        /// Number of tokens for donors [default: 1, or 0 with --submitters].
-        #[arg(long, value_parser = clap::value_parser!(u16).range(0..=1000))]
-        count: Option<u16>,
-        /// Number of tokens for submitters.
-        #[arg(long, default_value_t = 0, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
-        submitters: u16,
-        /// How long the tokens are valid.
-        #[arg(long, default_value = "1d", value_parser = time::parse_with_unit, value_name = "TIME")]
-        ttl: Duration,
-    },
+    Invite(InviteArgs),
     /// Revoke all certificates of a member, for good.
     Revoke {
         /// Which authority.
@@ -217,20 +246,7 @@ pub enum GridCommand {
         host: String,
     },
     /// Renew all certificates that expire soon, and send them out with the list of the grid.
-    Renew {
-        /// Which authority.
-        #[command(flatten)]
-        speaking: SpeakingArgs,
-        /// Renew certificates that expire within this time.
-        #[arg(long, default_value = "30d", value_parser = time::parse_with_unit, value_name = "TIME")]
-        within: Duration,
-        /// How long the new certificates are valid.
-        #[arg(long, default_value = "365d", value_parser = time::parse_with_unit, value_name = "TIME")]
-        ttl: Duration,
-        /// Directory to write copies to [default: renewed, in the authority's directory].
-        #[arg(long, short, value_name = "DIR")]
-        output: Option<PathBuf>,
-    },
+    Renew(RenewArgs),
     /// List the members of a grid.
     Show {
         /// Which authority.

@@ -11,11 +11,11 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::authority_failure::failure;
-use super::grid_args::{Audience, PassphraseArgs};
-use super::members;
-use super::render::{Report, json_of_self};
-use super::sealed_file::{self, SealedFileError};
+use crate::commands::args::grid::{Audience, PassphraseArgs};
+use crate::commands::grid::authority_failure::failure;
+use crate::commands::grid::members;
+use crate::commands::grid::sealed_file::{self, SealedFileError};
+use crate::commands::render::{Report, json_of_self};
 use ckpt_agent::report::{ExitStatus, Failure};
 
 /// The only secret file. Every member may read the others.

@@ -27,10 +27,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustls_pki_types::CertificateDer;
 use serde::Serialize;
 
-use super::authority_failure::failure;
-use super::render::{Report, Table, json_of_self};
-use super::{DaemonProgram, authority, chain};
+use crate::commands::DaemonProgram;
+use crate::commands::grid::authority;
+use crate::commands::grid::authority_failure::failure;
+use crate::commands::render::{Report, Table, json_of_self};
 use ckpt_agent::report::{ExitStatus, Failure};
+use protocol::errors::chain;
 
 /// How long the certificates of a local grid are valid.
 const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -46,7 +48,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// One host of a local grid.
 #[derive(Debug, Serialize)]
-pub(super) struct LocalHost {
+pub(crate) struct LocalHost {
     name: String,
     addr: String,
     pid: Option<i32>,
@@ -55,7 +57,7 @@ pub(super) struct LocalHost {
 
 /// Answer of `grid up`, `grid status` and `grid add`.
 #[derive(Debug, Serialize)]
-pub(super) struct GridReport {
+pub(crate) struct GridReport {
     grid: PathBuf,
     hosts: Vec<LocalHost>,
     #[serde(skip)]
@@ -84,10 +86,10 @@ impl Report for GridReport {
 
 /// Answer of `grid down`.
 #[derive(Debug, Serialize)]
-pub(super) struct DownReport {
+pub(crate) struct DownReport {
     stopped: Vec<String>,
     /// Hosts that did not end in time.
-    pub(super) still_running: Vec<String>,
+    pub(crate) still_running: Vec<String>,
 }
 
 impl Report for DownReport {
@@ -103,7 +105,7 @@ impl Report for DownReport {
 }
 
 /// Starts all hosts that do not run. Makes the grid first if there is none.
-pub(super) fn up(
+pub(crate) fn up(
     dir: &Path,
     hosts: Option<u16>,
     capacity: Option<&str>,
@@ -172,12 +174,12 @@ fn keep_addresses(dir: &Path, grid: &Grid) -> Result<(), Failure> {
 }
 
 /// Reports which hosts run.
-pub(super) fn status(dir: &Path) -> Result<GridReport, Failure> {
+pub(crate) fn status(dir: &Path) -> Result<GridReport, Failure> {
     Ok(report(dir, &load(dir)?))
 }
 
 /// Stops all daemons of the grid.
-pub(super) fn down(dir: &Path) -> Result<DownReport, Failure> {
+pub(crate) fn down(dir: &Path) -> Result<DownReport, Failure> {
     load(dir)?;
     let mut report = DownReport {
         stopped: Vec::new(),
@@ -208,7 +210,7 @@ pub(super) fn down(dir: &Path) -> Result<DownReport, Failure> {
 }
 
 /// Certifies one more host.
-pub(super) fn add(
+pub(crate) fn add(
     dir: &Path,
     name: &str,
     data: &Path,
@@ -485,7 +487,7 @@ fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
 }
 
 /// Kills the daemon of a host with SIGKILL.
-pub(super) fn kill(dir: &Path, name: &str) -> Result<(), Failure> {
+pub(crate) fn kill(dir: &Path, name: &str) -> Result<(), Failure> {
     let data = data_dir(dir, name);
     let pid = running(&data)
         .ok_or_else(|| Failure::new(ExitStatus::Failed, format!("host {name} does not run")))?;

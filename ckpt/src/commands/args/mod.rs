@@ -1,5 +1,11 @@
 //! The command line as users type it.
 
+pub mod grid;
+pub mod key;
+mod limits;
+pub mod options;
+pub mod run;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,20 +17,19 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use codec::{JobId, Version};
 use command_line::time;
 
-use super::grid_args::GridCommand;
-use super::key_args::KeyCommand;
-use super::limits::parse_range;
-use super::options::{Global, Placing, parse_exclude, parse_label, parse_level, parse_tenure};
 use super::rank::RankArgs;
-use super::run_args::{NotifyArgs, RunArgs, WatchArgs};
-use super::runs::RunsArgs;
+use super::run::past::RunsArgs;
 use super::trace::TraceCommand;
 use ckpt_agent::agent::{AfterWhich, ByteRange, HealthRequest, Strength, Tenure};
-use ckpt_agent::core::effort::Effort;
 use ckpt_agent::core::glob::Glob;
 use ckpt_agent::core::sought::{Sought, SoughtLabel};
 use ckpt_agent::report::ExitStatus;
+use grid::GridCommand;
 use health::Limits;
+use key::KeyCommand;
+use limits::parse_range;
+use options::{Global, Placing, SaveArgs, parse_tenure};
+use run::{NotifyArgs, RunArgs, WatchArgs};
 
 /// Stores checkpoints of long jobs on the disks of machines that may disappear at any time.
 #[derive(Debug, Parser)]
@@ -99,20 +104,7 @@ pub enum Command {
     #[command(
         after_help = "Example:\n  ckpt list --job 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
     )]
-    List {
-        /// Only checkpoints of this job.
-        #[arg(long)]
-        job: Option<JobId>,
-        /// Only checkpoints of jobs whose names begin with PREFIX.
-        #[arg(long, value_name = "PREFIX", conflicts_with = "job")]
-        prefix: Option<String>,
-        /// Which of them.
-        #[command(flatten)]
-        filter: Filter,
-        /// Only checkpoints of which this host holds shards.
-        #[arg(long, value_name = "HOST")]
-        host: Option<String>,
-    },
+    List(ListArgs),
     /// Describe one checkpoint: files, sizes, and which host holds which shard.
     Show {
         /// The job.
@@ -128,20 +120,7 @@ pub enum Command {
     #[command(
         after_help = "Example:\n  ckpt verify --sample 4      regularly: finds hosts that lost or damaged shards\n  ckpt verify --read-data     checks every block\n\nExit status: see ckpt --help"
     )]
-    Verify {
-        /// Only this job.
-        #[arg(long)]
-        job: Option<JobId>,
-        /// Only this version.
-        #[arg(long, value_parser = parse_version)]
-        version: Option<Version>,
-        /// Read and check every block.
-        #[arg(long, conflicts_with = "sample")]
-        read_data: bool,
-        /// Read and check this many random blocks of each shard [default without a number: 4].
-        #[arg(long, value_name = "BLOCKS", num_args = 0..=1, default_missing_value = "4", value_parser = clap::value_parser!(u32).range(1..))]
-        sample: Option<u32>,
-    },
+    Verify(VerifyArgs),
     /// Remove checkpoints.
     #[command(
         after_help = "Example:\n  ckpt forget --job 42 --keep-within 7d\n  ckpt forget --job 42 --all --label kind=test\n\nWith --label or --older-than, other versions are neither removed nor counted.\n\nExit status: see ckpt --help"
@@ -273,20 +252,9 @@ pub struct Save {
     /// The job.
     #[arg(long)]
     pub job: JobId,
-    /// Data shards: any this many shards restore the image (1 to 32) [default: 3; without --data and
-    /// --parity by forecast where enough is known of the hosts, else 2 on four hosts, 1 on three].
-    #[arg(long, value_name = "N")]
-    pub data: Option<u8>,
-    /// Parity shards: this many shards can be lost (0 to 32) [default: 2; by forecast at least 2].
-    #[arg(long, value_name = "N")]
-    pub parity: Option<u8>,
-    /// Versions to keep, this one included.
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub keep: u32,
-    /// Keep the job's checkpoints this long after its last save, such as 7d; or forever [default: the
-    /// value of the last save, at first forever].
-    #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
-    pub ttl: Option<Tenure>,
+    /// How it is saved.
+    #[command(flatten)]
+    pub how: SaveArgs,
     /// Store everything, even what an earlier version already holds.
     #[arg(long)]
     pub full: bool,
@@ -322,25 +290,6 @@ pub struct Save {
     /// minute.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub deadline: Option<Duration>,
-    /// zstd level, -7 to 19; auto adapts to the speed of link and processors; none stores uncompressed.
-    #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
-    pub level: Effort,
-    /// If hosts are missing, commit with fewer parity shards, but at least this many [default without a
-    /// number: 0].
-    #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
-    pub allow_degraded: Option<u8>,
-    /// Leave out files with this name, such as '*.tmp', or at this path, such as '/cache/**'.
-    ///
-    /// A name matches at any depth. A path that begins with / is relative to each directory that is
-    /// saved. Patterns are those of `restore --path`. Can be given more than once.
-    #[arg(long, value_name = "PATTERN", value_parser = parse_exclude, conflicts_with = "command")]
-    pub exclude: Vec<globset::Glob>,
-    /// Note on this version, shown by `list` and `show`; hosts can't read it.
-    #[arg(long, value_name = "TEXT")]
-    pub note: Option<String>,
-    /// Label of this version, to select it later; can be given more than once.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
-    pub label: Vec<(String, String)>,
     /// Leave out unreadable files, with a warning.
     #[arg(long)]
     pub skip_unreadable: bool,
@@ -356,17 +305,48 @@ pub struct Save {
     /// Show which hosts were chosen, and why.
     #[arg(long)]
     pub explain: bool,
-    /// How hosts are chosen.
-    #[command(flatten)]
-    pub placing: Placing,
     /// Files and directories; - for standard input; PATH=NAME stores PATH under the name NAME.
     ///
     /// NAME is relative and may contain directories.
     #[arg(required_unless_present = "command", value_name = "PATH[=NAME]")]
     pub paths: Vec<PathBuf>,
     /// Save the output of this command; nothing is committed unless the command exits with 0.
-    #[arg(last = true, conflicts_with = "paths", value_name = "CMD")]
+    #[arg(last = true, conflicts_with_all = ["paths", "exclude"], value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// Options of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only checkpoints of this job.
+    #[arg(long)]
+    pub job: Option<JobId>,
+    /// Only checkpoints of jobs whose names begin with PREFIX.
+    #[arg(long, value_name = "PREFIX", conflicts_with = "job")]
+    pub prefix: Option<String>,
+    /// Which of them.
+    #[command(flatten)]
+    pub filter: Filter,
+    /// Only checkpoints of which this host holds shards.
+    #[arg(long, value_name = "HOST")]
+    pub host: Option<String>,
+}
+
+/// Options of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Only this job.
+    #[arg(long)]
+    pub job: Option<JobId>,
+    /// Only this version.
+    #[arg(long, value_parser = parse_version)]
+    pub version: Option<Version>,
+    /// Read and check every block.
+    #[arg(long, conflicts_with = "sample")]
+    pub read_data: bool,
+    /// Read and check this many random blocks of each shard [default without a number: 4].
+    #[arg(long, value_name = "BLOCKS", num_args = 0..=1, default_missing_value = "4", value_parser = clap::value_parser!(u32).range(1..))]
+    pub sample: Option<u32>,
 }
 
 /// Options that say which checkpoints are meant.

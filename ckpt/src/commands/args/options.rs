@@ -2,16 +2,20 @@
 
 use std::path::PathBuf;
 
-use ckpt_agent::agent::{Choose, PlacementWish, TARGET_USUAL, Tenure};
+use ckpt_agent::agent::{Choose, PlacementWish, SaveOptions, TARGET_USUAL, Tenure, given_code};
 use ckpt_agent::core::effort::Effort;
-use ckpt_agent::image::exclude_pattern;
+use ckpt_agent::core::sought::labels_with_note;
+use ckpt_agent::image::{Exclude, exclude_pattern};
+use ckpt_agent::report::{ExitStatus, Failure};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use codec::Redundancy;
 use codec::compress::Level;
 use command_line::time;
 use placement::Probability;
 
-use super::limits::{parse_bandwidth, parse_memory, parse_target};
+use crate::commands::args::limits::{parse_bandwidth, parse_memory, parse_target};
+use crate::commands::render::count;
 
 /// Options of all commands.
 #[derive(Clone, Debug, Args)]
@@ -70,6 +74,91 @@ pub enum ProgressMode {
     Json,
     /// Show nothing.
     None,
+}
+
+/// Options of all commands that save.
+#[derive(Debug, Args)]
+pub struct SaveArgs {
+    /// Data shards: any this many shards restore the image (1 to 32) [default: 3; without --data and
+    /// --parity by forecast where enough is known of the hosts, else 2 on four hosts, 1 on three].
+    #[arg(long, value_name = "N")]
+    pub data: Option<u8>,
+    /// Parity shards: this many shards can be lost (0 to 32) [default: 2; by forecast at least 2].
+    #[arg(long, value_name = "N")]
+    pub parity: Option<u8>,
+    /// Versions to keep, the newest included.
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: u32,
+    /// Keep the job's checkpoints this long after its last save, such as 7d; or forever [default: the
+    /// value of the last save, at first forever].
+    #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
+    pub ttl: Option<Tenure>,
+    /// zstd level, -7 to 19; auto adapts to the speed of link and processors; none stores uncompressed.
+    #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
+    pub level: Effort,
+    /// If hosts are missing, commit with fewer parity shards, but at least this many [default without a
+    /// number: 0].
+    #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub allow_degraded: Option<u8>,
+    /// Leave out files with this name, such as '*.tmp', or at this path, such as '/cache/**'.
+    ///
+    /// A name matches at any depth. A path that begins with / is relative to each directory that is
+    /// saved. Patterns are those of `restore --path`. Can be given more than once.
+    #[arg(long, value_name = "PATTERN", value_parser = parse_exclude)]
+    pub exclude: Vec<globset::Glob>,
+    /// Note on each version, shown by `list` and `show`; hosts can't read it.
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+    /// Label of each version, to select it later; can be given more than once.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
+    pub label: Vec<(String, String)>,
+    /// How hosts are chosen.
+    #[command(flatten)]
+    pub placing: Placing,
+}
+
+impl SaveArgs {
+    /// These options of a save; all others are the usual ones.
+    ///
+    /// # Errors
+    /// When options contradict each other.
+    pub fn options(self) -> Result<SaveOptions, Failure> {
+        let redundancy = code(self.data, self.parity)?;
+        let placement = self.placing.wish();
+        let parity = redundancy.unwrap_or_default().parity();
+        let least = self.allow_degraded.map_or(0, usize::from);
+        if least > parity && placement.target.is_none() {
+            let shards = count(parity, "parity shard");
+            return Err(usage(format!(
+                "--allow-degraded={least}: there are {shards}, so at most {parity}"
+            )));
+        }
+        let labels = labels_with_note(self.label, self.note);
+        Ok(SaveOptions {
+            redundancy,
+            allow_degraded: self.allow_degraded,
+            keep: self.keep,
+            tenure: self.ttl,
+            effort: self.level,
+            exclude: Exclude::new(self.exclude).map_err(|cause| usage(cause.to_string()))?,
+            placement,
+            labels: labels.map_err(|cause| usage(cause.to_string()))?,
+            ..SaveOptions::default()
+        })
+    }
+}
+
+/// The numbers of data and parity shards, if the user gave at least one of them.
+///
+/// # Errors
+/// When there is no such code.
+pub fn code(data: Option<u8>, parity: Option<u8>) -> Result<Option<Redundancy>, Failure> {
+    given_code(data, parity).map_err(|cause| usage(cause.to_string()))
+}
+
+/// A failure of a command that was typed wrongly.
+pub(crate) fn usage(message: String) -> Failure {
+    Failure::new(ExitStatus::Usage, message)
 }
 
 /// Options that say how hosts are chosen.

@@ -10,11 +10,7 @@ use std::path::Path;
 
 use protocol::identity::replace_public;
 
-use super::args::Save;
-use super::options::Global;
-use super::{Outcome, connect, progress, save_request, saved};
-use ckpt_agent::cancel::Cancel;
-use ckpt_agent::report::{Failure, SaveReport};
+use ckpt_agent::report::SaveReport;
 use ckpt_agent::unix_time::unix_seconds;
 
 /// No such file is longer, bytes.
@@ -158,17 +154,9 @@ impl Numbers {
     }
 }
 
-/// Saves, and writes how that went to the file, whether it succeeded or not.
-pub(super) async fn save(
-    global: &Global,
-    save: Box<Save>,
-    cancel: Cancel,
-) -> Result<Outcome, Failure> {
-    let path = save.metrics_file.clone();
-    let ended = attempt(global, *save, cancel).await;
-    if let Some(path) = path
-        && let Err(cause) = note(&path, ended.as_ref().ok(), unix_seconds())
-    {
+/// Writes to the file how a save went that ended just now; `None` if it failed.
+pub(super) fn enter(path: &Path, saved: Option<&SaveReport>) {
+    if let Err(cause) = note(path, saved, unix_seconds()) {
         // The checkpoint counts more. That the file is not renewed is seen by its age.
         let _ = writeln!(
             io::stderr(),
@@ -176,18 +164,6 @@ pub(super) async fn save(
             path.display()
         );
     }
-    ended.map(saved)
-}
-
-async fn attempt(global: &Global, save: Save, cancel: Cancel) -> Result<SaveReport, Failure> {
-    let connected = connect(global).await?;
-    let observer = progress::observer(global.progress, "saving");
-    let report = match save_request(save) {
-        Ok(request) => connected.agent.save(request, observer, cancel).await,
-        Err(failure) => Err(failure),
-    };
-    connected.agent.close().await;
-    report
 }
 
 fn note(path: &Path, saved: Option<&SaveReport>, now: u64) -> io::Result<()> {
@@ -238,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_page_lists_each_number_and_no_other() {
-        let page = include_str!("../../../docs/metrics.md");
+        let page = include_str!("../../../../docs/metrics.md");
         let rows = page
             .lines()
             .filter(|line| line.starts_with("| `ckpt_save_"));

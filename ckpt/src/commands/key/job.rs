@@ -7,20 +7,20 @@ use std::time::Duration;
 use codec::JobScope;
 use codec::grant::Rights;
 use codec::keys::{JobKeys, NewJobKeys};
-use protocol::grid::Grid;
 use protocol::identity::{AnyKey, Identity, job_key_to_text, new_key, read_any_key, write_private};
 use serde::Serialize;
 
-use super::key_args::KeyCommand;
-use super::render::{Report, json_of_self};
-use super::{Outcome, chain, done};
-use ckpt_agent::agent::{Agent, Voided};
+use crate::commands::connect::Connected;
+use crate::commands::render::{Report, json_of_self};
+use crate::commands::{Outcome, render};
+use ckpt_agent::agent::Voided;
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use ckpt_agent::unix_time::unix_millis;
+use protocol::errors::chain;
 
 /// Answer of `key for-job`.
 #[derive(Debug, Serialize)]
-struct JobKeyReport {
+pub(super) struct JobKeyReport {
     /// The job, or the prefix followed by a slash.
     job: String,
     /// What the key may be used for.
@@ -40,7 +40,7 @@ impl Report for JobKeyReport {
         writeln!(
             out,
             "key for job {job} ({rights}) in {file}, valid until {}",
-            super::render::time(self.until)
+            render::time(self.until)
         )?;
         writeln!(
             out,
@@ -83,50 +83,32 @@ impl Report for RevokeReport {
     json_of_self!();
 }
 
-/// Runs `key for-job` or `key revoke`.
-pub(super) async fn run(
-    agent: &Agent,
-    grid: &Grid,
-    owner: &Identity,
-    command: KeyCommand,
-) -> Result<Outcome, Failure> {
-    if owner.job.is_some() {
+fn needs_owner(connected: &Connected) -> Result<(), Failure> {
+    if connected.identity.job.is_some() {
         let message = "this is a job key: only the owner's key can create and revoke job keys";
         return Err(Failure::new(ExitStatus::Denied, message));
     }
-    match command {
-        KeyCommand::ForJob {
-            job,
-            ttl,
-            rights,
-            output,
-        } => {
-            let wish = Wish { job, ttl, rights };
-            done(issue(grid, owner, wish, &output)?)
-        }
-        KeyCommand::Revoke { file } => {
-            let serials_below = match file {
-                None => unix_millis(),
-                Some(file) => serial_of(&file)?.saturating_add(1),
-            };
-            let Voided { heard, silent } = agent.make_void(serials_below).await?;
-            let status = if silent.is_empty() {
-                ExitStatus::Done
-            } else {
-                ExitStatus::Degraded
-            };
-            let report = RevokeReport {
-                serials_below,
-                heard,
-                silent,
-            };
-            Ok((Box::new(report), status))
-        }
-        KeyCommand::Export { .. } | KeyCommand::Rotate { .. } => Err(Failure::new(
-            ExitStatus::Usage,
-            "not a command for job keys",
-        )),
-    }
+    Ok(())
+}
+
+pub(super) async fn revoke(connected: &Connected, file: Option<&Path>) -> Result<Outcome, Failure> {
+    needs_owner(connected)?;
+    let serials_below = match file {
+        None => unix_millis(),
+        Some(file) => serial_of(file)?.saturating_add(1),
+    };
+    let Voided { heard, silent } = connected.agent.make_void(serials_below).await?;
+    let status = if silent.is_empty() {
+        ExitStatus::Done
+    } else {
+        ExitStatus::Degraded
+    };
+    let report = RevokeReport {
+        serials_below,
+        heard,
+        silent,
+    };
+    Ok((Box::new(report), status))
 }
 
 fn serial_of(file: &Path) -> Result<u64, Failure> {
@@ -144,25 +126,26 @@ fn serial_of(file: &Path) -> Result<u64, Failure> {
 }
 
 /// The properties of a new job key.
-struct Wish {
-    job: JobScope,
-    ttl: Duration,
-    rights: Rights,
+pub(super) struct NewJobKey {
+    pub(super) job: JobScope,
+    pub(super) ttl: Duration,
+    pub(super) rights: Rights,
 }
 
-fn issue(
-    grid: &Grid,
-    owner: &Identity,
-    wish: Wish,
+pub(super) fn issue(
+    connected: &Connected,
+    wish: NewJobKey,
     output: &Path,
 ) -> Result<JobKeyReport, Failure> {
+    needs_owner(connected)?;
+    let owner = &connected.identity;
     let failed = |cause: &dyn std::error::Error| {
         Failure::new(ExitStatus::Failed, format!("job key: {}", chain(cause)))
     };
     let serial = unix_millis();
     let now = serial / 1000;
     let new = NewJobKeys {
-        grid: grid.id().0,
+        grid: connected.grid.id().0,
         scope: wish.job.clone(),
         rights: wish.rights,
         serial,

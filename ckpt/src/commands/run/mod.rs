@@ -1,5 +1,9 @@
 //! The commands `ckpt run` and `ckpt notify`.
 
+pub mod on;
+pub mod past;
+pub mod watch;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,16 +14,16 @@ use protocol::identity::Identity;
 use protocol::list::ListFiles;
 use tokio::sync::Mutex;
 
-use super::options::{Global, ProgressMode};
+use super::args::options::{Global, ProgressMode};
+use super::args::run::{NotifyArgs, RunArgs, RunSave, Via};
+use super::connect::{Connected, agent_for, connect, grid_file};
 use super::render::{self, Report, json_of_self, one_line};
-use super::run_args::{NotifyArgs, RunArgs, RunSave, Via};
-use super::runs::history_file;
-use super::{Connected, Outcome, agent_for, connect, done, given_code, grid_file, load_grid};
-use ckpt_agent::agent::Agent;
-use ckpt_agent::core::sought::labels_with_note;
-use ckpt_agent::image::Exclude;
+use super::{Outcome, done};
+use ckpt_agent::agent::{Agent, SaveOptions};
+use ckpt_agent::connection::load_grid;
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure, Silent};
+use past::history_file;
 use runner::report::{RunCheckReport, RunReport};
 use runner::{
     self, AgentFuture, Batch, CKPT_NOTIFY, Orders, OwnerWish, Reach, RecordOrders, SavePlan, Says,
@@ -184,34 +188,12 @@ fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
 /// # Errors
 /// When options contradict each other.
 pub(super) fn save_plan(job: &codec::JobId, save: RunSave) -> Result<SavePlan, Failure> {
-    let usage = |message: String| Failure::new(ExitStatus::Usage, message);
-    let redundancy = given_code(save.data, save.parity)?;
-    let placement = save.placing.wish();
-    let parity = redundancy.unwrap_or_default().parity();
-    if let Some(least) = save
-        .allow_degraded
-        .filter(|least| usize::from(*least) > parity)
-        && placement.target.is_none()
-    {
-        return Err(usage(format!(
-            "--allow-degraded={least}: there are {parity} parity shards"
-        )));
-    }
-    let labels = labels_with_note(save.label, save.note).map_err(|e| usage(e.to_string()))?;
-    let labels = labels
-        .iter()
-        .map(|(key, value)| (key.to_owned(), value.to_owned()));
     Ok(SavePlan {
         job: job.clone(),
-        redundancy,
-        allow_degraded: save.allow_degraded,
-        keep: save.keep,
-        tenure: save.ttl,
-        effort: save.level,
-        exclude: Exclude::new(save.exclude).map_err(|cause| usage(cause.to_string()))?,
-        placement,
-        labels: labels.collect(),
-        deadline: save.deadline,
+        options: SaveOptions {
+            deadline: Some(save.deadline),
+            ..save.how.options()?
+        },
         is_bound_to_host: false,
     })
 }

@@ -4,36 +4,36 @@ use std::sync::Arc;
 
 use codec::{JobId, Version};
 
-use super::cat::standard_output;
-use super::{Connected, Outcome, agent_for, done, heard, identity, verify_status, which};
-use crate::commands::args::{Command, ForgetChoice};
-use crate::commands::options::Global;
-use ckpt_agent::agent::{
-    Agent, CatRequest, Depth, Disposal, ForgetWhich, RestoreRequest, Which, unless_hidden,
-};
+use crate::commands::args::options::Global;
+use crate::commands::args::{Cat, Forget, ForgetChoice, ListArgs, Restore, VerifyArgs};
+use crate::commands::cat::{self, standard_output};
+use crate::commands::connect::{Connected, agent_for};
+use crate::commands::key::identity;
+use crate::commands::{Outcome, done, heard, which};
+use ckpt_agent::agent::{Agent, Depth, Disposal, ForgetWhich, RestoreRequest, RestoreTarget};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{
-    CatReport, ExitStatus, Failure, ForgetReport, GcReport, HostNote, ListReport, Observer,
-    RestoreReport, VerifyReport,
+    ExitStatus, Failure, ForgetReport, HostNote, ListReport, Observer, RestoreReport,
+    VerifiedCheckpoint, VerifyReport,
 };
 
-/// Which checkpoints to verify, and how thoroughly.
-struct Verify {
-    job: Option<JobId>,
-    version: Option<Version>,
-    depth: Depth,
-}
-
 /// The present key, and the retired keys that still work, the newest first.
-pub(super) struct AnyKey<'a> {
+pub(crate) struct AnyKey<'a> {
     present: &'a Agent,
     retired: Vec<Agent>,
+    observer: Arc<dyn Observer>,
+    cancel: Cancel,
 }
 
 impl<'a> AnyKey<'a> {
     /// All keys of the connection's owner. A key that comes from a command has no retired keys beside it.
-    pub(super) async fn of(global: &Global, connected: &'a Connected) -> Self {
+    pub(crate) async fn of(
+        global: &Global,
+        connected: &'a Connected,
+        observer: Arc<dyn Observer>,
+        cancel: Cancel,
+    ) -> Self {
         let mut retired = Vec::new();
         if global.key_command.is_none() {
             for identity in identity::retired(&connected.files) {
@@ -49,151 +49,85 @@ impl<'a> AnyKey<'a> {
         Self {
             present: &connected.agent,
             retired,
+            observer,
+            cancel,
         }
     }
 
     /// Closes the connections of the retired keys.
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         for agent in self.retired {
             agent.close().await;
         }
     }
 
-    /// Runs a command that reads or removes checkpoints.
-    pub(super) async fn run(
-        &self,
-        command: Command,
-        observer: Arc<dyn Observer>,
-        cancel: Cancel,
-    ) -> Result<Outcome, Failure> {
-        // The answer of silent hosts matters only if no key of the owner finds what was asked for.
-        let done = self.carry_out(command, observer, cancel).await;
-        done.map_err(unless_hidden)
-    }
-
-    async fn carry_out(
-        &self,
-        command: Command,
-        observer: Arc<dyn Observer>,
-        cancel: Cancel,
-    ) -> Result<Outcome, Failure> {
-        match command {
-            Command::Restore(restore) => {
-                let request = super::restore_request(restore);
-                restored(self.restore(&request, &observer, &cancel).await?)
-            }
-            Command::Cat(cat) => {
-                let request = super::cat::request(cat);
-                let report = self.cat(&request, &observer, &cancel).await?;
-                let status = match report.skipped.as_slice() {
-                    [] => ExitStatus::Done,
-                    _ => ExitStatus::Degraded,
-                };
-                Ok((Box::new(report), status))
-            }
-            Command::List {
-                job,
-                prefix,
-                filter,
-                host,
-            } => {
-                let sought = filter.sought();
-                let list = self.list(job.as_ref(), &sought, host.as_deref());
-                let mut list = list.await?;
-                if let Some(prefix) = prefix {
-                    list.checkpoints
-                        .retain(|one| one.job.as_str().starts_with(&prefix));
-                }
-                done(list)
-            }
-            Command::Show { job, version } => self.show(&job, which(version)).await,
-            Command::Verify {
-                job,
-                version,
-                read_data,
-                sample,
-            } => {
-                let depth = match (read_data, sample) {
-                    (true, _) => Depth::All,
-                    (false, Some(blocks)) => Depth::Sample(blocks),
-                    (false, None) => Depth::Tables,
-                };
-                let verify = Verify {
-                    job,
-                    version,
-                    depth,
-                };
-                let report = self.verify(&verify, &observer, &cancel).await?;
-                let status = verify_status(&report);
-                Ok((Box::new(report), status))
-            }
-            Command::Forget(forget) => {
-                let which = forget_which(&forget.which);
-                let sought = forget.filter.sought();
-                let report = self.forget(&forget.job, which, &sought).await?;
-                heard(report, |one| &one.unheard)
-            }
-            Command::Gc { dry_run, keep } => {
-                heard(self.gc(keep, disposal(dry_run)).await?, |one| &one.unheard)
-            }
-            _ => Err(Failure::new(ExitStatus::Usage, "not a command for any key")),
-        }
-    }
-
-    /// Restores what the present key saved or, if that is nothing, what a retired key saved.
-    async fn restore(
-        &self,
-        request: &RestoreRequest,
-        observer: &Arc<dyn Observer>,
-        cancel: &Cancel,
-    ) -> Result<RestoreReport, Failure> {
+    /// Restores what the present key saved or, if that is nothing, what a retired key saved. The status is
+    /// `Degraded` if a newer version than the restored one is known.
+    pub(crate) async fn restore(&self, args: Restore) -> Result<Outcome, Failure> {
+        let request = restore_request(args);
         let restore = |agent: &Agent| {
-            let (agent, request) = (agent.clone(), request.clone());
-            let (observer, cancel) = (Arc::clone(observer), cancel.clone());
+            let agent = agent.clone();
+            let request = request.clone();
+            let observer = Arc::clone(&self.observer);
+            let cancel = self.cancel.clone();
             async move { agent.restore(request, observer, cancel).await }
         };
-        let first = restore(self.present).await;
-        if !is_nothing(&first) {
-            return first;
-        }
+        let mut restored = restore(self.present).await;
         for agent in &self.retired {
-            let restored = restore(agent).await;
             if !is_nothing(&restored) {
-                return restored;
+                break;
+            }
+            let more = restore(agent).await;
+            if !is_nothing(&more) {
+                restored = more;
             }
         }
-        first
+        let report = restored?;
+        let is_older = report.version.is_some() && !report.skipped.is_empty();
+        Ok((Box::new(report), degraded_if(is_older)))
     }
 
     /// Writes what the present key saved or, if that is nothing, what a retired key saved. Nothing is
     /// written before a checkpoint is found.
-    async fn cat(
-        &self,
-        request: &CatRequest,
-        observer: &Arc<dyn Observer>,
-        cancel: &Cancel,
-    ) -> Result<CatReport, Failure> {
+    pub(crate) async fn cat(&self, args: Cat) -> Result<Outcome, Failure> {
+        let request = cat::request(args);
         let cat = async |agent: &Agent| {
             let out = standard_output()?;
-            let (observer, cancel) = (Arc::clone(observer), cancel.clone());
-            agent.cat(request, out, observer, cancel).await
+            let observer = Arc::clone(&self.observer);
+            agent
+                .cat(&request, out, observer, self.cancel.clone())
+                .await
         };
-        let first = cat(self.present).await;
-        if !is_missing(&first) {
-            return first;
-        }
+        let mut written = cat(self.present).await;
         for agent in &self.retired {
+            if !is_missing(&written) {
+                break;
+            }
             let more = cat(agent).await;
             if !is_missing(&more) {
-                return more;
+                written = more;
             }
         }
-        first
+        let report = written?;
+        let is_older = !report.skipped.is_empty();
+        Ok((Box::new(report), degraded_if(is_older)))
+    }
+
+    /// Lists the checkpoints of all keys.
+    pub(crate) async fn list(&self, args: ListArgs) -> Result<Outcome, Failure> {
+        let sought = args.filter.sought();
+        let host = args.host.as_deref();
+        let mut list = self.listed(args.job.as_ref(), &sought, host).await?;
+        if let Some(prefix) = args.prefix {
+            list.checkpoints
+                .retain(|one| one.job.as_str().starts_with(&prefix));
+        }
+        done(list)
     }
 
     /// # Errors
     /// When a named job has no checkpoint, as in all other commands for a job.
-    async fn list(
+    async fn listed(
         &self,
         job: Option<&JobId>,
         sought: &Sought,
@@ -223,7 +157,13 @@ impl<'a> AnyKey<'a> {
         Ok(all)
     }
 
-    async fn show(&self, job: &JobId, which: Which) -> Result<Outcome, Failure> {
+    /// Describes a checkpoint of any key.
+    pub(crate) async fn show(
+        &self,
+        job: &JobId,
+        version: Option<Version>,
+    ) -> Result<Outcome, Failure> {
+        let which = which(version);
         let first = self.present.show(job, which).await;
         if !is_missing(&first) {
             return done(first?);
@@ -241,25 +181,29 @@ impl<'a> AnyKey<'a> {
         done(first?)
     }
 
-    async fn verify(
-        &self,
-        wanted: &Verify,
-        observer: &Arc<dyn Observer>,
-        cancel: &Cancel,
-    ) -> Result<VerifyReport, Failure> {
+    /// Checks the shards of the checkpoints of all keys.
+    pub(crate) async fn verify(&self, args: VerifyArgs) -> Result<Outcome, Failure> {
+        let depth = match (args.read_data, args.sample) {
+            (true, _) => Depth::All,
+            (false, Some(blocks)) => Depth::Sample(blocks),
+            (false, None) => Depth::Tables,
+        };
         let verify = |agent: &Agent| {
-            let (agent, cancel) = (agent.clone(), cancel.clone());
-            let observer = Arc::clone(observer);
-            let (job, version, depth) = (wanted.job.clone(), wanted.version, wanted.depth);
+            let agent = agent.clone();
+            let job = args.job.clone();
+            let observer = Arc::clone(&self.observer);
+            let cancel = self.cancel.clone();
             async move {
                 let job = job.as_ref();
-                agent.verify(job, version, depth, observer, cancel).await
+                agent
+                    .verify(job, args.version, depth, observer, cancel)
+                    .await
             }
         };
-        let mut all = verify(self.present).await;
-        if all.is_err() && !is_missing(&all) {
-            return all;
-        }
+        let mut all = match verify(self.present).await {
+            Err(failure) if failure.status != ExitStatus::NotFound => return Err(failure),
+            all => all,
+        };
         for agent in &self.retired {
             let more = verify(agent).await;
             all = match (all, more) {
@@ -275,10 +219,20 @@ impl<'a> AnyKey<'a> {
                 (all, Err(_)) => all,
             };
         }
-        all
+        let report = all?;
+        let status = verify_status(&report);
+        Ok((Box::new(report), status))
     }
 
-    async fn forget(
+    /// Removes checkpoints of a job, of all keys.
+    pub(crate) async fn forget(&self, args: Forget) -> Result<Outcome, Failure> {
+        let which = forget_which(&args.which);
+        let sought = args.filter.sought();
+        let report = self.forgotten(&args.job, which, &sought).await?;
+        heard(report, |one| &one.unheard)
+    }
+
+    async fn forgotten(
         &self,
         job: &JobId,
         which: ForgetWhich,
@@ -320,7 +274,12 @@ impl<'a> AnyKey<'a> {
         all
     }
 
-    async fn gc(&self, keep: Option<u32>, disposal: Disposal) -> Result<GcReport, Failure> {
+    /// Removes what hosts keep without use, of all keys.
+    pub(crate) async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<Outcome, Failure> {
+        let disposal = match dry_run {
+            true => Disposal::Show,
+            false => Disposal::Remove,
+        };
         let mut all = self.present.gc(keep, disposal).await?;
         for agent in &self.retired {
             let Ok(more) = agent.gc(keep, disposal).await else {
@@ -330,15 +289,7 @@ impl<'a> AnyKey<'a> {
             merge(&mut all.silent, more.silent);
             merge(&mut all.unheard, more.unheard);
         }
-        Ok(all)
-    }
-}
-
-const fn disposal(dry_run: bool) -> Disposal {
-    if dry_run {
-        Disposal::Show
-    } else {
-        Disposal::Remove
+        heard(all, |one| &one.unheard)
     }
 }
 
@@ -380,14 +331,46 @@ fn forget_which(choice: &ForgetChoice) -> ForgetWhich {
     }
 }
 
-/// The status is `Degraded` if a newer version than the restored one is known.
-fn restored(report: RestoreReport) -> Result<Outcome, Failure> {
-    let status = if report.version.is_some() && !report.skipped.is_empty() {
+const fn degraded_if(is_so: bool) -> ExitStatus {
+    if is_so {
         ExitStatus::Degraded
     } else {
         ExitStatus::Done
-    };
-    Ok((Box::new(report), status))
+    }
+}
+
+fn restore_request(restore: Restore) -> RestoreRequest {
+    RestoreRequest {
+        job: restore.job,
+        which: which(restore.version),
+        sought: restore.filter.sought(),
+        target: match restore.output {
+            None => RestoreTarget::Default,
+            Some(path) if path.as_os_str() == "-" => RestoreTarget::Stdout,
+            Some(path) => RestoreTarget::Path(path),
+        },
+        if_exists: restore.if_exists,
+        least_data: restore.data,
+        is_new: restore.new,
+        force: restore.force,
+        set_id_bits: restore.set_id_bits,
+        globs: restore.path,
+        dry_run: restore.dry_run,
+    }
+}
+
+/// The worst result of a verification. A lost checkpoint is worse than one whose hosts are only away.
+fn verify_status(report: &VerifyReport) -> ExitStatus {
+    let any = |is: fn(&VerifiedCheckpoint) -> bool| report.checkpoints.iter().any(is);
+    if any(|one| one.lost) {
+        ExitStatus::Damaged
+    } else if any(|one| one.can_lose.is_none()) {
+        ExitStatus::TooFewHosts
+    } else if any(|one| !one.bad.is_empty()) {
+        ExitStatus::Degraded
+    } else {
+        ExitStatus::Done
+    }
 }
 
 fn is_missing<T>(answer: &Result<T, Failure>) -> bool {

@@ -8,12 +8,15 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
 use rustix::process::{Resource, getrlimit};
 
-use super::doctor_report::{Check, DoctorReport, Verdict};
-use super::options::Global;
-use super::render::{Report, bytes, json_of_self, one_line};
-use super::{Outcome, agent_for, grid_file, health, identity, list_files, load_grid};
+use crate::commands::args::options::Global;
+use crate::commands::connect::{agent_for, grid_file};
+use crate::commands::health::doctor_report::{Check, DoctorReport, Verdict};
+use crate::commands::key::identity;
+use crate::commands::render::{Report, bytes, json_of_self, one_line};
+use crate::commands::{Outcome, health};
 use ::health::{ahead, expiry, middle_offset, span};
 use ckpt_agent::agent::{MTU_USUAL, Reached, Way};
+use ckpt_agent::connection::{list_files, load_grid};
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
@@ -34,7 +37,7 @@ const FILES_NEEDED: u64 = 24;
 const ADDRESS_SPACE_NEEDED: u64 = 512 << 20;
 
 /// Checks everything that a command needs. Problems are not errors, but findings in the report.
-pub(super) async fn run(global: &Global) -> Result<Outcome, Failure> {
+pub(crate) async fn run(global: &Global) -> Result<Outcome, Failure> {
     let mut report = DoctorReport {
         findings: Vec::new(),
     };

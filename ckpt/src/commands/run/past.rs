@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::Args;
 use codec::JobId;
 
-use super::render::{self, Report, Table, json_of_self, one_line, shortened, time};
-use super::{Outcome, done};
+use crate::commands::render::{self, Report, Table, json_of_self, one_line, shortened, time};
+use crate::commands::{Outcome, done};
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use runner::history::{HISTORY, History, PastLine};
@@ -47,7 +47,7 @@ pub struct RunsArgs {
 }
 
 /// The path of the history: the named one, or the usual one. `None` without a state directory.
-pub(super) fn history_file(named: Option<PathBuf>) -> Option<PathBuf> {
+pub(crate) fn history_file(named: Option<PathBuf>) -> Option<PathBuf> {
     named.or_else(|| {
         let state = knowledge::default_dir(|name| std::env::var_os(name));
         state.map(|state| state.join(HISTORY))
@@ -55,7 +55,7 @@ pub(super) fn history_file(named: Option<PathBuf>) -> Option<PathBuf> {
 }
 
 /// Lists runs, or forecasts one.
-pub(super) fn run(args: RunsArgs) -> Result<Outcome, Failure> {
+pub(crate) fn run(args: RunsArgs) -> Result<Outcome, Failure> {
     let path = history_file(args.history).ok_or_else(|| {
         let message =
             "no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set";

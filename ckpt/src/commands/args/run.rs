@@ -7,12 +7,9 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 use codec::JobId;
 use command_line::{size, time};
-use globset::Glob;
 use supervision::OnHang;
 
-use super::options::{Placing, parse_exclude, parse_label, parse_level, parse_tenure};
-use ckpt_agent::agent::Tenure;
-use ckpt_agent::core::effort::Effort;
+use crate::commands::args::options::SaveArgs;
 use runner::kind::Parameter;
 use runner::notice::JobNotice;
 use runner::{AfterSuccess, Ask, Suspend};
@@ -131,59 +128,26 @@ pub struct RunArgs {
     /// The state is a working directory that is restored first and saved at the end (used by --on).
     #[arg(long, hide = true, conflicts_with_all = ["on", "local", "check"])]
     pub staged: bool,
-    /// On other machines.
-    #[command(flatten)]
-    pub on: OnArgs,
-    /// How it is saved.
-    #[command(flatten)]
-    pub save: RunSave,
     /// The job's command.
     #[arg(last = true, value_name = "CMD", required_unless_present = "check")]
     pub command: Vec<OsString>,
+    /// How it is saved.
+    #[command(flatten, next_help_heading = "What is saved, and how")]
+    pub save: RunSave,
+    /// On other machines.
+    #[command(flatten, next_help_heading = "On other machines")]
+    pub on: OnArgs,
 }
 
-/// How checkpoints of a supervised job are saved.
+/// How checkpoints of a supervised job or of a watched directory are saved.
 #[derive(Debug, Args)]
 pub struct RunSave {
-    /// Data shards: any this many shards restore the image (1 to 32) [default: 3; without --data and
-    /// --parity by forecast where enough is known of the hosts, else 2 on four hosts, 1 on three].
-    #[arg(long, value_name = "N")]
-    pub data: Option<u8>,
-    /// Parity shards: this many shards can be lost (0 to 32) [default: 2; by forecast at least 2].
-    #[arg(long, value_name = "N")]
-    pub parity: Option<u8>,
-    /// Versions to keep, the newest included.
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub keep: u32,
-    /// Keep the job's checkpoints this long after its last save, such as 7d; or forever [default: the
-    /// value of the last save, at first forever].
-    #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
-    pub ttl: Option<Tenure>,
     /// How long a save may take; for the last save of `ckpt run`, --grace counts instead.
     #[arg(long, default_value = "10m", value_parser = time::parse, value_name = "TIME")]
     pub deadline: Duration,
-    /// zstd level, -7 to 19; auto adapts to the speed of link and processors; none stores uncompressed.
-    #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
-    pub level: Effort,
-    /// If hosts are missing, commit with fewer parity shards, but at least this many [default without a
-    /// number: 0].
-    #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
-    pub allow_degraded: Option<u8>,
-    /// Leave out files with this name, such as '*.tmp', or at this path, such as '/cache/**'.
-    ///
-    /// A name matches at any depth. A path that begins with / is relative to each directory that is
-    /// saved. Can be given more than once.
-    #[arg(long, value_name = "PATTERN", value_parser = parse_exclude)]
-    pub exclude: Vec<Glob>,
-    /// Note on each version, shown by `list` and `show`; hosts can't read it.
-    #[arg(long, value_name = "TEXT")]
-    pub note: Option<String>,
-    /// Label of each version, to select it later; can be given more than once.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
-    pub label: Vec<(String, String)>,
-    /// How hosts are chosen.
+    /// What all commands that save have in common.
     #[command(flatten)]
-    pub placing: Placing,
+    pub how: SaveArgs,
 }
 
 /// What takes an image of a job's processes.
@@ -220,6 +184,57 @@ pub struct NotifyArgs {
     /// done), STEP=12000, BUSY=1 and BUSY=0 (take no checkpoint in between).
     #[arg(required = true, value_name = "KEY=VALUE", value_parser = parse_notice)]
     pub notices: Vec<JobNotice>,
+}
+
+/// Options of `run` for other machines.
+#[derive(Debug, Args)]
+pub struct OnArgs {
+    /// Run the job on the best host of the grid, reached by this command, such as 'ssh {host} --'.
+    ///
+    /// {host} stands for the host's name in the grid. The working directory is saved, LAUNCHER starts
+    /// `ckpt run` on the host, and the result comes back to this machine. When the job has to leave the
+    /// host, it continues on the next best one.
+    #[arg(long, value_name = "LAUNCHER", conflicts_with = "check")]
+    pub on: Option<String>,
+    /// Path of the program ckpt on the hosts, such as ~/bin/ckpt.
+    #[arg(long, value_name = "PATH", default_value = "ckpt", requires = "on")]
+    pub program: String,
+    /// The job's work: its run time on otherwise idle processors of speed 1 [default: estimated from
+    /// earlier runs, otherwise 1h].
+    #[arg(long, value_parser = time::parse, value_name = "TIME", requires = "on")]
+    pub work: Option<Duration>,
+    /// Processors that the job uses.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), requires = "on")]
+    pub cores: u16,
+    /// Memory that the job needs.
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse, requires = "on")]
+    pub needs: u64,
+    /// Time between two reports of the host; after six missing reports the job continues elsewhere.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time::parse, requires = "on")]
+    pub report_every: Duration,
+    /// Time until hosts are asked again if none is free; also the longest pause for a host that failed.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time::parse, requires = "on")]
+    pub retry: Duration,
+}
+
+/// Options of `watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// The job.
+    #[arg(long)]
+    pub job: JobId,
+    /// Save every directory below DIR once its files stop changing, even if it was not renamed into place.
+    #[arg(long)]
+    pub in_place: bool,
+    /// Save the directories that exist now, then exit.
+    #[arg(long)]
+    pub once: bool,
+    /// How they are saved.
+    #[command(flatten)]
+    pub save: RunSave,
+    /// The directory into which a program writes its checkpoints.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }
 
 /// Usual time for which the checkpoints of a job that has succeeded are kept.
@@ -308,56 +323,4 @@ mod tests {
         assert!(with(&["--evict-exit", "0"]).is_none());
         assert!(with(&["--suspend-cpu-usage", "101"]).is_none());
     }
-}
-
-/// Options of `run` for other machines.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "On other machines")]
-pub struct OnArgs {
-    /// Run the job on the best host of the grid, reached by this command, such as 'ssh {host} --'.
-    ///
-    /// {host} stands for the host's name in the grid. The working directory is saved, LAUNCHER starts
-    /// `ckpt run` on the host, and the result comes back to this machine. When the job has to leave the
-    /// host, it continues on the next best one.
-    #[arg(long, value_name = "LAUNCHER", conflicts_with = "check")]
-    pub on: Option<String>,
-    /// Path of the program ckpt on the hosts, such as ~/bin/ckpt.
-    #[arg(long, value_name = "PATH", default_value = "ckpt", requires = "on")]
-    pub program: String,
-    /// The job's work: its run time on otherwise idle processors of speed 1 [default: estimated from
-    /// earlier runs, otherwise 1h].
-    #[arg(long, value_parser = time::parse, value_name = "TIME", requires = "on")]
-    pub work: Option<Duration>,
-    /// Processors that the job uses.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), requires = "on")]
-    pub cores: u16,
-    /// Memory that the job needs.
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse, requires = "on")]
-    pub needs: u64,
-    /// Time between two reports of the host; after six missing reports the job continues elsewhere.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time::parse, requires = "on")]
-    pub report_every: Duration,
-    /// Time until hosts are asked again if none is free; also the longest pause for a host that failed.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time::parse, requires = "on")]
-    pub retry: Duration,
-}
-
-/// Options of `watch`.
-#[derive(Debug, Args)]
-pub struct WatchArgs {
-    /// The job.
-    #[arg(long)]
-    pub job: JobId,
-    /// Save every directory below DIR once its files stop changing, even if it was not renamed into place.
-    #[arg(long)]
-    pub in_place: bool,
-    /// Save the directories that exist now, then exit.
-    #[arg(long)]
-    pub once: bool,
-    /// How they are saved.
-    #[command(flatten)]
-    pub save: RunSave,
-    /// The directory into which a program writes its checkpoints.
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
 }

@@ -13,12 +13,13 @@ use transfer::herald::{BUSY_PATIENCE, Delivery, Herald, Listener, OnBusy};
 use transfer::registry::Registries;
 use transfer::roster;
 
-use super::authority_failure::failure;
-use super::grid_args::Audience;
-use super::render::one_line;
-use super::{chain, runtime};
+use crate::commands::args::grid::Audience;
+use crate::commands::grid::authority_failure::failure;
+use crate::commands::render::one_line;
+use crate::commands::runtime;
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use ckpt_agent::unix_time::unix_seconds;
+use protocol::errors::chain;
 
 /// Up to this many members without the list get a line each.
 const WITHOUT_SHOWN: usize = 3;

@@ -1,26 +1,39 @@
 //! `ckpt health`: the state of checkpoints, leases, keys and hosts.
 
+pub mod doctor;
+pub mod doctor_report;
+pub mod page;
+
 use std::io::{self, IsTerminal as _, Write as _};
 
 use codec::grant::Grant;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Peer};
 
+use super::args::options::Global;
 use super::args::{HealthArgs, HealthCommand};
-use super::options::Global;
+use super::connect::{connect, named_grid};
+use super::key::identity;
+use super::output::write_report;
 use super::render::{Text, one_line};
-use super::{
-    Outcome, connect, done, identity, list_files, named_grid, notebook, roster, write_report,
-};
+use super::{Outcome, done};
 use ckpt_agent::agent::{grid_health, health_status, registries_health};
 use ckpt_agent::cancel::Cancel;
+use ckpt_agent::connection::{list_files, notebook, roster};
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
 use health::{Health, JOB_KEY, KeyHealth, Known};
 
-/// Finds out the state of things, for a submitter or for the grid's admin.
-pub(super) async fn run(global: &Global, args: &HealthArgs) -> Result<Outcome, Failure> {
-    let health = find(global, args).await?;
+/// Shows the state of things, for a submitter or for the grid's admin.
+pub(super) async fn run(
+    global: &Global,
+    args: HealthCommand,
+    cancel: Cancel,
+) -> Result<Outcome, Failure> {
+    if args.watch {
+        return watch(global, &args, cancel).await;
+    }
+    let health = find(global, &args.health).await?;
     let status = health_status(&health);
     Ok((Box::new(health), status))
 }
@@ -30,7 +43,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
 /// Shows the report again and again, until it is cancelled. What is wrong at the first look ends it: it
 /// stays wrong. What is wrong later is said below the last report.
-pub(super) async fn watch(
+async fn watch(
     global: &Global,
     args: &HealthCommand,
     mut cancel: Cancel,

@@ -5,14 +5,15 @@ use std::io::{self, Write as _};
 use web::board::Board;
 use web::{Server, Settings, StartError, Token};
 
-use super::args::DashboardArgs;
-use super::options::Global;
-use super::{Outcome, done, health, named_grid, render};
+use crate::commands::args::DashboardArgs;
+use crate::commands::args::options::Global;
+use crate::commands::connect::named_grid;
+use crate::commands::{Outcome, done, health, render};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{ExitStatus, Failure};
 
 /// Serves the page until it is cancelled.
-pub(super) async fn run(
+pub(crate) async fn run(
     global: &Global,
     args: &DashboardArgs,
     mut cancel: Cancel,

@@ -14,16 +14,19 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, is_name, job_key_to_text, new_key};
 use supervision::away::{Candidate, MoveTimes, period_ms};
 
-use super::args::Cli;
-use super::options::Global;
-use super::rank::{Format, RankArgs, report::RankReport};
-use super::render::{Report, json_of_self, one_line};
-use super::run::{Connection, orders, write_end};
-use super::run_args::RunArgs;
-use super::{Outcome, chain, connect, grid_file, rank};
+use crate::commands::args::Cli;
+use crate::commands::args::options::Global;
+use crate::commands::args::run::RunArgs;
+use crate::commands::call::Call;
+use crate::commands::connect::{connect, grid_file};
+use crate::commands::rank::{Format, RankArgs, report::RankReport};
+use crate::commands::render::{Report, json_of_self, one_line};
+use crate::commands::run::{Connection, orders, write_end};
+use crate::commands::{Outcome, rank, runtime};
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_millis;
+use protocol::errors::chain;
 use runner::away::{
     self, Away, AwayOrders, AwayReport, Launcher, LauncherError, Letter, RankFuture, Ranking,
 };
@@ -57,18 +60,22 @@ const OWN_OPTIONS: [&str; 17] = [
 const JSON: &str = "json";
 
 /// Carries out the order on standard input, at the other end of a launcher.
-pub(super) fn there() -> Outcome {
+pub(crate) fn there() -> Outcome {
     let state = knowledge::default_dir(|name| std::env::var_os(name));
     let status = if away::serve(state) {
         ExitStatus::Done
     } else {
         ExitStatus::Failed
     };
-    (Box::new(super::render::Text(Vec::new())), status)
+    (Box::new(crate::commands::render::Text(Vec::new())), status)
 }
 
-/// Runs a job on other machines.
-pub(super) async fn run(
+/// Runs a job on other machines. `--nice` is for them.
+pub(crate) fn run(call: Call<'_>, args: RunArgs) -> Result<Outcome, Failure> {
+    runtime()?.block_on(move_around(call.global.clone(), args, call.typed))
+}
+
+async fn move_around(
     global: Global,
     args: RunArgs,
     typed: &[OsString],
@@ -287,7 +294,10 @@ impl Report for AwayReport {
             starts => format!("{starts} times"),
         };
         let files = self.changed_files.map_or(String::new(), |files| {
-            format!("; {} came back", super::render::count(files, "file"))
+            format!(
+                "; {} came back",
+                crate::commands::render::count(files, "file")
+            )
         });
         writeln!(
             out,

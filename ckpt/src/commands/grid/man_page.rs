@@ -3,7 +3,7 @@
 use command_line::man::{FilePage, FileTable};
 
 /// The grid file.
-pub(super) const GRID_FILE: FilePage = FilePage {
+pub(crate) const GRID_FILE: FilePage = FilePage {
     name: "ckpt-grid-file",
     about: "who belongs to a grid, and where they are",
     description: &[

@@ -10,14 +10,18 @@ use protocol::identity::{
 use protocol::net::join::{JoinError, join as redeem};
 use serde::Serialize;
 
-use super::options::Global;
-use super::render::{Report, json_of_self, time};
-use super::{chain, identity, runtime};
+use crate::commands::args::options::Global;
+use crate::commands::connect::usual_grid_file;
+use crate::commands::key::identity;
+use crate::commands::key::own::user_name;
+use crate::commands::render::{Report, json_of_self, time};
+use crate::commands::runtime;
 use ckpt_agent::report::{ExitStatus, Failure};
+use protocol::errors::chain;
 
 /// Answer of `join`.
 #[derive(Debug, Serialize)]
-pub(super) struct JoinReport {
+pub(crate) struct JoinReport {
     name: String,
     grid: String,
     /// The public key, hexadecimal.
@@ -49,15 +53,9 @@ impl Report for JoinReport {
     json_of_self!();
 }
 
-/// The path of the grid file that `ckpt join` writes.
-pub(super) fn usual_grid_file() -> Option<PathBuf> {
-    let dir = ckpt_agent::connection::default_dir(|name| std::env::var_os(name));
-    Some(dir?.join("grid.toml"))
-}
-
 /// Redeems a token. Makes the key in its usual place, unless it exists, and writes the grid file beside
 /// it.
-pub(super) fn join(
+pub(crate) fn join(
     global: &Global,
     token: &str,
     name: Option<&str>,
@@ -67,7 +65,7 @@ pub(super) fn join(
     if token.terms.role != TokenRole::Submitter {
         return Err(usage("the token is for a donor".into()).next("ckpt-store join TOKEN"));
     }
-    let name = name.map_or_else(identity::user_name, str::to_owned);
+    let name = name.map_or_else(user_name, str::to_owned);
     if !is_name(&name) {
         let message = format!("name {name:?}: only letters, digits, . _ - are allowed");
         return Err(usage(message).next("--name NAME"));

@@ -1,0 +1,34 @@
+//! The commands `ckpt key`, `init` and `join`, and the keys that other commands use.
+
+pub(super) mod any;
+pub(super) mod identity;
+mod job;
+pub(super) mod join;
+pub(super) mod own;
+
+use super::args::key::KeyCommand;
+use super::call::Call;
+use super::{Outcome, done};
+use ckpt_agent::report::Failure;
+
+/// Runs a command for keys.
+pub(crate) fn run(call: Call<'_>, command: KeyCommand) -> Result<Outcome, Failure> {
+    match command {
+        KeyCommand::Export { output } => own::export(call.global, &output),
+        KeyCommand::Rotate { name, cert } => {
+            done(own::rotate(call.global, name.as_deref(), cert.as_deref())?)
+        }
+        KeyCommand::ForJob {
+            job,
+            ttl,
+            rights,
+            output,
+        } => call.connected(async |connected, _| {
+            let wish = job::NewJobKey { job, ttl, rights };
+            done(job::issue(connected, wish, &output)?)
+        }),
+        KeyCommand::Revoke { file } => {
+            call.connected(async |connected, _| job::revoke(connected, file.as_deref()).await)
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! `ckpt save`: saves files, a stream or the output of a command.
+
+mod metrics_file;
+
+use std::io::{self, IsTerminal, Write};
+
+use codec::seal::Cipher;
+use protocol::errors::chain;
+
+use super::args::Save;
+use super::args::options::{Global, usage};
+use super::connect::connect;
+use super::{Outcome, progress};
+use ckpt_agent::agent::{ALLOW_EMPTY, After, SaveInput, SaveOptions, SaveRequest};
+use ckpt_agent::cancel::Cancel;
+use ckpt_agent::image::NamedPath;
+use ckpt_agent::image::keeper::Keeper;
+use ckpt_agent::report::{ExitStatus, Failure, SaveReport};
+
+/// Saves, and enters how that went into the metrics file, if there is one.
+pub(super) async fn run(global: &Global, save: Save, cancel: Cancel) -> Result<Outcome, Failure> {
+    let metrics = save.metrics_file.clone();
+    let ended = attempt(global, save, cancel).await;
+    if let Some(path) = metrics {
+        metrics_file::enter(&path, ended.as_ref().ok());
+    }
+    ended.map(saved)
+}
+
+async fn attempt(global: &Global, save: Save, cancel: Cancel) -> Result<SaveReport, Failure> {
+    let agent = connect(global).await?.agent;
+    let observer = progress::observer(global.progress, "saving");
+    let report = match save_request(save) {
+        Ok(request) => agent.save(request, observer, cancel).await,
+        Err(failure) => Err(failure),
+    };
+    agent.close().await;
+    report
+}
+
+fn saved(report: SaveReport) -> Outcome {
+    let complete = report.holders.iter().all(|holder| holder.host.is_some());
+    let status = if complete && report.warnings.is_empty() {
+        ExitStatus::Done
+    } else {
+        ExitStatus::Degraded
+    };
+    (Box::new(report), status)
+}
+
+fn save_request(save: Save) -> Result<SaveRequest, Failure> {
+    let input = save_input(&save)?;
+    let mut options = save.how.options()?;
+    options.placement.explain = save.explain;
+    if save.no_encryption {
+        let _ = writeln!(
+            io::stderr(),
+            "ckpt: warning: --no-encryption: every host that gets a shard can read the image"
+        );
+        options.cipher = Cipher::None;
+    }
+    Ok(SaveRequest {
+        job: save.job,
+        input,
+        options: SaveOptions {
+            full: save.full,
+            deadline: save.deadline,
+            skip_unreadable: save.skip_unreadable,
+            accept_changed: save.accept_changed,
+            allow_empty: save.allow_empty,
+            after: save.after.map(|which| After {
+                which,
+                strength: save.fence.into(),
+                is_unfenced: save.unfenced,
+            }),
+            ..options
+        },
+    })
+}
+
+/// What is saved.
+///
+/// # Errors
+/// When the arguments can't be combined, or standard input can't be an image.
+fn save_input(save: &Save) -> Result<SaveInput, Failure> {
+    Ok(match save.paths.as_slice() {
+        [] => SaveInput::Command(save.command.clone(), Some(Keeper::of_this_program())),
+        [only] if only.as_os_str() == "-" => {
+            if io::stdin().is_terminal() {
+                return Err(usage("standard input is a terminal, not an image".into()));
+            }
+            if is_null_device(io::stdin()) && !save.allow_empty {
+                let message = format!(
+                    "cannot save job {}: standard input is closed or /dev/null",
+                    save.job
+                );
+                return Err(usage(message).next(ALLOW_EMPTY));
+            }
+            SaveInput::Stdin
+        }
+        paths if paths.iter().any(|path| path.as_os_str() == "-") => {
+            return Err(
+                usage("standard input (-) can't be combined with other paths".into())
+                    .next("./- for a file that is called -"),
+            );
+        }
+        paths => {
+            let named = paths.iter().map(|path| NamedPath::of_argument(path));
+            let named = named.collect::<Result<Vec<NamedPath>, _>>();
+            SaveInput::Named(named.map_err(|cause| usage(chain(&cause)))?)
+        }
+    })
+}
+
+/// Whether this is `/dev/null`, which Rust opens in the place of a standard stream that is closed.
+fn is_null_device(file: impl std::os::fd::AsFd) -> bool {
+    const NULL: (u32, u32) = (1, 3);
+    rustix::fs::fstat(file).is_ok_and(|stat| {
+        let device = (
+            rustix::fs::major(stat.st_rdev),
+            rustix::fs::minor(stat.st_rdev),
+        );
+        rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() && device == NULL
+    })
+}
