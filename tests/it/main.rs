@@ -29,6 +29,7 @@ mod library;
 mod lifetime;
 mod lists;
 mod local_grid;
+mod members_model;
 mod names;
 mod owner;
 mod page_machines;
