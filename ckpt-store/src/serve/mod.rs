@@ -367,6 +367,9 @@ impl Exchange<'_> {
             | Request::Members { .. }
             | Request::Holders { .. }
             | Request::Join(_)
+            | Request::CompareCards { .. }
+            | Request::Cards { .. }
+            | Request::PutCards { .. }
             | Request::ExtendedAnnounce(_) => Err(Answer::Refused(Server::Donor.does_not_answer())),
         }
     }

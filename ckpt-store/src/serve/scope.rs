@@ -234,6 +234,9 @@ impl Scope {
             | Request::Members { .. }
             | Request::Holders { .. }
             | Request::Census
+            | Request::CompareCards { .. }
+            | Request::Cards { .. }
+            | Request::PutCards { .. }
             | Request::Join(_) => Err(not_for_this()),
         };
         permit.map_err(Answer::Refused)

@@ -33,6 +33,10 @@ const DOMAIN: &[u8] = b"ckpt v1 member card\0";
 
 const SIGNATURE_BYTES: usize = 64;
 
+/// Number of the part of an announcement ([`crate::wire::message::Presence`]) that is the donor's card. The
+/// parts of the announcement of a host's availability have the numbers below.
+pub const CARD_PART: u16 = 4;
+
 /// What a card states, before the signature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Body {
@@ -42,6 +46,17 @@ struct Body {
     site: Option<String>,
     owner: Option<String>,
     at: u64,
+}
+
+/// Hash of which donors somebody knows, and of which day the card of each is. `known` is in ascending order
+/// of keys. Registries and donors compare these hashes before they compare anything else.
+pub fn digest_of_days(known: impl IntoIterator<Item = (OwnerId, u32)>) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 days of member cards");
+    for (id, day) in known {
+        hasher.update(&id.0);
+        hasher.update(&day.to_le_bytes());
+    }
+    *hasher.finalize().as_bytes()
 }
 
 /// Where a donor is, as it announces it.
@@ -237,6 +252,11 @@ impl MemberCard {
     /// Where the donor was, as it announced it.
     pub const fn whereabouts(&self) -> &Whereabouts {
         &self.whereabouts
+    }
+
+    /// The registry that signed the donor's certificate; `None` if the authority did.
+    pub const fn issuer(&self) -> Option<OwnerId> {
+        self.issuer
     }
 
     /// When the donor signed the card, Unix seconds by its own clock.

@@ -25,8 +25,8 @@ mod revocation;
 
 pub use authority::{Authority, AuthorityError, Enroller, GridId, Validity};
 pub use card::{
-    CARD_AHEAD_MAX_S, CARD_BYTES_MAX, CARD_CERTIFICATES_MAX, CardError, CardVerifier,
-    KNOWN_AFTER_END_S, MemberCard, Whereabouts,
+    CARD_AHEAD_MAX_S, CARD_BYTES_MAX, CARD_CERTIFICATES_MAX, CARD_PART, CardError, CardVerifier,
+    KNOWN_AFTER_END_S, MemberCard, Whereabouts, digest_of_days,
 };
 pub use dumps::keep_out_of_dumps;
 pub use files::{directory_of, replace_public, sync_directory_of, write_private};
