@@ -13,7 +13,7 @@ use protocol::wire::limits::MEMBERS_MAX;
 use protocol::wire::message::MemberRecord;
 use tracing::warn;
 use transfer::Hosts;
-use transfer::census::{ask_all, hosts_health, summed_up};
+use transfer::census::{ask_all, hosts_health, silent_health, summed_up, with_silent};
 use transfer::registry_answer::RegistryAnswer;
 use transfer::roster;
 use web::board::Board;
@@ -111,6 +111,7 @@ impl Counting {
             list: None,
         };
         let mut roster = roster::merge(&grid, &[answer], &[], now);
+        let silent = silent_health(&roster);
         roster.hosts.truncate(ASKED_MAX);
         let asked = Grid {
             hosts: roster.hosts,
@@ -138,6 +139,8 @@ impl Counting {
             ..Health::default()
         };
         add_forecasts(&mut health.hosts, &hosts, forecasts);
+        health.absent = silent.len();
+        health.hosts = with_silent(health.hosts, silent);
         hosts.close().await;
         self.board.show(judged(health, &Limits::default()));
     }

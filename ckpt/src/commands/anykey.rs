@@ -9,7 +9,8 @@ use super::{Connected, Outcome, agent_for, done, heard, identity, verify_status,
 use crate::commands::args::{Command, ForgetChoice};
 use crate::commands::options::Global;
 use ckpt_agent::agent::{
-    Agent, CatRequest, Depth, Disposal, ForgetWhich, RestoreRequest, Which, unless_hidden,
+    Agent, CatRequest, Depth, Disposal, ForgetWhich, HealthRequest, RestoreRequest, Which,
+    unless_hidden,
 };
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
@@ -17,6 +18,7 @@ use ckpt_agent::report::{
     CatReport, ExitStatus, Failure, ForgetReport, GcReport, HostNote, ListReport, Observer,
     RestoreReport, VerifyReport,
 };
+use health::JobHealth;
 
 /// Which checkpoints to verify, and how thoroughly.
 struct Verify {
@@ -57,6 +59,21 @@ impl<'a> AnyKey<'a> {
         for agent in self.retired {
             agent.close().await;
         }
+    }
+
+    /// The jobs that retired keys saved. What can't be read is left out, with a line in the log.
+    pub(super) async fn jobs_of_retired(&self, request: &HealthRequest) -> Vec<JobHealth> {
+        let mut jobs = Vec::new();
+        for agent in &self.retired {
+            match agent.jobs_of_retired(request).await {
+                Ok(found) => jobs.extend(found),
+                Err(cause) => {
+                    let cause = cause.message;
+                    tracing::warn!(cause, "what a retired key saved is left out");
+                }
+            }
+        }
+        jobs
     }
 
     /// Runs a command that reads or removes checkpoints.

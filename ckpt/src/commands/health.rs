@@ -6,13 +6,14 @@ use codec::grant::Grant;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Peer};
 
+use super::anykey::AnyKey;
 use super::args::{HealthArgs, HealthCommand};
 use super::options::Global;
 use super::render::{Text, one_line};
 use super::{
     Outcome, connect, done, identity, list_files, named_grid, notebook, roster, write_report,
 };
-use ckpt_agent::agent::{grid_health, health_status, registries_health};
+use ckpt_agent::agent::{grid_health, health_status, registries_health, with_retired};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
@@ -98,9 +99,14 @@ pub(super) async fn find(global: &Global, args: &HealthArgs) -> Result<Health, F
     let keys = keys(&connected.identity, &connected.grid, unix_seconds());
     let registries = registries_health(&connected.grid, &connected.identity);
     let request = args.request();
-    let found = connected.agent.health(&request, keys, registries).await;
+    let keys_before = AnyKey::of(global, &connected).await;
+    let (found, retired) = tokio::join!(
+        connected.agent.health(&request, keys, registries),
+        keys_before.jobs_of_retired(&request)
+    );
+    keys_before.close().await;
     connected.agent.close().await;
-    found
+    Ok(with_retired(found?, retired, request.limits))
 }
 
 async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Health, Failure> {
