@@ -271,6 +271,8 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         NOTICES_ASKED_MAX,
         NOTICES_PER_JOB_MAX,
         VOIDS_ASKED_MAX,
+        CARDS_MAX,
+        CARD_DAYS_MAX,
         LIST_BYTES_MAX,
         CENSUS_OWNERS_MAX,
         ROWS_PER_READ_MAX,

@@ -187,6 +187,23 @@ pub enum Request {
         #[serde(with = "serde_bytes")]
         manifest: Vec<u8>,
     },
+    /// Send the days of the cards that you have, unless I have the same. Sent to a registry by a donor.
+    CompareCards {
+        /// Hash of the keys and days that I have ([`crate::identity::digest_of_days`]).
+        digest: [u8; 32],
+        /// Only donors with a larger key, in ascending order (to continue an earlier answer).
+        after: Option<OwnerId>,
+    },
+    /// Send the cards of these donors. Sent to a registry by a donor.
+    Cards {
+        /// At most [`super::limits::CARDS_MAX`].
+        ids: Vec<OwnerId>,
+    },
+    /// Keep these cards, which you lack. Sent to a registry by a donor.
+    PutCards {
+        /// At most [`super::limits::CARDS_MAX`].
+        cards: Vec<CardRecord>,
+    },
 }
 
 /// The reservation of a version of a job for a checkpoint.
@@ -351,6 +368,20 @@ pub enum Response {
     },
     /// The sums of the host's past ([`super::learning`]).
     Sums(Box<HostSums>),
+    /// The days of the cards that the registry has.
+    CardDays {
+        /// Whether the asker has the same. Then there are no `days`.
+        same: bool,
+        /// In ascending order of keys, at most [`super::limits::CARD_DAYS_MAX`].
+        days: Vec<CardDay>,
+        /// Whether there are more after the last of these.
+        more: bool,
+    },
+    /// Cards that were asked for; none of donors that the registry has no card of.
+    Cards {
+        /// At most [`super::limits::CARDS_MAX`].
+        cards: Vec<CardRecord>,
+    },
 }
 
 /// A checkpoint of which a host holds shards, in the answer to `PeerHolds`.
@@ -472,6 +503,26 @@ pub struct MemberRecord {
     pub alive: bool,
     /// Its last announcement.
     pub presence: Presence,
+}
+
+/// Of which day the card of a donor is that a registry has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardDay {
+    /// Public key of the donor.
+    pub id: OwnerId,
+    /// Day on which the donor signed the card, counted from 1970.
+    pub day: u32,
+}
+
+/// The card of a donor, and where the donor was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardRecord {
+    /// The card ([`crate::identity::MemberCard`]).
+    #[serde(with = "serde_bytes")]
+    pub card: Vec<u8>,
+    /// Address of the donor: the one on the card, or the one from which the donor connected to a registry
+    /// if the card has an unspecified one.
+    pub addr: SocketAddr,
 }
 
 /// A machine that wants to become a donor.
