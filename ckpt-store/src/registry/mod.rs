@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use codec::OwnerId;
+use codec::{CheckpointId, OwnerId};
 use protocol::grid::Grid;
 use protocol::identity::{
     CARD_PART, CardError, CardVerifier, Identity, MemberCard, Peer, TokenRole,
@@ -427,15 +427,7 @@ impl Shared {
                 let found = self.registry().members(at, after, MEMBERS_MAX as usize);
                 send_members(send, spoken, found).await
             }
-            // Job keys may not learn which host holds which shard.
-            Request::Holders { .. } if peer.is_some_and(|peer| peer.grant.is_some()) => {
-                let why = "the job key is not for this";
-                Err(Answer::refuse(Code::Forbidden, why))
-            }
-            Request::Holders { checkpoint } => {
-                let holders = self.registry().holders(checkpoint);
-                Ok(write_frame(send, &Response::Holders { holders }).await?)
-            }
+            Request::Holders { checkpoint } => self.holders(peer, send, checkpoint).await,
             Request::Join(wish) => self.join(from, wish, send).await,
             Request::List { number } => self.list(asker()?, send, number).await,
             Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
@@ -475,6 +467,23 @@ impl Shared {
                 Err(Answer::Refused(Server::Registry.does_not_answer()))
             }
         }
+    }
+
+    /// Names the holders of a checkpoint. Job keys may not learn which host holds which shard.
+    async fn holders(
+        &self,
+        peer: Option<&Peer>,
+        send: &mut SendStream,
+        checkpoint: CheckpointId,
+    ) -> Result<(), Answer> {
+        if peer.is_some_and(|peer| peer.grant.is_some()) {
+            return Err(Answer::refuse(
+                Code::Forbidden,
+                "the job key is not for this",
+            ));
+        }
+        let holders = self.registry().holders(checkpoint);
+        Ok(write_frame(send, &Response::Holders { holders }).await?)
     }
 
     /// Sends the list of the grid to a member that has an older one, but not too often.

@@ -158,6 +158,7 @@ macro_rules! smoke_tests {
     };
 }
 smoke_tests!(
+    card,
     certificate,
     class_ad,
     daemon_line,
@@ -176,6 +177,7 @@ smoke_tests!(
     job_notice,
     join_token,
     knowledge,
+    known_donors,
     manifest,
     manifest_body,
     member,
