@@ -41,12 +41,14 @@ fn await_hosts(machines: &Machines, names: &[&str]) -> Result<()> {
     wait_until(&what, LIMIT, || {
         let hosts = machines.ckpt("zoe", &["--json", "hosts"])?.json()?;
         let hosts = hosts["hosts"].as_array().cloned().unwrap_or_default();
-        let mut seen: Vec<&str> = hosts
-            .iter()
+        // Silent members are listed, too.
+        let there = hosts.iter().filter(|host| host["status"] != "silent");
+        let mut seen: Vec<&str> = there
+            .clone()
             .filter_map(|host| host["name"].as_str())
             .collect();
         seen.sort_unstable();
-        Ok(seen == names && hosts.iter().all(|host| host["up"] == true))
+        Ok(seen == names && there.clone().all(|host| host["up"] == true))
     })
 }
 

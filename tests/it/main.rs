@@ -50,6 +50,7 @@ mod runs;
 mod saving;
 mod seen;
 mod signals;
+mod silent_members;
 mod slips;
 mod stolen_keys;
 mod study;

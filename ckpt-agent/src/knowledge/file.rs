@@ -239,11 +239,7 @@ impl Knowledge {
             known.roster.push(host.read()?);
         }
         for missed in file.missed {
-            known.missed.push(Missed {
-                host: missed.host.read()?,
-                seen_at: missed.since,
-                certified_until: missed.certified_until,
-            });
+            known.missed.push(missed.read()?);
         }
         for newest in file.newest {
             let tag = JobTag::from_hex(&newest.job_tag)
@@ -345,6 +341,16 @@ impl RosterText {
             id,
             site: self.site,
             owner: self.owner,
+        })
+    }
+}
+
+impl MissedText {
+    fn read(self) -> Result<Missed, String> {
+        Ok(Missed {
+            host: self.host.read()?,
+            seen_at: self.since,
+            certified_until: self.certified_until,
         })
     }
 }

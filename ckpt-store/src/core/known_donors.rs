@@ -44,9 +44,14 @@ pub fn encode(donors: &[KnownDonor]) -> Vec<u8> {
         bytes.extend(record);
     }
     bytes.extend(0_u32.to_le_bytes());
-    let hash = blake3::hash(&bytes);
-    bytes.extend(hash.as_bytes());
-    bytes
+    hashed(bytes)
+}
+
+/// `content`, followed by its hash.
+pub fn hashed(mut content: Vec<u8>) -> Vec<u8> {
+    let hash = blake3::hash(&content);
+    content.extend(hash.as_bytes());
+    content
 }
 
 /// Reads what [`encode`] wrote.

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use codec::OwnerId;
+use codec::{CheckpointId, OwnerId};
 use protocol::grid::Grid;
 use protocol::identity::{
     CARD_PART, CardError, CardVerifier, Identity, MemberCard, Peer, TokenRole,
@@ -424,15 +424,7 @@ impl Shared {
                 let found = self.registry().members(at, after, MEMBERS_MAX as usize);
                 send_members(send, found).await
             }
-            // Job keys may not learn which host holds which shard.
-            Request::Holders { .. } if peer.is_some_and(|peer| peer.grant.is_some()) => {
-                let why = "the job key is not for this";
-                Err(Answer::refuse(Code::Forbidden, why))
-            }
-            Request::Holders { checkpoint } => {
-                let holders = self.registry().holders(checkpoint);
-                Ok(write_frame(send, &Response::Holders { holders }).await?)
-            }
+            Request::Holders { checkpoint } => self.holders(peer, send, checkpoint).await,
             Request::Join(wish) => self.join(from, wish, send).await,
             Request::List { number } => self.list(asker()?, send, number).await,
             Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
@@ -470,6 +462,23 @@ impl Shared {
             }
             Request::Retired12(never) | Request::Retired18(never) => match never {},
         }
+    }
+
+    /// Names the holders of a checkpoint. Job keys may not learn which host holds which shard.
+    async fn holders(
+        &self,
+        peer: Option<&Peer>,
+        send: &mut SendStream,
+        checkpoint: CheckpointId,
+    ) -> Result<(), Answer> {
+        if peer.is_some_and(|peer| peer.grant.is_some()) {
+            return Err(Answer::refuse(
+                Code::Forbidden,
+                "the job key is not for this",
+            ));
+        }
+        let holders = self.registry().holders(checkpoint);
+        Ok(write_frame(send, &Response::Holders { holders }).await?)
     }
 
     /// Sends the list of the grid to a member that has an older one, but not too often.

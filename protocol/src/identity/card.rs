@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use codec::OwnerId;
+use codec::seal::OwnerSecret;
 use codec::serial::{self, SerialError};
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -222,9 +223,8 @@ impl MemberCard {
             owner: whereabouts.owner.clone(),
             at,
         };
-        let mut bytes = serial::encode(&body, CARD_BYTES_MAX - SIGNATURE_BYTES)?;
-        let signature = identity.secret.sign(&[DOMAIN, &bytes].concat());
-        bytes.extend(signature);
+        let body = serial::encode(&body, CARD_BYTES_MAX - SIGNATURE_BYTES)?;
+        let bytes = Self::sign_body(&identity.secret, &body);
         Ok(Self {
             bytes,
             peer,
@@ -232,6 +232,12 @@ impl MemberCard {
             whereabouts,
             at,
         })
+    }
+
+    /// A card with any body, signed by `secret`: for tests of those who read cards.
+    pub fn sign_body(secret: &OwnerSecret, body: &[u8]) -> Vec<u8> {
+        let signature = secret.sign(&[DOMAIN, body].concat());
+        [body, &signature].concat()
     }
 
     /// The bytes of the card, signature included.
@@ -336,7 +342,6 @@ impl std::fmt::Debug for MemberCard {
 
 #[cfg(test)]
 mod tests {
-    use codec::seal::OwnerSecret;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

@@ -15,9 +15,8 @@ use serde_bytes::ByteBuf;
 use super::announcement::{Announcement, ExtendedAnnouncement};
 pub use super::frame::Message;
 use super::learning::HostSums;
-use super::limits::TEXT_BYTES_MAX;
 use super::parts::Parts;
-use super::{Code, Retired, escaped};
+use super::{Code, Retired};
 
 /// What a client asks a server to do; the first frame of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -459,7 +458,7 @@ pub struct PutRebuilt {
 /// What a donor announces to registries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Presence {
-    /// Name of the donor; like all texts, at most [`TEXT_BYTES_MAX`] bytes.
+    /// Name of the donor; like all texts, at most [`super::limits::TEXT_BYTES_MAX`] bytes.
     pub name: String,
     /// Address at which it listens.
     pub addr: SocketAddr,
@@ -564,7 +563,7 @@ pub struct Joined {
 pub struct Refusal {
     /// The reason.
     pub code: Code,
-    /// Text for logs, at most [`TEXT_BYTES_MAX`] bytes.
+    /// Text for logs, at most [`super::limits::TEXT_BYTES_MAX`] bytes.
     pub detail: String,
     /// Milliseconds after which the same request may succeed; 0 if it will not.
     pub retry_after_ms: u32,
@@ -669,31 +668,4 @@ pub struct PutEnd {
     pub rows: u64,
     /// Root that the client computed.
     pub root: ShardRoot,
-}
-
-impl Refusal {
-    /// A refusal that will not change (`retry_after_ms` is 0); `detail` is cut to the allowed length.
-    pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        let mut detail = detail.into();
-        let end = (0..=TEXT_BYTES_MAX.min(detail.len()))
-            .rev()
-            .find(|&end| detail.is_char_boundary(end))
-            .unwrap_or(0);
-        detail.truncate(end);
-        Self {
-            code,
-            detail,
-            retry_after_ms: 0,
-        }
-    }
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.code)?;
-        if !self.detail.is_empty() {
-            write!(f, " ({})", escaped(&self.detail))?;
-        }
-        Ok(())
-    }
 }

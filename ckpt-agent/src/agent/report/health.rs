@@ -144,15 +144,8 @@ impl Agent {
         asking.join_all().await.into_iter().flatten().collect()
     }
 
-    /// The hosts, silent members included, and how many of them are such members.
-    fn hosts_health(
-        &self,
-        gathered: &Gathered,
-        words: &BTreeMap<HostIndex, Word>,
-    ) -> (HostsHealth, usize) {
-        let clock = |word: &Word| Some((word.announced.as_ref()?.at, word.heard));
-        let clocks: Vec<(u64, u64)> = words.values().filter_map(clock).collect();
-        let middle = middle_offset(&clocks);
+    /// The hosts that did not answer, and the members that no registry hears.
+    fn silent_hosts(&self, gathered: &Gathered) -> BTreeMap<HostIndex, HostHealth> {
         let silent = gathered.silent.iter().map(|(host, fault)| {
             let name = self.hosts.name(*host).to_owned();
             let down = HostHealth {
@@ -172,8 +165,19 @@ impl Agent {
             };
             (host, silent)
         });
-        let silent = absent.chain(silent);
-        let mut each: BTreeMap<HostIndex, HostHealth> = silent.collect();
+        absent.chain(silent).collect()
+    }
+
+    /// The hosts, silent members included, and how many of them are such members.
+    fn hosts_health(
+        &self,
+        gathered: &Gathered,
+        words: &BTreeMap<HostIndex, Word>,
+    ) -> (HostsHealth, usize) {
+        let clock = |word: &Word| Some((word.announced.as_ref()?.at, word.heard));
+        let clocks: Vec<(u64, u64)> = words.values().filter_map(clock).collect();
+        let middle = middle_offset(&clocks);
+        let mut each = self.silent_hosts(gathered);
         let now = unix_seconds();
         let known = self.notebook.read(now);
         let mut curves = Vec::new();
