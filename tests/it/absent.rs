@@ -119,6 +119,15 @@ fn what_dead_donors_have_is_away_until_they_are_back() -> Result<()> {
     let listed = zoe(&machines, "list")?.expect(0)?;
     let listed = String::from_utf8(listed.stdout)?;
     ensure!(listed.contains("5 hosts do not answer"), "{listed}");
+    Ok(())
+}
+
+#[test]
+fn a_job_that_is_begun_anew_has_a_line_of_its_own_when_the_old_one_is_back() -> Result<()> {
+    let (mut machines, token) = saved(&["42", "43"])?;
+    stop(&mut machines, &DONORS)?;
+    machines.join("m6", &token)?;
+    await_hosts(&machines, &["m6"])?;
     // Nobody knows whether a job is new, unless the user does.
     let failed = zoe(&machines, "restore --job new --if-exists -o out")?.expect(5)?;
     ensure!(failed.stderr.contains("--new"), "{failed}");
