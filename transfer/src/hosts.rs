@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use crate::leaving::Leaving;
 use crate::names::Names;
 use crate::rate_limit::RateLimit;
+use crate::rejection::{rejection, why};
 use crate::roster::{Reported, Silent};
 use crate::watch::{self, SILENCE, Watches, Watching};
 use crate::{Fault, HostIndex};
@@ -337,11 +338,22 @@ impl Hosts {
     /// The fault of a host whose exchange failed with `fault`. It is `Silent` if the host fell silent.
     pub(crate) fn blamed(&self, host: HostIndex, fault: Fault) -> Fault {
         match fault {
+            Fault::Gone(_) if let Some(rejected) = self.rejection(host) => rejected,
             Fault::Gone(_) if self.is_silent(host) => {
                 Fault::Silent(u64::try_from(SILENCE.as_millis()).unwrap_or(u64::MAX))
             }
             other => other,
         }
+    }
+
+    /// The refusal of a host that has closed its connection because it does not accept this client any more: the
+    /// client's key was revoked, or its certificate ended.
+    fn rejection(&self, host: HostIndex) -> Option<Fault> {
+        let slot = self.0.connections.get(host.0)?.try_lock().ok()?;
+        let Slot::Made(connection) = &*slot else {
+            return None;
+        };
+        rejection(connection)
     }
 
     /// Whether there is a connection to a host. A connection that is being made does not count.
@@ -755,14 +767,6 @@ enum SaidBy {
 
 /// The source of the address that was tried, and the result.
 type Dialed = (SaidBy, Result<Connection, Fault>);
-
-/// In TLS 1.3 a host that does not accept this client closes with a reason after the handshake.
-fn why(connection: &Connection, cause: ExchangeError) -> Fault {
-    match (connection.close_reason(), cause) {
-        (Some(closed), ExchangeError::Lost(_)) => endpoint::connect_error(&closed).into(),
-        (_, cause) => cause.into(),
-    }
-}
 
 /// The fault of an answer of the wrong kind. It counts as a lie, like wrong bytes.
 pub(crate) fn unexpected(question: &'static str) -> Fault {

@@ -19,6 +19,7 @@ pub mod rate_limit;
 pub mod rebuild;
 pub mod registry;
 pub mod registry_answer;
+mod rejection;
 pub mod roster;
 mod sums;
 mod voids;

@@ -264,6 +264,16 @@ impl SaveSession {
         }
     }
 
+    /// Has hosts that wanted to be asked later asked now: another host does not accept this client any more. If
+    /// the user was revoked, they do not either, and waiting for them is of no use. A host that does not accept
+    /// the client is not asked again, so no host can cause this twice.
+    pub(super) fn ask_others_at_once(&mut self) {
+        let now = self.now;
+        for candidate in &mut self.candidates {
+            candidate.not_before = candidate.not_before.min(now);
+        }
+    }
+
     /// The faults up to now, in order; the same fault of the same host is listed once.
     pub fn setbacks(&self) -> &[Setback] {
         &self.setbacks

@@ -247,3 +247,29 @@ fn a_host_that_still_has_an_earlier_transfer_is_asked_again_for_a_bounded_time()
     rig.handle(SaveEvent::Failed(asked, refused(Code::Exists, 0)));
     assert!(rig.session.outcome().is_some());
 }
+
+#[test]
+fn a_save_whose_user_was_revoked_does_not_wait_for_busy_hosts() {
+    let mut plan = plan(2, 1, 3);
+    plan.deadline = Some(Millis(60_000));
+    let mut rig = Rig::new(plan);
+    for (attempt, wait_ms) in [(0, 1_000), (1, 30_000), (2, 30_000)] {
+        let busy = refused(Code::Busy, wait_ms);
+        rig.handle(SaveEvent::Failed(AttemptId(attempt), busy));
+    }
+    rig.actions();
+    let at = rig.session.next_deadline().unwrap();
+    rig.at(at.0, SaveEvent::Tick);
+    assert!(at.0 < 2_000 && rig.session.outcome().is_none());
+    // The first host has heard that the user was revoked: the others are asked at once.
+    rig.handle(SaveEvent::Failed(AttemptId(3), refused(Code::Forbidden, 0)));
+    for attempt in [4, 5] {
+        let forbidden = refused(Code::Forbidden, 0);
+        rig.handle(SaveEvent::Failed(AttemptId(attempt), forbidden));
+    }
+    let failure = SaveFailure::NotEnoughHosts {
+        placed: 0,
+        needed: 3,
+    };
+    assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
+}

@@ -432,6 +432,9 @@ impl SaveSession {
         }
         let again = self.again((host, phase, retries), &fault);
         self.set_slot(shard, None);
+        if fault.is_forbidden() {
+            self.ask_others_at_once();
+        }
         let will_ask = again.filter(|again| self.may_ask(again));
         self.note(host, fault, will_ask.map(|again| again.not_before));
         match again {

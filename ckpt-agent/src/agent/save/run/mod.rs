@@ -518,6 +518,19 @@ impl<'a> Shell<'a> {
         notes.collect()
     }
 
+    /// Why hosts do not accept this client, if so many don't that the others are fewer than `needed`. Fewer hosts
+    /// than that can't lie about it with effect: the save would have found its hosts.
+    fn shut_out(&self, needed: usize) -> Option<Fault> {
+        let forbidden = self
+            .session
+            .troubles()
+            .filter(|(_, fault)| fault.is_forbidden());
+        let forbidden: Vec<&Fault> = forbidden.map(|(_, fault)| fault).collect();
+        let others = self.agent.hosts.count().saturating_sub(forbidden.len());
+        let first = forbidden.first().filter(|_| others < needed)?;
+        Some((*first).clone())
+    }
+
     fn conclude(mut self) -> Result<SaveReport, Unsaved> {
         let unsaved = |failure| Unsaved {
             failure: Box::new(failure),
@@ -603,6 +616,11 @@ impl<'a> Shell<'a> {
     fn failure(&self, failure: SaveFailure) -> Failure {
         let doing = format!("cannot save job {}", self.request.job);
         let mut failure = match failure {
+            SaveFailure::NotEnoughHosts { needed, .. }
+                if let Some(fault) = self.shut_out(needed) =>
+            {
+                Failure::new(ExitStatus::Denied, format!("{doing}: {fault}"))
+            }
             SaveFailure::NotEnoughHosts { placed, needed } => {
                 let ended = self
                     .request
