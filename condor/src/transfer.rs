@@ -42,7 +42,7 @@ pub(super) struct Item {
 }
 
 /// How the transfer of a file ended.
-pub(super) struct Outcome {
+pub(super) struct TransferOutcome {
     pub(super) item: Item,
     /// The number of its bytes, or the kind of failure and its message.
     pub(super) ended: Result<u64, (ExitStatus, String)>,
@@ -322,10 +322,10 @@ pub(super) fn said(failure: &Failure) -> String {
 }
 
 /// The ad with which the plug-in reports the result for a file.
-pub(super) fn answer(outcome: &Outcome, direction: Direction) -> String {
+pub(super) fn answer(outcome: &TransferOutcome, direction: Direction) -> String {
     let text = |text: &str| Written::Text(text.as_bytes().to_vec());
     let number = |number: u64| Written::Integer(i64::try_from(number).unwrap_or(i64::MAX));
-    let Outcome {
+    let TransferOutcome {
         item, ended, times, ..
     } = outcome;
     let bytes = *ended.as_ref().unwrap_or(&0);
@@ -470,7 +470,7 @@ mod tests {
             (ExitStatus::NotFound, "Specification"),
             (ExitStatus::Damaged, "Transfer"),
         ] {
-            let outcome = Outcome {
+            let outcome = TransferOutcome {
                 item: item("/s/\"a", "ckpt://lab/x"),
                 ended: Err((status, "too bad".into())),
                 times: (1, 2),

@@ -14,7 +14,7 @@ use super::call::Call;
 use super::connect::connect;
 use super::grid::local;
 use super::render::{Report, Table, bytes, count, json_of_self, ratio};
-use super::{Outcome, done, progress};
+use super::{Answer, done, progress};
 use ckpt_agent::agent::{
     RestoreRequest, RestoreTarget, SaveInput, SaveOptions, SaveRequest, Which,
 };
@@ -123,7 +123,7 @@ pub(super) async fn run(
     path: Option<PathBuf>,
     call: Call<'_>,
     cancel: Cancel,
-) -> Result<Outcome, Failure> {
+) -> Result<Answer, Failure> {
     let global = call.global;
     let started = Instant::now();
     let dir = tempfile::Builder::new()

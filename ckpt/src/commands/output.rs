@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use super::Outcome;
+use super::Answer;
 use super::args::{Cli, Command};
 use super::render::{Report, one_line};
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
@@ -37,7 +37,7 @@ impl Form {
 }
 
 /// Prints what a command returned. Returns the exit status of the program.
-pub(crate) fn finish(ended: &Result<Outcome, Failure>, form: Form) -> ExitCode {
+pub(crate) fn finish(ended: &Result<Answer, Failure>, form: Form) -> ExitCode {
     ExitCode::from(match ended {
         Ok((report, status)) => {
             let code = report.exit_code().unwrap_or(*status as u8);

@@ -59,7 +59,7 @@ impl FileStamp {
 
 /// A line of a list: one file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct ListingLine {
     path: Word,
     #[serde(flatten)]
     stamp: FileStamp,
@@ -110,7 +110,7 @@ impl Listing {
         let next = path.with_extension("next");
         let mut file = BufWriter::new(File::create(&next)?);
         for (path, stamp) in &self.0 {
-            let line = Line {
+            let line = ListingLine {
                 path: Word::from(path.as_os_str()),
                 stamp: *stamp,
             };
@@ -134,7 +134,7 @@ impl Listing {
             if part.read_until(b'\n', &mut line)? == 0 {
                 return Ok(listing);
             }
-            let read: Line = serde_json::from_slice(&line)?;
+            let read: ListingLine = serde_json::from_slice(&line)?;
             listing
                 .0
                 .insert(OsString::from(read.path).into(), read.stamp);

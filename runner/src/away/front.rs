@@ -36,7 +36,7 @@ const WRONG_FORM: u8 = 125;
 
 /// What is left of a front when its mover has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct FinishedMoves {
     /// How the mover ended.
     pub end: End,
     /// The last report of an end from a host.
@@ -141,7 +141,7 @@ impl<'a> Front<'a> {
     }
 
     /// Runs until the mover ends.
-    pub(super) async fn run(mut self, signals: &mut Signals) -> Ended {
+    pub(super) async fn run(mut self, signals: &mut Signals) -> FinishedMoves {
         let end = loop {
             self.act();
             if let Some(end) = self.end.take() {
@@ -169,7 +169,7 @@ impl<'a> Front<'a> {
         self.close();
         self.printer.end().await;
         self.closing.join_all().await;
-        Ended {
+        FinishedMoves {
             end,
             reported_end: self.reported_end,
             noted: self.noted,

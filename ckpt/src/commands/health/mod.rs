@@ -16,7 +16,7 @@ use super::connect::{connect, named_grid};
 use super::key::identity;
 use super::output::write_report;
 use super::render::{Text, one_line};
-use super::{Outcome, done};
+use super::{Answer, done};
 use ckpt_agent::agent::{grid_health, health_status, registries_health};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::connection::{list_files, notebook, roster};
@@ -29,7 +29,7 @@ pub(super) async fn run(
     global: &Global,
     args: HealthCommand,
     cancel: Cancel,
-) -> Result<Outcome, Failure> {
+) -> Result<Answer, Failure> {
     if args.watch {
         return watch(global, &args, cancel).await;
     }
@@ -47,7 +47,7 @@ async fn watch(
     global: &Global,
     args: &HealthCommand,
     mut cancel: Cancel,
-) -> Result<Outcome, Failure> {
+) -> Result<Answer, Failure> {
     let is_terminal = io::stdout().is_terminal() && !global.json;
     let mut shown: Option<Health> = None;
     loop {

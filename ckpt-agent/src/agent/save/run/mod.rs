@@ -99,7 +99,7 @@ use choosing::Choosing;
 use progress::{PROGRESS_PERIOD, Tally};
 
 /// The state of the shell.
-pub(super) struct Shell<'a> {
+pub(super) struct SaveShell<'a> {
     agent: &'a Agent,
     request: &'a SaveRequest,
     plan: CheckpointPlan,
@@ -132,7 +132,7 @@ pub(super) struct Shell<'a> {
     tally: Tally,
 }
 
-impl<'a> Shell<'a> {
+impl<'a> SaveShell<'a> {
     pub(super) fn start(
         agent: &'a Agent,
         request: &'a SaveRequest,

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use codec::manifest::Format;
 
-use super::Shell;
+use super::SaveShell;
 use crate::image::Warning;
 use crate::pipeline::encode::EncodedImage;
 
-impl Shell<'_> {
+impl SaveShell<'_> {
     pub(super) fn warnings(&self, image: &EncodedImage<Warning>) -> Vec<String> {
         let mut warnings: Vec<String> = image.warnings.iter().map(|w| w.0.clone()).collect();
         if self.is_in_first_format() && !self.request.options.labels.is_empty() {
