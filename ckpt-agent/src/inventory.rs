@@ -316,7 +316,7 @@ impl OpenedCheckpoint {
 mod tests {
     use codec::hash::ShardRoot;
     use codec::index::StoredSegment;
-    use codec::manifest::{Format, ImageKind, NewManifest, Tail};
+    use codec::manifest::{ImageKind, NewManifest, Tail};
     use codec::seal::{Cipher, DataKey, OwnerSecret};
     use codec::{JobId, Redundancy};
 
@@ -358,7 +358,7 @@ mod tests {
             tail: Tail::default(),
         };
         Shown {
-            manifest: Manifest::sign(&owner(), Format::Two, new, &summary).unwrap(),
+            manifest: Manifest::sign(&owner(), new, &summary).unwrap(),
             shards: Vec::new(),
         }
     }

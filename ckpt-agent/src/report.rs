@@ -650,8 +650,7 @@ pub struct HostReport {
     pub rtt_ms: Option<f64>,
     /// Version of its software.
     pub software: Option<String>,
-    /// Version of the protocol that it speaks with this program: `ckpt/2`, or `ckpt/1` if its program is
-    /// older.
+    /// Version of the protocol that it speaks with this program: `ckpt/2`.
     pub protocol: Option<String>,
     /// Bytes that it lends.
     pub capacity_bytes: Option<u64>,

@@ -258,6 +258,100 @@ impl Grant {
     }
 }
 
+/// What somebody signed, and when: what a grant has to permit.
+#[derive(Clone, Copy, Debug)]
+pub struct Act<'a> {
+    /// Owner of the job.
+    pub owner: OwnerId,
+    /// The key that signed.
+    pub signer: PublicKey,
+    /// Tag of the job.
+    pub job_tag: JobTag,
+    /// Path of the job; it was checked that it is that of the tag.
+    pub path: &'a [Blinded],
+    /// The right that the signer needs.
+    pub right: Rights,
+    /// The time that has to be that of the grant.
+    pub moment: Moment,
+}
+
+/// Which time of a signed record has to lie in the time of its grant. All times are Unix seconds, and clocks
+/// may differ by [`CLOCK_SLACK_S`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The record states when it was made: not before the grant begins, and not after it ends.
+    Within(u64),
+    /// The record states a time that has to lie before the end of the grant, and may lie before its beginning.
+    Until(u64),
+    /// The record states no time. Hosts take it only over a connection of the key that signed it, and refuse
+    /// such a connection outside of the grant's time (`propose` in `ckpt-store/src/serve/fences.rs`).
+    HostsDecide,
+}
+
+/// Why somebody may not sign something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The owner needs no grant, so there must be none.
+    #[error("a grant for the owner")]
+    Needless,
+    /// The signer is not the owner, and there is no grant.
+    #[error("no grant")]
+    NoGrant,
+    /// Another owner gave the grant.
+    #[error("another owner's grant")]
+    Owner,
+    /// The grant was given to another key.
+    #[error("another key's grant")]
+    Key,
+    /// The grant does not give this right.
+    #[error("no right to {0}")]
+    Right(Rights),
+    /// The grant is not for the job.
+    #[error("another job")]
+    Job,
+    /// The grant does not hold at the time of the record.
+    #[error("another time")]
+    Time,
+}
+
+impl Grant {
+    /// Checks that the signer of something may sign it: the owner without a grant, another key with one that
+    /// covers it. The caller has to check that the grant is of this grid and not void.
+    ///
+    /// # Errors
+    /// When the signer may not.
+    pub fn permits(grant: Option<&Self>, act: Act<'_>) -> Result<(), Refused> {
+        let terms = match (act.signer == act.owner.into(), grant) {
+            (true, None) => return Ok(()),
+            (true, Some(_)) => return Err(Refused::Needless),
+            (false, None) => return Err(Refused::NoGrant),
+            (false, Some(grant)) => grant.terms(),
+        };
+        if terms.owner != act.owner {
+            return Err(Refused::Owner);
+        }
+        if terms.key != act.signer {
+            return Err(Refused::Key);
+        }
+        if !terms.rights.has(act.right) {
+            return Err(Refused::Right(act.right));
+        }
+        if !terms.covers(act.job_tag, act.path) {
+            return Err(Refused::Job);
+        }
+        let is_in_time = match act.moment {
+            Moment::Within(time) => terms.is_current(time),
+            Moment::Until(time) => time <= terms.not_after.saturating_add(CLOCK_SLACK_S),
+            Moment::HostsDecide => true,
+        };
+        if is_in_time {
+            Ok(())
+        } else {
+            Err(Refused::Time)
+        }
+    }
+}
+
 impl Terms {
     /// Whether the grant is for the job with this tag and path. A grant for one job ignores the path.
     pub fn covers(&self, tag: JobTag, path: &[Blinded]) -> bool {
@@ -438,6 +532,79 @@ mod tests {
         }
         let others = VoidList::sign(&OwnerSecret::new([8; 32]), 100).unwrap();
         assert!(!others.voids(terms));
+    }
+
+    #[test]
+    fn what_a_grant_does_not_cover_is_refused_with_the_reason() {
+        let grant = Grant::sign(&owner(), new()).unwrap();
+        let act = Act {
+            owner: owner().id(),
+            signer: new().key,
+            job_tag: JobTag([3; 32]),
+            path: &[],
+            right: Rights::SAVE,
+            moment: Moment::Within(1_500_000),
+        };
+        let permits = |act| Grant::permits(Some(&grant), act);
+        assert_eq!(permits(act), Ok(()));
+        let owners = Act {
+            signer: owner().id().into(),
+            ..act
+        };
+        assert_eq!(Grant::permits(None, owners), Ok(()));
+        assert_eq!(permits(owners), Err(Refused::Needless));
+        assert_eq!(Grant::permits(None, act), Err(Refused::NoGrant));
+        let other = OwnerSecret::new([8; 32]).id();
+        type Change<'a> = &'a dyn Fn(&mut Act<'_>);
+        let refusals: [(Change<'_>, Refused); 6] = [
+            (&|act| act.owner = other, Refused::Owner),
+            (&|act| act.signer = other.into(), Refused::Key),
+            (
+                &|act| act.right = Rights::REMOVE,
+                Refused::Right(Rights::REMOVE),
+            ),
+            (&|act| act.job_tag = JobTag([4; 32]), Refused::Job),
+            (
+                &|act| act.moment = Moment::Within(999_999 - CLOCK_SLACK_S),
+                Refused::Time,
+            ),
+            (
+                &|act| act.moment = Moment::Until(2_000_001 + CLOCK_SLACK_S),
+                Refused::Time,
+            ),
+        ];
+        for (change, refused) in refusals {
+            let mut changed = act;
+            change(&mut changed);
+            assert_eq!(permits(changed), Err(refused));
+        }
+    }
+
+    #[test]
+    fn which_time_counts_is_the_callers_choice() {
+        let grant = Grant::sign(&owner(), new()).unwrap();
+        let at = |moment| {
+            let act = Act {
+                owner: owner().id(),
+                signer: new().key,
+                job_tag: JobTag([3; 32]),
+                path: &[],
+                right: Rights::SAVE,
+                moment,
+            };
+            Grant::permits(Some(&grant), act).is_ok()
+        };
+        let (early, late) = (999_999 - CLOCK_SLACK_S, 2_000_001 + CLOCK_SLACK_S);
+        for (time, within, until) in [
+            (early, false, true),
+            (early + 1, true, true),
+            (late - 1, true, true),
+            (late, false, false),
+        ] {
+            assert_eq!(at(Moment::Within(time)), within, "{time}");
+            assert_eq!(at(Moment::Until(time)), until, "{time}");
+        }
+        assert!(at(Moment::HostsDecide));
     }
 
     #[test]

@@ -50,12 +50,12 @@ macro_rules! byte_id {
         impl $name {
             /// All digits, in lower-case hexadecimal.
             pub fn hex(&self) -> String {
-                $crate::id::to_hex(&self.0)
+                $crate::hex::encode(&self.0)
             }
 
             /// Reads what [`Self::hex`] writes.
             pub fn from_hex(text: &str) -> Option<Self> {
-                $crate::id::from_hex(text).map(Self)
+                $crate::hex::decode_exact(text).map(Self)
             }
         }
 
@@ -68,7 +68,7 @@ macro_rules! byte_id {
         impl std::fmt::Display for $name {
             /// The first eight digits, enough for people to distinguish two ids.
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(&$crate::id::to_hex(&self.0[..4]))
+                f.write_str(&$crate::hex::encode(&self.0[..4]))
             }
         }
     };
@@ -98,28 +98,6 @@ impl From<OwnerId> for PublicKey {
     fn from(owner: OwnerId) -> Self {
         Self(owner.0)
     }
-}
-
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    use fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-}
-
-pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    if text.len() != 2 * N || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        let digits = std::str::from_utf8(digits).ok()?;
-        *byte = u8::from_str_radix(digits, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -71,8 +71,7 @@ impl JobId {
     }
 
     /// A file name for this job: one path component of at most 255 bytes, different for each job.
-    /// Characters that job ids did not have in the first version of the program are escaped, as `%2F` for
-    /// `/`, and so is a `-` at the beginning.
+    /// Some characters are escaped, as `%2F` for `/`, and so is a `-` at the beginning.
     pub fn file_name(&self) -> String {
         use fmt::Write;
         let mut name = String::with_capacity(self.0.len());
@@ -90,7 +89,7 @@ impl JobId {
             // No escaped name has `%h`, as `h` is no hexadecimal digit.
             name.push('%');
             name.push('h');
-            name.push_str(&crate::id::to_hex(&hash.as_bytes()[..16]));
+            name.push_str(&crate::hex::encode(&hash.as_bytes()[..16]));
         }
         name
     }

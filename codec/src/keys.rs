@@ -1,6 +1,5 @@
 //! The keys that a program holds: an owner's key for all of their jobs, or job keys for some of them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -15,9 +14,6 @@ use crate::serial::{self, SerialError};
 
 /// Most bytes of encoded job keys.
 pub const JOB_KEYS_BYTES_MAX: usize = 256 << 10;
-
-/// Most summary keys in job keys; each is for a checkpoint of format 1.
-pub const SUMMARIES_MAX: usize = 4096;
 
 const FORMAT: u16 = 1;
 
@@ -101,14 +97,6 @@ impl Keys {
         self.identity().sign(message)
     }
 
-    /// Key of the summary of a checkpoint of format 1.
-    pub(crate) fn plain_summary_key(&self, id: CheckpointId) -> Result<SummaryKey, OpenError> {
-        match self {
-            Self::Owner(owner) => Ok(owner.summary_key(id)),
-            Self::Job(keys) => keys.summaries.get(&id).cloned().ok_or(OpenError),
-        }
-    }
-
     /// Key of the summary of a checkpoint of the job with this path.
     pub(crate) fn summary_key(
         &self,
@@ -124,7 +112,7 @@ impl Keys {
     }
 }
 
-/// The tag of a job. Names without a slash keep the tags of format 1.
+/// The tag of a job. That of a name without a slash is made from the name, not from its path.
 fn owner_tag(owner: &OwnerSecret, job: &JobId, path: &Path) -> JobTag {
     match path.depth() {
         1 => owner.plain_job_tag(job),
@@ -141,8 +129,6 @@ pub struct JobKeys {
     grant: Grant,
     scope: JobScope,
     reach: Reach,
-    /// Summary keys of checkpoints of format 1, which the job's secret does not give.
-    summaries: BTreeMap<CheckpointId, SummaryKey>,
 }
 
 /// The secrets from which the keys of summaries are derived.
@@ -187,9 +173,6 @@ pub enum JobKeysError {
     /// The name has too many components to be a scope.
     #[error("no key can be made for {0}")]
     Scope(JobScope),
-    /// There are too many summary keys.
-    #[error("job key with {0} checkpoints of format 1, at most {SUMMARIES_MAX} are allowed")]
-    TooMany(usize),
 }
 
 /// The encoded form of job keys.
@@ -201,7 +184,8 @@ struct Written {
     grant: Vec<u8>,
     scope: JobScope,
     reach: Reach,
-    summaries: Vec<(CheckpointId, SummaryKey)>,
+    /// Keys of single checkpoints, which no program needs any more. Written empty, and passed over.
+    summaries: Vec<(CheckpointId, [u8; 32])>,
 }
 
 impl Drop for Written {
@@ -211,16 +195,14 @@ impl Drop for Written {
 }
 
 impl JobKeys {
-    /// Makes keys for some of an owner's jobs. `seed` is that of their new key pair, 32 random bytes;
-    /// `summaries` are the checkpoints of format 1 that they can read.
+    /// Makes keys for some of an owner's jobs. `seed` is that of their new key pair, 32 random bytes.
     ///
     /// # Errors
-    /// When the grant contradicts itself, no key can be made for the scope, or there are too many summaries.
+    /// When the grant contradicts itself, or no key can be made for the scope.
     pub fn issue(
         owner: &OwnerSecret,
         seed: [u8; 32],
         new: NewJobKeys,
-        summaries: impl IntoIterator<Item = CheckpointId>,
     ) -> Result<Self, JobKeysError> {
         let key = OwnerSecret::new(seed);
         let all = Scope::of_owner(owner.seed());
@@ -247,13 +229,11 @@ impl JobKeys {
             not_before: new.not_before,
             not_after: new.not_after,
         };
-        let summaries = summaries.into_iter().map(|id| (id, owner.summary_key(id)));
         let keys = Self {
             grant: Grant::sign(owner, terms)?,
             key,
             scope: new.scope,
             reach,
-            summaries: summaries.collect(),
         };
         keys.checked()
     }
@@ -263,22 +243,16 @@ impl JobKeys {
     /// # Errors
     /// When the bytes are no job keys, or their parts do not belong together.
     pub fn decode(bytes: &[u8]) -> Result<Self, JobKeysError> {
-        let mut written: Written = serial::decode(bytes, JOB_KEYS_BYTES_MAX)?;
+        let written: Written = serial::decode(bytes, JOB_KEYS_BYTES_MAX)?;
         if written.format != FORMAT {
             return Err(JobKeysError::Format(written.format));
         }
-        let count = written.summaries.len();
-        let summaries = std::mem::take(&mut written.summaries).into_iter().collect();
         let keys = Self {
             key: OwnerSecret::new(written.seed),
             grant: Grant::parse(&written.grant)?,
             scope: written.scope.clone(),
             reach: written.reach.clone(),
-            summaries,
         };
-        if keys.summaries.len() != count {
-            return Err(JobKeysError::Mismatch("a summary key that occurs twice"));
-        }
         keys.checked()
     }
 
@@ -286,9 +260,6 @@ impl JobKeys {
         let terms = self.grant.terms();
         if terms.key != self.key.id().into() {
             return Err(JobKeysError::Mismatch("the key"));
-        }
-        if self.summaries.len() > SUMMARIES_MAX {
-            return Err(JobKeysError::TooMany(self.summaries.len()));
         }
         let depth = self.scope.name().components().count();
         let is_right = match (&self.scope, &self.reach, terms.scope) {
@@ -310,16 +281,15 @@ impl JobKeys {
     /// The keys as bytes, for the key file. These bytes are secret.
     ///
     /// # Errors
-    /// Never: [`SUMMARIES_MAX`] summary keys fit into [`JOB_KEYS_BYTES_MAX`].
+    /// Never: job keys are shorter than [`JOB_KEYS_BYTES_MAX`].
     pub fn encode(&self) -> Result<Zeroizing<Vec<u8>>, JobKeysError> {
-        let summaries = self.summaries.iter();
         let written = Written {
             format: FORMAT,
             seed: *self.key.seed(),
             grant: self.grant.bytes().to_vec(),
             scope: self.scope.clone(),
             reach: self.reach.clone(),
-            summaries: summaries.map(|(id, key)| (*id, key.clone())).collect(),
+            summaries: Vec::new(),
         };
         let bytes = serial::encode(&written, JOB_KEYS_BYTES_MAX)?;
         Ok(Zeroizing::new(bytes))
@@ -333,11 +303,6 @@ impl JobKeys {
     /// The jobs that these keys are for.
     pub const fn scope(&self) -> &JobScope {
         &self.scope
-    }
-
-    /// The checkpoints of format 1 that these keys can read.
-    pub fn summaries(&self) -> impl Iterator<Item = CheckpointId> {
-        self.summaries.keys().copied()
     }
 
     fn tag_and_path(&self, job: &JobId) -> Option<(JobTag, Path)> {
@@ -390,7 +355,7 @@ mod tests {
             not_before: 1_000_000,
             not_after: 2_000_000,
         };
-        JobKeys::issue(&owner(), [2; 32], new, [CheckpointId([5; 16])]).unwrap()
+        JobKeys::issue(&owner(), [2; 32], new).unwrap()
     }
 
     fn job(text: &str) -> JobId {
@@ -438,10 +403,6 @@ mod tests {
                 assert!(theirs.is_ok() == is_mine(&name), "{scope} {name}");
                 assert!(theirs.is_err() || theirs == Ok(owners));
             }
-            let old = Keys::from(keys.clone()).plain_summary_key(id);
-            assert!(old == Ok(owner().summary_key(id)));
-            let other = Keys::from(keys).plain_summary_key(CheckpointId([6; 16]));
-            assert!(other.is_err());
         }
     }
 
@@ -475,6 +436,18 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn keys_of_single_checkpoints_in_a_file_are_passed_over() {
+        let keys = issue("42");
+        let bytes = keys.encode().unwrap();
+        // The count of these keys is the last byte, and nothing follows it.
+        let (count, before) = bytes.split_last().unwrap();
+        assert_eq!(*count, 0);
+        let with_one = [before, [1].as_slice(), [5; 48].as_slice()].concat();
+        let back = JobKeys::decode(&with_one).unwrap();
+        assert_eq!(back.encode().unwrap(), bytes);
     }
 
     #[test]

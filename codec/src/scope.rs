@@ -94,17 +94,20 @@ pub fn tag_of(owner: OwnerId, path: &[Blinded]) -> JobTag {
     path.iter().fold(root, tag_below)
 }
 
+/// Whether the path of a job can have the tag. It can't be checked for a name of one component, whose tag is
+/// made otherwise.
+pub(crate) fn is_path_of(owner: OwnerId, path: &[Blinded], tag: JobTag) -> bool {
+    match path.len() {
+        1 => true,
+        2..=JOB_COMPONENTS_MAX => tag_of(owner, path) == tag,
+        _ => false,
+    }
+}
+
 fn tag_below(above: JobTag, blinded: &Blinded) -> JobTag {
     let mut hasher = blake3::Hasher::new_derive_key("ckpt v2 job tag");
     hasher.update(&above.0).update(&blinded.0);
     JobTag(*hasher.finalize().as_bytes())
-}
-
-/// Whether the components `rest`, at least one, lead from the scope with the tag `prefix` to `tag`.
-pub fn lies_below(prefix: JobTag, rest: &[Blinded], tag: JobTag) -> bool {
-    !rest.is_empty()
-        && rest.len() < JOB_COMPONENTS_MAX
-        && rest.iter().fold(prefix, tag_below) == tag
 }
 
 /// The components of `path` below the scope with the tag `prefix`; `None` if the path does not lead
@@ -325,12 +328,11 @@ mod tests {
         let tag = tag_of(OWNER, &path);
         let prefix = tag_of(OWNER, &path[..2]);
         assert_eq!(rest_below(OWNER, prefix, &path), Some(&path[2..]));
-        assert!(lies_below(prefix, &path[2..], tag));
-        assert!(lies_below(tag_of(OWNER, &path[..1]), &path[1..], tag));
-        assert!(!lies_below(tag, &[], tag), "not itself");
-        assert!(!lies_below(prefix, &path[1..], tag));
+        assert_eq!(
+            rest_below(OWNER, tag_of(OWNER, &path[..1]), &path),
+            Some(&path[1..])
+        );
         let other = all().job(&job("a/x/c")).unwrap().1.blinded();
-        assert!(!lies_below(prefix, &other[2..], tag_of(OWNER, &other)));
         assert_eq!(rest_below(OWNER, prefix, &other), None);
         assert_eq!(rest_below(OWNER, tag, &path), None);
         assert!(tag_of(OwnerId([6; 32]), &path) != tag, "another owner");

@@ -1,4 +1,4 @@
-//! What a machine does and for whom: CPU time, memory, disk and pressure, of its owner and of guests.
+//! What a machine does and for whom: CPU time, memory and disk, of its owner and of guests.
 //!
 //! A [`Sampler`] reads counters. The difference of two readings is the load of the owner
 //! ([`Counters::load_since`]): what the machine did, less what this process and its [`Guests`] did. Every
@@ -18,7 +18,6 @@ pub mod heaps;
 pub mod local;
 mod paths;
 pub mod power;
-pub mod pressure;
 pub mod processes;
 pub mod programs;
 mod sampler;

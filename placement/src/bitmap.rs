@@ -388,24 +388,6 @@ impl SlotSet {
         later
     }
 
-    /// Every slot of the set moved `slots` earlier; slots before the window are dropped.
-    #[must_use]
-    pub fn earlier_by(&self, slots: u32) -> Self {
-        let mut earlier = Self {
-            newest: self.newest,
-            words: [0; WORDS],
-        };
-        let oldest = self.newest.0.saturating_sub(RING - 1);
-        for slot in self.iter() {
-            if let Some(moved) = slot.0.checked_sub(u64::from(slots))
-                && moved >= oldest
-            {
-                set_bit(&mut earlier.words, Slot(moved).bit(), true);
-            }
-        }
-        earlier
-    }
-
     /// The same slots in a window that ends at `newest`; slots before that window are dropped. Returns the
     /// set unchanged if its window ends at `newest` or later.
     #[must_use]
@@ -643,7 +625,6 @@ mod tests {
             let failures = bitmap.failures();
             let at_the_end = bitmap.known().ending_at(Slot(u64::MAX));
             prop_assert!(failures.and(&at_the_end).count() <= failures.count());
-            prop_assert!(failures.earlier_by(1).count() <= failures.count());
         }
 
         #[test]
@@ -658,7 +639,7 @@ mod tests {
         }
 
         #[test]
-        fn moving_a_set_later_and_earlier_keeps_what_stays_inside(
+        fn moving_a_set_later_keeps_what_stays_inside(
             ages in prop::collection::btree_set(0u64..RING, 0..100), by in 0u32..9000,
         ) {
             let records: Vec<_> = ages.iter().map(|&age| (age, Availability::Usable)).collect();
@@ -670,7 +651,6 @@ mod tests {
             for age in expected {
                 prop_assert!(later.contains(Slot(NOW.0 - age)));
             }
-            prop_assert_eq!(later.earlier_by(by).count(), later.count());
         }
     }
 }

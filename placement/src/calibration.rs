@@ -2,7 +2,6 @@
 
 use crate::likelihood::maximise_likelihood;
 use crate::probability::Probability;
-use crate::survival::SurvivalCurve;
 
 /// Probabilities are clamped to this distance from 0 and 1: no finite history proves that a host cannot
 /// fail, or must fail.
@@ -74,14 +73,6 @@ impl Calibration {
         let (least, most) = (-(-MARGIN).ln_1p(), -MARGIN.ln());
         (self.intercept + self.slope * cumulative.clamp(least, most).ln()).exp()
     }
-
-    /// The corrected curve. O(steps), with a logarithm and two exponentials for each.
-    #[must_use]
-    pub fn apply_to(&self, curve: &SurvivalCurve) -> SurvivalCurve {
-        let later = curve.values().iter().skip(1);
-        let corrected = later.map(|&value| self.apply(Probability::saturating(value)).value());
-        SurvivalCurve::from_estimates(curve.step_seconds(), corrected)
-    }
 }
 
 /// `ln H` of a probability of survival.
@@ -93,7 +84,6 @@ fn log_cumulative_hazard(survival: Probability) -> f64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::num::NonZeroU32;
 
     fn p(value: f64) -> Probability {
         Probability::new(value).unwrap()
@@ -117,16 +107,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn order_is_kept_and_curves_stay_curves(
+        fn order_is_kept(
             forecasts in prop::collection::vec((0.0f64..=1.0, any::<bool>()), 0..100),
-            hazards in prop::collection::vec(0.0f64..=1.0, 0..30),
         ) {
             let forecasts: Vec<_> = forecasts.into_iter().map(|(value, y)| (p(value), y)).collect();
             let calibration = Calibration::fit(&forecasts);
             prop_assert!(calibration.apply(p(0.2)) <= calibration.apply(p(0.8)));
-            let curve = SurvivalCurve::from_hazards(NonZeroU32::MIN, hazards.into_iter().map(p));
-            let corrected = calibration.apply_to(&curve);
-            prop_assert!(SurvivalCurve::new(NonZeroU32::MIN, corrected.values().to_vec()).is_ok());
         }
     }
 }

@@ -175,12 +175,6 @@ impl<S: ModelState> Timeline<S> {
         }
     }
 
-    /// Forgets the runs that ended before `time`.
-    pub fn forget_before(&mut self, time: u64) {
-        let after = self.starts.partition_point(|&(start, _)| start <= time);
-        self.starts.drain(..after.saturating_sub(1));
-    }
-
     /// The last 28 days as a bitmap that ends with the slot before the one of `now`. The slots are those of
     /// [`slot`](Self::slot).
     #[must_use]
@@ -398,7 +392,6 @@ mod tests {
                 (0u64..500, 0u64..60, prop::option::of(0usize..5)),
                 0..40,
             ),
-            cut in 0u64..600,
         ) {
             let mut t = Timeline::new(0);
             for (start, length, state) in spans {
@@ -413,9 +406,6 @@ mod tests {
                 prop_assert_eq!(t.run_at(run.span.start), Some(run.clone()));
                 prop_assert_eq!(t.run_at(run.span.end - 1), Some(run.clone()));
             }
-            let before = t.state_at(cut);
-            t.forget_before(cut);
-            prop_assert_eq!(t.state_at(cut), before);
         }
     }
 }

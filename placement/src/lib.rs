@@ -39,7 +39,6 @@ pub mod objective;
 pub mod probability;
 pub mod rank;
 pub mod redundancy;
-pub mod schemes;
 pub mod select;
 pub mod state;
 pub mod survival;

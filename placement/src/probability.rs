@@ -61,19 +61,6 @@ impl Probability {
     pub fn complement(self) -> Self {
         Self(1.0 - self.0)
     }
-
-    /// Log odds `ln(p / (1 - p))`, with `p` kept `margin` away from 0 and 1 so that it is finite.
-    #[must_use]
-    pub fn log_odds(self, margin: f64) -> f64 {
-        let p = self.0.clamp(margin, 1.0 - margin);
-        (p / (1.0 - p)).ln()
-    }
-
-    /// The probability with the given log odds; saturates, and NaN becomes zero.
-    #[must_use]
-    pub fn from_log_odds(log_odds: f64) -> Self {
-        Self::saturating(1.0 / (1.0 + (-log_odds).exp()))
-    }
 }
 
 impl PartialEq for Probability {
@@ -169,12 +156,6 @@ mod tests {
             let p = Probability::saturating(f64::from_bits(bits));
             prop_assert!((0.0..=1.0).contains(&p.value()));
             prop_assert!((0.0..=1.0).contains(&p.complement().value()));
-        }
-
-        #[test]
-        fn log_odds_and_back_is_the_same(p in 1e-6f64..=0.999_999) {
-            let back = Probability::from_log_odds(Probability::new(p).unwrap().log_odds(1e-9));
-            prop_assert!((back.value() - p).abs() < 1e-9);
         }
     }
 }

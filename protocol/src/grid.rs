@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use codec::OwnerId;
+use codec::hex;
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -117,7 +118,7 @@ impl RevokedText {
         Some(Self {
             number: revoked.number(),
             keys: revoked.keys().map(OwnerId::hex).collect(),
-            signature: hex(revoked.signature()?),
+            signature: hex::encode(revoked.signature()?),
         })
     }
 
@@ -131,22 +132,10 @@ impl RevokedText {
             .map(key)
             .collect::<Result<BTreeSet<_>, _>>()?;
         let signature =
-            signature_from_hex(&self.signature).ok_or("signature is not 128 hexadecimal digits")?;
+            hex::decode_exact(&self.signature).ok_or("signature is not 128 hexadecimal digits")?;
         Revocations::check(authority, self.number, keys, signature)
             .map_err(|cause| cause.to_string())
     }
-}
-
-/// A signature in hexadecimal. Its halves have the length of keys, whose `hex` is used.
-fn hex(signature: &[u8; 64]) -> String {
-    let (halves, _) = signature.as_chunks::<32>();
-    halves.iter().map(|half| OwnerId(*half).hex()).collect()
-}
-
-fn signature_from_hex(text: &str) -> Option<[u8; 64]> {
-    let (first, second) = text.split_at_checked(64)?;
-    let halves = [OwnerId::from_hex(first)?.0, OwnerId::from_hex(second)?.0];
-    halves.as_flattened().try_into().ok()
 }
 
 #[derive(Debug, Serialize, Deserialize)]

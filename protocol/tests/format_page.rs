@@ -64,9 +64,6 @@ fn wire_type(rust: &str, is_bytes: bool, known: &BTreeSet<String>) -> Result<Str
     if let Some(inner) = inner("Box<") {
         return of(inner);
     }
-    if let Some(inner) = inner("Extended<") {
-        return Ok(format!("{}, then parts", of(inner)?));
-    }
     if let Some(inner) = inner("Option<") {
         return Ok(format!("optional {}", of(inner)?));
     }
@@ -94,6 +91,9 @@ fn wire_type(rust: &str, is_bytes: bool, known: &BTreeSet<String>) -> Result<Str
         }
         "Redundancy" => "data u8, parity u8".into(),
         "SocketAddr" => "address".into(),
+        "Parts" => "parts".into(),
+        "ExtendedAnnouncement" => "Announcement, then parts".into(),
+        "Retired" => "nothing".into(),
         name if known.contains(name) => name.into(),
         other => bail!("the page has no word for the type {other}"),
     })
@@ -267,7 +267,6 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         MEMBERS_MAX,
         HOLDERS_MAX,
         HOLDS_MAX,
-        PEER_ASKED_MAX,
         PEER_HOLDS_ASKED_MAX,
         NOTICES_ASKED_MAX,
         NOTICES_PER_JOB_MAX,

@@ -52,8 +52,7 @@ pub struct PastLine {
     pub starts: u32,
     /// Speed of the machine on which it ended, 1 for the reference.
     pub speed: f64,
-    /// The name of that machine in the grid; `None` if it is no host, or if an older program wrote the
-    /// line.
+    /// The name of that machine in the grid; `None` if it is no host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// The forecast at its first start; `None` if nothing was known.

@@ -770,5 +770,5 @@ fn command(
 pub(super) fn mark() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| std::io::Error::other("no random numbers"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(codec::hex::encode(&bytes))
 }

@@ -11,7 +11,7 @@
 //!
 //! ```
 //! use placement::hazard::HazardModel;
-//! use placement::schemes::Scheme;
+//! use sim::schemes::Scheme;
 //! use sim::{Grid, Knowledge, Policy, Settings, grid5000, run};
 //!
 //! let world = grid5000::world(7, 40);
@@ -40,6 +40,7 @@ mod question;
 mod run;
 mod schedule;
 mod scheduling;
+pub mod schemes;
 mod server;
 mod settings;
 mod stutter;

@@ -1,11 +1,11 @@
 //! Policies for where checkpoints are stored.
 
+use crate::schemes::Scheme;
 use placement::Probability;
 use placement::joint::{Compute, Correlated, Independent, PoolPast};
 use placement::levels::{level, rounded};
 use placement::objective::{Candidate, Stake, Width};
 use placement::redundancy::{Aim, Bounds, choose_with_code, narrowed};
-use placement::schemes::Scheme;
 use placement::select::choose;
 use rand::Rng;
 

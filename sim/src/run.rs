@@ -4,10 +4,10 @@
 //! and evictions ([`crate::schedule`]). All times are seconds since the start of the grid unless they are
 //! called Unix seconds.
 
+use crate::schemes::Scheme;
 use placement::Probability;
 use placement::interval::{daly, first_after};
 use placement::objective::Width;
-use placement::schemes::Scheme;
 use rand::Rng;
 
 use crate::draw::{Purpose, draws, lognormal};

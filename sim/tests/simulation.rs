@@ -3,9 +3,9 @@
 use placement::hazard::HazardModel;
 use placement::history::Timeline;
 use placement::objective::Width;
-use placement::schemes::Scheme;
 use placement::state::AvailabilityState;
 use proptest::prelude::*;
+use sim::schemes::Scheme;
 use sim::{
     Grid, Host, JobOutcome, Knowledge, Network, Policy, Reading, Rule, Settings, Target, World,
     grid5000, run,

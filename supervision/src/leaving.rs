@@ -150,17 +150,6 @@ pub fn best_interval(checkpoint: f64, hazards: Hazards, final_save: Option<&Fina
     best.clamp(shortest, longest)
 }
 
-/// Seconds of work that one eviction of any kind is expected to cost a job that does `rate` seconds of
-/// work per second and takes a checkpoint every `interval` seconds.
-#[must_use]
-pub fn expected_loss(rate: f64, interval: f64, hazards: Hazards, final_save: &FinalSave) -> f64 {
-    let all = hazards.presence() + hazards.withdrawal();
-    if all <= 0.0 {
-        return 0.0;
-    }
-    rate * interval / 2.0 * hazards.effective(final_save.chance(interval)) / all
-}
-
 /// Distribution function of the standard normal distribution.
 fn normal(x: f64) -> f64 {
     libm::erfc(-x / std::f64::consts::SQRT_2) / 2.0
@@ -250,23 +239,11 @@ mod tests {
 
     #[test]
     fn a_final_checkpoint_that_is_always_in_time_loses_nothing_but_its_time() {
-        let (last, hazards) = vector();
+        let (last, _) = vector();
         let sure = FinalSave {
             grace_seconds: 1e9,
             ..last
         };
         close(sure.loss(900.0), sure.seconds(900.0), 1e-6);
-        let share = hazards.presence() / (hazards.presence() + hazards.withdrawal());
-        close(
-            expected_loss(1.0, 1000.0, hazards, &sure),
-            500.0 * share,
-            1e-6,
-        );
-        let never = FinalSave {
-            grace_seconds: 1e-9,
-            ..last
-        };
-        close(expected_loss(0.5, 1000.0, hazards, &never), 250.0, 1e-6);
-        assert_eq!(expected_loss(1.0, 1e3, Hazards::new(0.0, 0.0), &last), 0.0);
     }
 }

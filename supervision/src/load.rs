@@ -1,4 +1,4 @@
-//! The owner's load as a guest meets it, and the memory that a guest may use.
+//! The owner's load as a guest meets it.
 
 /// Load of the owner on the cores that a guest takes, 0 to 1; the thresholds apply to this number. The
 /// machine has `cores` cores, the owner's processes keep the share `load` of all of them busy, and the
@@ -13,13 +13,6 @@ pub fn contended(load: f64, cores: f64, guest_cores: f64) -> f64 {
     }
     let guest_cores = guest_cores.min(cores);
     ((load * cores - (cores - guest_cores)) / guest_cores).clamp(0.0, 1.0)
-}
-
-/// Bytes of memory that a running guest may use without taking them from the owner: the available bytes,
-/// and those that guests use already.
-#[must_use]
-pub const fn memory_for_guests(available_bytes: u64, resident_guest_bytes: u64) -> u64 {
-    available_bytes.saturating_add(resident_guest_bytes)
 }
 
 #[cfg(test)]
@@ -42,11 +35,5 @@ mod tests {
         assert_eq!(contended(f64::NAN, 4.0, 1.0), 1.0);
         assert_eq!(contended(0.1, 0.0, 1.0), 1.0);
         assert_eq!(contended(0.3, 2.0, 5.0), 0.3);
-    }
-
-    #[test]
-    fn a_guest_s_own_memory_does_not_count_against_it() {
-        assert_eq!(memory_for_guests(100, 900), 1000);
-        assert_eq!(memory_for_guests(u64::MAX, 900), u64::MAX);
     }
 }

@@ -6,10 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::identity::Identity;
 use protocol::net::stream::{read_frame, write_frame};
-use protocol::net::{EndpointConfig, server, spoken};
-use protocol::wire::WireVersion;
+use protocol::net::{EndpointConfig, server};
 use protocol::wire::message::{MemberRecord, Request, Response};
-use protocol::wire::parts::Extended;
 use quinn::{Connection, Endpoint};
 
 /// Longest wait for a client.
@@ -72,12 +70,7 @@ async fn answer(connection: Connection, members: &[MemberRecord]) -> Result<()> 
                 let count = u32::try_from(members.len())?;
                 write_frame(&mut send, &Response::Members { count, more: false }).await?;
                 for member in members {
-                    if spoken(&connection) >= WireVersion::Two {
-                        let member = Extended::close(member.clone());
-                        write_frame(&mut send, &member).await?;
-                    } else {
-                        write_frame(&mut send, member).await?;
-                    }
+                    write_frame(&mut send, member).await?;
                 }
             }
             _ => {

@@ -156,8 +156,7 @@ impl Grid {
         run(&mut self.command(args)?)
     }
 
-    /// Runs a command of the program at `program` on this grid. A program other than the one under test has
-    /// a state directory of its own.
+    /// Runs a command of the program at `program` on this grid.
     ///
     /// # Errors
     /// When it can't be run or does not end.
@@ -166,6 +165,19 @@ impl Grid {
         program: &Path,
         args: impl IntoIterator<Item = S>,
     ) -> Result<Outcome> {
+        run(&mut self.command_as(program, args)?)
+    }
+
+    /// A command of the program at `program` on this grid. A program other than the one under test has a
+    /// state directory of its own.
+    ///
+    /// # Errors
+    /// When the program under test does not build.
+    pub fn command_as<S: AsRef<OsStr>>(
+        &self,
+        program: &Path,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<Command> {
         let state = if program == ckpt()?.as_path() {
             "state"
         } else {
@@ -176,7 +188,7 @@ impl Grid {
             .env("CKPT_GRID", self.file())
             .env("CKPT_STATE_DIR", self.path(state))
             .current_dir(self.dir.path());
-        run(&mut command)
+        Ok(command)
     }
 
     /// Runs a `ckpt` command with `input` on its standard input.

@@ -1,15 +1,18 @@
 //! A storage host that keeps shards in memory, follows the protocol, and lies in the way that a test
 //! chooses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use codec::geometry::page_of;
 use codec::hash::ShardRoot;
+use codec::holding::{Asking, ShardSet, Tag};
 use codec::notice::Notice;
+use codec::proof::{ShardProof, Spot};
 use codec::shard_file::{BlockEntry, Outline, ShardIdentity, TableBuilder};
 use codec::{CheckpointId, JobTag, OwnerId, Version};
 use protocol::identity::{Identity, Peer};
@@ -17,7 +20,8 @@ use protocol::net::stream::{read_exact, read_frame, write_frame};
 use protocol::net::{EndpointConfig, server};
 use protocol::wire::Code;
 use protocol::wire::message::{
-    Claim, HostStatus, PutEnd, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
+    Claim, HeldTag, HostStatus, PutEnd, PutShard, Record, Refusal, Request, Response, ShardName,
+    StoredShard,
 };
 use protocol::wire::parts::Parts;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
@@ -36,6 +40,7 @@ const AHEAD: Duration = Duration::from_secs(3 * 365 * 86_400);
 /// A shard in memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shard {
+    pub(crate) identity: Option<ShardIdentity>,
     pub(crate) blocks: Vec<Vec<u8>>,
     pub(crate) pages: Vec<Vec<u8>>,
     pub(crate) outline: Option<Outline>,
@@ -58,8 +63,11 @@ pub struct Hoard(pub(crate) BTreeMap<CheckpointId, Held>);
 #[derive(Debug)]
 struct State {
     name: String,
+    id: OwnerId,
     lie: Mutex<Lie>,
     held: Mutex<BTreeMap<CheckpointId, Held>>,
+    /// Checkpoints of which submitters offered it shards, with their owners.
+    offered: Mutex<BTreeSet<(OwnerId, CheckpointId)>>,
     /// How often a host asked this one for its notices and its clock.
     clock_asked: AtomicU64,
     witness: Mutex<Witness>,
@@ -113,8 +121,10 @@ impl Liar {
         let endpoint = server(&config, listen)?;
         let state = Arc::new(State {
             name: name.to_owned(),
+            id: identity.secret.id(),
             lie: Mutex::new(Lie::None),
             held: Mutex::new(hoard.0),
+            offered: Mutex::default(),
             clock_asked: AtomicU64::new(0),
             witness: Mutex::default(),
         });
@@ -240,6 +250,7 @@ impl Serving {
             return Ok(());
         }
         self.hang_up_at(kind(&asked))?;
+        self.note_offer(&asked)?;
         match asked {
             Request::Status => self.status().await,
             Request::Claim(claim) => self.claim(&claim).await,
@@ -252,11 +263,11 @@ impl Serving {
             Request::PutShard(put) => self.put(put, self.owner, None).await,
             Request::PutRebuilt(rebuilt) => {
                 let manifest = codec::manifest::Manifest::parse(rebuilt.manifest)?;
-                let owner = manifest.public().owner;
-                let manifest = Some(manifest.bytes().to_vec());
-                self.put(rebuilt.put, owner, manifest).await
+                let (owner, bytes) = (manifest.public().owner, manifest.bytes().to_vec());
+                self.put(rebuilt.put, owner, Some(bytes)).await
             }
-            Request::PeerHeld { checkpoints } => self.peer_held(&checkpoints).await,
+            Request::PeerHolds { salt, tags } => self.peer_holds(&salt, &tags).await,
+            Request::Prove { shard, spot, .. } => self.prove(shard, spot).await,
             Request::Commit { manifest } => self.commit(manifest).await,
             Request::Find { job_tag, after } => self.find(job_tag, after).await,
             Request::Outline(shard) => self.outline(shard).await,
@@ -370,7 +381,7 @@ impl Serving {
             uptime_s: 1,
             parts: Parts::default(),
         };
-        self.say(&Response::Status(status)).await
+        self.say(&Response::Status(Box::new(status))).await
     }
 
     fn next_version(&self, job: JobTag) -> Version {
@@ -408,30 +419,62 @@ impl Serving {
         Ok(())
     }
 
-    /// Answers like a program from before proofs of possession: lists the shards that it has by name, and
-    /// proves them only by sending rows.
-    async fn peer_held(&mut self, checkpoints: &[CheckpointId]) -> Result<()> {
-        let lie = self.lie;
-        let held = |id: &CheckpointId| -> Vec<u8> {
-            match lie {
-                Lie::ClaimsToHoldAll => return (0..5).collect(),
-                Lie::ClockAhead => return Vec::new(),
-                _ => {}
+    /// Remembers the checkpoint of which this host was offered a shard.
+    fn note_offer(&self, asked: &Request) -> Result<()> {
+        if let Request::PutShard(put) = asked {
+            let offered = self.state.offered.lock();
+            let mut offered = offered.map_err(|_| anyhow!("a test failed"))?;
+            offered.insert((self.owner, put.claim.checkpoint));
+        }
+        Ok(())
+    }
+
+    /// Answers which checkpoints this host holds, or claims to hold.
+    async fn peer_holds(&mut self, salt: &[u8; 32], tags: &[Tag]) -> Result<()> {
+        let asking = Asking::new(self.owner, self.state.id, salt);
+        let known: BTreeMap<(OwnerId, CheckpointId), u64> = match self.lie {
+            Lie::ClaimsToHoldAll => {
+                let offered = self.state.offered.lock();
+                let offered = offered.map_err(|_| anyhow!("a test failed"))?;
+                offered.iter().map(|one| (*one, 0b11111)).collect()
             }
-            self.with_held(|held| {
-                let known = held.get(id).filter(|one| one.manifest.is_some());
-                known.map_or_else(Vec::new, |one| one.shards.keys().copied().collect())
-            })
+            Lie::ClockAhead => BTreeMap::new(),
+            _ => self.with_held(|held| {
+                let committed = held.iter().filter(|(_, one)| one.manifest.is_some());
+                let shards = |one: &Held| one.shards.keys().fold(0, |all, shard| all | 1 << shard);
+                committed
+                    .map(|(id, one)| ((one.owner, *id), shards(one)))
+                    .collect()
+            }),
         };
-        let names = checkpoints.iter().flat_map(|id| {
-            let name = |shard| ShardName {
-                checkpoint: *id,
-                shard,
-            };
-            held(id).into_iter().map(name).collect::<Vec<_>>()
+        let place_of = |tag| tags.iter().position(|asked| *asked == tag);
+        let held = known.into_iter().filter_map(|((owner, id), shards)| {
+            let place = place_of(asking.question(owner, id))?;
+            Some(HeldTag {
+                place: u16::try_from(place).ok()?,
+                shards,
+                tag: asking.answer(owner, id, ShardSet(shards)),
+            })
         });
-        let shards = names.collect();
-        self.say(&Response::PeerHeld { shards }).await
+        let held = held.collect();
+        self.say(&Response::PeerHolds { held }).await
+    }
+
+    /// Proves a shard with the bytes that this host kept.
+    async fn prove(&mut self, name: ShardName, spot: Spot) -> Result<()> {
+        let proof = self.with_held(|held| {
+            let shard = held.get(&name.checkpoint)?.shards.get(&name.shard)?;
+            let row = usize::try_from(spot.row).ok()?;
+            let page = shard
+                .pages
+                .get(usize::try_from(page_of(spot.row).0).ok()?)?;
+            let (identity, outline) = (shard.identity?, shard.outline.as_ref()?);
+            ShardProof::of(&identity, outline, page, shard.blocks.get(row)?, spot)
+        });
+        match proof {
+            Some(proof) => self.say(&Response::Proof(proof)).await,
+            None => self.refuse().await,
+        }
     }
 
     async fn put(
@@ -456,15 +499,16 @@ impl Serving {
         let (last, outline) = table.finish();
         shard.pages.extend(last);
         let index = put.shard().context("shard")?;
-        let mut root = outline.root(&ShardIdentity {
+        let identity = ShardIdentity {
             checkpoint: put.claim.checkpoint,
             redundancy: put.redundancy,
             shard: index,
-        });
+        };
+        let mut root = outline.root(&identity);
         if self.lie == Lie::AcknowledgesAnotherRoot {
             root = ShardRoot([7; 32]);
         }
-        shard.outline = Some(outline);
+        (shard.outline, shard.identity) = (Some(outline), Some(identity));
         if self.lie == Lie::StoresOther {
             for byte in shard.blocks.iter_mut().flatten() {
                 *byte ^= 1;

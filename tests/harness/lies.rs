@@ -38,8 +38,8 @@ pub enum Lie {
     /// The host answers each claim that the version is taken, and that the next free one is the greatest
     /// number there is.
     TakesAllVersions,
-    /// The host refuses shards for lack of room, and answers other donors that it holds every shard that
-    /// they ask for.
+    /// The host refuses shards for lack of room, and answers other donors that it holds all shards of the
+    /// checkpoints of which it was offered one.
     ClaimsToHoldAll,
     /// The host acknowledges shards as they are, and keeps other bytes.
     StoresOther,
@@ -58,8 +58,7 @@ pub enum Lie {
     ReplaysDeleted,
     /// The host refuses shards for lack of room, and its clock is three years ahead.
     ClockAhead,
-    /// The host refuses notices as malformed, like a program from before notices. It answers that it
-    /// removes checkpoints, but keeps them.
+    /// The host refuses notices as malformed. It answers that it removes checkpoints, but keeps them.
     RefusesNotices,
     /// The host is always too busy to send its notices.
     KeepsNotices,

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use codec::compress::Method;
 use codec::index::StoredSegment;
 use codec::keys::Keys;
-use codec::manifest::{Format, ImageKind, Manifest, NewManifest, Summary, Tail};
+use codec::manifest::{ImageKind, Manifest, NewManifest, Summary, Tail};
 use codec::seal::{Cipher, DataKey};
 use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
 use codec::{CheckpointId, JobId, Redundancy, ShardRoot, Version};
@@ -26,8 +26,6 @@ pub struct SoloPlan {
     pub created: u64,
     /// Id of the checkpoint.
     pub id: [u8; 16],
-    /// Format of the manifest.
-    pub format: Format,
     /// Number of rows, all with the same block.
     pub rows: usize,
     /// The block of each row.
@@ -102,7 +100,7 @@ impl Solo {
             index: vec![segment],
             tail: Tail::default(),
         };
-        let manifest = Manifest::sign(keys, plan.format, new, &summary)?;
+        let manifest = Manifest::sign(keys, new, &summary)?;
         Ok(Self {
             claim,
             redundancy,

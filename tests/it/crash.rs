@@ -10,7 +10,7 @@ use codec::compress::Level;
 use codec::encode::{CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder};
 use codec::keys::Keys;
 use codec::labels::Labels;
-use codec::manifest::{Format, ImageKind, Manifest};
+use codec::manifest::{ImageKind, Manifest};
 use codec::seal::{Cipher, DataKey};
 use codec::{CheckpointId, JobId, OwnerId, Redundancy, Version};
 use protocol::grid::Grid as GridFile;
@@ -80,7 +80,7 @@ fn checkpoint(keys: &Keys, number: u64, rng: &mut SmallRng) -> Result<(Manifest,
     builder.push_index_row(&row)?;
     rows.push(row);
     let draft = builder.finish(ImageKind::Stream);
-    Ok((draft.sign(keys, Format::One, Vec::new())?, rows))
+    Ok((draft.sign(keys, Vec::new())?, rows))
 }
 
 /// Writes one shard, and returns whether the host acknowledged it.

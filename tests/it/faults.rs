@@ -83,7 +83,7 @@ fn a_donor_that_is_away_does_not_keep_a_new_job_from_starting() -> Result<()> {
         unknown
             .json()?
             .to_string()
-            .contains("fewer than 3 hosts are silent"),
+            .contains("fewer than 3 members are silent"),
         "{unknown}"
     );
     if_exists("old", &[])?.expect(5)?;

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 use codec::grant::Rights;
 use codec::keys::{JobKeys, Keys, NewJobKeys};
-use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Words};
 use codec::proof::Spot;
 use codec::seal::OwnerSecret;
@@ -329,9 +328,6 @@ fn about(
         Request::Notices {
             jobs: vec![(owner, tag)],
         },
-        Request::PeerHeld {
-            checkpoints: vec![id],
-        },
         Request::Holders { checkpoint: id },
     ];
     for shard in 0..5 {
@@ -379,11 +375,11 @@ impl Guessed {
 
     /// All requests about a job and a checkpoint that they claim to be one of its.
     fn requests(&self, job: &str, id: CheckpointId) -> Result<Vec<Request>> {
-        let tag = self.keys.job_tag(&job.parse()?).context("no tag")?;
+        let (tag, path) = self.keys.tag_and_path(&job.parse()?).context("no tag")?;
         let (gone, none) = ([CheckpointId([1; 16])], Intervals::default());
         let owner = self.keys.owner();
         let words = Words::following(None, (owner, tag), 1, None, &gone, &none);
-        let notice = Notice::sign(&self.keys, Format::One, &[], &words)?;
+        let notice = Notice::sign(&self.keys, &path.blinded(), &words)?;
         Ok(about(owner, tag, id, &self.manifest, notice.bytes()))
     }
 }
@@ -513,7 +509,7 @@ impl Keyring {
         };
         change(&mut new);
         let seed = if owner.job.is_some() { 78 } else { 77 };
-        let keys = JobKeys::issue(&owner.secret, [seed; 32], new, [])?;
+        let keys = JobKeys::issue(&owner.secret, [seed; 32], new)?;
         Ok(Identity::of_job(owner, keys)?)
     }
 }

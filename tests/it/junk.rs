@@ -9,7 +9,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use codec::keys::Keys;
-use codec::manifest::Format;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
 use quinn::Connection;
@@ -39,7 +38,6 @@ fn junk(keys: &Keys, version: u64, created: u64) -> Result<Solo> {
         version,
         created,
         id,
-        format: Format::Two,
         rows: 1,
         block: vec![0],
     };

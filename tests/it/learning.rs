@@ -99,16 +99,14 @@ fn a_day_passes(state: &Path) -> Result<()> {
 
 /// What a bitmap was a day before its end, in hexadecimal.
 fn a_day_before(hex: &str) -> Result<String> {
-    let byte = |at: usize| Ok(u8::from_str_radix(&hex[at..at + 2], 16)?);
-    let bytes = (0..hex.len()).step_by(2).map(byte);
-    let bitmap = AvailabilityBitmap::from_bytes(&bytes.collect::<Result<Vec<u8>>>()?)?;
+    let bytes = codec::hex::decode(hex).context("not hexadecimal")?;
+    let bitmap = AvailabilityBitmap::from_bytes(&bytes)?;
     let newest = Slot(bitmap.newest().0 - 288);
     let mut before = AvailabilityBitmap::unknown(newest);
     for slot in newest.0 - SLOTS as u64 + 1 + 288..=newest.0 {
         before.record(Slot(slot), bitmap.get(Slot(slot)));
     }
-    let bytes = before.to_bytes();
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(codec::hex::encode(&before.to_bytes()))
 }
 
 /// How likely the old machines, and the young ones, are to stay until the next checkpoint: means over them.

@@ -473,8 +473,7 @@ fn a_removal_that_no_host_heard_is_reported_as_a_failure() -> Result<()> {
     Ok(())
 }
 
-/// A host that speaks the present protocol knows notices, so its refusal does not count as that of an
-/// earlier program.
+/// All hosts know notices.
 #[test]
 fn a_host_that_claims_not_to_know_notices_counts_as_not_having_heard() -> Result<()> {
     let grid = MixedGrid::up(3, 2)?;

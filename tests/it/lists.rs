@@ -11,10 +11,8 @@ use protocol::grid::Grid as GridFile;
 use protocol::identity::Revocations;
 use tests::machines::Machines;
 use tests::port::free_address;
-use tests::program::{older, wait_until};
+use tests::program::wait_until;
 use tests::{Grid, Outcome};
-
-use crate::unheard::counts;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -664,34 +662,6 @@ fn a_host_of_a_local_grid_whose_data_are_elsewhere_is_started_and_stopped() -> R
     ];
     let refused = local(&add)?.expect(2)?;
     ensure!(refused.stderr.contains("is the address of"), "{refused}");
-    Ok(())
-}
-
-/// Daemons and clients of the earlier program use a grid file that today's authority writes. They learn of
-/// a change as before: from a new grid file.
-#[test]
-fn earlier_programs_read_the_grid_file_of_today() -> Result<()> {
-    let Some(old) = older()? else { return Ok(()) };
-    let grid = Grid::up(2)?;
-    let dir = grid.file();
-    let dir = dir.parent().context("no directory")?.to_owned();
-    ensure!(dir.join("grid.members").exists());
-    grid.kill("h02")?;
-    grid.restart_as(&old)?;
-    let hosts = grid.run_as(&old, ["--json", "hosts"])?.json()?;
-    ensure!(
-        hosts["hosts"].to_string().matches("\"up\":true").count() == 2,
-        "{hosts}"
-    );
-    let mut revoke = grid.command(["grid", "revoke", "h01", "--json", "--dir"])?;
-    // Only the revoked host itself has the list. The other one has to be given the grid file.
-    let revoked = tests::program::run(revoke.arg(&dir))?.expect(1)?.json()?;
-    let sent = &revoked["sent"];
-    ensure!(sent["heard"] == serde_json::json!(["h01"]), "{revoked}");
-    ensure!(sent["silent"][0]["host"] == "h02", "{revoked}");
-    ensure!(counts(&revoked) == [1, 1, 0], "{revoked}");
-    let hosts = grid.run_as(&old, ["--json", "hosts"])?.json()?;
-    ensure!(!hosts["hosts"].to_string().contains("\"h01\""), "{hosts}");
     Ok(())
 }
 

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use codec::CheckpointId;
 use codec::keys::Keys;
-use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Words};
+use codec::scope::Blinded;
 use codec::seal::OwnerSecret;
 use protocol::authority_dir::{AuthorityDir, Certify};
 use protocol::grid::Grid as GridFile;
@@ -271,7 +271,6 @@ impl Member {
             version: self.base + number + 1,
             created: number,
             id,
-            format: Format::One,
             rows,
             block: vec![7; len],
         };
@@ -417,7 +416,7 @@ impl Member {
             });
             let gone: Vec<_> = gone.collect();
             let words = Words::following(None, job, now, None, &gone, &Intervals::default());
-            let notice = Notice::sign(&keys, Format::One, &[], &words)?;
+            let notice = Notice::sign(&keys, &[Blinded([0; 32])], &words)?;
             let notice = notice.bytes().to_vec();
             let _ = self.ask(&Request::Notice { notice }).await;
         }

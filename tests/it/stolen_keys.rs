@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use codec::keys::Keys;
-use codec::manifest::{Format, Manifest};
+use codec::manifest::Manifest;
 use codec::proposal::{Ballot, Proposal, ROUNDS_AHEAD_MAX};
 use codec::{CheckpointId, JobId};
 use protocol::identity::read_key;
@@ -70,7 +70,6 @@ impl Followed {
             version: 2,
             created: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
             id: [id; 16],
-            format: Format::Two,
             rows: 1,
             block: vec![0],
         };

@@ -41,7 +41,7 @@ impl Hosts {
     /// that has promised far lower rounds only is asked for rounds in between.
     ///
     /// # Errors
-    /// When the witness does not answer as it should, or its program is too old for this request.
+    /// When the witness does not answer as it should.
     pub async fn prepare(
         &self,
         host: HostIndex,
@@ -103,7 +103,7 @@ impl Hosts {
     /// Asks a witness to accept a successor.
     ///
     /// # Errors
-    /// When the witness does not answer as it should, or its program is too old for this request.
+    /// When the witness does not answer as it should.
     pub async fn propose(&self, host: HostIndex, proposal: &Proposal) -> Result<Witnessed, Fault> {
         let proposal = proposal.bytes().to_vec();
         let asked = Request::Propose { proposal };

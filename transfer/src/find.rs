@@ -83,7 +83,7 @@ impl Hosts {
     /// Has a host show a checkpoint of which it need not hold a shard.
     ///
     /// # Errors
-    /// When the host does not confirm it, or its program is too old for this request.
+    /// When the host does not confirm it.
     pub async fn keep_manifest(&self, host: HostIndex, manifest: Vec<u8>) -> Result<(), Fault> {
         let message = Request::KeepManifest { manifest };
         match self.request(host, &message, REQUEST_TIMEOUT).await? {

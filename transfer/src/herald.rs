@@ -40,7 +40,7 @@ const LEAVING_MAX: Duration = Duration::from_millis(300);
 pub struct Herald {
     sockets: Sockets,
     reached: Vec<(Listener, Connection)>,
-    /// Members that did not answer, or whose program is too old for a list.
+    /// Members that did not answer.
     silent: Vec<Without>,
     /// The newest list that one of the members had, if it is newer than that of the authority.
     pub newer: Option<(GridList, Contents)>,
@@ -90,10 +90,7 @@ enum NotReached {
 
 impl NotReached {
     const fn has_answered(&self) -> bool {
-        matches!(
-            self,
-            Self::Exchange(ExchangeError::TooOld { .. } | ExchangeError::Refused(_))
-        )
+        matches!(self, Self::Exchange(ExchangeError::Refused(_)))
     }
 }
 

@@ -17,9 +17,9 @@ use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::net::{ConnectError, compare_lists, connect_at};
 use protocol::wire::WireVersion;
-use protocol::wire::announcement::Announced;
-use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{Audit, Claim, HostStatus, Request, Response, ShardName};
+use protocol::wire::announcement::{Announced, Announcement};
+use protocol::wire::limits::REQUEST_TIMEOUT;
+use protocol::wire::message::{Audit, Claim, HostStatus, Request, Response};
 use quinn::{Connection, Endpoint};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -369,7 +369,7 @@ impl Hosts {
     /// Asks which job keys of an owner are void. `None` if the host has no list of them.
     ///
     /// # Errors
-    /// When the host does not answer as it should, or its program is too old for this request.
+    /// When the host does not answer as it should.
     pub async fn void_of(
         &self,
         host: HostIndex,
@@ -394,7 +394,7 @@ impl Hosts {
     /// Sends a host the list of an owner's void job keys.
     ///
     /// # Errors
-    /// When the host does not confirm it, or its program is too old for this request.
+    /// When the host does not confirm it.
     pub async fn say_void(&self, host: HostIndex, list: &VoidList) -> Result<(), Fault> {
         let list = list.bytes().to_vec();
         match self
@@ -470,7 +470,7 @@ impl Hosts {
             // A busy host may take long to answer, so the round trip of QUIC is used if that is shorter.
             Ok((Response::Status(status), _)) => {
                 self.note_list(host, &status);
-                Ok((status, asked.elapsed().min(connection.rtt())))
+                Ok((*status, asked.elapsed().min(connection.rtt())))
             }
             Ok(_) => Err(unexpected("status")),
             Err(cause) => Err(self.blamed(host, why(&connection, cause))),
@@ -492,7 +492,7 @@ impl Hosts {
     /// `grid`; otherwise the host gets that of `grid`.
     ///
     /// # Errors
-    /// When the host does not answer as it should, or its program is too old for this request.
+    /// When the host does not answer as it should.
     pub async fn compare_lists(
         &self,
         host: HostIndex,
@@ -519,13 +519,12 @@ impl Hosts {
     pub async fn announcement(&self, host: HostIndex) -> Result<Option<Announced>, Fault> {
         let asked = self.request(host, &Request::Announcement, REQUEST_TIMEOUT);
         match asked.await {
-            Ok((Response::Announcement(said), _)) => said
+            Ok((Response::Announcement(said), _)) => Announcement::from(*said)
                 .check()
                 .map(Some)
                 .map_err(|cause| Fault::Lied(format!("announcement: {cause}"))),
             Ok(_) => Err(unexpected("announcement")),
-            // A host with an older program does not know this request, and another one may have nothing
-            // to announce.
+            // It may have nothing to announce.
             Err(Fault::Refused { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }
@@ -563,34 +562,13 @@ impl Hosts {
         Ok(is_slow.then(|| f64::from(bytes) / on_the_way.as_secs_f64().max(1e-6)))
     }
 
-    /// Reports the result of a check of a shard to the host. A failure is ignored, because a host with an
-    /// older program does not know this request.
+    /// Reports the result of a check of a shard to the host. A failure is ignored: the
+    /// check itself is recorded here.
     pub async fn audited(&self, host: HostIndex, audit: Audit) {
         let found = Request::Audited(audit);
         if let Err(fault) = self.request(host, &found, REQUEST_TIMEOUT).await {
             tracing::debug!(host = self.name(host), %fault, "the host did not accept the result of a check");
         }
-    }
-
-    /// Asks a host, as a donor, which shards of these checkpoints it holds.
-    ///
-    /// # Errors
-    /// When the host does not answer as it should.
-    pub async fn peer_held(
-        &self,
-        host: HostIndex,
-        checkpoints: &[CheckpointId],
-    ) -> Result<Vec<ShardName>, Fault> {
-        let mut held = Vec::new();
-        for some in checkpoints.chunks(PEER_ASKED_MAX) {
-            let checkpoints = some.to_vec();
-            let asked = Request::PeerHeld { checkpoints };
-            match self.request(host, &asked, REQUEST_TIMEOUT).await? {
-                (Response::PeerHeld { shards }, _) => held.extend(shards),
-                _ => return Err(unexpected("peer held")),
-            }
-        }
-        Ok(held)
     }
 
     /// Sends a host a notice of an owner about a job.

@@ -156,8 +156,8 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use codec::keys::Keys;
-    use codec::manifest::Format;
     use codec::notice::{Intervals, Words};
+    use codec::scope::Blinded;
     use codec::seal::OwnerSecret;
 
     use super::*;
@@ -166,7 +166,7 @@ mod tests {
         let keys = Keys::from(OwnerSecret::new([1; 32]));
         let job = (keys.owner(), JobTag([job; 32]));
         let words = Words::following(None, job, number, None, &[], &Intervals::default());
-        Notice::sign(&keys, Format::One, &[], &words).unwrap()
+        Notice::sign(&keys, &[Blinded([0; 32])], &words).unwrap()
     }
 
     #[test]

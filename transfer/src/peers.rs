@@ -1,17 +1,14 @@
 //! The requests of donors to each other: which shards they hold, and proofs of them.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use codec::holding::{Asking, ShardSet};
 use codec::manifest::Public;
 use codec::proof::Spot;
 use codec::{CheckpointId, OwnerId, ShardIndex};
-use protocol::wire::Code;
 use protocol::wire::limits::{PEER_HOLDS_ASKED_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{HeldTag, Request, Response, ShardName};
 
-use crate::get::BlockReader;
 use crate::hosts::unexpected;
 use crate::{Fault, HostIndex, Hosts};
 
@@ -25,8 +22,7 @@ impl Hosts {
     /// shards.
     ///
     /// # Errors
-    /// When the host does not answer as it should. A host with an earlier version of the program refuses
-    /// the request as malformed.
+    /// When the host does not answer as it should.
     pub async fn peer_holds(
         &self,
         host: HostIndex,
@@ -54,8 +50,7 @@ impl Hosts {
     /// it.
     ///
     /// # Errors
-    /// When the host can't prove it. A host with an earlier version of the program is asked to send the
-    /// row instead.
+    /// When the host can't prove it.
     pub async fn prove(
         &self,
         host: HostIndex,
@@ -71,36 +66,16 @@ impl Hosts {
             },
             spot,
         };
-        match self.request(host, &message, REQUEST_TIMEOUT).await {
-            Ok((Response::Proof(proof), _)) => {
+        match self.request(host, &message, REQUEST_TIMEOUT).await? {
+            (Response::Proof(proof), _) => {
                 let (_, root) = public.shard(shard).ok_or_else(|| unexpected("prove"))?;
                 let checked = proof.check(root, public.rows, spot);
                 checked.map_err(|cause| Fault::Lied(cause.to_string()))?;
                 let bytes = proof.outline.len() + proof.page.len() + proof.block.len();
                 Ok(bytes as u64 + MESSAGE_BYTES)
             }
-            Ok(_) => Err(unexpected("prove")),
-            Err(fault) if fault.is_refused_as(Code::BadRequest) => {
-                self.read_row(host, public, shard, spot.row..spot.row + 1)
-                    .await
-            }
-            Err(fault) => Err(fault),
+            _ => Err(unexpected("prove")),
         }
-    }
-
-    /// Reads one row of a shard and checks it against the manifest.
-    async fn read_row(
-        &self,
-        host: HostIndex,
-        public: &Public,
-        shard: ShardIndex,
-        rows: Range<u64>,
-    ) -> Result<u64, Fault> {
-        let reader = BlockReader::new(self.clone(), public.clone());
-        let mut bytes = MESSAGE_BYTES;
-        let read = reader.blocks(shard, host, rows, |_, block| bytes += block.len() as u64);
-        read.await?;
-        Ok(bytes)
     }
 }
 

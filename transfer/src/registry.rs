@@ -10,13 +10,11 @@ use protocol::identity::{Identity, Role};
 use protocol::list::{Contents, GridList};
 use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, read_frame, request};
-use protocol::net::{ConnectError, Sockets, compare_lists, spoken};
-use protocol::wire::WireVersion;
+use protocol::net::{ConnectError, Sockets, compare_lists};
 use protocol::wire::announcement::{Announcement, CURVE_STEPS_MAX};
 use protocol::wire::limits::{HOLDERS_MAX, MEMBERS_MAX, REQUEST_TIMEOUT, TEXT_BYTES_MAX};
 use protocol::wire::message::{MemberRecord, Request, Response};
-use protocol::wire::parts::Extended;
-use quinn::{Connection, RecvStream};
+use quinn::Connection;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -236,7 +234,7 @@ async fn collect(
     }
 }
 
-/// `None` if the registry has no newer list, or its program is too old for this request.
+/// `None` if the registry has no newer list.
 async fn list(connection: &Connection, known: &Grid) -> Option<(GridList, Contents)> {
     let compared = compare_lists(connection, known).await;
     compared
@@ -261,7 +259,7 @@ async fn members(
             return Err(NoAnswer::Answer);
         }
         for _ in 0..count {
-            let mut record = member(connection, &mut exchange.recv).await?;
+            let mut record: MemberRecord = read_frame(&mut exchange.recv, REQUEST_TIMEOUT).await?;
             // The order must be ascending, so that a registry can't keep the client asking for ever.
             if records.last().is_some_and(|last| last.id >= record.id) {
                 return Err(NoAnswer::Answer);
@@ -278,14 +276,6 @@ async fn members(
             return Ok(records);
         }
     }
-}
-
-async fn member(connection: &Connection, from: &mut RecvStream) -> Result<MemberRecord, NoAnswer> {
-    if spoken(connection) < WireVersion::Two {
-        return Ok(read_frame(from, REQUEST_TIMEOUT).await?);
-    }
-    let record: Extended<MemberRecord> = read_frame(from, REQUEST_TIMEOUT).await?;
-    Ok(record.open())
 }
 
 /// Whether a record is no larger than what an honest host announces.

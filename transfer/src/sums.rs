@@ -8,7 +8,7 @@ use crate::hosts::{Hosts, unexpected};
 use crate::{Fault, HostIndex};
 
 impl Hosts {
-    /// Asks for the sums of a host's past. `None` if it has none, as hosts with an older program.
+    /// Asks for the sums of a host's past. `None` if it has none.
     ///
     /// # Errors
     /// When the host does not answer, or no past of a host leads to what it sends.

@@ -12,7 +12,7 @@ impl Hosts {
     /// Asks, as a donor, which job keys of these owners are void. Returns the host's signed lists.
     ///
     /// # Errors
-    /// When the host does not answer as it should, or its program is too old for this request.
+    /// When the host does not answer as it should.
     pub async fn voids(&self, host: HostIndex, owners: &[OwnerId]) -> Result<Vec<VoidList>, Fault> {
         let mut heard = Vec::new();
         for some in owners.chunks(VOIDS_ASKED_MAX) {

@@ -26,7 +26,7 @@ use protocol::net::stream::{read_frame, request};
 use protocol::net::{client, connect_as};
 use protocol::wire::announcement::Announcement;
 use protocol::wire::message::{HoldsPage, MemberRecord, Presence, Request, Response, ShardName};
-use protocol::wire::parts::{Extended, Parts};
+use protocol::wire::parts::Parts;
 use quinn::{Connection, Endpoint};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -308,8 +308,8 @@ async fn list(site: &Site) -> Result<(usize, f64)> {
             bail!("another answer");
         };
         for _ in 0..some {
-            let record: Extended<MemberRecord> = read_frame(&mut exchange.recv, LIMIT).await?;
-            after = Some(record.open().id);
+            let record: MemberRecord = read_frame(&mut exchange.recv, LIMIT).await?;
+            after = Some(record.id);
             count += 1;
         }
         if !more {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use placement::schemes::Scheme;
+use sim::schemes::Scheme;
 use sim::{Policy, Settings};
 
 use super::figures::{estimate, makespan, overhead, percent};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use placement::schemes::Scheme;
+use sim::schemes::Scheme;
 use sim::{Policy, Target};
 
 use super::figures::{best_redundancy, estimate, makespan, overhead, percent};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use placement::objective::Width;
-use placement::schemes::Scheme;
+use sim::schemes::Scheme;
 use sim::{ForecastRestore, Grid, Knowledge, Policy, Rule, Settings, Target, run};
 
 use super::Case;

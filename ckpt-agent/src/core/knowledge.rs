@@ -119,8 +119,8 @@ impl Sighting {
 pub struct SaveTimes {
     /// Seconds from its beginning to its commit.
     pub seconds: f64,
-    /// Seconds until the image was read, for which a job that waits for that stands still. `None` for a save
-    /// that an older program recorded.
+    /// Seconds until the image was read, for which a job that waits for that stands still. `None` if the
+    /// file of what was seen does not state it.
     pub held_seconds: Option<f64>,
 }
 

@@ -67,7 +67,6 @@ struct FileText {
     /// Pairs of Unix seconds and bytes per second.
     #[serde(default)]
     uplink: Vec<(u64, f64)>,
-    /// Older programs neither know this field nor keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pool: Option<PoolText>,
 }

@@ -5,14 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use codec::hex;
 use placement::AvailabilityBitmap;
-use placement::hazard::{HazardModel, Trial};
+use placement::hazard::Trial;
 use protocol::identity::HostId;
 use protocol::wire::learning::HostSums;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Candidate, HOSTS_MAX, ModelState, Models, Source, Sources, Tried};
+use super::{HOSTS_MAX, Models, Source, Sources};
 use crate::file_lock;
 
 /// Largest file that is read, bytes: [`HOSTS_MAX`] hosts with 19 KB of sums and at most 8 KB of bitmaps.
@@ -44,41 +45,52 @@ pub enum LearningError {
     },
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct ModelsText {
-    version: u32,
-    collected: u64,
-    presence: StateText,
-    guest: StateText,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct StateText {
-    since: u64,
-    used: Option<CandidateText>,
-    candidate: Option<CandidateText>,
-    trials: Vec<TrialText>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct CandidateText {
-    at: u64,
-    hosts: usize,
-    landmarks: f64,
-    parameters: Vec<f64>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct TrialText {
-    at: u64,
+/// The form of a trial.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Trial")]
+pub(super) struct TrialText {
     landmarks: u64,
     shipped: f64,
     refitted: f64,
 }
 
+/// The form of a model: its parameters.
+pub(super) mod parameters {
+    use placement::hazard::HazardModel;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        model: &HazardModel,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        model.parameters().serialize(serializer)
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<HazardModel, D::Error> {
+        let parameters = Vec::deserialize(deserializer)?;
+        HazardModel::from_parameters(&parameters).map_err(D::Error::custom)
+    }
+}
+
+/// The number of the form, which each file has beside its content.
+#[derive(Serialize, Deserialize)]
+struct Version {
+    version: u32,
+}
+
+/// A file as it is written.
+#[derive(Serialize)]
+struct FileText<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct SourcesText {
-    version: u32,
     hosts: Vec<SourceText>,
 }
 
@@ -95,43 +107,7 @@ struct SourceText {
 
 /// Reads the file of the models. If there is none, nothing was learnt yet.
 pub(super) fn read_models(path: &Path) -> Result<Models, LearningError> {
-    let text: ModelsText = read(path)?;
-    let state = |text: StateText| {
-        Ok::<_, String>(ModelState {
-            used: text.used.map(candidate).transpose()?,
-            since: text.since,
-            candidate: text.candidate.map(candidate).transpose()?,
-            trials: text.trials.into_iter().map(tried).collect(),
-        })
-    };
-    let models = || {
-        Ok::<_, String>(Models {
-            collected: text.collected,
-            presence: state(text.presence)?,
-            guest: state(text.guest)?,
-        })
-    };
-    models().map_err(|what| malformed(path, what))
-}
-
-fn candidate(text: CandidateText) -> Result<Candidate, String> {
-    Ok(Candidate {
-        at: text.at,
-        hosts: text.hosts,
-        landmarks: text.landmarks,
-        model: HazardModel::from_parameters(&text.parameters).map_err(|cause| cause.to_string())?,
-    })
-}
-
-fn tried(text: TrialText) -> Tried {
-    Tried {
-        at: text.at,
-        trial: Trial {
-            landmarks: text.landmarks,
-            shipped: text.shipped,
-            refitted: text.refitted,
-        },
-    }
+    read(path)
 }
 
 fn read_sources(path: &Path) -> Result<Sources, LearningError> {
@@ -151,13 +127,13 @@ fn source(text: &SourceText) -> Option<(HostId, Source)> {
         Some((model, presence, guest)) => {
             let sums = HostSums {
                 model: *model,
-                presence: from_hex(presence)?,
-                guest: from_hex(guest)?,
+                presence: hex::decode(presence)?,
+                guest: hex::decode(guest)?,
             };
             Some(sums.check().ok()?)
         }
     };
-    let bitmap = |hex: &String| AvailabilityBitmap::from_bytes(&from_hex(hex)?).ok();
+    let bitmap = |digits: &String| AvailabilityBitmap::from_bytes(&hex::decode(digits)?).ok();
     let bitmaps = match &text.bitmaps {
         None => None,
         Some((presence, guest)) => Some([bitmap(presence)?, bitmap(guest)?]),
@@ -187,34 +163,7 @@ pub(super) fn update(
     let mut sources = read_sources(sources_path).unwrap_or_default();
     change(&mut models, &mut sources);
     write(sources_path, &sources_text(&sources))?;
-    write(models_path, &models_text(&models))
-}
-
-fn models_text(models: &Models) -> ModelsText {
-    let candidate = |one: &Candidate| CandidateText {
-        at: one.at,
-        hosts: one.hosts,
-        landmarks: one.landmarks,
-        parameters: one.model.parameters(),
-    };
-    let trial = |one: &Tried| TrialText {
-        at: one.at,
-        landmarks: one.trial.landmarks,
-        shipped: one.trial.shipped,
-        refitted: one.trial.refitted,
-    };
-    let state = |state: &ModelState| StateText {
-        since: state.since,
-        used: state.used.as_ref().map(candidate),
-        candidate: state.candidate.as_ref().map(candidate),
-        trials: state.trials.iter().map(trial).collect(),
-    };
-    ModelsText {
-        version: VERSION,
-        collected: models.collected,
-        presence: state(&models.presence),
-        guest: state(&models.guest),
-    }
+    write(models_path, &models)
 }
 
 fn sources_text(sources: &Sources) -> SourcesText {
@@ -224,21 +173,26 @@ fn sources_text(sources: &Sources) -> SourcesText {
         last_heard: source.last_heard,
         sums: source.sums.as_ref().map(|sums| {
             let sums = sums.to_wire();
-            (sums.model, hex(&sums.presence), hex(&sums.guest))
+            (
+                sums.model,
+                hex::encode(&sums.presence),
+                hex::encode(&sums.guest),
+            )
         }),
-        bitmaps: source
-            .bitmaps
-            .as_ref()
-            .map(|[presence, guest]| (hex(&presence.to_bytes()), hex(&guest.to_bytes()))),
+        bitmaps: source.bitmaps.as_ref().map(|[presence, guest]| {
+            (
+                hex::encode(&presence.to_bytes()),
+                hex::encode(&guest.to_bytes()),
+            )
+        }),
     };
     SourcesText {
-        version: VERSION,
         hosts: sources.0.iter().map(host).collect(),
     }
 }
 
 /// The content of a file; that of an empty one if there is none.
-fn read<T: DeserializeOwned + Default + Versioned>(path: &Path) -> Result<T, LearningError> {
+fn read<T: DeserializeOwned + Default>(path: &Path) -> Result<T, LearningError> {
     let failed = |cause| LearningError::Io {
         path: path.to_owned(),
         cause,
@@ -253,28 +207,12 @@ fn read<T: DeserializeOwned + Default + Versioned>(path: &Path) -> Result<T, Lea
         Err(cause) => return Err(failed(cause)),
     }
     let text = fs::read_to_string(path).map_err(failed)?;
-    let content: T =
-        serde_json::from_str(&text).map_err(|cause| malformed(path, cause.to_string()))?;
-    match content.version() {
-        VERSION => Ok(content),
-        other => Err(malformed(path, format!("version {other} is not known"))),
+    let parsed = |cause: serde_json::Error| malformed(path, cause.to_string());
+    let Version { version } = serde_json::from_str(&text).map_err(parsed)?;
+    if version != VERSION {
+        return Err(malformed(path, format!("version {version} is not known")));
     }
-}
-
-trait Versioned {
-    fn version(&self) -> u32;
-}
-
-impl Versioned for ModelsText {
-    fn version(&self) -> u32 {
-        self.version
-    }
-}
-
-impl Versioned for SourcesText {
-    fn version(&self) -> u32 {
-        self.version
-    }
+    serde_json::from_str(&text).map_err(parsed)
 }
 
 fn write<T: Serialize>(path: &Path, content: &T) -> Result<(), LearningError> {
@@ -282,23 +220,12 @@ fn write<T: Serialize>(path: &Path, content: &T) -> Result<(), LearningError> {
         path: path.to_owned(),
         cause,
     };
-    let text = serde_json::to_string(content).map_err(|cause| failed(cause.into()))?;
+    let file = FileText {
+        version: VERSION,
+        content,
+    };
+    let text = serde_json::to_string(&file).map_err(|cause| failed(cause.into()))?;
     file_lock::replace(path, &text).map_err(failed)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(hex: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
-    }
-    pairs
-        .iter()
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect()
 }
 
 fn malformed(path: &Path, what: String) -> LearningError {

@@ -20,6 +20,7 @@ use placement::hazard::{Covariates, HazardModel, TRIALS_TOGETHER, Trial};
 use protocol::identity::HostId;
 use protocol::wire::announcement::Announced;
 use protocol::wire::learning::{Learnt, model_number};
+use serde::{Deserialize, Serialize};
 
 pub use file::LearningError;
 
@@ -58,23 +59,24 @@ impl Forecast {
 /// What a host sent in one collection.
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    /// The sums; `None` if the host has none, as with an older program.
+    /// The sums; `None` if the host has none.
     pub sums: Option<Learnt>,
     /// The announcement, for its bitmaps.
     pub announced: Option<Announced>,
 }
 
 /// A trial, and when it was.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
     /// When the trial was, Unix seconds.
     pub at: u64,
     /// The log losses of both models.
+    #[serde(flatten, with = "file::TrialText")]
     pub trial: Trial,
 }
 
 /// A refitted model, and what it rests on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// When it was refitted, Unix seconds.
     pub at: u64,
@@ -83,11 +85,12 @@ pub struct Candidate {
     /// Number of landmarks in these sums, faded.
     pub landmarks: f64,
     /// The model with the refitted parameters.
+    #[serde(rename = "parameters", with = "file::parameters")]
     pub model: HazardModel,
 }
 
 /// The model of one kind of forecast.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelState {
     /// The refit that is used; `None`: the shipped model is.
     pub used: Option<Candidate>,
@@ -128,7 +131,7 @@ impl ModelState {
 }
 
 /// Which models are used, and how good they have been.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Models {
     /// Unix seconds of the last collection; 0 if there was none.
     pub collected: u64,

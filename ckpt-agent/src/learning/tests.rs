@@ -195,6 +195,41 @@ fn sums_are_collected_at_most_once_a_day_and_an_old_refit_is_not_used() {
 }
 
 #[test]
+fn the_file_of_models_is_read_and_written_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, sources) = (dir.path().join("models"), dir.path().join("sources"));
+    let candidate = |at| {
+        // Numbers that JSON keeps to the last bit.
+        let parameters = HazardModel::pretrained().parameters();
+        let parameters = parameters.iter().map(|one| (one * 1024.0).round() / 1024.0);
+        let parameters: Vec<f64> = parameters.collect();
+        serde_json::json!({"at": at, "hosts": 3, "landmarks": 2.5, "parameters": parameters})
+    };
+    let file = serde_json::json!({
+        "version": 1,
+        "collected": 9,
+        "presence": {
+            "since": 8,
+            "used": candidate(7),
+            "candidate": candidate(9),
+            "trials": [{"at": 8, "landmarks": 40, "shipped": 1.5, "refitted": 1.25}],
+        },
+        "guest": {"since": 0, "used": null, "candidate": null, "trials": []},
+    });
+    std::fs::write(&path, file.to_string()).unwrap();
+    file::update(&path, &sources, |models, _| {
+        assert_eq!(models.presence.trials[0].trial.landmarks, 40);
+    })
+    .unwrap();
+    let written = std::fs::read(&path).unwrap();
+    let written: serde_json::Value = serde_json::from_slice(&written).unwrap();
+    assert_eq!(written, file);
+    let sources: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&sources).unwrap()).unwrap();
+    assert_eq!(sources, serde_json::json!({"version": 1, "hosts": []}));
+}
+
+#[test]
 fn damaged_files_mean_the_shipped_model_and_are_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let notebook = dir.path().join("grid.json");

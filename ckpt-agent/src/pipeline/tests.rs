@@ -15,7 +15,7 @@ use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Extent, FileEntry, FileKind, Index, StoredSegment};
 use codec::keys::Keys;
 use codec::labels::Labels;
-use codec::manifest::{Format, ImageKind, Manifest, Public, Summary};
+use codec::manifest::{ImageKind, Manifest, Public, Summary};
 use codec::pieces::{BaseRef, PIECE_BYTES};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::{CheckpointId, JobId, Redundancy, SegmentHash, Version};
@@ -172,7 +172,7 @@ fn encode_all(
             Encoded::Zero(_) | Encoded::Same(_) => {}
             Encoded::End(image) => {
                 let draft = image.draft;
-                let signed = draft.sign(&keys(), Format::Two, Vec::new());
+                let signed = draft.sign(&keys(), Vec::new());
                 return Ok((rows, signed.unwrap()));
             }
             Encoded::Failed(failure) => return Err(failure),

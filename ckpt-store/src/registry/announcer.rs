@@ -185,7 +185,6 @@ impl Announcer {
             Ok(Some((list, contents))) => {
                 members.take_over(list, contents).await;
             }
-            // A registry with an earlier version of the program does not know this request.
             Err(cause) => debug!(%cause, "a registry sends no list of the grid"),
         }
     }

@@ -21,11 +21,10 @@ use protocol::identity::{Identity, Peer, TokenRole};
 use protocol::net::close::STOPPING;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::write_frame;
-use protocol::net::{Door, Members, send_list, spoken};
+use protocol::net::{Door, Members, send_list};
+use protocol::wire::Code;
 use protocol::wire::limits::MEMBERS_MAX;
 use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Request, Response};
-use protocol::wire::parts::Extended;
-use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -294,11 +293,10 @@ impl From<NotHeard> for Answer {
     }
 }
 
-/// One request: the peer, its address, the protocol version, and the stream for the answer.
+/// One request: the peer, its address, and the stream for the answer.
 struct Visit<'a> {
     peer: Option<&'a Peer>,
     from: SocketAddr,
-    spoken: WireVersion,
     send: &'a mut SendStream,
     recv: &'a mut RecvStream,
 }
@@ -349,7 +347,6 @@ impl Shared {
                 let mut visit = Visit {
                     peer,
                     from: connection.remote_address(),
-                    spoken: spoken(&connection),
                     send: &mut send,
                     recv: &mut recv,
                 };
@@ -365,7 +362,7 @@ impl Shared {
     }
 
     async fn answer(&self, visit: &mut Visit<'_>, asked: Request) -> Result<(), Answer> {
-        let (peer, from, spoken) = (visit.peer, visit.from, visit.spoken);
+        let (peer, from) = (visit.peer, visit.from);
         let send = &mut *visit.send;
         let allowed = Rule::of(&asked).check(Server::Registry, peer);
         allowed.map_err(Answer::Refused)?;
@@ -388,7 +385,7 @@ impl Shared {
             }
             Request::Members { after } => {
                 let found = self.registry().members(now, after, MEMBERS_MAX as usize);
-                send_members(send, spoken, found).await
+                send_members(send, found).await
             }
             // Job keys may not learn which host holds which shard.
             Request::Holders { .. } if peer.is_some_and(|peer| peer.grant.is_some()) => {
@@ -414,7 +411,6 @@ impl Shared {
             | Request::Announcement
             | Request::Probe { .. }
             | Request::Audited(_)
-            | Request::PeerHeld { .. }
             | Request::PutRebuilt(_)
             | Request::Notice { .. }
             | Request::Notices { .. }
@@ -427,11 +423,10 @@ impl Shared {
             | Request::Prepare { .. }
             | Request::Propose { .. }
             | Request::Sums
-            | Request::KeepManifest { .. }
-            | Request::ExtendedAnnounce(_) => {
-                // `from_wire` has turned an `ExtendedAnnounce` into an `Announce`.
+            | Request::KeepManifest { .. } => {
                 Err(Answer::Refused(Server::Registry.does_not_answer()))
             }
+            Request::Retired12(never) | Request::Retired18(never) => match never {},
         }
     }
 
@@ -529,21 +524,15 @@ impl Shared {
     }
 }
 
-/// Sends one page of members, in the form of the protocol version that is spoken, and whether there are
-/// more.
+/// Sends one page of members, and whether there are more.
 async fn send_members(
     send: &mut SendStream,
-    spoken: WireVersion,
     (records, more): (Vec<MemberRecord>, bool),
 ) -> Result<(), Answer> {
     let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
     write_frame(send, &Response::Members { count, more }).await?;
     for record in records {
-        if spoken >= WireVersion::Two {
-            write_frame(send, &Extended::close(record)).await?;
-        } else {
-            write_frame(send, &record).await?;
-        }
+        write_frame(send, &record).await?;
     }
     Ok(())
 }

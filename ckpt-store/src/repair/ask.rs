@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use codec::notice::Notice;
-use codec::{CheckpointId, OwnerId, ShardIndex};
-use protocol::wire::Code;
+use codec::{OwnerId, ShardIndex};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
@@ -184,7 +183,6 @@ impl Repairer {
         for answer in asking.join_all().await {
             match answer {
                 Ok(clock) => clocks.extend(clock),
-                // A host with an earlier version of the program does not know this request.
                 Err(fault) => debug!(%fault, "the host sends no notices"),
             }
         }
@@ -220,12 +218,7 @@ async fn held_by(
         .iter()
         .map(|one| (one.key.owner, one.key.checkpoint))
         .collect();
-    let found = match hosts.peer_holds(host, own, rand::random(), &keys).await {
-        Err(fault) if fault.is_refused_as(Code::BadRequest) => {
-            return held_by_older(hosts, host, holdings).await;
-        }
-        found => found?,
-    };
+    let found = hosts.peer_holds(host, own, rand::random(), &keys).await?;
     let of = found.into_iter().filter_map(|(place, shards)| {
         let holding = holdings.get(place)?;
         let all = holding.redundancy.shards();
@@ -233,24 +226,4 @@ async fn held_by(
         Some(held.map(|shard| (holding.key, shard)))
     });
     Ok(of.flatten().collect())
-}
-
-/// The same as [`held_by`], for a host with an earlier version of the program. The request of that
-/// version carries checkpoint ids in plain.
-async fn held_by_older(
-    hosts: &Hosts,
-    host: HostIndex,
-    holdings: &[Holding],
-) -> Result<Vec<(Key, ShardIndex)>, Fault> {
-    let mut by_id: BTreeMap<CheckpointId, Vec<&Holding>> = BTreeMap::new();
-    for one in holdings {
-        by_id.entry(one.key.checkpoint).or_default().push(one);
-    }
-    let ids: Vec<CheckpointId> = by_id.keys().copied().collect();
-    let held = hosts.peer_held(host, &ids).await?;
-    let of = held.iter().flat_map(|name| {
-        let same = by_id.get(&name.checkpoint).into_iter().flatten();
-        same.filter_map(|one| Some((one.key, one.redundancy.shard(name.shard)?)))
-    });
-    Ok(of.collect())
 }

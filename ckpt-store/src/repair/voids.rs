@@ -57,7 +57,6 @@ impl Repairer {
         let name = around.name(&id);
         let lists = match around.hosts.voids(host, owners).await {
             Ok(lists) => lists,
-            // A host with an earlier version of the program does not know this request.
             Err(fault) => {
                 return debug!(host = name, %fault, "the host does not report revoked job keys");
             }

@@ -45,8 +45,7 @@ impl From<ExchangeError> for Answer {
             cause @ (ExchangeError::Lost(_)
             | ExchangeError::Stalled(_)
             | ExchangeError::Unexpected(_)
-            | ExchangeError::Refused(_)
-            | ExchangeError::TooOld { .. }) => Self::Lost(cause),
+            | ExchangeError::Refused(_)) => Self::Lost(cause),
         }
     }
 }
@@ -109,7 +108,6 @@ impl<'a> Asked<'a> {
         recv: &mut RecvStream,
     ) -> (Self, Result<Request, Answer>) {
         let read = read_frame::<Request>(recv, REQUEST_TIMEOUT).await;
-        let read = read.map(Request::from_wire);
         let name_of = |request| Rule::of(request).name;
         let asked = Self {
             from: connection.remote_address(),

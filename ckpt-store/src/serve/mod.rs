@@ -23,22 +23,20 @@ pub mod reception;
 pub(crate) mod rules;
 mod scope;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use codec::manifest::Format;
 use codec::notice::Notice;
 use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::identity::{Peer, Role};
+use protocol::net::Members;
 use protocol::net::stream::{ExchangeError, write_frame};
-use protocol::net::{Members, spoken};
+use protocol::wire::Code;
 use protocol::wire::limits::NOTICES_ASKED_MAX;
 use protocol::wire::message::{
     Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response, ShardName,
 };
-use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::watch;
 use tokio::task::JoinError;
@@ -204,7 +202,6 @@ pub async fn connection(
             .grant
             .as_ref()
             .map(|grant| Scope::new(Arc::clone(grant))),
-        spoken: spoken(&connection),
         connection,
         puts: AtomicU32::new(0),
         buffers: Arc::default(),
@@ -225,11 +222,10 @@ pub fn who(peer: &Peer) -> Who<OwnerId> {
     }
 }
 
-/// What all requests of one connection share: the connection, the protocol version spoken on it, the
+/// What all requests of one connection share: the connection, the
 /// number of shards that it is receiving, and buffers for blocks that it sends.
 struct Shared {
     connection: Connection,
-    spoken: WireVersion,
     /// The jobs that the peer may ask about, if it acts with a job key.
     scope: Option<Scope>,
     puts: AtomicU32,
@@ -343,7 +339,6 @@ impl Exchange<'_> {
             Request::Announcement => self.announcement().await,
             Request::Sums => self.sums().await,
             Request::Audited(audit) => self.audited(audit).await,
-            Request::PeerHeld { checkpoints } => self.peer_held(&checkpoints).await,
             Request::PutRebuilt(put) => self.put_rebuilt(*put).await,
             Request::Notice { notice } => self.notice(notice).await,
             Request::Notices { jobs } => self.notices(&jobs).await,
@@ -366,8 +361,8 @@ impl Exchange<'_> {
             | Request::Holds(_)
             | Request::Members { .. }
             | Request::Holders { .. }
-            | Request::Join(_)
-            | Request::ExtendedAnnounce(_) => Err(Answer::Refused(Server::Donor.does_not_answer())),
+            | Request::Join(_) => Err(Answer::Refused(Server::Donor.does_not_answer())),
+            Request::Retired12(never) | Request::Retired18(never) => match never {},
         }
     }
 
@@ -399,6 +394,7 @@ impl Exchange<'_> {
     async fn announcement(&mut self) -> Result<(), Answer> {
         let now = self.host.clock.unix_seconds();
         let announced = self.host.monitor.announced(now).to_wire();
+        let announced = Box::new(announced.into());
         self.respond(&Response::Announcement(announced)).await
     }
 
@@ -421,7 +417,7 @@ impl Exchange<'_> {
             uptime_s: self.host.clock.uptime().as_secs(),
             parts: self.list_number(),
         };
-        self.respond(&Response::Status(status)).await
+        self.respond(&Response::Status(Box::new(status))).await
     }
 
     async fn claim(&mut self, claim: Claim) -> Result<(), Answer> {
@@ -490,16 +486,8 @@ impl Exchange<'_> {
         let jobs: Vec<_> = jobs.iter().filter(may).copied().collect();
         let place = self.place(&self.host.questions, "answers").await?;
         let store = Arc::clone(&self.host.store);
-        let is_older = self.connection.spoken == WireVersion::One;
-        let mut seen = BTreeSet::new();
-        let wanted = move |notice: &Notice| {
-            let words = notice.words();
-            // An earlier version of the program gets one notice for each job, in the format that it can
-            // read.
-            !is_older || notice.format() == Format::One && seen.insert((words.owner, words.job_tag))
-        };
         let reading = Arc::clone(&store);
-        let notices = blocking(move || Ok(reading.notices(&jobs, wanted))).await?;
+        let notices = blocking(move || Ok(reading.notices(&jobs))).await?;
         let count = u32::try_from(notices.len()).unwrap_or(u32::MAX);
         let clock = self.host.clock.unix_seconds();
         self.respond(&Response::Notices { clock, count }).await?;
@@ -562,8 +550,7 @@ impl Exchange<'_> {
     }
 
     async fn respond(&mut self, response: &Response) -> Result<(), Answer> {
-        let spoken = self.connection.spoken;
-        Ok(write_frame(self.send, &*response.for_wire(spoken)).await?)
+        Ok(write_frame(self.send, response).await?)
     }
 }
 

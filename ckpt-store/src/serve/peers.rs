@@ -7,25 +7,12 @@ use codec::holding::{Asking, Tag};
 use codec::proof::{ShardProof, Spot};
 use protocol::identity::Role;
 use protocol::wire::Code;
-use protocol::wire::limits::{PEER_ASKED_MAX, PEER_HOLDS_ASKED_MAX};
+use protocol::wire::limits::PEER_HOLDS_ASKED_MAX;
 use protocol::wire::message::{Refusal, Response, ShardName};
 
 use super::{Answer, Exchange, blocking, busy};
 
 impl Exchange<'_> {
-    /// Answers a `PeerHeld` request.
-    pub(super) async fn peer_held(
-        &mut self,
-        checkpoints: &[codec::CheckpointId],
-    ) -> Result<(), Answer> {
-        if checkpoints.len() > PEER_ASKED_MAX {
-            return Err(too_many());
-        }
-        let _place = self.place(&self.host.questions, "answers").await?;
-        let shards = self.host.store.held_of(checkpoints);
-        self.respond(&Response::PeerHeld { shards }).await
-    }
-
     /// Answers a `PeerHolds` request. It costs one hash for each checkpoint that this host holds.
     pub(super) async fn peer_holds(
         &mut self,
@@ -33,7 +20,8 @@ impl Exchange<'_> {
         tags: Vec<Tag>,
     ) -> Result<(), Answer> {
         if tags.len() > PEER_HOLDS_ASKED_MAX {
-            return Err(too_many());
+            let refusal = Refusal::new(Code::BadRequest, "too many checkpoints");
+            return Err(Answer::Refused(refusal));
         }
         let _place = self.place(&self.host.questions, "answers").await?;
         let asking = Asking::new(self.peer.id, self.host.id, &salt);
@@ -64,8 +52,4 @@ impl Exchange<'_> {
 
 fn bytes_of(proof: &ShardProof) -> u64 {
     (proof.outline.len() + proof.page.len() + proof.block.len()) as u64
-}
-
-fn too_many() -> Answer {
-    Answer::Refused(Refusal::new(Code::BadRequest, "too many checkpoints"))
 }

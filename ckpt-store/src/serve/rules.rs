@@ -70,16 +70,13 @@ impl Rule {
             Request::Announcement => donor("announcement", READERS, Load::Question),
             Request::Probe { .. } => donor("probe", SUBMITTERS, Load::BringsBytes),
             Request::Audited(_) => donor("audited", SUBMITTERS, Load::Question),
-            Request::PeerHeld { .. } => donor("peer held", DONORS, Load::Work),
             Request::PutRebuilt(_) => donor("put rebuilt", DONORS, Load::BringsBytes),
             Request::Notice { .. } => donor("notice", READERS, Load::Work),
             Request::Notices { .. } => donor("notices", READERS, Load::Work),
             Request::Within { .. } => donor("within", SUBMITTERS, Load::Question),
             Request::Void { .. } => donor("void", READERS, Load::Work),
             Request::Voids { .. } => donor("voids", READERS, Load::Question),
-            Request::Announce(_) | Request::ExtendedAnnounce(_) => {
-                registry("announce", DONORS, Load::Work)
-            }
+            Request::Announce(_) => registry("announce", DONORS, Load::Work),
             Request::PeerHolds { .. } => donor("peer holds", DONORS, Load::Work),
             Request::Prove { .. } => donor("prove", READERS, Load::Work),
             Request::Prepare { .. } => donor("prepare", SUBMITTERS, Load::Work),
@@ -95,6 +92,7 @@ impl Rule {
             // host is.
             Request::List { .. } => any("list"),
             Request::PutList { .. } => any("put list"),
+            Request::Retired12(never) | Request::Retired18(never) => match *never {},
         }
     }
 
@@ -248,9 +246,6 @@ mod tests {
                 blocks: 1,
                 fault: None,
             }),
-            Request::PeerHeld {
-                checkpoints: Vec::new(),
-            },
             Request::PutRebuilt(Box::new(rebuilt)),
             Request::Notice { notice: Vec::new() },
             Request::Notices { jobs: Vec::new() },
@@ -333,7 +328,6 @@ mod tests {
             "page",
             "rows",
             "announcement",
-            "peer held",
             "put rebuilt",
             "notice",
             "notices",

@@ -80,8 +80,7 @@ impl Scope {
     /// Whether the key is for the job of this manifest.
     pub(super) fn has_manifest(&self, manifest: &Manifest) -> bool {
         let tag = manifest.public().job_tag;
-        let by_path = |path: Vec<Blinded>| self.terms().covers(tag, &path);
-        self.has(tag) || manifest.path().is_some_and(|path| by_path(path.blinded()))
+        self.has(tag) || self.terms().covers(tag, &manifest.path().blinded())
     }
 
     /// The job that the key is for, if the key is for a single job.
@@ -133,7 +132,7 @@ impl Scope {
         let may_be_below = || is_committed && self.only_job().is_none();
         if !self.has(tag) && may_be_below() {
             let manifest = store.manifest_of(owner, checkpoint).ok()?;
-            self.prove(&manifest.path()?.blinded()).ok()?;
+            self.prove(&manifest.path().blinded()).ok()?;
         }
         self.has(tag).then_some(Found { is_committed })
     }
@@ -224,17 +223,16 @@ impl Scope {
             }),
             Request::Notice { .. }
             | Request::Void { .. }
-            | Request::PeerHeld { .. }
             | Request::PeerHolds { .. }
             | Request::PutRebuilt(_)
             | Request::Announce(_)
-            | Request::ExtendedAnnounce(_)
             | Request::Heartbeat { .. }
             | Request::Holds(_)
             | Request::Members { .. }
             | Request::Holders { .. }
             | Request::Census
             | Request::Join(_) => Err(not_for_this()),
+            Request::Retired12(never) | Request::Retired18(never) => match *never {},
         };
         permit.map_err(Answer::Refused)
     }

@@ -7,9 +7,9 @@ use std::io;
 use codec::CheckpointId;
 use codec::grant::VoidList;
 use codec::keys::Keys;
-use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Words};
 use codec::proposal::{Ballot, Proposal};
+use codec::scope::Blinded;
 
 use super::sample::Sample;
 use super::tests::{NOW, NOW_UNIX, commit, found, open, open_at, owner, put, reads};
@@ -162,7 +162,7 @@ impl Client {
                         let none = Intervals::default();
                         let words = Words::following(None, job, 1, None, &[checkpoint], &none);
                         let keys = Keys::from(owner.clone());
-                        let notice = Notice::sign(&keys, Format::One, &[], &words)?;
+                        let notice = Notice::sign(&keys, &[Blinded([0; 32])], &words)?;
                         store.notice(NOW, NOW_UNIX, &notice)?;
                     }
                     Op::Release(_) => {

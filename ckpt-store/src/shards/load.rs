@@ -154,12 +154,9 @@ fn visit(
     walk(disk, MANIFESTS, |owner, path, name| {
         found(load_manifest(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
     })?;
-    // The data directory of an earlier version of the program has no notices.
-    if disk.list(Path::new(""))?.iter().any(|name| name == NOTICES) {
-        walk(disk, NOTICES, |owner, path, name| {
-            found(load_notice(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
-        })?;
-    }
+    walk(disk, NOTICES, |owner, path, name| {
+        found(load_notice(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
+    })?;
     walk(disk, SHARDS, |owner, path, name| {
         let checked = load_shard(disk, owner, path, name).and_then(|(found, reader)| {
             check_shard(&reader)?;

@@ -3,8 +3,6 @@
 
 use std::path::PathBuf;
 
-use codec::notice::Notice;
-
 use super::error::StoreError;
 use super::layout::{notice_path, older_notice_path};
 use super::load;
@@ -25,22 +23,14 @@ pub enum NoticeSource {
 }
 
 impl Store {
-    /// For each of these jobs, its last notice and the older ones that are still needed, as far as they
-    /// are `wanted`.
-    pub fn notices(
-        &self,
-        jobs: &[OwnedJob],
-        mut wanted: impl FnMut(&Notice) -> bool,
-    ) -> Vec<NoticeSource> {
+    /// For each of these jobs, its last notice and the older ones that are still needed.
+    pub fn notices(&self, jobs: &[OwnedJob]) -> Vec<NoticeSource> {
         let (mut all, mut kept) = (Vec::new(), 0);
         for path in self.notice_paths(jobs) {
             // A damaged notice is not passed on.
             let Ok(notice) = load::read_notice(&*self.disk, &path) else {
                 continue;
             };
-            if !wanted(&notice) {
-                continue;
-            }
             kept += notice.bytes().len();
             all.push(if kept <= KEPT_BYTES_MAX {
                 NoticeSource::Read(notice.bytes().to_vec())
@@ -84,8 +74,7 @@ impl Store {
 mod tests {
     use codec::CheckpointId;
     use codec::keys::Keys;
-    use codec::manifest::Format;
-    use codec::notice::{INTERVALS_MAX, Intervals, Stamp, Words};
+    use codec::notice::{INTERVALS_MAX, Intervals, Notice, Stamp, Words};
 
     use super::*;
     use crate::disk::crash::{CrashDisk, Fault};
@@ -102,7 +91,7 @@ mod tests {
         let one_by_one = Intervals::default().with(&stamps.collect::<Vec<_>>());
         let (of, gone) = ((keys.owner(), tag), [CheckpointId([8; 16])]);
         let words = Words::following(None, of, 5, None, &gone, &one_by_one);
-        Notice::sign(keys, Format::Two, &path.blinded(), &words).unwrap()
+        Notice::sign(keys, &path.blinded(), &words).unwrap()
     }
 
     #[test]
@@ -121,7 +110,7 @@ mod tests {
             sent.push(notice.bytes().to_vec());
         }
         assert!(sent.concat().len() > 2 * KEPT_BYTES_MAX);
-        let all = store.notices(&jobs, |_| true);
+        let all = store.notices(&jobs);
         let kept = all.iter().map(|source| match source {
             NoticeSource::Read(bytes) => bytes.len(),
             NoticeSource::OnDisk(_) => 0,
@@ -131,6 +120,5 @@ mod tests {
             .into_iter()
             .map(|source| store.notice_bytes(source).unwrap());
         assert_eq!(passed_on.collect::<Vec<_>>(), sent);
-        assert_eq!(store.notices(&jobs, |_| false), []);
     }
 }

@@ -3,7 +3,7 @@
 use codec::compress::Method;
 use codec::index::StoredSegment;
 use codec::keys::Keys;
-use codec::manifest::{Format, ImageKind, Manifest, NewManifest, Summary, Tail};
+use codec::manifest::{ImageKind, Manifest, NewManifest, Summary, Tail};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
 use codec::{CheckpointId, Redundancy, ShardRoot, Version};
@@ -84,8 +84,7 @@ impl Sample {
             }],
             tail: Tail::default(),
         };
-        let manifest =
-            Manifest::sign(&Keys::from(owner.clone()), Format::One, new, &summary).unwrap();
+        let manifest = Manifest::sign(&Keys::from(owner.clone()), new, &summary).unwrap();
         Self { manifest, blocks }
     }
 
@@ -103,6 +102,14 @@ impl Sample {
         PutShard {
             expected_bytes: 0,
             ..PutShard::of(public, public.redundancy.shard(shard).unwrap())
+        }
+    }
+
+    /// The head of a transfer of shard 0 that announces this many bytes.
+    pub(crate) fn put_of(&self, expected_bytes: u64) -> PutShard {
+        PutShard {
+            expected_bytes,
+            ..self.put(0)
         }
     }
 

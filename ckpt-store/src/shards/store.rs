@@ -153,14 +153,6 @@ impl Store {
         shard.map_or(0, |shard| shard.file_bytes)
     }
 
-    /// The shards of these checkpoints that are here and committed.
-    pub fn held_of(&self, checkpoints: &[CheckpointId]) -> Vec<ShardName> {
-        let wanted: BTreeSet<&CheckpointId> = checkpoints.iter().collect();
-        let mut held = self.held();
-        held.retain(|shard| wanted.contains(&shard.checkpoint));
-        held
-    }
-
     /// All shards of committed checkpoints.
     pub fn held(&self) -> Vec<ShardName> {
         let catalog = self.catalog();

@@ -260,10 +260,7 @@ fn space_is_reserved_before_bytes_flow_and_given_back() {
     let id = owner(1).id();
     let begin = |seed, expected_bytes| {
         let sample = Sample::new(&owner(1), "42", seed, seed);
-        let put = protocol::wire::message::PutShard {
-            expected_bytes,
-            ..sample.put(0)
-        };
+        let put = sample.put_of(expected_bytes);
         store.begin_put(NOW, NOW_UNIX, id, &put)
     };
     assert_eq!(

@@ -55,7 +55,7 @@ impl Client {
 
     pub(crate) async fn status(&self) -> HostStatus {
         match self.ask(&Request::Status).await.unwrap() {
-            (Response::Status(status), _) => status,
+            (Response::Status(status), _) => *status,
             (other, _) => panic!("{other:?}"),
         }
     }

@@ -10,7 +10,6 @@ use protocol::identity::{Identity, Role};
 use protocol::net::stream::ExchangeError;
 use protocol::net::{ConnectError, EndpointConfig, client, connect};
 use protocol::wire::Code;
-use protocol::wire::message::PutShard;
 use quinn::{Connection, Endpoint};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -274,10 +273,7 @@ async fn silent_shards_give_way_to_those_that_wait_for_space() {
     let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
     let loris = Client::connect(&lab, &bad, daemon.local_addr()).await;
     let kept = Sample::new(&bad.secret, "loris", 1, 1);
-    let greedy = PutShard {
-        expected_bytes: 3 << 20,
-        ..kept.put(0)
-    };
+    let greedy = kept.put_of(3 << 20);
     let mut held = loris.begin(greedy).await.unwrap();
     held.block(&kept.blocks[0][0]).await.unwrap();
     assert_eq!(loris.status().await.free_bytes, 0);
@@ -299,10 +295,7 @@ async fn a_submitter_stays_within_its_share_whatever_it_leaves_unfinished() {
     let refused = loop {
         let version = unfinished.len() as u64 + 1;
         let sample = Sample::new(&bad.secret, "greedy", version, version);
-        let put = PutShard {
-            expected_bytes: 2 << 20,
-            ..sample.put(0)
-        };
+        let put = sample.put_of(2 << 20);
         match greedy.begin(put).await {
             Ok(put) => unfinished.push(put),
             Err(cause) => break cause,

@@ -89,7 +89,7 @@ impl Lab {
             not_before: validity().from,
             not_after: validity().from + 3600,
         };
-        let keys = JobKeys::issue(&owner.secret, [77; 32], new, []).unwrap();
+        let keys = JobKeys::issue(&owner.secret, [77; 32], new).unwrap();
         Identity::of_job(owner, keys).unwrap()
     }
 

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use codec::compress::Method;
 use codec::index::StoredSegment;
 use codec::keys::Keys;
-use codec::manifest::{
-    Format, ImageKind, MANIFEST_BYTES_MAX, Manifest, NewManifest, Summary, Tail,
-};
+use codec::manifest::{ImageKind, MANIFEST_BYTES_MAX, Manifest, NewManifest, Summary, Tail};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::shard_file::{
     BlockEntry, Footer, HEADER_BYTES, Header, Outline, ShardIdentity, TableBuilder,
@@ -104,7 +102,7 @@ fn make(number: u64) -> Made {
         tail: Tail::default(),
     };
     let keys = Keys::from(owner.clone());
-    let manifest = Manifest::sign(&keys, Format::One, new, &summary).unwrap();
+    let manifest = Manifest::sign(&keys, new, &summary).unwrap();
     let (_, outline) = table(redundancy.shard(0).unwrap(), number);
     Made {
         owner,

@@ -10,7 +10,7 @@ use placement::bitmap::{Availability, Slot};
 use protocol::identity::Role;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
-use protocol::wire::announcement::Announced;
+use protocol::wire::announcement::{Announced, Announcement};
 use protocol::wire::limits::PROBE_BYTES_MAX;
 use protocol::wire::message::{Request, Response};
 use rustix::process::{Pid, Signal, kill_process};
@@ -45,7 +45,7 @@ fn past(data: &Path) -> Vec<Run> {
 impl Client {
     async fn announced(&self) -> Announced {
         match self.ask(&Request::Announcement).await.unwrap() {
-            (Response::Announcement(wire), _) => wire.check().unwrap(),
+            (Response::Announcement(wire), _) => Announcement::from(*wire).check().unwrap(),
             (other, _) => panic!("{other:?}"),
         }
     }

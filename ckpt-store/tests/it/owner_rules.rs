@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ckpt_store::{Daemon, DaemonConfig};
 use protocol::identity::Role;
 use protocol::net::stream::ExchangeError;
-use protocol::wire::announcement::Announced;
+use protocol::wire::announcement::{Announced, Announcement};
 use protocol::wire::message::{Request, Response};
 use protocol::wire::{Code, Withheld};
 
@@ -31,7 +31,7 @@ fn status(data: &Path) -> String {
 
 async fn announced(client: &Client) -> Announced {
     match client.ask(&Request::Announcement).await.unwrap() {
-        (Response::Announcement(wire), _) => wire.check().unwrap(),
+        (Response::Announcement(wire), _) => Announcement::from(*wire).check().unwrap(),
         (other, _) => panic!("{other:?}"),
     }
 }

@@ -9,7 +9,7 @@ use protocol::net::{EndpointConfig, Offered, client, connect_as, join, offer_lis
 use protocol::wire::Code;
 use protocol::wire::announcement::Announcement;
 use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Request, Response};
-use protocol::wire::parts::{Extended, Parts};
+use protocol::wire::parts::Parts;
 
 use crate::client::{Client, LIMIT, code};
 use crate::lab::Lab;
@@ -99,8 +99,8 @@ async fn names(client: &Client) -> Vec<String> {
     };
     let mut names = Vec::new();
     for _ in 0..count {
-        let record: Extended<MemberRecord> = read_frame(&mut exchange.recv, LIMIT).await.unwrap();
-        names.push(record.open().presence.name);
+        let record: MemberRecord = read_frame(&mut exchange.recv, LIMIT).await.unwrap();
+        names.push(record.presence.name);
     }
     names.sort();
     names

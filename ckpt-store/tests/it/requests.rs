@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use codec::holding::{Asking, ShardSet};
 use codec::keys::Keys;
-use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Stamp, Words};
 use codec::proof::Spot;
 use codec::shard_file::{Outline, Page};
@@ -14,7 +13,7 @@ use protocol::identity::{Identity, Role};
 use protocol::net::read_exact;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
-use protocol::wire::message::{Claim, HeldTag, PutEnd, PutRebuilt, PutShard, Request, Response};
+use protocol::wire::message::{Claim, HeldTag, PutEnd, PutRebuilt, Request, Response};
 
 use crate::client::{Client, Put, code};
 use crate::lab::{Lab, MIB};
@@ -187,10 +186,7 @@ async fn begin_rebuilt(
     sample: &Sample,
     manifest: Vec<u8>,
 ) -> Result<Put, ExchangeError> {
-    let put = PutShard {
-        expected_bytes: sample.manifest.public().block_bytes,
-        ..sample.put(0)
-    };
+    let put = sample.put_of(sample.manifest.public().block_bytes);
     let asked = Request::PutRebuilt(Box::new(PutRebuilt { put, manifest }));
     let (response, exchange) = client.ask(&asked).await?;
     assert_eq!(response, Response::Accepted);
@@ -237,10 +233,7 @@ async fn a_wrong_rebuilt_shard_leaves_nothing_and_blocks_no_other() {
     assert_eq!((files(), client.status().await.used_bytes), (0, 0));
 
     // A shard that is announced with another length is refused at once.
-    let greedy = PutShard {
-        expected_bytes: 1 << 29,
-        ..sample.put(0)
-    };
+    let greedy = sample.put_of(1 << 29);
     let asked = PutRebuilt {
         put: greedy,
         manifest: manifest.clone(),
@@ -348,7 +341,7 @@ async fn a_checkpoint_older_than_a_deletion_of_all_is_taken_from_its_owner_alone
         let intervals = none.with_stretches(gone, &[stamp(held)]);
         let job = (owner.secret.id(), tag);
         let words = Words::following(None, job, number, None, &[], &intervals);
-        let notice = Notice::sign(&keys, Format::Two, &path.blinded(), &words).unwrap();
+        let notice = Notice::sign(&keys, &path.blinded(), &words).unwrap();
         Request::Notice {
             notice: notice.bytes().to_vec(),
         }
@@ -431,14 +424,9 @@ async fn a_rebuilt_shard_has_to_be_what_the_owner_signed() {
     let refused = put_rebuilt_consistently(&client, &wrong, manifest.clone()).await;
     assert_eq!(code(refused), Code::Mismatch);
     assert_eq!(client.status().await.used_bytes, 0, "nothing of it stays");
-    assert!(
-        client
-            .ask(&Request::PeerHeld {
-                checkpoints: vec![sample.id()]
-            })
-            .await
-            .is_ok()
-    );
+    let tags = Vec::new();
+    let salt = [0; 32];
+    assert!(client.ask(&Request::PeerHolds { salt, tags }).await.is_ok());
 
     put_rebuilt(&client, &sample, manifest.clone())
         .await
@@ -480,10 +468,7 @@ async fn a_shard_that_does_not_fit_is_refused_before_bytes_flow() {
     let owner = lab.member(Role::Submitter);
     let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
     let sample = Sample::new(&owner.secret, "42", 1, 1);
-    let put = PutShard {
-        expected_bytes: 2 << 30,
-        ..sample.put(0)
-    };
+    let put = sample.put_of(2 << 30);
     match client.begin(put).await.err() {
         Some(ExchangeError::Refused(refusal)) => {
             assert_eq!(refusal.code, Code::NoSpace);

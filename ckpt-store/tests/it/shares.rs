@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use ckpt_store::Daemon;
 use codec::keys::Keys;
-use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Words};
+use codec::scope::Blinded;
 use codec::{CheckpointId, JobTag};
 use protocol::identity::{Identity, Role};
 use protocol::net::{EndpointConfig, client, connect, read_frame, write_frame};
 use protocol::wire::Code;
-use protocol::wire::message::{Audit, AuditFault, Claim, PutShard, Request, Response};
+use protocol::wire::message::{Audit, AuditFault, Claim, Request, Response};
 use quinn::{Connection, RecvStream};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -171,7 +171,7 @@ fn notice(who: &Identity, job_tag: JobTag, number: u64, gone: &[CheckpointId]) -
     let (job, none) = ((who.secret.id(), job_tag), Intervals::default());
     let words = Words::following(None, job, number, None, gone, &none);
     let keys = Keys::from(who.secret.clone());
-    let notice = Notice::sign(&keys, Format::One, &[], &words).unwrap();
+    let notice = Notice::sign(&keys, &[Blinded([0; 32])], &words).unwrap();
     Request::Notice {
         notice: notice.bytes().to_vec(),
     }
@@ -263,10 +263,7 @@ async fn an_owner_that_reserves_everything_and_sends_nothing_leaves_space() {
     {
         let version = version as u64 + 1;
         let sample = Sample::new(&bad.secret, "greedy", version, version);
-        let put = PutShard {
-            expected_bytes: *expected_bytes,
-            ..sample.put(0)
-        };
+        let put = sample.put_of(*expected_bytes);
         let Ok(mut put) = greedy.begin(put).await else {
             continue;
         };

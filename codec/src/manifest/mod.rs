@@ -3,8 +3,8 @@
 //! The body of a manifest is public: hosts check it, and can rebuild a lost shard with it, without any key.
 //! What only the owner may know (name of the job, data key, sizes) is in the sealed summary.
 //!
-//! There are two formats. The second also has the signer and their grant, the job's path, labels and
-//! witnesses.
+//! The number of the format stands at the end of the magic and in the body. A next format gets a new number
+//! and a reader of its own; programs that do not know it refuse it ([`crate::format`]).
 
 #![cfg_attr(
     not(test),
@@ -20,48 +20,30 @@ use zeroize::Zeroizing;
 pub use public::{NewManifest, Public};
 pub use summary::{ImageKind, Summary, Tail, WITNESSES_MAX};
 
+use crate::format::UnknownFormat;
 use crate::geometry::SEAL_OVERHEAD;
-use crate::grant::{Grant, GrantError};
+use crate::grant::{Act, Grant, GrantError, Moment, Refused, Rights};
 use crate::hash::ManifestHash;
 use crate::id::{CheckpointId, OwnerId, PublicKey};
 use crate::index::StoredSegment;
 use crate::job::JobId;
 use crate::keys::Keys;
-use crate::labels::Labels;
 use crate::scope::Path;
 use crate::seal::{Cipher, OpenError};
 use crate::serial::{self, SerialError};
-use public::{Public1, Public2};
+use public::PublicBody;
 
 /// Most bytes of a manifest.
 pub const MANIFEST_BYTES_MAX: usize = 64 << 10;
 
-const MAGIC_1: &[u8; 8] = b"CKPTMAN1";
-const MAGIC_2: &[u8; 8] = b"CKPTMAN2";
+const MAGIC: &[u8; 8] = b"CKPTMAN2";
+const FORMAT: u16 = 2;
 const SIGNATURE_BYTES: usize = 64;
 const PREFIX_BYTES: usize = 12;
 
 /// Most bytes of a manifest beside its public part and its summary: prefix, signature, length and seal of
 /// the summary.
 const OVERHEAD_BYTES: usize = PREFIX_BYTES + SIGNATURE_BYTES + 9 + SEAL_OVERHEAD;
-
-/// Formats of manifests; the magic at the beginning says which one it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Format {
-    /// The first format: signed by the owner; without labels and witnesses.
-    One,
-    /// The second format: signed by the owner, or with a grant.
-    Two,
-}
-
-impl Format {
-    const fn magic(self) -> &'static [u8; 8] {
-        match self {
-            Self::One => MAGIC_1,
-            Self::Two => MAGIC_2,
-        }
-    }
-}
 
 /// Why bytes are refused as a manifest, or why a manifest can't be signed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,8 +58,8 @@ pub enum ManifestError {
     #[error("manifest of owner {0}: bad signature")]
     Signature(OwnerId),
     /// A format that this version does not read.
-    #[error("manifest format {0} is not known to this version")]
-    Format(u16),
+    #[error("manifest: {0}")]
+    Format(#[from] UnknownFormat),
     /// A number contradicts another one.
     #[error("manifest: impossible {0}")]
     Number(&'static str),
@@ -89,13 +71,10 @@ pub enum ManifestError {
     Grant(#[from] GrantError),
     /// The grant does not allow the signer to sign this manifest.
     #[error("manifest: the signer is not allowed to sign it: {0}")]
-    NotGranted(&'static str),
+    NotGranted(#[from] Refused),
     /// The keys are not for this job.
     #[error("the key is not for job {0}")]
     OtherJob(JobId),
-    /// Format 1 has no place for this.
-    #[error("manifests of format 1 have no {0}")]
-    OnlyIn2(&'static str),
     /// The summary does not open.
     #[error("manifest summary: {0}")]
     Open(#[from] OpenError),
@@ -104,21 +83,14 @@ pub enum ManifestError {
     Job,
 }
 
-/// The fields that only format 2 has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Signed {
-    signer: PublicKey,
-    grant: Option<Grant>,
-    path: Path,
-}
-
 /// A manifest whose signature and numbers were checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     public: Public,
     public_len: usize,
-    /// `None` in format 1.
-    signed: Option<Signed>,
+    signer: PublicKey,
+    grant: Option<Grant>,
+    path: Path,
     summary: Vec<u8>,
     bytes: Vec<u8>,
 }
@@ -127,15 +99,10 @@ impl Manifest {
     /// Makes and signs a manifest.
     ///
     /// # Errors
-    /// When the manifest is longer than [`MANIFEST_BYTES_MAX`], its numbers contradict each other, the keys
-    /// are not for the job, or the format has no place for a field.
-    pub fn sign(
-        keys: &Keys,
-        format: Format,
-        new: NewManifest,
-        summary: &Summary,
-    ) -> Result<Self, ManifestError> {
-        let composed = Composed::new(keys, format, new, summary)?;
+    /// When the manifest is longer than [`MANIFEST_BYTES_MAX`], its numbers contradict each other, or the
+    /// keys are not for the job.
+    pub fn sign(keys: &Keys, new: NewManifest, summary: &Summary) -> Result<Self, ManifestError> {
+        let composed = Composed::new(keys, new, summary)?;
         let Composed {
             public,
             path,
@@ -143,19 +110,16 @@ impl Manifest {
             plain,
         } = composed;
         let (id, tag) = (public.checkpoint, public.job_tag);
-        let sealed = match (public.cipher, format) {
-            (Cipher::None, _) => plain,
-            (Cipher::Aes256Gcm, Format::One) => keys.plain_summary_key(id)?.seal(&body, plain),
-            (Cipher::Aes256Gcm, Format::Two) => {
-                keys.summary_key(tag, &path, id)?.seal(&body, plain)
-            }
+        let sealed = match public.cipher {
+            Cipher::None => plain,
+            Cipher::Aes256Gcm => keys.summary_key(tag, &path, id)?.seal(&body, plain),
         };
         body.extend(serial::encode(
             &serde_bytes::Bytes::new(&sealed),
             MANIFEST_BYTES_MAX,
         )?);
 
-        let mut bytes = format.magic().to_vec();
+        let mut bytes = MAGIC.to_vec();
         let too_long = SerialError::TooLong {
             actual: PREFIX_BYTES + body.len() + SIGNATURE_BYTES,
             limit: MANIFEST_BYTES_MAX,
@@ -185,11 +149,10 @@ impl Manifest {
             .into());
         }
         let (magic, rest) = bytes.split_first_chunk().ok_or(ManifestError::Frame)?;
-        let format = match magic {
-            MAGIC_1 => Format::One,
-            MAGIC_2 => Format::Two,
-            _ => return Err(ManifestError::Frame),
-        };
+        if magic != MAGIC {
+            let other = UnknownFormat::by_magic(magic, MAGIC);
+            return Err(other.map_or(ManifestError::Frame, ManifestError::Format));
+        }
         let (len, rest) = rest.split_first_chunk().ok_or(ManifestError::Frame)?;
         let body_len = u32::from_le_bytes(*len) as usize;
         if rest.len() != body_len.saturating_add(SIGNATURE_BYTES) {
@@ -199,16 +162,39 @@ impl Manifest {
         let message = bytes
             .get(..PREFIX_BYTES + body_len)
             .ok_or(ManifestError::Frame)?;
-        let parts = match format {
-            Format::One => Parts::read_1(body, message, signature)?,
-            Format::Two => Parts::read_2(body, message, signature)?,
+        let read: Body = serial::decode(body, MANIFEST_BYTES_MAX)?;
+        if serial::encode(&read, MANIFEST_BYTES_MAX)? != body {
+            return Err(ManifestError::Frame);
+        }
+        let Body {
+            public: body,
+            summary,
+        } = read;
+        let public = body.public();
+        if !body.signer.verify(message, signature) {
+            return Err(ManifestError::Signature(public.owner));
+        }
+        UnknownFormat::check(body.format, FORMAT)?;
+        let grant = body.grant.as_deref().map(Grant::parse).transpose()?;
+        public.check_path(&body.path)?;
+        let act = Act {
+            owner: public.owner,
+            signer: body.signer,
+            job_tag: public.job_tag,
+            path: &body.path.blinded(),
+            right: Rights::SAVE,
+            // The time at which the save began, moved forward if it saw later checkpoints.
+            moment: Moment::Within(public.created),
         };
-        parts.public.check()?;
+        Grant::permits(grant.as_ref(), act)?;
+        public.check()?;
         Ok(Self {
-            public: parts.public,
-            public_len: parts.public_len,
-            signed: parts.signed,
-            summary: parts.summary,
+            public,
+            public_len: serial::encode(&body, MANIFEST_BYTES_MAX)?.len(),
+            signer: body.signer,
+            grant,
+            path: body.path,
+            summary: summary.into_vec(),
             bytes,
         })
     }
@@ -218,28 +204,19 @@ impl Manifest {
         &self.public
     }
 
-    /// The format of the manifest.
-    pub const fn format(&self) -> Format {
-        match self.signed {
-            None => Format::One,
-            Some(_) => Format::Two,
-        }
-    }
-
     /// The key that signed the manifest.
-    pub fn signer(&self) -> PublicKey {
-        let signed = self.signed.as_ref();
-        signed.map_or_else(|| self.public.owner.into(), |signed| signed.signer)
+    pub const fn signer(&self) -> PublicKey {
+        self.signer
     }
 
     /// The grant that allowed the signer to sign; `None` if the owner signed.
-    pub fn grant(&self) -> Option<&Grant> {
-        self.signed.as_ref()?.grant.as_ref()
+    pub const fn grant(&self) -> Option<&Grant> {
+        self.grant.as_ref()
     }
 
-    /// Path of the job; `None` in format 1.
-    pub fn path(&self) -> Option<&Path> {
-        self.signed.as_ref().map(|signed| &signed.path)
+    /// Path of the job.
+    pub const fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The whole manifest as it is sent and stored, signature included.
@@ -265,16 +242,13 @@ impl Manifest {
             Cipher::None => Zeroizing::new(self.summary.clone()),
             Cipher::Aes256Gcm => {
                 let id = self.public.checkpoint;
-                let key = match &self.signed {
-                    None => keys.plain_summary_key(id)?,
-                    Some(signed) => keys.summary_key(self.public.job_tag, &signed.path, id)?,
-                };
+                let key = keys.summary_key(self.public.job_tag, &self.path, id)?;
                 let public = PREFIX_BYTES..PREFIX_BYTES + self.public_len;
                 let public = self.bytes.get(public).ok_or(ManifestError::Frame)?;
                 key.open(public, &self.summary)?
             }
         };
-        let summary = Summary::decode(self.format(), &plain)?;
+        let summary = Summary::decode(&plain)?;
         if keys.job_tag(&summary.job) != Some(self.public.job_tag) {
             return Err(ManifestError::Job);
         }
@@ -300,29 +274,18 @@ struct Composed {
 }
 
 impl Composed {
-    fn new(
-        keys: &Keys,
-        format: Format,
-        new: NewManifest,
-        summary: &Summary,
-    ) -> Result<Self, ManifestError> {
+    fn new(keys: &Keys, new: NewManifest, summary: &Summary) -> Result<Self, ManifestError> {
         let found = keys.tag_and_path(&summary.job);
         let (tag, path) = found.ok_or_else(|| ManifestError::OtherJob(summary.job.clone()))?;
         let public = new.public(keys.owner(), tag);
         public.check()?;
-        let body = match (format, keys.grant()) {
-            (Format::One, None) => serial::encode(&Public1::from(&public), MANIFEST_BYTES_MAX)?,
-            (Format::One, Some(_)) => return Err(ManifestError::OnlyIn2("grants")),
-            (Format::Two, grant) => {
-                let body = Public2::new(&public, keys.signer(), grant, path.clone());
-                serial::encode(&body, MANIFEST_BYTES_MAX)?
-            }
-        };
+        let body = PublicBody::new(&public, keys.signer(), keys.grant(), path.clone());
+        let body = serial::encode(&body, MANIFEST_BYTES_MAX)?;
         Ok(Self {
             public,
             path,
             body,
-            plain: summary.encode(format)?,
+            plain: summary.encode()?,
         })
     }
 }
@@ -352,14 +315,14 @@ impl Draft {
         self
     }
 
-    /// Checks that the draft can be signed in this format with any witnesses, and returns its public part.
+    /// Checks that the draft can be signed with any witnesses, and returns its public part.
     ///
     /// # Errors
-    /// When the manifest would be too long, or the keys are not for the job or the format.
-    pub fn check(&self, keys: &Keys, format: Format) -> Result<Public, ManifestError> {
-        let everybody = vec![PublicKey([0; 32]); self.new.redundancy.total()];
-        let whole = self.clone().with_witnesses(format, everybody);
-        let composed = Composed::new(keys, format, whole.new, &whole.summary)?;
+    /// When the manifest would be too long, or the keys are not for the job.
+    pub fn check(&self, keys: &Keys) -> Result<Public, ManifestError> {
+        let mut whole = self.clone();
+        whole.summary.tail.witnesses = vec![PublicKey([0; 32]); self.new.redundancy.total()];
+        let composed = Composed::new(keys, whole.new, &whole.summary)?;
         let actual = composed.body.len() + composed.plain.len() + OVERHEAD_BYTES;
         if actual > MANIFEST_BYTES_MAX {
             let limit = MANIFEST_BYTES_MAX;
@@ -369,102 +332,24 @@ impl Draft {
     }
 
     /// Signs the draft, once, since the key that seals the summary may seal one message only. `witnesses`
-    /// are hosts that have acknowledged a shard. The first format leaves out witnesses and labels.
+    /// are hosts that have acknowledged a shard.
     ///
     /// # Errors
     /// As [`Self::check`].
     pub fn sign(
-        self,
+        mut self,
         keys: &Keys,
-        format: Format,
         witnesses: Vec<PublicKey>,
     ) -> Result<Manifest, ManifestError> {
-        let Self { new, summary } = self.with_witnesses(format, witnesses);
-        Manifest::sign(keys, format, new, &summary)
+        self.summary.tail.witnesses = witnesses;
+        Manifest::sign(keys, self.new, &self.summary)
     }
-
-    fn with_witnesses(mut self, format: Format, witnesses: Vec<PublicKey>) -> Self {
-        match format {
-            Format::One => {
-                self.summary.tail.labels = Labels::default();
-                self.summary.tail.after = None;
-            }
-            Format::Two => self.summary.tail.witnesses = witnesses,
-        }
-        self
-    }
-}
-
-/// The parts of a body whose signature was checked.
-struct Parts {
-    public: Public,
-    /// Bytes of the body before the length of the summary.
-    public_len: usize,
-    signed: Option<Signed>,
-    summary: Vec<u8>,
-}
-
-#[derive(Deserialize)]
-struct Body1 {
-    public: Public1,
-    summary: serde_bytes::ByteBuf,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Body2 {
-    public: Public2,
+struct Body {
+    public: PublicBody,
     summary: serde_bytes::ByteBuf,
-}
-
-impl Parts {
-    fn read_1(body: &[u8], message: &[u8], signature: &[u8]) -> Result<Self, ManifestError> {
-        let Body1 { public, summary } = serial::decode(body, MANIFEST_BYTES_MAX)?;
-        let public_len = serial::encode(&public, MANIFEST_BYTES_MAX)?.len();
-        let format = public.format;
-        let public = Public::from(public);
-        if !public.owner.verify(message, signature) {
-            return Err(ManifestError::Signature(public.owner));
-        }
-        if format != 1 {
-            return Err(ManifestError::Format(format));
-        }
-        Ok(Self {
-            public,
-            public_len,
-            signed: None,
-            summary: summary.into_vec(),
-        })
-    }
-
-    fn read_2(body: &[u8], message: &[u8], signature: &[u8]) -> Result<Self, ManifestError> {
-        let read: Body2 = serial::decode(body, MANIFEST_BYTES_MAX)?;
-        if serial::encode(&read, MANIFEST_BYTES_MAX)? != body {
-            return Err(ManifestError::Frame);
-        }
-        let Body2 { public, summary } = read;
-        let public_len = serial::encode(&public, MANIFEST_BYTES_MAX)?.len();
-        let signer = public.signer;
-        let common = public.public();
-        if !signer.verify(message, signature) {
-            return Err(ManifestError::Signature(common.owner));
-        }
-        if public.format != 2 {
-            return Err(ManifestError::Format(public.format));
-        }
-        let grant = public.grant.as_deref().map(Grant::parse).transpose()?;
-        common.check_path(&public.path)?;
-        common.check_grant(signer, grant.as_ref(), &public.path)?;
-        Ok(Self {
-            public: common,
-            public_len,
-            signed: Some(Signed {
-                signer,
-                grant,
-                path: public.path,
-            }),
-            summary: summary.into_vec(),
-        })
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! The public part of a manifest, in both formats.
+//! The public part of a manifest.
 
 use serde::{Deserialize, Serialize};
 
-use super::ManifestError;
+use super::{FORMAT, ManifestError};
 use crate::geometry::{Redundancy, ShardIndex, page_count};
-use crate::grant::{CLOCK_SLACK_S, Grant, Rights};
+use crate::grant::Grant;
 use crate::hash::{ManifestHash, ShardRoot};
 use crate::id::{CheckpointId, JobTag, OwnerId, PublicKey, Version};
-use crate::scope::{Path, tag_of};
+use crate::scope::{Path, is_path_of};
 use crate::seal::{Cipher, DataKey, SealContext, SegmentSealer};
 use crate::shard_file::{PAGES_MAX, ShardIdentity};
 
@@ -79,63 +79,9 @@ impl NewManifest {
     }
 }
 
-/// The beginning of the body in format 1.
+/// The beginning of the body.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Public1 {
-    pub(super) format: u16,
-    checkpoint: CheckpointId,
-    owner: OwnerId,
-    job_tag: JobTag,
-    version: Version,
-    created: u64,
-    previous: Option<ManifestHash>,
-    redundancy: Redundancy,
-    cipher: Cipher,
-    rows: u64,
-    block_bytes: u64,
-    roots: Vec<ShardRoot>,
-}
-
-impl From<&Public> for Public1 {
-    fn from(public: &Public) -> Self {
-        Self {
-            format: 1,
-            checkpoint: public.checkpoint,
-            owner: public.owner,
-            job_tag: public.job_tag,
-            version: public.version,
-            created: public.created,
-            previous: public.previous,
-            redundancy: public.redundancy,
-            cipher: public.cipher,
-            rows: public.rows,
-            block_bytes: public.block_bytes,
-            roots: public.roots.clone(),
-        }
-    }
-}
-
-impl From<Public1> for Public {
-    fn from(body: Public1) -> Self {
-        Self {
-            checkpoint: body.checkpoint,
-            owner: body.owner,
-            job_tag: body.job_tag,
-            version: body.version,
-            created: body.created,
-            previous: body.previous,
-            redundancy: body.redundancy,
-            cipher: body.cipher,
-            rows: body.rows,
-            block_bytes: body.block_bytes,
-            roots: body.roots,
-        }
-    }
-}
-
-/// The beginning of the body in format 2.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Public2 {
+pub(super) struct PublicBody {
     pub(super) format: u16,
     checkpoint: CheckpointId,
     owner: OwnerId,
@@ -154,7 +100,7 @@ pub(super) struct Public2 {
     roots: Vec<ShardRoot>,
 }
 
-impl Public2 {
+impl PublicBody {
     pub(super) fn new(
         public: &Public,
         signer: PublicKey,
@@ -162,7 +108,7 @@ impl Public2 {
         path: Path,
     ) -> Self {
         Self {
-            format: 2,
+            format: FORMAT,
             checkpoint: public.checkpoint,
             owner: public.owner,
             signer,
@@ -228,48 +174,11 @@ impl Public {
         Ok(())
     }
 
-    /// Checks that the path is that of the job. It can't be checked for a name of one component, whose tag
-    /// is made otherwise.
+    /// Checks that the path is that of the job.
     pub(super) fn check_path(&self, path: &Path) -> Result<(), ManifestError> {
-        if path.depth() > 1 && tag_of(self.owner, &path.blinded()) != self.job_tag {
-            return Err(ManifestError::Path);
+        if is_path_of(self.owner, &path.blinded(), self.job_tag) {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Checks that `signer` may sign this: the owner without a grant, another key with one that covers it.
-    pub(super) fn check_grant(
-        &self,
-        signer: PublicKey,
-        grant: Option<&Grant>,
-        path: &Path,
-    ) -> Result<(), ManifestError> {
-        let is_owner = signer == self.owner.into();
-        let terms = match (is_owner, grant) {
-            (true, None) => return Ok(()),
-            (true, Some(_)) => return Err(ManifestError::NotGranted("a grant for the owner")),
-            (false, None) => return Err(ManifestError::NotGranted("no grant")),
-            (false, Some(grant)) => grant.terms(),
-        };
-        let refused = |what| Err(ManifestError::NotGranted(what));
-        if terms.owner != self.owner {
-            return refused("another owner's grant");
-        }
-        if terms.key != signer {
-            return refused("another key's grant");
-        }
-        if !terms.rights.has(Rights::SAVE) {
-            return refused("no right to save");
-        }
-        if !terms.covers(self.job_tag, &path.blinded()) {
-            return refused("another job");
-        }
-        // `created` is the time at which the save began, moved forward if it saw later checkpoints.
-        let latest = terms.not_after.saturating_add(CLOCK_SLACK_S);
-        let earliest = terms.not_before.saturating_sub(CLOCK_SLACK_S);
-        if !(earliest..=latest).contains(&self.created) {
-            return refused("another time");
-        }
-        Ok(())
+        Err(ManifestError::Path)
     }
 }

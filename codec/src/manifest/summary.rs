@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Format, MANIFEST_BYTES_MAX, ManifestError};
+use super::{MANIFEST_BYTES_MAX, ManifestError};
 use crate::id::{CheckpointId, PublicKey};
 use crate::index::StoredSegment;
 use crate::job::JobId;
 use crate::labels::Labels;
 use crate::pieces::BaseRef;
 use crate::seal::DataKey;
-use crate::serial::{self, SerialError};
+use crate::serial;
 
 /// Most witnesses of a checkpoint: as many as it can have shards.
 pub const WITNESSES_MAX: usize = 64;
@@ -33,12 +33,12 @@ pub struct Summary {
     pub files: u64,
     /// The rows of the index, which are the last rows.
     pub index: Vec<StoredSegment>,
-    /// Fields that were added later.
+    /// Fields that follow the others.
     #[serde(skip)]
     pub tail: Tail,
 }
 
-/// Fields that summaries did not have at first.
+/// The fields of a summary that are encoded after all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail {
     /// The base of this checkpoint, if it has one.
@@ -46,28 +46,20 @@ pub struct Tail {
     /// The rows with hashes of pieces, just before the rows of the index; empty if the checkpoint can't
     /// be a base.
     pub pieces: Vec<StoredSegment>,
-    /// Labels that the user gave the checkpoint; empty in format 1.
+    /// Labels that the user gave the checkpoint.
     pub labels: Labels,
-    /// Hosts that had acknowledged a shard when the manifest was signed; empty in format 1.
+    /// Hosts that had acknowledged a shard when the manifest was signed.
     pub witnesses: Vec<PublicKey>,
-    /// The checkpoint of which this one is the only successor: its witnesses agreed on that. `None` in
-    /// format 1.
+    /// The checkpoint of which this one is the only successor: its witnesses agreed on that.
     pub after: Option<CheckpointId>,
 }
 
 /// Number of the extension with [`Tail::after`].
 const AFTER_EXTENSION: u16 = 1;
 
-/// The tail in format 1; left out if it is empty.
+/// The tail as it is encoded.
 #[derive(Serialize, Deserialize)]
-struct Tail1 {
-    base: Option<BaseRef>,
-    pieces: Vec<StoredSegment>,
-}
-
-/// The tail in format 2; never left out.
-#[derive(Serialize, Deserialize)]
-struct Tail2 {
+struct TailBody {
     base: Option<BaseRef>,
     pieces: Vec<StoredSegment>,
     labels: Labels,
@@ -88,59 +80,10 @@ pub enum ImageKind {
 }
 
 impl Summary {
-    pub(super) fn encode(&self, format: Format) -> Result<Vec<u8>, ManifestError> {
-        match format {
-            Format::One => self.encode_1(),
-            Format::Two => self.encode_2(),
-        }
-    }
-
-    pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Self, ManifestError> {
-        let summary = match format {
-            Format::One => Self::decode_1(bytes)?,
-            Format::Two => Self::decode_2(bytes)?,
-        };
-        if summary.tail.witnesses.len() > WITNESSES_MAX {
-            return Err(ManifestError::Number("number of witnesses"));
-        }
-        Ok(summary)
-    }
-
-    fn encode_1(&self) -> Result<Vec<u8>, ManifestError> {
-        let tail = &self.tail;
-        if !tail.labels.is_empty() || !tail.witnesses.is_empty() {
-            return Err(ManifestError::OnlyIn2("labels and witnesses"));
-        }
-        let mut bytes = serial::encode(self, MANIFEST_BYTES_MAX)?;
-        if tail.base.is_some() || !tail.pieces.is_empty() {
-            let tail = Tail1 {
-                base: tail.base,
-                pieces: tail.pieces.clone(),
-            };
-            bytes.extend(serial::encode(&tail, MANIFEST_BYTES_MAX)?);
-        }
-        Ok(bytes)
-    }
-
-    fn decode_1(bytes: &[u8]) -> Result<Self, SerialError> {
-        match serial::decode(bytes, MANIFEST_BYTES_MAX) {
-            Err(SerialError::Trailing(_)) => {
-                let (summary, tail): (Self, Tail1) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
-                let tail = Tail {
-                    base: tail.base,
-                    pieces: tail.pieces,
-                    ..Tail::default()
-                };
-                Ok(Self { tail, ..summary })
-            }
-            decoded => decoded,
-        }
-    }
-
-    fn encode_2(&self) -> Result<Vec<u8>, ManifestError> {
+    pub(super) fn encode(&self) -> Result<Vec<u8>, ManifestError> {
         let after = self.tail.after.iter();
         let after = after.map(|id| (AFTER_EXTENSION, serde_bytes::ByteBuf::from(id.0)));
-        let tail = Tail2 {
+        let tail = TailBody {
             base: self.tail.base,
             pieces: self.tail.pieces.clone(),
             labels: self.tail.labels.clone(),
@@ -150,8 +93,11 @@ impl Summary {
         Ok(serial::encode(&(self, tail), MANIFEST_BYTES_MAX)?)
     }
 
-    fn decode_2(bytes: &[u8]) -> Result<Self, SerialError> {
-        let (summary, tail): (Self, Tail2) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
+        let (summary, tail): (Self, TailBody) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
+        if tail.witnesses.len() > WITNESSES_MAX {
+            return Err(ManifestError::Number("number of witnesses"));
+        }
         let mut extensions = tail.extensions.iter();
         let after = extensions.find(|(number, _)| *number == AFTER_EXTENSION);
         let after = after.and_then(|(_, id)| <[u8; 16]>::try_from(id.as_slice()).ok());
@@ -178,7 +124,7 @@ mod tests {
 
     #[test]
     fn extensions_that_are_not_known_are_passed_over() {
-        let tail = Tail2 {
+        let tail = TailBody {
             base: None,
             pieces: Vec::new(),
             labels: Labels::default(),
@@ -186,23 +132,23 @@ mod tests {
             extensions: vec![(7, serde_bytes::ByteBuf::from(vec![1, 2, 3]))],
         };
         let bytes = serial::encode(&(summary(), tail), MANIFEST_BYTES_MAX).unwrap();
-        assert_eq!(Summary::decode(Format::Two, &bytes), Ok(summary()));
+        assert_eq!(Summary::decode(&bytes), Ok(summary()));
     }
 
     #[test]
     fn the_checkpoint_that_a_save_follows_comes_back() {
         let mut fenced = summary();
         fenced.tail.after = Some(CheckpointId([5; 16]));
-        let bytes = fenced.encode(Format::Two).unwrap();
-        assert_eq!(Summary::decode(Format::Two, &bytes), Ok(fenced));
+        let bytes = fenced.encode().unwrap();
+        assert_eq!(Summary::decode(&bytes), Ok(fenced));
     }
 
     #[test]
     fn too_many_witnesses_are_refused() {
         let mut many = summary();
         many.tail.witnesses = vec![PublicKey([1; 32]); WITNESSES_MAX + 1];
-        let bytes = many.encode(Format::Two).unwrap();
+        let bytes = many.encode().unwrap();
         let refused = Err(ManifestError::Number("number of witnesses"));
-        assert_eq!(Summary::decode(Format::Two, &bytes).map(|_| ()), refused);
+        assert_eq!(Summary::decode(&bytes).map(|_| ()), refused);
     }
 }

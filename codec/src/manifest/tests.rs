@@ -10,8 +10,6 @@ use crate::pieces::BaseRef;
 use crate::seal::{DataKey, OwnerSecret};
 use crate::shard_file::PAGES_MAX;
 
-const BOTH: [Format; 2] = [Format::One, Format::Two];
-
 fn owner() -> Keys {
     OwnerSecret::new([9; 32]).into()
 }
@@ -57,24 +55,21 @@ fn index_row() -> StoredSegment {
 }
 
 fn sign_as(
-    format: Format,
     keys: &Keys,
     change: impl Fn(&mut NewManifest, &mut Summary),
 ) -> Result<Manifest, ManifestError> {
     let (mut new, mut summary) = (new(), summary());
     change(&mut new, &mut summary);
-    Manifest::sign(keys, format, new, &summary)
+    Manifest::sign(keys, new, &summary)
 }
 
-/// [`sign_as`] the owner, in both formats.
-fn sign(change: impl Fn(&mut NewManifest, &mut Summary)) -> [Result<Manifest, ManifestError>; 2] {
-    BOTH.map(|format| sign_as(format, &owner(), &change))
+fn sign(change: impl Fn(&mut NewManifest, &mut Summary)) -> Result<Manifest, ManifestError> {
+    sign_as(&owner(), change)
 }
 
-/// Manifests in both formats, sealed and not.
-fn all() -> Vec<Manifest> {
-    let each = [Cipher::Aes256Gcm, Cipher::None].map(|cipher| sign(|new, _| new.cipher = cipher));
-    each.into_iter().flatten().map(Result::unwrap).collect()
+/// Manifests, sealed and not.
+fn all() -> [Manifest; 2] {
+    [Cipher::Aes256Gcm, Cipher::None].map(|cipher| sign(|new, _| new.cipher = cipher).unwrap())
 }
 
 fn number(what: &'static str) -> ManifestError {
@@ -83,12 +78,12 @@ fn number(what: &'static str) -> ManifestError {
 
 #[test]
 fn a_manifest_comes_back() {
-    for (signed, format) in all().into_iter().zip(BOTH.into_iter().cycle()) {
+    for signed in all() {
         let parsed = Manifest::parse(signed.bytes().to_vec()).unwrap();
         assert_eq!(parsed, signed);
         assert_eq!(parsed.hash(), signed.hash());
         assert_eq!(parsed.open(&owner()), Ok(summary()));
-        assert_eq!((parsed.format(), parsed.grant()), (format, None));
+        assert_eq!(parsed.grant(), None);
         assert_eq!(parsed.signer(), owner().signer());
         let public = parsed.public();
         assert_eq!(public.owner, owner().owner());
@@ -108,13 +103,9 @@ fn only_the_owner_opens_it() {
 #[test]
 fn the_summary_says_nothing_to_others() {
     let secret = "secret-job/secret".parse::<JobId>().unwrap();
-    for signed in sign(|_, summary| {
-        summary.job = secret.clone();
-    }) {
-        let signed = signed.unwrap();
-        let mut windows = signed.bytes().windows(6);
-        assert!(!windows.any(|bytes| bytes == b"secret" || bytes == [6; 6]));
-    }
+    let signed = sign(|_, summary| summary.job = secret.clone()).unwrap();
+    let mut windows = signed.bytes().windows(6);
+    assert!(!windows.any(|bytes| bytes == b"secret" || bytes == [6; 6]));
 }
 
 #[test]
@@ -159,24 +150,21 @@ fn another_owners_signature_is_refused() {
 #[test]
 fn impossible_numbers_are_not_signed() {
     for roots in [0, 4, 6] {
-        for refused in sign(|new, _| new.roots = vec![ShardRoot([5; 32]); roots]) {
-            assert_eq!(refused.err(), Some(number("number of roots")));
-        }
+        let refused = sign(|new, _| new.roots = vec![ShardRoot([5; 32]); roots]);
+        assert_eq!(refused.err(), Some(number("number of roots")));
     }
     for rows in [0, PAGES_MAX * 1024 + 1, u64::MAX] {
-        for refused in sign(|new, _| new.rows = rows) {
-            assert_eq!(refused.err(), Some(number("number of rows")));
-        }
+        let refused = sign(|new, _| new.rows = rows);
+        assert_eq!(refused.err(), Some(number("number of rows")));
     }
 }
 
 #[test]
 fn impossible_index_rows_are_refused() {
     for rows in [0, 301] {
-        for signed in sign(|_, summary| summary.index = vec![index_row(); rows]) {
-            let refused = signed.unwrap().open(&owner());
-            assert_eq!(refused, Err(number("number of index rows")));
-        }
+        let signed = sign(|_, summary| summary.index = vec![index_row(); rows]);
+        let refused = signed.unwrap().open(&owner());
+        assert_eq!(refused, Err(number("number of index rows")));
     }
     for (raw_len, stored_len) in [(100, 101), (100, 0), (u32::MAX, 5)] {
         let row = StoredSegment {
@@ -184,21 +172,19 @@ fn impossible_index_rows_are_refused() {
             stored_len,
             method: Method::Zstd,
         };
-        for signed in sign(|_, summary| summary.index = vec![row]) {
-            let refused = signed.unwrap().open(&owner());
-            assert_eq!(refused, Err(number("length of an index row")));
-        }
+        let signed = sign(|_, summary| summary.index = vec![row]);
+        let refused = signed.unwrap().open(&owner());
+        assert_eq!(refused, Err(number("length of an index row")));
     }
 }
 
 #[test]
 fn too_long_a_manifest_is_not_signed() {
-    for refused in sign(|new, summary| {
+    let refused = sign(|new, summary| {
         new.rows = 100_000;
         summary.index = vec![index_row(); 30_000];
-    }) {
-        assert!(matches!(refused, Err(ManifestError::Serial(_))));
-    }
+    });
+    assert!(matches!(refused, Err(ManifestError::Serial(_))));
 }
 
 fn with_base(new: &mut NewManifest, summary: &mut Summary) {
@@ -215,15 +201,11 @@ fn with_base(new: &mut NewManifest, summary: &mut Summary) {
 }
 
 #[test]
-fn a_base_comes_back_and_in_format_1_none_takes_no_byte() {
-    let [plain, _] = sign(|_, _| ()).map(Result::unwrap);
-    let [one, two] = sign(with_base).map(Result::unwrap);
-    assert!(plain.bytes().len() + 48 < one.bytes().len());
-    for signed in [one, two] {
-        let (mut big, mut more) = (new(), summary());
-        with_base(&mut big, &mut more);
-        assert_eq!(signed.open(&owner()).unwrap(), more);
-    }
+fn a_base_comes_back() {
+    let signed = sign(with_base).unwrap();
+    let (mut big, mut more) = (new(), summary());
+    with_base(&mut big, &mut more);
+    assert_eq!(signed.open(&owner()).unwrap(), more);
 }
 
 fn with_labels(_: &mut NewManifest, summary: &mut Summary) {
@@ -233,12 +215,22 @@ fn with_labels(_: &mut NewManifest, summary: &mut Summary) {
 }
 
 #[test]
-fn labels_and_witnesses_are_in_format_2_alone() {
-    let [one, two] = sign(with_labels);
-    assert_eq!(one, Err(ManifestError::OnlyIn2("labels and witnesses")));
-    let tail = two.unwrap().open(&owner()).unwrap().tail;
+fn labels_and_witnesses_come_back() {
+    let tail = sign(with_labels).unwrap().open(&owner()).unwrap().tail;
     assert_eq!(tail.labels.get("step"), Some("9"));
     assert_eq!(tail.witnesses, [PublicKey([3; 32]), PublicKey([4; 32])]);
+}
+
+#[test]
+fn another_format_is_refused_and_says_what_to_do() {
+    let good = sign(|_, _| ()).unwrap();
+    for (digit, remedy) in [(b'1', "ckpt 0.1.0 wrote it"), (b'3', "upgrade ckpt")] {
+        let mut bytes = good.bytes().to_vec();
+        bytes[MAGIC.len() - 1] = digit;
+        let refused = Manifest::parse(bytes).unwrap_err();
+        assert!(matches!(refused, ManifestError::Format(_)));
+        assert!(refused.to_string().contains(remedy), "{refused}");
+    }
 }
 
 const SINCE: u64 = 1_700_000_000;
@@ -255,12 +247,7 @@ fn granted(scope: &str, rights: Rights) -> Keys {
     let Keys::Owner(owner) = owner() else {
         panic!("an owner's keys")
     };
-    let old = [new_id(1), new_id(2)];
-    JobKeys::issue(&owner, [2; 32], new, old).unwrap().into()
-}
-
-fn new_id(number: u8) -> CheckpointId {
-    CheckpointId([number; 16])
+    JobKeys::issue(&owner, [2; 32], new).unwrap().into()
 }
 
 fn named(name: &str) -> impl Fn(&mut NewManifest, &mut Summary) {
@@ -277,8 +264,8 @@ fn a_job_key_signs_for_its_jobs_and_its_owner_reads_them() {
     ] {
         let keys = granted(scope, Rights::SAVE.and(Rights::RESTORE));
         for name in ["42", "43", "a", "a/b", "a/b/c", "b/c"] {
-            let signed = sign_as(Format::Two, &keys, named(name));
-            let owners = sign_as(Format::Two, &owner(), named(name)).unwrap();
+            let signed = sign_as(&keys, named(name));
+            let owners = sign_as(&owner(), named(name)).unwrap();
             if mine.contains(&name) {
                 let signed = signed.unwrap();
                 assert_eq!(signed.grant(), keys.grant());
@@ -300,20 +287,6 @@ fn a_job_key_signs_for_its_jobs_and_its_owner_reads_them() {
 }
 
 #[test]
-fn a_job_key_reads_format_1_where_it_has_the_summary_key_and_never_writes_it() {
-    let keys = granted("42", Rights::SAVE);
-    let old = sign_as(Format::One, &owner(), |_, _| ()).unwrap();
-    assert_eq!(old.open(&keys), Ok(summary()));
-    let other = sign_as(Format::One, &owner(), |new, _| new.checkpoint = new_id(3)).unwrap();
-    assert_eq!(other.open(&keys), Err(ManifestError::Open(OpenError)));
-    // The summary key opens it, and the job in it is another one.
-    let other = sign_as(Format::One, &owner(), named("43")).unwrap();
-    assert_eq!(other.open(&keys), Err(ManifestError::Job));
-    let refused = sign_as(Format::One, &keys, |_, _| ());
-    assert_eq!(refused, Err(ManifestError::OnlyIn2("grants")));
-}
-
-#[test]
 fn a_job_key_signs_at_its_time_and_with_the_right_to_save_only() {
     let keys = granted("42", Rights::SAVE);
     for (created, is_taken) in [
@@ -322,13 +295,16 @@ fn a_job_key_signs_at_its_time_and_with_the_right_to_save_only() {
         (SINCE + 100 + CLOCK_SLACK_S, true),
         (SINCE + 101 + CLOCK_SLACK_S, false),
     ] {
-        let signed = sign_as(Format::Two, &keys, |new, _| new.created = created);
-        let expected = (!is_taken).then_some(ManifestError::NotGranted("another time"));
+        let signed = sign_as(&keys, |new, _| new.created = created);
+        let expected = (!is_taken).then_some(ManifestError::NotGranted(Refused::Time));
         assert_eq!(signed.err(), expected);
     }
     let reader = granted("42", Rights::RESTORE.and(Rights::REMOVE));
-    let refused = sign_as(Format::Two, &reader, |_, _| ());
-    assert_eq!(refused, Err(ManifestError::NotGranted("no right to save")));
+    let refused = sign_as(&reader, |_, _| ());
+    assert_eq!(
+        refused,
+        Err(ManifestError::NotGranted(Refused::Right(Rights::SAVE)))
+    );
 }
 
 /// A manifest that a changed program could sign with these keys.
@@ -344,13 +320,13 @@ fn forged(
     );
     let mut signer = keys.signer();
     change(&mut public, &mut signer);
-    let body = Body2 {
-        public: Public2::new(&public, signer, grant, path.clone()),
+    let body = Body {
+        public: PublicBody::new(&public, signer, grant, path.clone()),
         summary: serde_bytes::ByteBuf::from(vec![1, 2, 3]),
     };
     let body = serial::encode(&body, MANIFEST_BYTES_MAX).unwrap();
     let len = u32::try_from(body.len()).unwrap().to_le_bytes();
-    let mut bytes = [MAGIC_2.as_slice(), &len, &body].concat();
+    let mut bytes = [MAGIC.as_slice(), &len, &body].concat();
     let signature = keys.sign(&bytes);
     bytes.extend(signature);
     Manifest::parse(bytes)
@@ -367,32 +343,35 @@ fn a_manifest_that_a_grant_does_not_cover_is_refused_however_it_is_signed() {
     let (tag, _) = path("43");
     assert_eq!(
         forged(&keys, grant, |public, _| public.job_tag = tag, &plain),
-        refused("another job")
+        refused(Refused::Job)
     );
-    assert_eq!(forged(&keys, None, |_, _| (), &plain), refused("no grant"));
+    assert_eq!(
+        forged(&keys, None, |_, _| (), &plain),
+        refused(Refused::NoGrant)
+    );
     let others = forged(
         &keys,
         grant,
         |public, _| public.owner = other_owner().owner(),
         &plain,
     );
-    assert_eq!(others, refused("another owner's grant"));
+    assert_eq!(others, refused(Refused::Owner));
     let thief = Keys::from(OwnerSecret::new([77; 32]));
     assert_eq!(
         forged(&thief, grant, |_, _| (), &plain),
-        refused("another key's grant")
+        refused(Refused::Key)
     );
     let named = forged(&thief, grant, |_, signer| *signer = keys.signer(), &plain);
     assert_eq!(named, Err(ManifestError::Signature(owner().owner())));
     assert_eq!(
         forged(&owner(), grant, |_, _| (), &plain),
-        refused("a grant for the owner")
+        refused(Refused::Needless)
     );
 
     // A grant for a prefix covers jobs by their paths, which have to belong to their tags.
     let keys = granted("a/", Rights::SAVE);
     let grant = keys.grant();
-    let other = || Err(ManifestError::NotGranted("another job"));
+    let other = || Err(ManifestError::NotGranted(Refused::Job));
     for (name, of, expected) in [
         ("a/b", "a/b", Ok(())),
         ("a/b", "a/c", Err(ManifestError::Path)),
@@ -416,13 +395,13 @@ fn a_job_keys_summary_can_t_name_another_job() {
     let mut fields = new();
     fields.cipher = Cipher::None;
     let public = fields.public(owner().owner(), tag);
-    let body = Body2 {
-        public: Public2::new(&public, keys.signer(), keys.grant(), path),
-        summary: serde_bytes::ByteBuf::from(lie.encode(Format::Two).unwrap()),
+    let body = Body {
+        public: PublicBody::new(&public, keys.signer(), keys.grant(), path),
+        summary: serde_bytes::ByteBuf::from(lie.encode().unwrap()),
     };
     let body = serial::encode(&body, MANIFEST_BYTES_MAX).unwrap();
     let len = u32::try_from(body.len()).unwrap().to_le_bytes();
-    let mut bytes = [MAGIC_2.as_slice(), &len, &body].concat();
+    let mut bytes = [MAGIC.as_slice(), &len, &body].concat();
     let signature = keys.sign(&bytes);
     bytes.extend(signature);
     let manifest = Manifest::parse(bytes).unwrap();

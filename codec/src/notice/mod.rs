@@ -9,7 +9,7 @@
 //!
 //! - by their ids, the last [`GONE_MAX`] of them. Hosts delete these checkpoints at once. Ids are random, so
 //!   no checkpoint that is made later can have one of them.
-//! - by **intervals** of the job's history, in the second format only. They cover all checkpoints that are
+//! - by **intervals** of the job's history. They cover all checkpoints that are
 //!   gone, unless these take more than [`INTERVALS_MAX`]. A host does not take a checkpoint within an
 //!   interval from another host, and a client does not restore one without a warning.
 
@@ -23,26 +23,22 @@ use serde::{Deserialize, Serialize};
 pub use clock::{agreed_clock, latest_clock};
 pub use intervals::{INTERVALS_MAX, Interval, Intervals, IntervalsError, Stamp};
 
-use crate::grant::{CLOCK_SLACK_S, Grant, GrantError, Rights};
+use crate::format::UnknownFormat;
+use crate::grant::{Act, Grant, GrantError, Moment, Refused, Rights};
 use crate::id::{CheckpointId, JobTag, OwnerId, PublicKey};
-use crate::job::JOB_COMPONENTS_MAX;
 use crate::keys::Keys;
-use crate::manifest::Format;
-use crate::scope::{Blinded, tag_of};
+use crate::scope::{Blinded, is_path_of};
 use crate::serial::SerialError;
 use crate::signed::{self, FrameError};
 
 /// Most bytes of a notice.
 pub const NOTICE_BYTES_MAX: usize = 20 << 10;
 
-/// Most bytes of a notice of the first format.
-pub const NOTICE_1_BYTES_MAX: usize = 4 << 10;
-
 /// Most checkpoints that a notice names by their ids: the last that were deleted.
 pub const GONE_MAX: usize = 128;
 
-const MAGIC_1: &[u8; 8] = b"CKPTNOT1";
-const MAGIC_2: &[u8; 8] = b"CKPTNOT2";
+const MAGIC: &[u8; 8] = b"CKPTNOT2";
+const FORMAT: u16 = 2;
 
 /// How long a job's checkpoints are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +73,7 @@ pub struct Words {
     pub lease: Option<Lease>,
     /// Checkpoints that hosts have to delete at once, in the order of deletion.
     pub gone: Vec<CheckpointId>,
-    /// The parts of the job's history that are gone; empty in the first format.
+    /// The parts of the job's history that are gone.
     pub intervals: Intervals,
 }
 
@@ -138,20 +134,8 @@ fn last_ones(before: &[CheckpointId], gone: &[CheckpointId]) -> Vec<CheckpointId
     all
 }
 
-/// The body in the first format.
 #[derive(Serialize, Deserialize)]
-struct Body1 {
-    format: u16,
-    owner: OwnerId,
-    job_tag: JobTag,
-    number: u64,
-    lease: Option<Lease>,
-    gone: Vec<CheckpointId>,
-}
-
-/// The body in the second format.
-#[derive(Serialize, Deserialize)]
-struct Body2 {
+struct Body {
     format: u16,
     owner: OwnerId,
     signer: PublicKey,
@@ -178,8 +162,8 @@ pub enum NoticeError {
     #[error("notice of owner {0}: bad signature")]
     Signature(OwnerId),
     /// A format that this version does not read.
-    #[error("notice format {0} is not known to this version")]
-    Format(u16),
+    #[error("notice: {0}")]
+    Format(#[from] UnknownFormat),
     /// The notice names too many checkpoints by their ids.
     #[error("notice of {0} checkpoints, at most {GONE_MAX} are allowed")]
     TooMany(usize),
@@ -191,7 +175,7 @@ pub enum NoticeError {
     Grant(#[from] GrantError),
     /// The grant does not allow the signer to sign this notice.
     #[error("notice: the signer is not allowed to sign it: {0}")]
-    NotGranted(&'static str),
+    NotGranted(#[from] Refused),
 }
 
 impl From<FrameError> for NoticeError {
@@ -208,54 +192,29 @@ impl From<FrameError> for NoticeError {
 pub struct Notice {
     words: Words,
     grant: Option<Grant>,
-    format: Format,
     bytes: Vec<u8>,
 }
 
 impl Notice {
-    /// Signs a notice about the job with this path. The first format leaves out the intervals.
+    /// Signs a notice about the job with this path.
     ///
     /// # Errors
     /// When the keys do not allow it, or the notice is too long.
-    pub fn sign(
-        keys: &Keys,
-        format: Format,
-        path: &[Blinded],
-        words: &Words,
-    ) -> Result<Self, NoticeError> {
-        let sign = |bytes: &[u8]| keys.sign(bytes);
-        let bytes = match (format, keys.grant()) {
-            (Format::One, Some(_)) => {
-                return Err(NoticeError::NotGranted("notices of format 1 have no grant"));
-            }
-            (Format::One, None) => {
-                let body = Body1 {
-                    format: 1,
-                    owner: words.owner,
-                    job_tag: words.job_tag,
-                    number: words.number,
-                    lease: words.lease,
-                    gone: words.gone.clone(),
-                };
-                signed::write(MAGIC_1, &body, NOTICE_1_BYTES_MAX, sign)?
-            }
-            (Format::Two, grant) => {
-                let body = Body2 {
-                    format: 2,
-                    owner: words.owner,
-                    signer: keys.signer(),
-                    grant: grant.map(|grant| grant.bytes().to_vec()),
-                    job_tag: words.job_tag,
-                    path: path.to_vec(),
-                    number: words.number,
-                    lease: words.lease,
-                    gone: words.gone.clone(),
-                    intervals: words.intervals.clone(),
-                };
-                signed::write(MAGIC_2, &body, NOTICE_BYTES_MAX, sign)?
-            }
+    pub fn sign(keys: &Keys, path: &[Blinded], words: &Words) -> Result<Self, NoticeError> {
+        let body = Body {
+            format: FORMAT,
+            owner: words.owner,
+            signer: keys.signer(),
+            grant: keys.grant().map(|grant| grant.bytes().to_vec()),
+            job_tag: words.job_tag,
+            path: path.to_vec(),
+            number: words.number,
+            lease: words.lease,
+            gone: words.gone.clone(),
+            intervals: words.intervals.clone(),
         };
-        Self::parse(bytes)
+        let sign = |bytes: &[u8]| keys.sign(bytes);
+        Self::parse(signed::write(MAGIC, &body, NOTICE_BYTES_MAX, sign)?)
     }
 
     /// Reads a notice and checks its signature and, if it was signed with a grant, that the grant covers
@@ -264,19 +223,43 @@ impl Notice {
     /// # Errors
     /// When the notice is malformed, changed, not allowed, or names too many checkpoints.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, NoticeError> {
-        let (words, grant, format) = if bytes.starts_with(MAGIC_1) {
-            (read_1(&bytes)?, None, Format::One)
-        } else {
-            let (words, grant) = read_2(&bytes)?;
-            (words, grant, Format::Two)
-        };
-        if words.gone.len() > GONE_MAX {
-            return Err(NoticeError::TooMany(words.gone.len()));
+        if let Some(other) = UnknownFormat::by_magic(&bytes, MAGIC) {
+            return Err(other.into());
         }
+        let record = signed::read::<Body>(MAGIC, &bytes, NOTICE_BYTES_MAX)?;
+        let body = record.body;
+        if !body.signer.verify(record.signed, record.signature) {
+            return Err(NoticeError::Signature(body.owner));
+        }
+        UnknownFormat::check(body.format, FORMAT)?;
+        if !is_path_of(body.owner, &body.path, body.job_tag) {
+            return Err(NoticeError::Path);
+        }
+        let grant = body.grant.as_deref().map(Grant::parse).transpose()?;
+        let act = Act {
+            owner: body.owner,
+            signer: body.signer,
+            job_tag: body.job_tag,
+            path: &body.path,
+            right: Rights::REMOVE,
+            // Otherwise a key that has expired could sign a number above all later notices of its owner.
+            moment: Moment::Until(body.number / 1000),
+        };
+        Grant::permits(grant.as_ref(), act)?;
+        if body.gone.len() > GONE_MAX {
+            return Err(NoticeError::TooMany(body.gone.len()));
+        }
+        let words = Words {
+            owner: body.owner,
+            job_tag: body.job_tag,
+            number: body.number,
+            lease: body.lease,
+            gone: body.gone,
+            intervals: body.intervals,
+        };
         Ok(Self {
             words,
             grant,
-            format,
             bytes,
         })
     }
@@ -291,85 +274,8 @@ impl Notice {
         self.grant.as_ref()
     }
 
-    /// The format of the notice.
-    pub const fn format(&self) -> Format {
-        self.format
-    }
-
     /// The bytes of the notice, with its signature.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
-}
-
-fn read_1(bytes: &[u8]) -> Result<Words, NoticeError> {
-    let record = signed::read::<Body1>(MAGIC_1, bytes, NOTICE_1_BYTES_MAX)?;
-    let body = record.body;
-    if !body.owner.verify(record.signed, record.signature) {
-        return Err(NoticeError::Signature(body.owner));
-    }
-    if body.format != 1 {
-        return Err(NoticeError::Format(body.format));
-    }
-    Ok(Words {
-        owner: body.owner,
-        job_tag: body.job_tag,
-        number: body.number,
-        lease: body.lease,
-        gone: body.gone,
-        intervals: Intervals::default(),
-    })
-}
-
-fn read_2(bytes: &[u8]) -> Result<(Words, Option<Grant>), NoticeError> {
-    let record = signed::read::<Body2>(MAGIC_2, bytes, NOTICE_BYTES_MAX)?;
-    let body = record.body;
-    if !body.signer.verify(record.signed, record.signature) {
-        return Err(NoticeError::Signature(body.owner));
-    }
-    if body.format != 2 {
-        return Err(NoticeError::Format(body.format));
-    }
-    let depth = body.path.len();
-    if !(1..=JOB_COMPONENTS_MAX).contains(&depth)
-        || (depth > 1 && tag_of(body.owner, &body.path) != body.job_tag)
-    {
-        return Err(NoticeError::Path);
-    }
-    let grant = body.grant.as_deref().map(Grant::parse).transpose()?;
-    check_grant(&body, grant.as_ref())?;
-    let words = Words {
-        owner: body.owner,
-        job_tag: body.job_tag,
-        number: body.number,
-        lease: body.lease,
-        gone: body.gone,
-        intervals: body.intervals,
-    };
-    Ok((words, grant))
-}
-
-/// Checks that the signer may sign this: the owner without a grant, another key with one that covers it.
-fn check_grant(body: &Body2, grant: Option<&Grant>) -> Result<(), NoticeError> {
-    let refused = |what| Err(NoticeError::NotGranted(what));
-    let terms = match (body.signer == body.owner.into(), grant) {
-        (true, None) => return Ok(()),
-        (true, Some(_)) => return refused("a grant for the owner"),
-        (false, None) => return refused("no grant"),
-        (false, Some(grant)) => grant.terms(),
-    };
-    if terms.owner != body.owner || terms.key != body.signer {
-        return refused("another's grant");
-    }
-    if !terms.rights.has(Rights::REMOVE) {
-        return refused("no right to remove");
-    }
-    if !terms.covers(body.job_tag, &body.path) {
-        return refused("another job");
-    }
-    // Otherwise a key that has expired could sign a number above all later notices of its owner.
-    if body.number / 1000 > terms.not_after.saturating_add(CLOCK_SLACK_S) {
-        return refused("another time");
-    }
-    Ok(())
 }

@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::job::JobId;
+use crate::grant::CLOCK_SLACK_S;
+use crate::job::{JOB_COMPONENTS_MAX, JobId};
 use crate::keys::{JobKeys, NewJobKeys};
 use crate::seal::OwnerSecret;
 
@@ -32,7 +33,6 @@ fn job(text: &str) -> JobId {
 fn sign(
     keys: &Keys,
     name: &str,
-    format: Format,
     last: Option<&Words>,
     now: u64,
     gone: &[u8],
@@ -48,56 +48,41 @@ fn sign(
         &ids(gone),
         &intervals,
     );
-    Notice::sign(keys, format, &path.blinded(), &words)
+    Notice::sign(keys, &path.blinded(), &words)
 }
 
-fn notice(format: Format, last: Option<&Notice>, now: u64, gone: &[u8]) -> Notice {
-    sign(&keys(), "42", format, last.map(Notice::words), now, gone).unwrap()
+fn notice(last: Option<&Notice>, now: u64, gone: &[u8]) -> Notice {
+    sign(&keys(), "42", last.map(Notice::words), now, gone).unwrap()
 }
-
-const BOTH: [Format; 2] = [Format::One, Format::Two];
 
 #[test]
 fn notices_are_counted_and_add_up() {
-    for format in BOTH {
-        let first = notice(format, None, 5_000, &[1, 2]);
-        assert_eq!(first.words().number, 5_000);
-        let lease = Lease {
-            ttl_s: 60,
-            until: 65,
-        };
-        assert_eq!(first.words().lease, Some(lease));
-        // The owner's clock went back by a second.
-        let second = notice(format, Some(&first), 4_000, &[2, 3]);
-        assert_eq!(second.words().number, 5_001);
-        assert_eq!(second.words().gone, ids(&[1, 2, 3]));
-        let covers = |byte: u8| second.words().intervals.has(stamps(&[byte])[0]);
-        assert_eq!(
-            [1, 2, 3, 4].map(covers),
-            match format {
-                Format::One => [false; 4],
-                Format::Two => [true, true, true, false],
-            }
-        );
-    }
+    let first = notice(None, 5_000, &[1, 2]);
+    assert_eq!(first.words().number, 5_000);
+    let lease = Lease {
+        ttl_s: 60,
+        until: 65,
+    };
+    assert_eq!(first.words().lease, Some(lease));
+    // The owner's clock went back by a second.
+    let second = notice(Some(&first), 4_000, &[2, 3]);
+    assert_eq!(second.words().number, 5_001);
+    assert_eq!(second.words().gone, ids(&[1, 2, 3]));
+    let covers = |byte: u8| second.words().intervals.has(stamps(&[byte])[0]);
+    assert_eq!([1, 2, 3, 4].map(covers), [true, true, true, false]);
 }
 
 #[test]
 fn the_longest_notice_fits_and_forgets_the_oldest_ids() {
     let all: Vec<u8> = (0..200).collect();
-    for format in BOTH {
-        let longest = notice(format, None, u64::MAX, &all);
-        assert_eq!(longest.words().gone.len(), GONE_MAX);
-        assert_eq!(
-            longest.words().gone[0],
-            CheckpointId([200 - GONE_MAX as u8; 16])
-        );
-        assert_eq!(Notice::parse(longest.bytes().to_vec()), Ok(longest.clone()));
-        assert_eq!(
-            notice(format, Some(&longest), 0, &[]).words().number,
-            u64::MAX
-        );
-    }
+    let longest = notice(None, u64::MAX, &all);
+    assert_eq!(longest.words().gone.len(), GONE_MAX);
+    assert_eq!(
+        longest.words().gone[0],
+        CheckpointId([200 - GONE_MAX as u8; 16])
+    );
+    assert_eq!(Notice::parse(longest.bytes().to_vec()), Ok(longest.clone()));
+    assert_eq!(notice(Some(&longest), 0, &[]).words().number, u64::MAX);
     // As many intervals and components as are allowed, all numbers long, signed with a grant.
     let name = vec!["x"; JOB_COMPONENTS_MAX].join("/");
     let many = (0..2 * INTERVALS_MAX as u64).map(|number| Stamp {
@@ -118,29 +103,24 @@ fn the_longest_notice_fits_and_forgets_the_oldest_ids() {
         &intervals,
     );
     assert_eq!(words.intervals.len(), INTERVALS_MAX);
-    let signed = Notice::sign(&keys, Format::Two, &path.blinded(), &words).unwrap();
+    let signed = Notice::sign(&keys, &path.blinded(), &words).unwrap();
     assert_eq!(signed.words(), &words);
 }
 
 #[test]
 fn one_that_was_changed_is_not_believed() {
-    for format in BOTH {
-        let good = notice(format, None, 1_000, &[1]);
-        for at in 0..good.bytes().len() {
-            let mut bad = good.bytes().to_vec();
-            bad[at] ^= 1;
-            assert!(Notice::parse(bad).is_err(), "byte {at}");
-            assert!(Notice::parse(good.bytes()[..at].to_vec()).is_err());
-        }
+    let good = notice(None, 1_000, &[1]);
+    for at in 0..good.bytes().len() {
+        let mut bad = good.bytes().to_vec();
+        bad[at] ^= 1;
+        assert!(Notice::parse(bad).is_err(), "byte {at}");
+        assert!(Notice::parse(good.bytes()[..at].to_vec()).is_err());
     }
 }
 
 #[test]
 fn two_notices_joined_in_any_order_delete_what_either_deletes() {
-    let (one, two) = (
-        notice(Format::Two, None, 1_000, &[1]),
-        notice(Format::Two, None, 2_000, &[2]),
-    );
+    let (one, two) = (notice(None, 1_000, &[1]), notice(None, 2_000, &[2]));
     let both = one.words().and(two.words());
     assert_eq!(both, two.words().and(one.words()));
     assert_eq!((both.number, &both.lease), (2_000, &two.words().lease));
@@ -150,11 +130,6 @@ fn two_notices_joined_in_any_order_delete_what_either_deletes() {
             .into_iter()
             .all(|stamp| both.intervals.has(stamp))
     );
-    // A notice of the first format does not remove intervals.
-    let old = notice(Format::One, Some(&two), 3_000, &[]);
-    let all = both.and(old.words());
-    assert_eq!((all.number, &all.intervals), (3_000, &both.intervals));
-    assert!(all.is_gone(stamps(&[1])[0]) && !all.is_gone(stamps(&[3])[0]));
 }
 
 fn granted(scope: &str, rights: Rights) -> Keys {
@@ -166,7 +141,7 @@ fn granted(scope: &str, rights: Rights) -> Keys {
         not_before: 0,
         not_after: 1_000_000,
     };
-    JobKeys::issue(&owner(), [2; 32], new, []).unwrap().into()
+    JobKeys::issue(&owner(), [2; 32], new).unwrap().into()
 }
 
 #[test]
@@ -179,28 +154,38 @@ fn a_grant_has_to_allow_removing_and_to_be_for_the_job() {
     ] {
         let keys = granted(scope, Rights::REMOVE);
         for name in ["42", "43", "a", "a/b", "a/b/c"] {
-            let signed = sign(&keys, name, Format::Two, None, now, &[1]);
+            let signed = sign(&keys, name, None, now, &[1]);
             assert_eq!(signed.is_ok(), mine.contains(&name), "{scope} {name}");
         }
-        let refused = sign(&keys, mine[0], Format::One, None, now, &[1]);
-        assert!(matches!(refused, Err(NoticeError::NotGranted(_))));
         let late = (1_000_001 + CLOCK_SLACK_S) * 1000;
-        let refused = sign(&keys, mine[0], Format::Two, None, late, &[1]);
-        assert_eq!(refused, Err(NoticeError::NotGranted("another time")));
+        let refused = sign(&keys, mine[0], None, late, &[1]);
+        assert_eq!(refused, Err(NoticeError::NotGranted(Refused::Time)));
         let others = granted(scope, Rights::SAVE.and(Rights::RESTORE));
-        let refused = sign(&others, mine[0], Format::Two, None, now, &[1]);
-        assert_eq!(refused, Err(NoticeError::NotGranted("no right to remove")));
+        let refused = sign(&others, mine[0], None, now, &[1]);
+        assert_eq!(
+            refused,
+            Err(NoticeError::NotGranted(Refused::Right(Rights::REMOVE)))
+        );
+    }
+}
+
+#[test]
+fn a_notice_of_another_format_is_refused_and_says_what_to_do() {
+    let good = notice(None, 1_000, &[1]);
+    for (digit, remedy) in [(b'1', "ckpt 0.1.0 wrote it"), (b'3', "upgrade ckpt")] {
+        let mut bytes = good.bytes().to_vec();
+        bytes[MAGIC.len() - 1] = digit;
+        let refused = Notice::parse(bytes).unwrap_err();
+        assert!(refused.to_string().contains(remedy), "{refused}");
     }
 }
 
 proptest! {
     #[test]
     fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        for magic in [MAGIC_1, MAGIC_2] {
-            let mut signed = [magic.as_slice(), &bytes].concat();
-            signed.extend(owner().sign(&signed));
-            let _ = Notice::parse(signed);
-        }
+        let mut signed = [MAGIC.as_slice(), &bytes].concat();
+        signed.extend(owner().sign(&signed));
+        let _ = Notice::parse(signed);
         let _ = Notice::parse(bytes);
     }
 }

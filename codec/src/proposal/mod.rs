@@ -9,13 +9,13 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use crate::grant::{Grant, GrantError, Rights};
+use crate::grant::{Act, Grant, GrantError, Moment, Refused, Rights};
 use crate::hash::ManifestHash;
 use crate::id::{CheckpointId, JobTag, OwnerId, PublicKey, Version};
-use crate::job::{JOB_COMPONENTS_MAX, JobId};
+use crate::job::JobId;
 use crate::keys::Keys;
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError};
-use crate::scope::{Blinded, tag_of};
+use crate::scope::{Blinded, is_path_of};
 use crate::seal::{OpenError, SummaryKey};
 use crate::serial::SerialError;
 use crate::signed::{self, FrameError};
@@ -145,7 +145,7 @@ pub enum ProposalError {
     Grant(#[from] GrantError),
     /// The grant does not allow the signer to propose this.
     #[error("proposal: the signer is not allowed to sign it: {0}")]
-    NotGranted(&'static str),
+    NotGranted(#[from] Refused),
     /// The keys are not for this job.
     #[error("the key is not for job {0}")]
     OtherJob(JobId),
@@ -246,14 +246,19 @@ impl Proposal {
         if body.format != FORMAT {
             return Err(ProposalError::Format(body.format));
         }
-        let depth = body.path.len();
-        if !(1..=JOB_COMPONENTS_MAX).contains(&depth)
-            || (depth > 1 && tag_of(body.owner, &body.path) != body.job_tag)
-        {
+        if !is_path_of(body.owner, &body.path, body.job_tag) {
             return Err(ProposalError::Path);
         }
         let grant = body.grant.as_deref().map(Grant::parse).transpose()?;
-        check_grant(&body, grant.as_ref())?;
+        let act = Act {
+            owner: body.owner,
+            signer: body.signer,
+            job_tag: body.job_tag,
+            path: &body.path,
+            right: Rights::SAVE,
+            moment: Moment::HostsDecide,
+        };
+        Grant::permits(grant.as_ref(), act)?;
         Ok(Self {
             proposed: Proposed {
                 owner: body.owner,
@@ -317,25 +322,4 @@ fn key_of(keys: &Keys, job: &JobId, checkpoint: CheckpointId) -> Result<SummaryK
     let summary = keys.summary_key(tag, &path, checkpoint)?;
     let key = blake3::derive_key("ckpt v2 proposed manifest", &summary.0);
     Ok(SummaryKey(key))
-}
-
-/// Checks that the signer may propose this: the owner without a grant, another key with one that covers it.
-fn check_grant(body: &Body, grant: Option<&Grant>) -> Result<(), ProposalError> {
-    let refused = |what| Err(ProposalError::NotGranted(what));
-    let terms = match (body.signer == body.owner.into(), grant) {
-        (true, None) => return Ok(()),
-        (true, Some(_)) => return refused("a grant for the owner"),
-        (false, None) => return refused("no grant"),
-        (false, Some(grant)) => grant.terms(),
-    };
-    if terms.owner != body.owner || terms.key != body.signer {
-        return refused("another's grant");
-    }
-    if !terms.rights.has(Rights::SAVE) {
-        return refused("no right to save");
-    }
-    if !terms.covers(body.job_tag, &body.path) {
-        return refused("another job");
-    }
-    Ok(())
 }

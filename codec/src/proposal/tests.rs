@@ -2,8 +2,8 @@ use super::*;
 use crate::geometry::Redundancy;
 use crate::hash::ShardRoot;
 use crate::keys::{JobKeys, NewJobKeys};
+use crate::manifest::NewManifest;
 use crate::manifest::tests::summary;
-use crate::manifest::{Format, NewManifest};
 use crate::seal::{Cipher, OwnerSecret};
 
 const AFTER: CheckpointId = CheckpointId([3; 16]);
@@ -21,7 +21,7 @@ fn job_keys(rights: Rights, scope: &str) -> Keys {
         not_before: 0,
         not_after: 2_000_000,
     };
-    Keys::from(JobKeys::issue(&OwnerSecret::new([9; 32]), [2; 32], new, []).unwrap())
+    Keys::from(JobKeys::issue(&OwnerSecret::new([9; 32]), [2; 32], new).unwrap())
 }
 
 fn ballot(round: u64) -> Ballot {
@@ -48,7 +48,7 @@ fn manifest(keys: &Keys) -> Manifest {
         block_bytes: 1,
         roots: vec![ShardRoot([0; 32]); redundancy.total()],
     };
-    Manifest::sign(keys, Format::Two, new, &summary()).unwrap()
+    Manifest::sign(keys, new, &summary()).unwrap()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_key_without_the_right_to_save_proposes_nothing() {
     let manifest = manifest(&owner());
     let reader = job_keys(Rights::RESTORE, job().as_str());
     let refused = Proposal::sign(&reader, &job(), (AFTER, ballot(1)), &manifest);
-    let why = ProposalError::NotGranted("no right to save");
+    let why = ProposalError::NotGranted(Refused::Right(Rights::SAVE));
     assert_eq!(refused.map(|_| ()), Err(why));
     let other = job_keys(Rights::SAVE, "another");
     let refused = Proposal::sign(&other, &job(), (AFTER, ballot(1)), &manifest);

@@ -94,7 +94,7 @@ fn the_notes_are_right() {
 
 #[test]
 fn no_length_in_an_index_is_believed() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v1/index");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/golden/index");
     let whole = std::fs::read(path).unwrap();
     for bytes in with_lies(&whole) {
         let size = largest_request(|| drop(Index::decode(&bytes)));
@@ -107,7 +107,7 @@ fn no_length_in_a_manifest_is_believed() {
     let saved = save(b"image", 5, Redundancy::DEFAULT, Cipher::None);
     for mut bytes in with_lies(&saved.manifest[12..saved.manifest.len() - 64]) {
         let len = (bytes.len() as u32).to_le_bytes();
-        bytes = [&b"CKPTMAN1"[..], &len, &bytes, &[0; 64]].concat();
+        bytes = [&b"CKPTMAN2"[..], &len, &bytes, &[0; 64]].concat();
         let size = largest_request(|| drop(Manifest::parse(bytes.clone())));
         assert!(size <= SEQUENCE_RESERVE_MAX, "{size} bytes for {bytes:?}");
     }

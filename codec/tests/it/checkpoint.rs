@@ -8,7 +8,7 @@ use codec::geometry::{PAGE_ROWS, SEGMENT_BYTES, page_of, page_rows};
 use codec::index::{Extent, FileEntry, FileKind, Index, SegmentEntry, StoredSegment};
 use codec::keys::Keys;
 use codec::labels::Labels;
-use codec::manifest::{Format, ImageKind, Manifest};
+use codec::manifest::{ImageKind, Manifest};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::segment::{Cut, Segmenter};
 use codec::shard_file::{
@@ -160,7 +160,7 @@ pub(crate) fn save(
         writers.iter_mut().for_each(|writer| writer.push(&row));
     }
     let manifest = builder.finish(ImageKind::Stream);
-    let manifest = manifest.sign(&keys(), Format::One, Vec::new()).unwrap();
+    let manifest = manifest.sign(&keys(), Vec::new()).unwrap();
     Saved {
         manifest: manifest.bytes().to_vec(),
         shards: writers.into_iter().map(ShardWriter::finish).collect(),

@@ -1,5 +1,5 @@
-//! A checkpoint as version 1 of the formats wrote it. These files never change: a format that changes gets
-//! a new number and new files.
+//! A checkpoint in the formats of shards, index and manifest. These files never change: a format that changes
+//! gets a new number and new files.
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,7 @@ pub(crate) fn expect(fixture: &Path, actual: &[u8]) {
 }
 
 fn fixture_path(name: &str) -> PathBuf {
-    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
+    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden");
     fixtures.join(name)
 }
 
@@ -57,7 +57,7 @@ fn image() -> Vec<u8> {
 const SHARDS: [&str; 5] = ["shard0", "shard1", "shard2", "shard3", "shard4"];
 
 #[test]
-fn a_checkpoint_of_version_1_is_read() {
+fn the_kept_checkpoint_is_read() {
     let shards = SHARDS.map(fixture);
     let back = restore(&fixture("manifest"), &shards).unwrap();
     assert_eq!(back, image());
@@ -68,7 +68,7 @@ fn a_checkpoint_of_version_1_is_read() {
 /// If only this test fails after an update of zstd, then zstd's output changed and the format did not: the
 /// checkpoint can still be read, and differs only in compressed rows.
 #[test]
-fn a_checkpoint_is_written_as_in_version_1() {
+fn a_checkpoint_is_written_as_it_was() {
     let saved = save(&image(), 200, Redundancy::DEFAULT, Cipher::Aes256Gcm);
     for (name, shard) in SHARDS.into_iter().zip(&saved.shards) {
         expect_fixture(name, shard);
@@ -77,7 +77,7 @@ fn a_checkpoint_is_written_as_in_version_1() {
 }
 
 #[test]
-fn an_index_of_version_1_is_written_and_read() {
+fn an_index_is_written_as_it_was_and_read() {
     let file = |path: &str, kind| FileEntry {
         path: path.as_bytes().to_vec(),
         mode: 0o4755,

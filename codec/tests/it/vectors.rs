@@ -1,5 +1,5 @@
-//! The test vectors of docs/format.md: a base and a version that refers to it, in both formats. Three of
-//! five shards are kept of each. These files never change.
+//! The test vectors of docs/format.md: a base and a version that refers to it. Three of five
+//! shards are kept of each. These files never change.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Index, SegmentEntry};
 use codec::keys::Keys;
 use codec::labels::Labels;
-use codec::manifest::{Format, ImageKind, Manifest, Summary};
+use codec::manifest::{ImageKind, Manifest, Summary};
 use codec::pieces::{BaseRef, Match, Origin, PIECE_BYTES, PieceHasher};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::shard_file::{Header, ShardIdentity};
@@ -23,10 +23,10 @@ use crate::golden::expect;
 /// The shards that are kept.
 const KEPT: [usize; 3] = [0, 2, 4];
 
-const FORMATS: [(Format, &str, &str); 2] = [
-    (Format::One, "format-1", "42"),
-    (Format::Two, "format-2", "lab/42"),
-];
+/// The folder of the vectors, which has the number of the manifest's format.
+const FOLDER: &str = "format-2";
+
+const JOB: &str = "lab/42";
 
 fn keys() -> Keys {
     OwnerSecret::new([7; 32]).into()
@@ -41,15 +41,12 @@ fn image(number: u8) -> Vec<u8> {
     image
 }
 
-fn plan(job: &str, number: u8, base: Option<BaseRef>, format: Format) -> CheckpointPlan {
+fn plan(number: u8, base: Option<BaseRef>) -> CheckpointPlan {
     let labels = vec![("step".to_owned(), number.to_string())];
-    let job = job.parse().unwrap();
+    let job = JOB.parse().unwrap();
     CheckpointPlan {
         base,
-        labels: match format {
-            Format::One => Labels::default(),
-            Format::Two => Labels::new(labels).unwrap(),
-        },
+        labels: Labels::new(labels).unwrap(),
         checkpoint: CheckpointId([number; 16]),
         job_tag: keys().job_tag(&job).unwrap(),
         job,
@@ -81,13 +78,13 @@ fn writers(plan: &CheckpointPlan) -> Vec<ShardWriter> {
         .collect()
 }
 
-fn write(format: Format, job: &str, base: Option<&Manifest>) -> Saved {
+fn write(base: Option<&Manifest>) -> Saved {
     let number = if base.is_some() { 2 } else { 1 };
     let reference = base.map(|base| BaseRef {
         checkpoint: base.public().checkpoint,
         manifest: base.hash(),
     });
-    let plan = plan(job, number, reference, format);
+    let plan = plan(number, reference);
     let (mut writers, sealer) = (writers(&plan), plan.sealer());
     let image = image(number);
     let mut encoder = RowEncoder::new(plan.redundancy, sealer.clone(), Level::DEFAULT);
@@ -125,9 +122,7 @@ fn write(format: Format, job: &str, base: Option<&Manifest>) -> Saved {
     builder.push_index_row(&row).unwrap();
     push(&row);
     let witnesses = vec![PublicKey([1; 32]), PublicKey([2; 32])];
-    let manifest = builder
-        .finish(ImageKind::Stream)
-        .sign(&keys(), format, witnesses);
+    let manifest = builder.finish(ImageKind::Stream).sign(&keys(), witnesses);
     Saved {
         manifest: manifest.unwrap().bytes().to_vec(),
         shards: writers.into_iter().map(ShardWriter::finish).collect(),
@@ -195,25 +190,20 @@ fn read(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_vectors_of_both_formats_are_read() {
-    for (format, folder, job) in FORMATS {
-        let load = |which: &str| {
-            let shards = KEPT.map(|number| read(&format!("{folder}/{which}/shard{number}")));
-            (read(&format!("{folder}/{which}/manifest")), shards)
-        };
-        let (base, base_shards) = load("base");
-        let (patch, patch_shards) = load("patch");
-        let mut base = open(&base, &base_shards).unwrap();
-        let mut patch = open(&patch, &patch_shards).unwrap();
-        assert_eq!(
-            (base.manifest.format(), base.summary.job.as_str()),
-            (format, job)
-        );
-        assert_eq!(base.image(None).unwrap(), read("image-1"));
-        assert_eq!(patch.image(Some(&mut base)).unwrap(), read("image-2"));
-        let step = patch.summary.tail.labels.get("step");
-        assert_eq!(step, (format == Format::Two).then_some("2"));
-    }
+fn the_vectors_are_read() {
+    let load = |which: &str| {
+        let shards = KEPT.map(|number| read(&format!("{FOLDER}/{which}/shard{number}")));
+        (read(&format!("{FOLDER}/{which}/manifest")), shards)
+    };
+    let (base, base_shards) = load("base");
+    let (patch, patch_shards) = load("patch");
+    let mut base = open(&base, &base_shards).unwrap();
+    let mut patch = open(&patch, &patch_shards).unwrap();
+    assert_eq!(base.summary.job.as_str(), JOB);
+    assert_eq!(base.image(None).unwrap(), read("image-1"));
+    assert_eq!(patch.image(Some(&mut base)).unwrap(), read("image-2"));
+    let step = patch.summary.tail.labels.get("step");
+    assert_eq!(step, Some("2"));
 }
 
 /// If only this test fails after an update of zstd, then zstd's output changed and the formats did not.
@@ -225,19 +215,17 @@ fn the_vectors_are_written_as_they_are() {
     );
     expect(&path("image-1"), &image(1));
     expect(&path("image-2"), &image(2));
-    for (format, folder, job) in FORMATS {
-        let base = write(format, job, None);
-        let manifest = Manifest::parse(base.manifest.clone()).unwrap();
-        let patch = write(format, job, Some(&manifest));
-        for (which, saved) in [("base", &base), ("patch", &patch)] {
-            expect(
-                &path(&format!("{folder}/{which}/manifest")),
-                &saved.manifest,
-            );
-            for number in KEPT {
-                let name = format!("{folder}/{which}/shard{number}");
-                expect(&path(&name), &saved.shards[number]);
-            }
+    let base = write(None);
+    let manifest = Manifest::parse(base.manifest.clone()).unwrap();
+    let patch = write(Some(&manifest));
+    for (which, saved) in [("base", &base), ("patch", &patch)] {
+        expect(
+            &path(&format!("{FOLDER}/{which}/manifest")),
+            &saved.manifest,
+        );
+        for number in KEPT {
+            let name = format!("{FOLDER}/{which}/shard{number}");
+            expect(&path(&name), &saved.shards[number]);
         }
     }
 }

@@ -84,12 +84,9 @@ pub(crate) fn manifest_body(input: &[u8]) -> bool {
     let Ok(len) = u32::try_from(input.len()) else {
         return false;
     };
-    let signed = [b"CKPTMAN1", b"CKPTMAN2"].map(|magic| {
-        let mut bytes = [magic.as_slice(), &len.to_le_bytes(), input].concat();
-        bytes.extend(owner().sign(&bytes));
-        manifest(&bytes)
-    });
-    signed.contains(&true)
+    let mut bytes = [b"CKPTMAN2".as_slice(), &len.to_le_bytes(), input].concat();
+    bytes.extend(owner().sign(&bytes));
+    manifest(&bytes)
 }
 
 /// Takes the input for a grant or a list of void grants, and then for one without its signature, which is

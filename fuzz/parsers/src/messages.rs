@@ -9,6 +9,7 @@ use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{Authority, JoinToken, Peer, Validity};
 use protocol::list::GridList;
+use protocol::wire::announcement::Announcement;
 use protocol::wire::message::{MemberRecord, Message, PutEnd, Record, Request, Response};
 use rustls_pki_types::CertificateDer;
 
@@ -44,7 +45,7 @@ pub(crate) fn response(input: &[u8]) -> bool {
         assert_eq!(learnt.to_wire().check().as_ref(), Ok(&learnt));
     }
     if let Some(Response::Announcement(announcement)) = &response
-        && let Ok(announced) = announcement.check()
+        && let Ok(announced) = Announcement::from((**announcement).clone()).check()
     {
         let curves = [&announced.presence, &announced.guest];
         let mut values = curves.iter().flat_map(|curve| curve.values());

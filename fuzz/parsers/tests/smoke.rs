@@ -4,7 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
-use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::str::FromStr;
@@ -125,10 +124,7 @@ fn smoke(name: &str) {
             }
             Err(panic) => panic,
         };
-        let hex = input.iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        });
+        let hex = codec::hex::encode(&input);
         println!("{name} (CKPT_FUZZ_SEED={seed}) panics for {hex}");
         resume_unwind(panic);
     }

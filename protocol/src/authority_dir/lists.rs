@@ -30,7 +30,7 @@ impl AuthorityDir {
         Ok(self.grid.save(&file)?)
     }
 
-    /// Signs a list for a grid that has none yet, since it was made by an older program.
+    /// Signs a list for a grid whose directory has none.
     ///
     /// # Errors
     /// When it can't be written.

@@ -3,13 +3,12 @@
 //!
 //! ```text
 //! ckpt-join-v2/ROLE/GRID/REGISTRY/ADDRESS/LIST/EXPIRES/NONCE/SIGNATURE
-//! ckpt-join-v1/GRID/REGISTRY/ADDRESS/EXPIRES/NONCE/SIGNATURE
 //! ```
 //!
 //! `ROLE` is `donor` or `submitter`; `GRID` the grid id and `REGISTRY` the registry's public key, both in
 //! hexadecimal; `ADDRESS` an IP address with port; `LIST` the number of the grid's list; `EXPIRES` Unix
 //! seconds; `NONCE` 16 bytes and `SIGNATURE` the Ed25519 signature of all text before it, both in
-//! hexadecimal. Tokens of the first version are for donors and name no list.
+//! hexadecimal.
 //!
 //! Anybody who has a token can become a member, so a token has to be kept like a password.
 
@@ -20,7 +19,6 @@ use rustls_pki_types::CertificateDer;
 
 use super::{Authority, GridId, HostId, Peer, Role};
 
-const PREFIX_ONE: &str = "ckpt-join-v1/";
 const PREFIX: &str = "ckpt-join-v2/";
 
 /// Most bytes of the text of a token.
@@ -74,8 +72,6 @@ pub struct JoinToken {
     pub grid: GridId,
     /// The content of the token.
     pub terms: TokenTerms,
-    /// Whether its text is of the first version, without role and list.
-    is_first_form: bool,
     signature: [u8; 64],
 }
 
@@ -107,7 +103,6 @@ impl JoinToken {
         let mut token = Self {
             grid: GridId::of(authority.certificate()),
             terms,
-            is_first_form: false,
             signature: [0; 64],
         };
         token.signature = authority.secret().sign(token.body().as_bytes());
@@ -125,18 +120,13 @@ impl JoinToken {
         } = self.terms;
         let (grid, registry) = (OwnerId(self.grid.0).hex(), registry.hex());
         let nonce = codec::CheckpointId(nonce).hex();
-        if self.is_first_form {
-            return format!("{PREFIX_ONE}{grid}/{registry}/{addr}/{expires}/{nonce}/");
-        }
         let role = role.role();
         format!("{PREFIX}{role}/{grid}/{registry}/{addr}/{list}/{expires}/{nonce}/")
     }
 
     /// The text of the token.
     pub fn to_text(&self) -> String {
-        let (halves, _) = self.signature.as_chunks::<32>();
-        let signature: String = halves.iter().map(|half| OwnerId(*half).hex()).collect();
-        self.body() + &signature
+        self.body() + &codec::hex::encode(&self.signature)
     }
 
     /// Reads the text of a token. The signature is not checked: see [`Self::check`].
@@ -145,37 +135,26 @@ impl JoinToken {
     /// When the text is no token.
     pub fn parse(text: &str) -> Result<Self, JoinTokenError> {
         let text = text.trim();
-        let is_first_form = text.starts_with(PREFIX_ONE);
-        let rest = text
-            .strip_prefix(PREFIX_ONE)
-            .or_else(|| text.strip_prefix(PREFIX));
-        let rest = rest.ok_or(JoinTokenError::Malformed)?;
-        let read = Self::read(rest, is_first_form).filter(|token| token.to_text() == text);
+        let rest = text.strip_prefix(PREFIX).ok_or(JoinTokenError::Malformed)?;
+        let read = Self::read(rest).filter(|token| token.to_text() == text);
         // Each token has exactly one text, so a redeemed token can't be used again in other letters.
         read.filter(|_| text.len() <= TOKEN_BYTES_MAX)
             .ok_or(JoinTokenError::Damaged)
     }
 
-    fn read(text: &str, is_first_form: bool) -> Option<Self> {
+    fn read(text: &str) -> Option<Self> {
         if text.len() > TOKEN_BYTES_MAX {
             return None;
         }
         let mut parts = text.split('/');
-        let role = match is_first_form {
-            true => TokenRole::Donor,
-            false => TokenRole::from_name(parts.next()?)?,
-        };
+        let role = TokenRole::from_name(parts.next()?)?;
         let grid = OwnerId::from_hex(parts.next()?)?;
         let registry = HostId::from_hex(parts.next()?)?;
         let addr = parts.next()?.parse().ok()?;
-        let list = match is_first_form {
-            true => 0,
-            false => parts.next()?.parse().ok()?,
-        };
+        let list = parts.next()?.parse().ok()?;
         let expires = parts.next()?.parse().ok()?;
         let nonce = codec::CheckpointId::from_hex(parts.next()?)?.0;
-        let (first, second) = parts.next()?.split_at_checked(64)?;
-        let halves = [OwnerId::from_hex(first)?.0, OwnerId::from_hex(second)?.0];
+        let signature = codec::hex::decode_exact(parts.next()?)?;
         let token = Self {
             grid: GridId(grid.0),
             terms: TokenTerms {
@@ -186,8 +165,7 @@ impl JoinToken {
                 expires,
                 nonce,
             },
-            is_first_form,
-            signature: halves.as_flattened().try_into().ok()?,
+            signature,
         };
         parts.next().is_none().then_some(token)
     }
@@ -242,30 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_the_first_version_are_good_still() {
-        let lab = authority(1);
-        let mut token = token(&lab);
-        token.terms.list = 0;
-        token.is_first_form = true;
-        token.signature = lab.secret().sign(token.body().as_bytes());
-        let text = token.to_text();
-        assert!(text.starts_with("ckpt-join-v1/"), "{text}");
-        let read = JoinToken::parse(&text).unwrap();
-        assert_eq!(read.check(lab.certificate(), 1000), Ok(()));
-        assert_eq!(read.terms.role, TokenRole::Donor);
-        // The prefix is signed, too, so a token can't be changed into one of the other version.
-        let other = text.replacen("v1/", "v2/submitter/", 1);
-        assert_eq!(JoinToken::parse(&other), Err(JoinTokenError::Damaged));
-    }
-
-    #[test]
     fn the_fault_of_a_wrong_token_is_named() {
         let text = token(&authority(1)).to_text();
         for damaged in [format!("{text}0"), text[..text.len() - 1].to_owned()] {
             assert_eq!(JoinToken::parse(&damaged), Err(JoinTokenError::Damaged));
         }
-        let none = JoinToken::parse("ckpt-pub-v1 12");
-        assert_eq!(none, Err(JoinTokenError::Malformed));
+        for none in ["ckpt-pub-v1 12", "ckpt-join-v1/12"] {
+            assert_eq!(JoinToken::parse(none), Err(JoinTokenError::Malformed));
+        }
     }
 
     #[test]
@@ -303,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "(ckpt-join-v[12]/(donor/)?)?[0-9a-f/:.]{0,400}") {
+        fn any_text_is_read_or_refused(text in "(ckpt-join-v2/(donor/)?)?[0-9a-f/:.]{0,400}") {
             let _ = JoinToken::parse(&text);
         }
     }

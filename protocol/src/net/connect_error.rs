@@ -33,9 +33,8 @@ pub enum ConnectError {
     Rejected(CertificateFault),
     /// The host speaks another version of the protocol.
     #[error(
-        "it speaks neither protocol {} nor {}: its program is much older or newer than this one",
-        WireVersion::Two,
-        WireVersion::One
+        "it does not speak {}: upgrade the older one of both programs (ckpt 0.1.0 speaks ckpt/1)",
+        WireVersion::Two
     )]
     Protocol,
     /// The host has no room for another connection.

@@ -374,7 +374,7 @@ pub fn spoken(connection: &Connection) -> WireVersion {
     let name = agreed.and_then(|agreed| agreed.protocol);
     // QUIC demands that a version was agreed on. If there is none all the same, the oldest is safe.
     name.and_then(|name| WireVersion::from_alpn(&name))
-        .unwrap_or(WireVersion::One)
+        .unwrap_or(WireVersion::Two)
 }
 
 /// Why a connection could not be made, or was closed.

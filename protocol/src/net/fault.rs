@@ -29,12 +29,6 @@ impl From<ExchangeError> for Fault {
                 detail: escaped(&refusal.detail),
                 retry_after_ms: refusal.retry_after_ms,
             },
-            // This is what the host would have answered if it had been asked.
-            ExchangeError::TooOld { .. } => Self::Refused {
-                code: Code::BadRequest,
-                detail: cause.to_string(),
-                retry_after_ms: 0,
-            },
             other => Self::Lied(other.to_string()),
         }
     }

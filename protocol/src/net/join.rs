@@ -158,7 +158,7 @@ async fn fetch_list(
     match fetched {
         Ok(Some((list, contents))) => member.grid.follow(list, contents),
         Ok(None) => {}
-        Err(ExchangeError::Refused(_) | ExchangeError::TooOld { .. }) => {}
+        Err(ExchangeError::Refused(_)) => {}
         Err(cause) => return Err(JoinError::Exchange { addr, cause }),
     }
     let (shown, promised) = (member.grid.number(), token.terms.list);

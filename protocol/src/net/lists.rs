@@ -5,11 +5,9 @@ use codec::serial::SerialError;
 use quinn::{Connection, RecvStream, SendStream};
 use rustls_pki_types::CertificateDer;
 
-use super::endpoint::spoken;
 use super::stream::{ExchangeError, read_frame, read_noting, request, within, write_frame};
 use crate::grid::Grid;
 use crate::list::{Contents, GridList, ListError};
-use crate::wire::WireVersion;
 use crate::wire::limits::{LIST_BYTES_MAX, LIST_TIMEOUT, REQUEST_TIMEOUT, STALL_TIMEOUT};
 use crate::wire::message::{Request, Response};
 
@@ -92,15 +90,11 @@ async fn ask_list(
 /// Sends a list to a donor or a registry.
 ///
 /// # Errors
-/// When the other side does not acknowledge the list, or is too old to know lists.
+/// When the other side does not acknowledge the list.
 pub async fn offer_list(
     connection: &Connection,
     list: &GridList,
 ) -> Result<Offered, ExchangeError> {
-    if spoken(connection) < WireVersion::Two {
-        let needed = WireVersion::Two;
-        return Err(ExchangeError::TooOld { needed });
-    }
     let (number, bytes) = (list.number(), length(list));
     let offered = async {
         let (mut send, mut recv) = connection.open_bi().await?;

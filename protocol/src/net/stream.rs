@@ -6,10 +6,9 @@ use bytes::{Bytes, BytesMut};
 use codec::serial::SerialError;
 use quinn::{Connection, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
 
-use super::endpoint::spoken;
+use crate::wire::escaped;
 use crate::wire::limits::{FRAME_BYTES_MAX, STALL_TIMEOUT};
 use crate::wire::message::{Message, Refusal, Request, Response};
-use crate::wire::{WireVersion, escaped};
 
 /// Why an exchange with the other side failed.
 #[derive(Debug, thiserror::Error)]
@@ -29,12 +28,6 @@ pub enum ExchangeError {
     /// The other side refused the request.
     #[error("refused: {0}")]
     Refused(Refusal),
-    /// The other side's program is too old to know the request, which was not sent.
-    #[error("its program is older than this one and does not know the request ({needed})")]
-    TooOld {
-        /// The version of the protocol that the request needs.
-        needed: WireVersion,
-    },
 }
 
 impl From<WriteError> for ExchangeError {
@@ -173,31 +166,26 @@ pub struct Exchange {
 }
 
 /// Sends a request and reads the first answer, within `limit`. Ends the sending side of the stream, unless
-/// blocks follow this kind of request. A request that the other side's version of the protocol does not
-/// have is not sent.
+/// blocks follow this kind of request.
 ///
 /// # Errors
-/// When the other side does not answer, refuses, or is too old to know the request.
+/// When the other side does not answer, or refuses.
 pub async fn request(
     connection: &Connection,
     request: &Request,
     limit: Duration,
 ) -> Result<(Response, Exchange), ExchangeError> {
-    let (spoken, needed) = (spoken(connection), request.since());
-    if needed > spoken {
-        return Err(ExchangeError::TooOld { needed });
-    }
     within(limit, async {
         let (send, recv) = connection.open_bi().await?;
         let mut exchange = Exchange { send, recv };
-        write_frame(&mut exchange.send, &*request.for_wire(spoken)).await?;
+        write_frame(&mut exchange.send, request).await?;
         if !matches!(request, Request::PutShard(_) | Request::PutRebuilt(_)) {
             // Fails only if the stream is closed already; then reading the answer fails, too.
             let _ = exchange.send.finish();
         }
         match read_frame(&mut exchange.recv, limit).await? {
             Response::Refused(refusal) => Err(ExchangeError::Refused(refusal)),
-            response => Ok((response.from_wire(), exchange)),
+            response => Ok((response, exchange)),
         }
     })
     .await

@@ -10,18 +10,15 @@ use quinn::{Connection, Endpoint};
 
 use super::close::{DONE, NOT_ALLOWED, STOPPING};
 use super::endpoint::{
-    Congestion, EndpointConfig, MTU_MAX, certified, client, client_config, client_tls,
-    client_trust, connect, connect_error, server, server_config, server_tls, server_verifier,
-    spoken,
+    Congestion, EndpointConfig, MTU_MAX, client, client_config, client_tls, client_trust, connect,
+    connect_error, server, spoken,
 };
 use super::stream::{Exchange, read_exact, read_frame, request};
 use super::stream::{within, write_frame};
 use super::{CertificateFault, ConnectError, ExchangeError};
 use crate::identity::{Authority, HostId, Identity, Peer, Role, Validity};
-use crate::wire::announcement::Announcement;
 use crate::wire::limits::FRAME_BYTES_MAX;
-use crate::wire::message::{Presence, Record, Refusal, Request, Response};
-use crate::wire::parts::{Extended, Parts};
+use crate::wire::message::{Record, Refusal, Request, Response};
 use crate::wire::{Code, WireVersion};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -269,9 +266,16 @@ async fn a_client_without_certificate_is_refused() {
 async fn another_version_of_the_protocol_is_named() {
     let authority = authority(1);
     let host = StatusServer::start(&donor(&authority));
-    let mut tls = client_tls(&submitter(&authority)).unwrap();
-    tls.alpn_protocols = vec![b"ckpt/0".to_vec()];
-    assert_eq!(contact_with(tls, &host).await, ConnectError::Protocol);
+    for other in ["ckpt/1", "ckpt/3"] {
+        let mut tls = client_tls(&submitter(&authority)).unwrap();
+        tls.alpn_protocols = vec![other.into()];
+        assert_eq!(contact_with(tls, &host).await, ConnectError::Protocol);
+    }
+    let said = ConnectError::Protocol.to_string();
+    assert!(
+        said.contains("ckpt/2") && said.contains("upgrade"),
+        "{said}"
+    );
 }
 
 /// Connects with a client that offers these versions, and returns the one that both sides agree on.
@@ -290,50 +294,14 @@ async fn agreed(host: &StatusServer, offered: &[&[u8]]) -> Result<WireVersion, C
 #[tokio::test]
 async fn the_latest_version_is_spoken_that_both_sides_know() {
     let host = StatusServer::start(&donor(&authority(1)));
-    let (one, two) = (WireVersion::One.alpn(), WireVersion::Two.alpn());
-    assert_eq!(agreed(&host, &[one]).await, Ok(WireVersion::One));
-    assert_eq!(agreed(&host, &[one, two]).await, Ok(WireVersion::Two));
-    let newer: [&[u8]; 3] = [b"ckpt/3", two, one];
-    assert_eq!(agreed(&host, &newer).await, Ok(WireVersion::Two));
+    let two = WireVersion::Two.alpn();
+    assert_eq!(agreed(&host, &[two]).await, Ok(WireVersion::Two));
+    let several: [&[u8]; 3] = [b"ckpt/3", two, b"ckpt/1"];
+    assert_eq!(agreed(&host, &several).await, Ok(WireVersion::Two));
 
     let ours = client(&submitter(&authority(1)), any()).unwrap();
     let connection = connect(&ours, host.addr, host.id).await.unwrap();
     assert_eq!(spoken(&connection), WireVersion::Two);
-}
-
-#[tokio::test]
-async fn requests_that_an_old_host_does_not_know_are_not_sent_to_it() {
-    let authority = authority(1);
-    let mut tls = server_tls(
-        server_verifier(&donor(&authority)).unwrap(),
-        certified(&donor(&authority).identity).unwrap(),
-    )
-    .unwrap();
-    tls.alpn_protocols = vec![WireVersion::One.alpn().to_vec()];
-    let config = server_config(&donor(&authority), tls).unwrap();
-    let old = StatusServer::serve(Endpoint::server(config, any()).unwrap(), &donor(&authority));
-    let endpoint = client(&submitter(&authority), any()).unwrap();
-    let connection = connect(&endpoint, old.addr, old.id).await.unwrap();
-    assert_eq!(spoken(&connection), WireVersion::One);
-    let presence = Presence {
-        name: "h1".into(),
-        addr: any(),
-        site: None,
-        owner: None,
-        capacity_bytes: 1,
-        free_bytes: 1,
-        epoch: 1,
-        announcement: Announcement::default(),
-        parts: Parts::default(),
-    };
-    let new = Request::ExtendedAnnounce(Box::new(Extended::close(presence)));
-    // The host panics at any request but Status, so the new request must not be sent.
-    let needed = WireVersion::Two;
-    match request(&connection, &new, LIMIT).await {
-        Err(ExchangeError::TooOld { needed: said }) => assert_eq!(said, needed),
-        other => panic!("{other:?}"),
-    }
-    assert!(request(&connection, &Request::Status, LIMIT).await.is_ok());
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! What a host announces about its own availability. An announcement is a claim: what a client itself saw
 //! of the host counts for more.
 //!
-//! The fields of [`Announcement`] are fixed, because `ckpt/1` sends them. What came later travels as a numbered
+//! The fields of [`Announcement`] are fixed. What came later travels as a numbered
 //! part ([`super::parts`]), such as [`MachineClaim`], and is a field of [`Announced`].
 
 use std::num::NonZeroU32;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Withheld;
 use super::learning::Basis;
 use super::machine::MachineClaim;
-use super::parts::{Extensible, Parts};
+use super::parts::Parts;
 
 /// Most steps of a survival curve in an announcement.
 pub const CURVE_STEPS_MAX: usize = 256;
@@ -47,14 +47,31 @@ pub struct Announcement {
     /// When a guest could have run in the last 28 days ([`AvailabilityBitmap::to_bytes`]).
     #[serde(with = "serde_bytes")]
     pub guest_bitmap: Vec<u8>,
-    /// Fields that were added later; only in `ckpt/2`.
+    /// Fields that were added later; they travel in [`ExtendedAnnouncement`] alone.
     #[serde(skip)]
     pub parts: Parts,
 }
 
-impl Extensible for Announcement {
-    fn parts_mut(&mut self) -> &mut Parts {
-        &mut self.parts
+/// An announcement with its parts, as a host itself sends it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtendedAnnouncement {
+    /// The announcement.
+    body: Announcement,
+    /// Fields that were added later.
+    parts: Parts,
+}
+
+impl From<Announcement> for ExtendedAnnouncement {
+    fn from(mut body: Announcement) -> Self {
+        let parts = std::mem::take(&mut body.parts);
+        Self { body, parts }
+    }
+}
+
+impl From<ExtendedAnnouncement> for Announcement {
+    fn from(extended: ExtendedAnnouncement) -> Self {
+        let ExtendedAnnouncement { body, parts } = extended;
+        Self { parts, ..body }
     }
 }
 
@@ -195,7 +212,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::WireVersion;
     use crate::wire::limits::FRAME_BYTES_MAX;
     use crate::wire::message::{Message, Response};
 
@@ -217,14 +233,19 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_announcement_arrives() {
-        let sent = announced();
-        let frame = Response::Announcement(sent.to_wire()).to_frame().unwrap();
+    fn received(sent: &Announced) -> Announced {
+        let response = Response::Announcement(Box::new(sent.to_wire().into()));
+        let frame = response.to_frame().unwrap();
         let Response::Announcement(wire) = Response::from_frame(&frame).unwrap() else {
             panic!("another response");
         };
-        let mut received = wire.check().unwrap();
+        Announcement::from(*wire).check().unwrap()
+    }
+
+    #[test]
+    fn an_announcement_arrives() {
+        let sent = announced();
+        let mut received = received(&sent);
         let near = |a: &SurvivalCurve, b: &SurvivalCurve| {
             let pairs = a.values().iter().zip(b.values());
             a.steps() == b.steps() && pairs.clone().all(|(a, b)| (a - b).abs() < 1e-5)
@@ -237,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn why_shards_are_refused_and_the_machine_arrive_in_the_second_version_only() {
+    fn why_shards_are_refused_and_the_machine_arrive() {
         let machine = MachineClaim {
             cores: 4,
             speed: 1.5,
@@ -250,19 +271,9 @@ mod tests {
             machine: Some(machine),
             ..announced()
         };
-        let received = |version| {
-            let response = Response::Announcement(sent.to_wire());
-            let frame = response.for_wire(version).to_frame().unwrap();
-            let response = Response::from_frame(&frame).unwrap().from_wire();
-            let Response::Announcement(wire) = response else {
-                panic!("another response");
-            };
-            let said = wire.check().unwrap();
-            (said.withheld, said.machine)
-        };
-        let all = (Some(Withheld::Paused), Some(machine));
-        assert_eq!(received(WireVersion::Two), all);
-        assert_eq!(received(WireVersion::One), (None, None));
+        let received = received(&sent);
+        assert_eq!(received.withheld, Some(Withheld::Paused));
+        assert_eq!(received.machine, Some(machine));
     }
 
     #[test]
@@ -300,7 +311,9 @@ mod tests {
         longest.guest = longest.presence.clone();
         longest.presence_bitmap = vec![0; 2025];
         longest.guest_bitmap = vec![0; 2025];
-        let frame = Response::Announcement(longest).to_frame().unwrap();
+        let frame = Response::Announcement(Box::new(longest.into()))
+            .to_frame()
+            .unwrap();
         assert!(frame.len() < 6_000 && frame.len() < FRAME_BYTES_MAX);
     }
 

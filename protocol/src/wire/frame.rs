@@ -4,7 +4,6 @@ use codec::serial::{self, SerialError};
 
 use super::limits::FRAME_BYTES_MAX;
 use super::message::{MemberRecord, NoticeRecord, Record, Request, Response};
-use super::parts::Extended;
 
 /// A message that travels as one frame.
 pub trait Message: Sized {
@@ -34,11 +33,4 @@ macro_rules! message {
         }
     )*};
 }
-message!(
-    Request,
-    Response,
-    Record,
-    MemberRecord,
-    Extended<MemberRecord>,
-    NoticeRecord
-);
+message!(Request, Response, Record, MemberRecord, NoticeRecord);

@@ -33,9 +33,6 @@ pub const HOLDERS_MAX: usize = 1024;
 /// Most shards in one `Holds`.
 pub const HOLDS_MAX: usize = 4096;
 
-/// Most checkpoints in one `PeerHeld`.
-pub const PEER_ASKED_MAX: usize = 1024;
-
 /// Most checkpoints in one `PeerHolds`. The request and its answer both fit into a frame.
 pub const PEER_HOLDS_ASKED_MAX: usize = 2048;
 

@@ -1,10 +1,6 @@
 //! Requests and responses. A message that is defined here never changes. New variants are added at the
 //! end, and a peer that does not know a variant refuses it as malformed.
-//!
-//! A message with [`Parts`] has one variant for `ckpt/1` and another one for `ckpt/2`. Only the first is
-//! used inside of programs: [`Request::for_wire`] makes the second of it, [`Request::from_wire`] the first.
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use codec::hash::ShardRoot;
@@ -16,12 +12,12 @@ use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::announcement::Announcement;
+use super::announcement::{Announcement, ExtendedAnnouncement};
 pub use super::frame::Message;
 use super::learning::HostSums;
 use super::limits::TEXT_BYTES_MAX;
-use super::parts::{Extended, Extensible, Parts};
-use super::{Code, WireVersion, escaped};
+use super::parts::Parts;
+use super::{Code, Retired, escaped};
 
 /// What a client asks a server to do; the first frame of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,8 +73,8 @@ pub enum Request {
     },
     /// Note what my check of a shard found that you keep for me.
     Audited(Audit),
-    /// List me as a donor, with this description. Sent to a registry.
-    Announce(Box<Presence>),
+    /// No longer in use.
+    Retired12(Retired),
     /// I am alive, and my last announcement and list of shards hold. Sent to a registry by a donor.
     Heartbeat {
         /// Number of my last announcement.
@@ -100,12 +96,8 @@ pub enum Request {
     },
     /// Certify me. Sent to a registry by a machine that is no member of the grid yet.
     Join(JoinRequest),
-    /// Name the shards of these checkpoints that you hold. Sent by a donor, which knows the id of a
-    /// checkpoint only if it holds a shard of it.
-    PeerHeld {
-        /// At most [`super::limits::PEER_ASKED_MAX`].
-        checkpoints: Vec<CheckpointId>,
-    },
+    /// No longer in use.
+    Retired18(Retired),
     /// Take a shard that was rebuilt, and commit it; its blocks follow as after `PutShard`. Sent by a
     /// donor.
     PutRebuilt(Box<PutRebuilt>),
@@ -121,8 +113,8 @@ pub enum Request {
         /// At most [`super::limits::NOTICES_ASKED_MAX`].
         jobs: Vec<(OwnerId, JobTag)>,
     },
-    /// `Announce` in `ckpt/2`.
-    ExtendedAnnounce(Box<Extended<Presence>>),
+    /// List me as a donor, with this description. Sent to a registry.
+    Announce(Box<Presence>),
     /// Answer which of these checkpoints you hold shards of. Sent by a donor. No checkpoint is named: a
     /// tag is a hash that only a host that knows the checkpoint's id recognises ([`codec::holding`]).
     PeerHolds {
@@ -197,69 +189,6 @@ pub enum Request {
     },
 }
 
-impl Request {
-    /// The first version of the protocol that has this request.
-    pub const fn since(&self) -> WireVersion {
-        match self {
-            Self::Status
-            | Self::Claim(_)
-            | Self::PutShard(_)
-            | Self::Commit { .. }
-            | Self::Find { .. }
-            | Self::Outline(_)
-            | Self::Page { .. }
-            | Self::Rows { .. }
-            | Self::Forget { .. }
-            | Self::Announcement
-            | Self::Probe { .. }
-            | Self::Audited(_)
-            | Self::Announce(_)
-            | Self::Heartbeat { .. }
-            | Self::Holds(_)
-            | Self::Members { .. }
-            | Self::Holders { .. }
-            | Self::Join(_)
-            | Self::PeerHeld { .. }
-            | Self::PutRebuilt(_)
-            | Self::Notice { .. }
-            | Self::Notices { .. } => WireVersion::One,
-            Self::ExtendedAnnounce(_)
-            | Self::PeerHolds { .. }
-            | Self::Prove { .. }
-            | Self::Within { .. }
-            | Self::Void { .. }
-            | Self::Voids { .. }
-            | Self::List { .. }
-            | Self::PutList { .. }
-            | Self::Census
-            | Self::Prepare { .. }
-            | Self::Propose { .. }
-            | Self::Sums
-            | Self::KeepManifest { .. } => WireVersion::Two,
-        }
-    }
-
-    /// The form in which this travels between peers that agreed on `version`.
-    pub fn for_wire(&self, version: WireVersion) -> Cow<'_, Self> {
-        match self {
-            Self::Announce(said) if version >= WireVersion::Two => {
-                let said = Extended::close((**said).clone());
-                Cow::Owned(Self::ExtendedAnnounce(Box::new(said)))
-            }
-            other => Cow::Borrowed(other),
-        }
-    }
-
-    /// The request of which [`Self::for_wire`] made this form.
-    #[must_use]
-    pub fn from_wire(self) -> Self {
-        match self {
-            Self::ExtendedAnnounce(said) => Self::Announce(Box::new(said.open())),
-            other => other,
-        }
-    }
-}
-
 /// The reservation of a version of a job for a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
@@ -299,8 +228,8 @@ pub struct ShardName {
 pub enum Response {
     /// The request is refused, with the reason.
     Refused(Refusal),
-    /// The host's status.
-    Status(HostStatus),
+    /// No longer in use.
+    Retired1(Retired),
     /// The version is reserved.
     Claimed,
     /// Another checkpoint has the version; `next` was free when the host answered.
@@ -345,8 +274,8 @@ pub enum Response {
         /// Whether it held something before.
         existed: bool,
     },
-    /// What the host expects of its own availability.
-    Announcement(Announcement),
+    /// No longer in use.
+    Retired12(Retired),
     /// All bytes of a probe have arrived.
     Probed,
     /// The host has taken note of what was sent.
@@ -358,7 +287,7 @@ pub enum Response {
         /// Whether the donor should send its list of shards.
         holdings: bool,
     },
-    /// [`MemberRecord`]s follow, in `ckpt/2` as [`Extended`].
+    /// [`MemberRecord`]s follow.
     Members {
         /// Number of records, at most [`super::limits::MEMBERS_MAX`].
         count: u32,
@@ -372,11 +301,8 @@ pub enum Response {
     },
     /// The machine is a member of the grid now.
     Joined(Box<Joined>),
-    /// The host's shards of the checkpoints that were asked about.
-    PeerHeld {
-        /// The shards, of committed checkpoints only.
-        shards: Vec<ShardName>,
-    },
+    /// No longer in use.
+    Retired19(Retired),
     /// [`NoticeRecord`]s follow.
     Notices {
         /// The host's clock, Unix seconds.
@@ -384,10 +310,10 @@ pub enum Response {
         /// Number of records, at most `NOTICES_PER_JOB_MAX` for each job that was asked about.
         count: u32,
     },
-    /// `Status` in `ckpt/2`.
-    ExtendedStatus(Box<Extended<HostStatus>>),
-    /// `Announcement` in `ckpt/2`.
-    ExtendedAnnouncement(Box<Extended<Announcement>>),
+    /// The host's status.
+    Status(Box<HostStatus>),
+    /// What the host expects of its own availability.
+    Announcement(Box<ExtendedAnnouncement>),
     /// The checkpoints of the question of which the host holds shards.
     PeerHolds {
         /// Their tags, in any order.
@@ -425,31 +351,6 @@ pub enum Response {
     },
     /// The sums of the host's past ([`super::learning`]).
     Sums(Box<HostSums>),
-}
-
-impl Response {
-    /// The form in which this travels between peers that agreed on `version`.
-    pub fn for_wire(&self, version: WireVersion) -> Cow<'_, Self> {
-        Cow::Owned(match self {
-            Self::Status(said) if version >= WireVersion::Two => {
-                Self::ExtendedStatus(Box::new(Extended::close(said.clone())))
-            }
-            Self::Announcement(said) if version >= WireVersion::Two => {
-                Self::ExtendedAnnouncement(Box::new(Extended::close(said.clone())))
-            }
-            other => return Cow::Borrowed(other),
-        })
-    }
-
-    /// The response of which [`Self::for_wire`] made this form.
-    #[must_use]
-    pub fn from_wire(self) -> Self {
-        match self {
-            Self::ExtendedStatus(said) => Self::Status(said.open()),
-            Self::ExtendedAnnouncement(said) => Self::Announcement(said.open()),
-            other => other,
-        }
-    }
 }
 
 /// A checkpoint of which a host holds shards, in the answer to `PeerHolds`.
@@ -541,17 +442,10 @@ pub struct Presence {
     pub free_bytes: u64,
     /// Number of this announcement; grows whenever the content changes.
     pub epoch: u64,
-    /// What it expects of its availability. Sent without its parts, which are among `parts` below.
+    /// What it expects of its availability. Sent without its parts.
     pub announcement: Announcement,
-    /// Fields that were added later; only in `ckpt/2`.
-    #[serde(skip)]
+    /// Fields that were added later.
     pub parts: Parts,
-}
-
-impl Extensible for Presence {
-    fn parts_mut(&mut self) -> &mut Parts {
-        &mut self.parts
-    }
 }
 
 /// One message of the list of shards that a donor holds, which may take several.
@@ -578,12 +472,6 @@ pub struct MemberRecord {
     pub alive: bool,
     /// Its last announcement.
     pub presence: Presence,
-}
-
-impl Extensible for MemberRecord {
-    fn parts_mut(&mut self) -> &mut Parts {
-        &mut self.presence.parts
-    }
 }
 
 /// A machine that wants to become a donor.
@@ -650,15 +538,8 @@ pub struct HostStatus {
     pub checkpoints: u64,
     /// Seconds since it started.
     pub uptime_s: u64,
-    /// Fields that were added later; only in `ckpt/2`.
-    #[serde(skip)]
+    /// Fields that were added later.
     pub parts: Parts,
-}
-
-impl Extensible for HostStatus {
-    fn parts_mut(&mut self) -> &mut Parts {
-        &mut self.parts
-    }
 }
 
 /// The counts of a host, for an admin. They name no checkpoint and no job.

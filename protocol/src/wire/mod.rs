@@ -22,6 +22,7 @@ pub mod limits;
 pub mod machine;
 pub mod message;
 pub mod parts;
+mod retired;
 mod shards;
 pub mod status;
 mod text;
@@ -32,6 +33,7 @@ mod withheld;
 mod tests;
 
 pub use code::Code;
+pub use retired::Retired;
 pub use text::escaped;
 pub use version::WireVersion;
 pub use withheld::{WITHHELD_PART, Withheld};

@@ -1,4 +1,4 @@
-//! Numbered parts: fields that were added to a message after its form was fixed.
+//! Numbered parts: fields that were added to a message after its form was fixed. They are its last field.
 //!
 //! A program passes over a part whose number it does not know. So a new part needs no new version of the
 //! protocol.
@@ -78,34 +78,6 @@ impl Parts {
 impl<'de> Deserialize<'de> for Parts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::check(Vec::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
-}
-
-/// A message or record that carries [`Parts`] in `ckpt/2`.
-pub trait Extensible {
-    /// The parts, which the form in `ckpt/1` leaves out.
-    fn parts_mut(&mut self) -> &mut Parts;
-}
-
-/// A message or record in the form of `ckpt/2`: its form in `ckpt/1`, followed by its parts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Extended<T> {
-    body: T,
-    parts: Parts,
-}
-
-impl<T: Extensible> Extended<T> {
-    /// Makes the form of `ckpt/2`.
-    pub fn close(mut body: T) -> Self {
-        let parts = std::mem::take(body.parts_mut());
-        Self { body, parts }
-    }
-
-    /// The message or record, with its parts in it.
-    pub fn open(self) -> T {
-        let Self { mut body, parts } = self;
-        *body.parts_mut() = parts;
-        body
     }
 }
 

@@ -1,12 +1,14 @@
 //! The bytes of every message, which may not change any more. Any other bytes can be read without harm.
 
 use codec::hash::ShardRoot;
+use codec::hex;
 use codec::proof::{ShardProof, Spot};
 use codec::scope::Blinded;
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
 use proptest::prelude::*;
 use serde_bytes::ByteBuf;
 
+use super::Code;
 use super::announcement::Announcement;
 use super::learning::HostSums;
 use super::limits::{CENSUS_OWNERS_MAX, TEXT_BYTES_MAX};
@@ -15,12 +17,7 @@ use super::message::{
     MemberRecord, Message, OwnerUse, Presence, PutEnd, PutRebuilt, PutShard, Record, Refusal,
     Request, Response, ShardName, StoredShard,
 };
-use super::parts::{Extended, Parts};
-use super::{Code, WireVersion};
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
+use super::parts::Parts;
 
 /// Checks that the frame of `message` is `frozen`, and that no shorter one is read. In `frozen`, `ID`,
 /// `TAG` and `ROOT` stand for 16, 32 and 32 bytes.
@@ -31,7 +28,7 @@ fn check<M: Message + PartialEq + std::fmt::Debug>(message: &M, frozen: &str) {
         .replace("ROOT", &"33".repeat(32))
         .replace(' ', "");
     let frame = message.to_frame().unwrap();
-    assert_eq!(hex(&frame), expected, "{message:?}");
+    assert_eq!(hex::encode(&frame), expected, "{message:?}");
     assert_eq!(&M::from_frame(&frame).unwrap(), message);
     for kept in 0..frame.len() {
         assert!(M::from_frame(&frame[..kept]).is_err(), "{message:?}");
@@ -110,7 +107,7 @@ fn requests_of_hosts_to_registries_are_as_they_were() {
     };
     check(
         &Request::Announce(Box::new(presence)),
-        "0c 026831 00 0a000001 fbb01d 01036c6162 00 03 02 01 00 00 00 00 00 00 00 00 00 00",
+        "16 026831 00 0a000001 fbb01d 01036c6162 00 03 02 01 00 00 00 00 00 00 00 00 00 00 00",
     );
     let beat = Request::Heartbeat {
         epoch: 1,
@@ -147,8 +144,6 @@ fn requests_between_hosts_are_as_they_were() {
     };
     check(&audit(None), "0b ID 04 10 00");
     check(&audit(Some(AuditFault::Damaged)), "0b ID 04 10 01 01");
-    let checkpoints = vec![ID];
-    check(&Request::PeerHeld { checkpoints }, "12 01 ID");
     let put = PutShard {
         claim: claim(),
         redundancy: Redundancy::new(3, 2).unwrap(),
@@ -200,8 +195,8 @@ fn responses_about_shards_are_as_they_were() {
         parts: Parts::default(),
     };
     check(
-        &Response::Status(status),
-        "01 02 6831 03 302e31 01 02 03 04 05 06",
+        &Response::Status(Box::new(status)),
+        "15 02 6831 03 302e31 01 02 03 04 05 06 00",
     );
     check(&Response::Claimed, "02");
     check(
@@ -249,8 +244,8 @@ fn responses_to_and_about_hosts_are_as_they_were() {
         parts: Parts::default(),
     };
     check(
-        &Response::Announcement(announcement),
-        "0c 01 02 03 04 05 06 01 07 02 08 09 01 aa 01 bb",
+        &Response::Announcement(Box::new(announcement.into())),
+        "16 01 02 03 04 05 06 01 07 02 08 09 01 aa 01 bb 00",
     );
     check(&Response::Probed, "0d");
     check(&Response::Noted, "0e");
@@ -272,8 +267,6 @@ fn responses_to_and_about_hosts_are_as_they_were() {
         grid: "g".into(),
     };
     check(&Response::Joined(Box::new(joined)), "12 0101 020203 0167");
-    let shards = vec![shard()];
-    check(&Response::PeerHeld { shards }, "13 01 ID 04");
     let notices = Response::Notices {
         clock: 250,
         count: 2,
@@ -369,7 +362,7 @@ fn messages_about_what_hosts_learn_are_as_they_were() {
 }
 
 #[test]
-fn parts_follow_in_the_second_version_and_are_left_out_in_the_first() {
+fn parts_follow_all_other_fields() {
     const PARTS: &str = "02 01 01cc fb2c01 00";
     let presence = Presence {
         name: "h1".into(),
@@ -384,13 +377,9 @@ fn parts_follow_in_the_second_version_and_are_left_out_in_the_first() {
     };
     let body = "026831 00 0a000001 fbb01d 00 00 03 02 01 00 00 00 00 00 00 00 00 00 00";
     let announce = Request::Announce(Box::new(presence.clone()));
-    let extended = announce.for_wire(WireVersion::Two).into_owned();
-    assert_eq!(extended.clone().from_wire(), announce);
-    check(&extended, &format!("16 {body} {PARTS}"));
-    let plain = announce.for_wire(WireVersion::One).to_frame().unwrap();
-    assert_eq!(hex(&plain), format!("0c{}", body.replace(' ', "")));
+    check(&announce, &format!("16 {body} {PARTS}"));
 
-    let status = Response::Status(HostStatus {
+    let status = HostStatus {
         name: "h1".into(),
         software: "0.2".into(),
         capacity_bytes: 1,
@@ -400,21 +389,20 @@ fn parts_follow_in_the_second_version_and_are_left_out_in_the_first() {
         checkpoints: 5,
         uptime_s: 6,
         parts: parts(),
-    });
-    let announcement = Response::Announcement(Announcement {
+    };
+    check(
+        &Response::Status(Box::new(status)),
+        &format!("15 02 6831 03 302e32 01 02 03 04 05 06 {PARTS}"),
+    );
+    let announcement = Announcement {
         at: 1,
         parts: parts(),
         ..Announcement::default()
-    });
-    for (response, frozen) in [
-        (status, "15 02 6831 03 302e32 01 02 03 04 05 06"),
-        (announcement, "16 01 00 00 00 00 00 00 00 00 00"),
-    ] {
-        let extended = response.for_wire(WireVersion::Two).into_owned();
-        assert_eq!(extended.clone().from_wire(), response);
-        check(&extended, &format!("{frozen} {PARTS}"));
-        assert_eq!(*response.for_wire(WireVersion::One), response);
-    }
+    };
+    check(
+        &Response::Announcement(Box::new(announcement.into())),
+        &format!("16 01 00 00 00 00 00 00 00 00 00 {PARTS}"),
+    );
 
     let record = MemberRecord {
         id: OwnerId([0x22; 32]),
@@ -422,9 +410,7 @@ fn parts_follow_in_the_second_version_and_are_left_out_in_the_first() {
         alive: true,
         presence,
     };
-    let extended = Extended::close(record.clone());
-    check(&extended, &format!("TAG 07 01 {body} {PARTS}"));
-    assert_eq!(extended.open(), record);
+    check(&record, &format!("TAG 07 01 {body} {PARTS}"));
 }
 
 #[test]
@@ -439,7 +425,7 @@ fn records_and_ends_are_as_they_were() {
         root: ROOT,
     };
     let frozen = format!("0201000000000000{}", "33".repeat(32));
-    assert_eq!(hex(&end.encode()), frozen);
+    assert_eq!(hex::encode(&end.encode()), frozen);
     assert_eq!(PutEnd::decode(&end.encode()), end);
 }
 
@@ -469,6 +455,14 @@ fn codes_have_the_numbers_that_they_had() {
 fn unknown_messages_are_refused() {
     assert!(Request::from_frame(&[31]).is_err());
     assert!(Response::from_frame(&[28]).is_err());
+    for retired in [12, 18] {
+        assert!(Request::from_frame(&[&[retired][..], &[0; 200]].concat()).is_err());
+        assert!(Request::from_frame(&[retired]).is_err());
+    }
+    for retired in [1, 12, 19] {
+        assert!(Response::from_frame(&[&[retired][..], &[0; 200]].concat()).is_err());
+        assert!(Response::from_frame(&[retired]).is_err());
+    }
 }
 
 #[test]
@@ -498,7 +492,7 @@ proptest! {
         check_any::<Request>(&bytes)?;
         check_any::<Response>(&bytes)?;
         check_any::<Record>(&bytes)?;
-        check_any::<Extended<MemberRecord>>(&bytes)?;
+        check_any::<MemberRecord>(&bytes)?;
     }
 
     #[test]

@@ -1,23 +1,20 @@
 //! Versions of the wire protocol. Two programs agree on one in the TLS handshake.
 
-/// A version of the wire protocol. A later version has all messages of an earlier one.
+/// A version of the wire protocol. A next version is another variant, which [`Self::ALL`] lists first; it has all
+/// messages of an earlier one. `ckpt/1` was that of 0.1.0, which no program speaks any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WireVersion {
-    /// `ckpt/1`, the first version.
-    One,
-    /// `ckpt/2`: further requests, responses and codes at the end of the lists of `ckpt/1`, and
-    /// [`super::parts::Parts`].
+    /// `ckpt/2`.
     Two,
 }
 
 impl WireVersion {
     /// All versions that this program speaks, in order of preference.
-    pub const ALL: [Self; 2] = [Self::Two, Self::One];
+    pub const ALL: [Self; 1] = [Self::Two];
 
     /// The version's name in the handshake (ALPN, RFC 7301).
     pub const fn alpn(self) -> &'static [u8] {
         match self {
-            Self::One => b"ckpt/1",
             Self::Two => b"ckpt/2",
         }
     }
@@ -36,7 +33,6 @@ impl WireVersion {
 impl std::fmt::Display for WireVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::One => "ckpt/1",
             Self::Two => "ckpt/2",
         })
     }
@@ -52,7 +48,9 @@ mod tests {
             assert_eq!(version.to_string().as_bytes(), version.alpn());
             assert_eq!(WireVersion::from_alpn(version.alpn()), Some(version));
         }
-        assert_eq!(WireVersion::from_alpn(b"ckpt/3"), None);
+        for other in [b"ckpt/1", b"ckpt/3"] {
+            assert_eq!(WireVersion::from_alpn(other), None);
+        }
         assert!(WireVersion::ALL.is_sorted_by(|a, b| a > b));
     }
 }

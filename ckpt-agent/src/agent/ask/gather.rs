@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codec::grant::VoidList;
-use codec::notice::{GONE_MAX, Lease, Notice, Words};
+use codec::notice::{Lease, Notice, Words};
 use codec::{JobTag, ShardIndex};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
@@ -135,20 +135,12 @@ impl Gathered {
         self.answered.iter().map(|(host, _)| *host)
     }
 
-    /// Hosts that were slow to answer and may still serve as spares. A host that refuses for good, as one
-    /// with a program too old for a job key does, is left out: waiting for it is useless.
+    /// Hosts that were slow to answer and may still serve as spares. A host that refuses for good is left
+    /// out: waiting for it is useless.
     pub(crate) fn late(&self) -> impl Iterator<Item = HostIndex> {
         let silent = self.silent.iter();
         silent
             .filter(|(_, fault)| !fault.is_final())
-            .map(|(host, _)| *host)
-    }
-
-    /// Hosts that answered and run an older program than this one.
-    pub(crate) fn older(&self) -> impl Iterator<Item = HostIndex> {
-        let older = self.answered.iter();
-        older
-            .filter(|(_, answer)| answer.spoken < WireVersion::Two)
             .map(|(host, _)| *host)
     }
 
@@ -374,9 +366,7 @@ impl Agent {
             tracing::warn!(host = self.hosts.name(host), %cause, "ignored an announcement");
             None
         });
-        let spoken = self.hosts.spoken(host).await?;
         if let Some(fault) = missed
-            && spoken >= WireVersion::Two
             && !fault.is_final()
         {
             // Its notices may name a deletion that no other host has heard of yet.
@@ -386,15 +376,13 @@ impl Agent {
             status,
             rtt,
             announced,
-            spoken,
-            // An older program does not know this request.
+            spoken: self.hosts.spoken(host).await?,
             void: void.ok().flatten(),
         };
         Ok((answer, notices))
     }
 
-    /// The notices of a host about a job, and the fault that ended them early. An older program does not know
-    /// the request.
+    /// The notices of a host about a job, and the fault that ended them early.
     async fn notices_of(
         &self,
         host: HostIndex,
@@ -507,25 +495,6 @@ impl Agent {
             known => (format!("none of {known} hosts answers"), "ckpt hosts"),
         };
         Failure::new(ExitStatus::TooFewHosts, format!("{doing}: {message}")).next(next)
-    }
-
-    /// A note for the owner on hosts with older programs, of those for which `matters` is true; `None` when
-    /// there are none.
-    pub(crate) fn note_of_older(
-        &self,
-        gathered: &Gathered,
-        matters: impl Fn(&str) -> bool,
-    ) -> Option<String> {
-        let names = gathered.older().map(|host| self.hosts.name(host));
-        let names: Vec<&str> = names.filter(|name| matters(name)).collect();
-        (!names.is_empty()).then(|| {
-            let names = names.join(", ");
-            format!(
-                "older program ({}) on {names}: it trusts what other hosts report, and remembers only \
-                 the last {GONE_MAX} deleted checkpoints of a job",
-                WireVersion::One
-            )
-        })
     }
 
     /// Notes on all hosts that are away.

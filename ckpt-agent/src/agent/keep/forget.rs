@@ -102,13 +102,12 @@ impl Agent {
             self.sighting(job, known.version(), known.stamp(), lease)
         });
         self.notebook.note(Observation::Removed(named.tag, left));
-        let mut notes = Vec::from_iter(self.note_of_older(&gathered, |_| true));
         let only_here = unfound.filter(|seen| !removed.contains(&seen.version));
-        notes.extend(only_here.map(|seen| forgotten_here(&seen)));
+        let notes = only_here.map(|seen| forgotten_here(&seen));
         Ok(ForgetReport {
             job: job.clone(),
             removed,
-            notes,
+            notes: Vec::from_iter(notes),
             silent: self.silent_notes(&gathered),
             unheard,
         })

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use codec::CheckpointId;
 use codec::grant::{Rights, VoidList};
 use codec::keys::Keys;
-use codec::manifest::Format;
-use codec::{CheckpointId, JobScope};
 use tokio::task::JoinSet;
 
 use crate::agent::ask::gather::Gathered;
@@ -24,27 +23,6 @@ pub struct Voided {
 }
 
 impl Agent {
-    /// The checkpoints in format 1 of the jobs in `scope`, and the hosts that did not answer. A job key has
-    /// to be given the keys of these checkpoints' summaries one by one.
-    ///
-    /// # Errors
-    /// When no host answers.
-    pub async fn plain_checkpoints(
-        &self,
-        scope: &JobScope,
-    ) -> Result<(Vec<CheckpointId>, Vec<HostNote>), Failure> {
-        let one = match scope {
-            JobScope::Job(job) => Some(job),
-            JobScope::Below(_) => None,
-        };
-        let (gathered, opened) = self.find_all("cannot look for checkpoints", one).await?;
-        let plain = opened.iter().filter(|one| {
-            one.known.manifest.format() == Format::One && scope.has(&one.summary.job)
-        });
-        let ids = plain.map(|one| one.known.manifest.public().checkpoint);
-        Ok((ids.collect(), self.silent_notes(&gathered)))
-    }
-
     /// Has hosts remove checkpoints one by one, and returns the hosts that did not. A job key with the right
     /// to remove does this, since it can't sign a notice, which hosts would pass on to each other.
     pub(crate) async fn forget_each(

@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use codec::grant::Rights;
-use codec::manifest::Format;
 use codec::notice::{GONE_MAX, Interval, Intervals, Lease, Notice, Stamp, Words, agreed_clock};
 use codec::scope::Blinded;
 use codec::{CheckpointId, JobId, JobTag};
-use protocol::wire::{Code, WireVersion};
 use tokio::task::JoinSet;
 
 use crate::agent::ask::gather::Gathered;
@@ -20,7 +18,6 @@ use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
 use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
 use crate::unix_time::{unix_millis, unix_seconds};
-use transfer::Hosts;
 
 /// One in this many bytes of the memory is for the notices of all jobs.
 const MEMORY_SHARE: u64 = 8;
@@ -160,19 +157,14 @@ impl Agent {
         if self.keys.grant().is_some() {
             return self.forget_each(hosts, gone, wait).await;
         }
-        let sign = |format| {
-            let signed = Notice::sign(&self.keys, format, &named.path, words);
-            signed.map_err(|cause| Fault::Lied(cause.to_string()))
-        };
-        let (one, two) = (sign(Format::One), sign(Format::Two));
+        let signed = Notice::sign(&self.keys, &named.path, words);
+        let signed = signed.map_err(|cause| Fault::Lied(cause.to_string()));
         let mut asking = JoinSet::new();
         for host in hosts.iter().copied() {
-            let (hosts, gone) = (self.hosts.clone(), gone.to_vec());
-            let (one, two) = (one.clone(), two.clone());
+            let (hosts, signed) = (self.hosts.clone(), signed.clone());
             asking.spawn(async move {
-                let heard = match hosts.spoken(host).await {
-                    Ok(WireVersion::Two) => hear_or_forget(&hosts, host, two, gone).await,
-                    Ok(WireVersion::One) => hear_or_forget(&hosts, host, one, gone).await,
+                let heard = match signed {
+                    Ok(notice) => hosts.notice(host, &notice).await,
                     Err(fault) => Err(fault),
                 };
                 (host, heard)
@@ -387,25 +379,6 @@ impl MergedNotices {
 fn memory_of(words: &Words) -> u64 {
     let lists = size_of_val(words.gone.as_slice()) + words.intervals.len() * size_of::<Interval>();
     (2 * size_of::<Words>() + lists) as u64
-}
-
-/// Sends a notice. A host with an old program may not know notices: then the deleted checkpoints are removed
-/// one by one. Hosts that speak today's protocol know notices.
-async fn hear_or_forget(
-    hosts: &Hosts,
-    host: HostIndex,
-    notice: Result<Notice, Fault>,
-    gone: Vec<CheckpointId>,
-) -> Result<(), Fault> {
-    let mut heard = hosts.notice(host, &notice?).await;
-    let is_unknown = matches!(&heard, Err(fault) if fault.is_refused_as(Code::BadRequest));
-    if is_unknown && matches!(hosts.spoken(host).await, Ok(WireVersion::One)) {
-        heard = Ok(());
-        for checkpoint in gone {
-            heard = heard.and(hosts.forget(host, checkpoint).await.map(|_| ()));
-        }
-    }
-    heard
 }
 
 /// Why a checkpoint is kept for nothing, if it is. There are `age` newer ones of its job that are not.

@@ -1,10 +1,10 @@
 //! Judges checkpoints of which not every shard was found whole: a host that is away may come back with the
 //! missing shards.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use codec::notice::{Intervals, Words};
-use codec::{CheckpointId, JobTag, Redundancy, ShardIndex};
+use codec::{CheckpointId, JobTag};
 use protocol::wire::Code;
 
 use crate::core::Fault;
@@ -25,21 +25,6 @@ pub(crate) const fn may_come_back(fault: &Fault) -> bool {
             Code::NotFound | Code::DiskFailed | Code::Mismatch | Code::Internal
         ),
     }
-}
-
-/// How many shards that are not among the `good` ones may come back: the `unread` ones, whose hosts broke
-/// off, and those that no answering host has, but at most one for each `silent` host, since each host holds
-/// one shard.
-pub(crate) fn away(
-    redundancy: Redundancy,
-    good: &BTreeSet<ShardIndex>,
-    unread: &BTreeSet<ShardIndex>,
-    held: &BTreeSet<ShardIndex>,
-    silent: usize,
-) -> usize {
-    let unread = unread.difference(good).count();
-    let absent = redundancy.shards().filter(|shard| !held.contains(shard));
-    unread + absent.count().min(silent)
 }
 
 /// Corrects verdicts by those of the bases: a checkpoint can lose no more shards than its base. `said` holds
@@ -101,29 +86,4 @@ fn was_deleted(intervals: &Intervals, older: &OpenedCheckpoint, newer: &OpenedCh
     let (older, newer) = (older.known.stamp(), newer.known.stamp());
     let mut all = intervals.iter();
     all.any(|one| one.from < newer && one.to > older)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shards_on_silent_hosts_are_not_lost() {
-        let redundancy = Redundancy::new(3, 2).unwrap();
-        let set = |numbers: &[u8]| -> BTreeSet<ShardIndex> {
-            let shards = numbers.iter().map(|number| redundancy.shard(*number));
-            shards.map(Option::unwrap).collect()
-        };
-        let away = |good, unread, held, silent| {
-            away(redundancy, &set(good), &set(unread), &set(held), silent)
-        };
-        assert_eq!(away(&[0, 1], &[], &[0, 1], 3), 3);
-        assert_eq!(away(&[0, 1], &[], &[0, 1], 1), 1);
-        assert_eq!(away(&[0, 1], &[], &[0, 1], 0), 0);
-        // Damaged shards do not come back; those of hosts that broke off may.
-        assert_eq!(away(&[0, 1], &[], &[0, 1, 2, 3, 4], 2), 0);
-        assert_eq!(away(&[0, 1], &[2, 3], &[0, 1, 2, 3, 4], 0), 2);
-        // A shard with another, whole copy is there.
-        assert_eq!(away(&[0, 1], &[1], &[0, 1, 2, 3, 4], 0), 0);
-    }
 }

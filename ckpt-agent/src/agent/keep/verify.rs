@@ -10,9 +10,10 @@ use protocol::wire::Code;
 use protocol::wire::message::{Audit, AuditFault};
 
 use crate::agent::handle::random;
-use crate::agent::keep::verdict::{away, count_bases, gaps, may_come_back};
+use crate::agent::keep::verdict::{count_bases, gaps, may_come_back};
 use crate::agent::{Agent, Which};
 use crate::cancel::Cancel;
+use crate::core::gather::silence::Silence;
 use crate::core::sought::Sought;
 use crate::core::{Fault, HostIndex};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
@@ -57,7 +58,7 @@ impl Agent {
             agent: self,
             depth,
             seed: random::<16>()?,
-            away: gathered.away(),
+            silence: gathered.silence(),
             progress: Progress {
                 total_bytes: (depth == Depth::All).then(|| total.sum()),
                 ..Progress::default()
@@ -168,7 +169,7 @@ struct Verifier<'a> {
     /// Seed for the choice of blocks, which no host can foresee.
     seed: [u8; 16],
     /// How many hosts may come back with a shard.
-    away: usize,
+    silence: Silence,
     progress: Progress,
     observer: Arc<dyn Observer>,
 }
@@ -221,7 +222,9 @@ impl Verifier<'_> {
             }
         }
         let held = holders.all.iter().map(|(shard, _)| *shard).collect();
-        let away = away(public.redundancy, &whole, &unread, &held, self.away);
+        let away = self
+            .silence
+            .may_come_back(public.redundancy, &whole, &unread, &held);
         VerifiedCheckpoint {
             job: one.summary.job.clone(),
             version: public.version,

@@ -132,9 +132,10 @@ impl Agent {
             let seen = self.sighting(wish.job, known.version(), known.stamp(), lease);
             self.notebook.note(Observation::Version(wish.job_tag, seen));
         }
+        let newer = known.and_then(|known| note_of_newer(&choices.gathered, known, wish));
         let passed = choices.gathered.passed_over_note(known);
         let void = self.note_of_void(&choices.gathered, wish.which);
-        passed.into_iter().chain(void).collect()
+        newer.into_iter().chain(passed).chain(void).collect()
     }
 
     /// What is to be remembered of a version of a job.
@@ -278,4 +279,17 @@ impl Agent {
             reader,
         }))
     }
+}
+
+/// The note that silent members may hold a version that is newer than the one that was read.
+fn note_of_newer(gathered: &Gathered, known: &KnownCheckpoint, wish: &Wish<'_>) -> Option<String> {
+    let silent = gathered.silence().silent;
+    let is_newest = wish.which == Which::Newest && wish.sought.is_all();
+    let may_be_newer = is_newest && silent >= known.manifest.public().redundancy.total();
+    may_be_newer.then(|| {
+        format!(
+            "{silent} members are silent: they may hold a version that is newer than {}",
+            known.version()
+        )
+    })
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use protocol::address::Address;
 use protocol::net::{ResolveError, resolve};
-use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -48,8 +47,6 @@ pub struct Reached {
     pub mtu: u16,
     /// Round trip time of a request.
     pub rtt: Duration,
-    /// The version of the protocol that the host speaks.
-    pub spoken: WireVersion,
     /// The host's clock, and this machine's at the same time, Unix seconds; `None` when the host did not
     /// state its.
     pub clock: Option<(u64, u64)>,
@@ -124,7 +121,6 @@ impl Agent {
         Ok(Reached {
             mtu: mtu(),
             rtt,
-            spoken: self.hosts.spoken(host).await?,
             clock,
         })
     }

@@ -72,7 +72,7 @@ impl MachineOutlook {
 pub struct HostSays {
     /// Name of the host.
     pub host: String,
-    /// The announcement; `None` when the host makes none, as older programs do.
+    /// The announcement; `None` when the host makes none.
     pub said: Result<Option<Announced>, String>,
 }
 

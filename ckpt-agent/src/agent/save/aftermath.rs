@@ -47,12 +47,6 @@ impl Agent {
         if let Some(placed) = &prepared.placed {
             self.add_placement(&mut report, placed, request, gathered);
         }
-        let is_holder = |name: &str| {
-            let mut holders = report.holders.iter();
-            holders.any(|holder| holder.host.as_deref() == Some(name))
-        };
-        let older = self.note_of_older(gathered, is_holder);
-        report.notes.extend(older);
         let kept = self.note_of_kept();
         let new = Stamp {
             created: prepared.created,

@@ -477,10 +477,6 @@ impl Fencing {
     fn holders_of(&self, manifest: &Manifest) -> Vec<HostIndex> {
         let opened = manifest.open(&self.agent.keys);
         let witnesses = opened.map_or_else(|_| Vec::new(), |opened| opened.tail.witnesses);
-        if witnesses.is_empty() {
-            // A manifest of the first format names no witnesses: any host may have a shard.
-            return self.agent.hosts.all().collect();
-        }
         let members = members(&self.agent, &witnesses);
         members.iter().filter_map(|member| member.host).collect()
     }
@@ -535,9 +531,7 @@ impl Fencing {
             (None, Some(member)) => member.key.to_string(),
             (None, None) => "?".into(),
         };
-        let what = if fault.is_refused_as(Code::BadRequest) {
-            "older program, which can't be a witness".into()
-        } else if fault.is_refused_as(Code::NotFound) {
+        let what = if fault.is_refused_as(Code::NotFound) {
             format!("no longer holds anything of version {}", self.version)
         } else {
             fault.to_string()
@@ -574,11 +568,11 @@ impl Asked {
             hosts.say_void(host, list).await?;
             return hosts.prepare(host, self.followed, self.ballot).await;
         }
-        // Hosts take the list from its owner and from each other, not from a job key. One that has the list and
-        // shows the proposal all the same has an older program, which keeps nothing else.
+        // Hosts take the list from its owner and from each other, not from a job key. One that has it now got it
+        // after it had answered, and is asked again.
         let known = hosts.void_of(host, self.followed.owner).await?;
         if known.is_some_and(|known| is_void(&known)) {
-            return Ok(answer);
+            return hosts.prepare(host, self.followed, self.ballot).await;
         }
         let what = "has not heard yet that a job key is revoked";
         Err(Fault::Gone(what.into()))

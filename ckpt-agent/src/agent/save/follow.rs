@@ -113,9 +113,8 @@ impl Agent {
             });
         }
         if witnesses.is_empty() {
-            let what = format!(
-                "{doing}: version {version} has no witnesses, because older programs stored its shards"
-            );
+            let what =
+                format!("{doing}: version {version} has no witnesses: its manifest names none");
             let failure = Failure::new(ExitStatus::Failed, what);
             return Err(failure.next("--unfenced, to save this time without witnesses"));
         }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use codec::{JobId, Redundancy};
 use placement::Probability;
 use placement::objective::{SHARDS_MAX, Score, Width};
-use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 
 use crate::agent::ask::gather::Gathered;
@@ -210,11 +209,8 @@ impl Agent {
 
     fn views(&self, gathered: &Gathered, knowledge: &Knowledge, now: u64) -> Vec<HostView> {
         let mut names = DomainNames::default();
-        // Only hosts that read the second format can check under which grant something was signed.
-        let may_sign = |spoken| self.keys.grant().is_none() || spoken >= WireVersion::Two;
         let answered = gathered.answered.iter();
-        let able = answered.filter(|(_, answer)| may_sign(answer.spoken));
-        let views = able.filter_map(|(host, answer)| {
+        let views = answered.filter_map(|(host, answer)| {
             let entry = self.hosts.entry(*host)?;
             let seen = knowledge.host(entry.id);
             Some(HostView {

@@ -3,7 +3,9 @@
 //!
 //! Any one holder shows a version, so a version is hidden only if all of its holders are silent, or lie.
 
-use codec::Version;
+use codec::{Redundancy, ShardIndex, Version};
+use std::collections::BTreeSet;
+
 use codec::geometry::{DATA_USUAL, PARITY_USUAL};
 
 /// Members from which on the usual code is used.
@@ -43,15 +45,6 @@ pub enum Unshown {
     Lost,
 }
 
-/// What is known of a version of which too few shards were found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Short {
-    /// With the shards of members that may come back it can be restored.
-    Away,
-    /// It can't be restored even if all of them come back.
-    Lost,
-}
-
 impl Silence {
     /// The fewest holders that a version may have which no answering host shows: as many as its data shards,
     /// since a version may be committed without its parity. `said`: the data shards with which the job is
@@ -87,14 +80,19 @@ impl Silence {
         self.silent >= holders
     }
 
-    /// What is known of a version with `data` data shards of which `found` different shards can be read now,
-    /// and `unread` further ones are with hosts that broke off. Each silent member holds at most one.
-    pub const fn of_short(self, data: usize, found: usize, unread: usize) -> Short {
-        if found + unread + self.silent >= data {
-            Short::Away
-        } else {
-            Short::Lost
-        }
+    /// How many shards that are not among the `good` ones may come back: the `unread` ones, whose hosts broke
+    /// off, and those that no answering host has, but at most one for each silent member, since each host
+    /// holds one shard.
+    pub fn may_come_back(
+        self,
+        redundancy: Redundancy,
+        good: &BTreeSet<ShardIndex>,
+        unread: &BTreeSet<ShardIndex>,
+        held: &BTreeSet<ShardIndex>,
+    ) -> usize {
+        let unread = unread.difference(good).count();
+        let absent = redundancy.shards().filter(|shard| !held.contains(shard));
+        unread + absent.count().min(self.silent)
     }
 
     /// The number of a job's next version. `shown` is the newest that hosts show, `seen` the newest that this
@@ -144,11 +142,24 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_lost_only_if_the_silent_can_not_complete_it() {
-        assert_eq!(silence(9, 1).of_short(3, 2, 0), Short::Away);
-        assert_eq!(silence(9, 1).of_short(3, 1, 0), Short::Lost);
-        assert_eq!(silence(9, 0).of_short(3, 1, 2), Short::Away);
-        assert_eq!(silence(9, 0).of_short(3, 2, 0), Short::Lost);
+    fn shards_on_silent_hosts_are_not_lost() {
+        let redundancy = Redundancy::new(3, 2).unwrap();
+        let set = |numbers: &[u8]| -> BTreeSet<ShardIndex> {
+            let shards = numbers.iter().map(|number| redundancy.shard(*number));
+            shards.map(Option::unwrap).collect()
+        };
+        let away = |good, unread, held, silent| {
+            let silence = silence(9, silent);
+            silence.may_come_back(redundancy, &set(good), &set(unread), &set(held))
+        };
+        assert_eq!(away(&[0, 1], &[], &[0, 1], 3), 3);
+        assert_eq!(away(&[0, 1], &[], &[0, 1], 1), 1);
+        assert_eq!(away(&[0, 1], &[], &[0, 1], 0), 0);
+        // Damaged shards do not come back; those of hosts that broke off may.
+        assert_eq!(away(&[0, 1], &[], &[0, 1, 2, 3, 4], 2), 0);
+        assert_eq!(away(&[0, 1], &[2, 3], &[0, 1, 2, 3, 4], 0), 2);
+        // A shard with another, whole copy is there.
+        assert_eq!(away(&[0, 1], &[1], &[0, 1, 2, 3, 4], 0), 0);
     }
 
     #[test]

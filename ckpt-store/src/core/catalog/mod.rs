@@ -478,11 +478,6 @@ impl Catalog {
             .ok_or(Denied::NotFound)
     }
 
-    /// The keys of all committed checkpoints.
-    pub fn committed_keys(&self) -> Vec<Key> {
-        self.all_committed().map(|(key, _)| key).collect()
-    }
-
     /// All shards of committed checkpoints.
     pub fn held(&self) -> impl Iterator<Item = (CheckpointId, ShardIndex)> {
         self.all_committed().flat_map(|(key, one)| {

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
-use protocol::wire::WireVersion;
 use rustix::process::{Resource, getrlimit};
 
 use crate::commands::args::options::Global;
@@ -261,7 +260,6 @@ async fn check_ways(
         check_way(way, path, report);
     }
     check_clocks(&ways, report);
-    check_programs(&ways, report);
 }
 
 fn check_way(way: &Way, grid_file: &Path, report: &mut DoctorReport) {
@@ -348,34 +346,6 @@ fn check_clocks(ways: &[Way], report: &mut DoctorReport) {
             report.bad(Check::Clock, what, "ask its owner to set the clock (NTP)");
         }
     }
-}
-
-fn check_programs(ways: &[Way], report: &mut DoctorReport) {
-    let reached = |way: &&Way| way.found.as_ref().ok().map(|reached| reached.spoken);
-    let all: Vec<&Way> = ways.iter().filter(|way| reached(way).is_some()).collect();
-    let older = all
-        .iter()
-        .filter(|way| reached(way) != Some(WireVersion::Two));
-    let names: Vec<_> = older.map(|way| one_line(&way.host)).collect();
-    if names.is_empty() {
-        if !all.is_empty() {
-            report.good(
-                Check::Programs,
-                format!("all hosts speak {}", WireVersion::Two),
-            );
-        }
-        return;
-    }
-    let what = format!(
-        "older programs ({}) on {}: they support no job keys, labels or witnesses",
-        WireVersion::One,
-        names.join(" ")
-    );
-    report.bad(
-        Check::Programs,
-        what,
-        "ask their owners to update ckpt-store",
-    );
 }
 
 impl Report for DoctorReport {

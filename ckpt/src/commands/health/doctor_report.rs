@@ -74,8 +74,6 @@ pub enum Check {
     Network,
     /// The clocks of this machine and the hosts.
     Clock,
-    /// Versions of the hosts' programs.
-    Programs,
 }
 
 impl Check {
@@ -90,7 +88,6 @@ impl Check {
             Self::Certificate => "certificate",
             Self::Network => "network",
             Self::Clock => "clock",
-            Self::Programs => "programs",
         }
     }
 }

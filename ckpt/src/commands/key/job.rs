@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use codec::JobScope;
 use codec::grant::Rights;
-use codec::keys::{JobKeys, NewJobKeys, SUMMARIES_MAX};
+use codec::keys::{JobKeys, NewJobKeys};
 use protocol::identity::{AnyKey, Identity, job_key_to_text, new_key, read_any_key, write_private};
 use serde::Serialize;
 
@@ -31,11 +31,6 @@ pub(super) struct JobKeyReport {
     until: u64,
     /// The file with the key.
     file: PathBuf,
-    /// How many checkpoints of format 1 the key can read.
-    earlier: usize,
-    /// Hosts that did not answer. The key can't read checkpoints of format 1 that only they have.
-    silent: Vec<HostNote>,
-    notes: Vec<String>,
 }
 
 impl Report for JobKeyReport {
@@ -47,9 +42,6 @@ impl Report for JobKeyReport {
             "key for job {job} ({rights}) in {file}, valid until {}",
             render::time(self.until)
         )?;
-        for note in &self.notes {
-            writeln!(out, "note: {note}")?;
-        }
         writeln!(
             out,
             "next: on the job's machine, set CKPT_KEY_FILE={file} and copy the grid file"
@@ -140,7 +132,7 @@ pub(super) struct NewJobKey {
     pub(super) rights: Rights,
 }
 
-pub(super) async fn issue(
+pub(super) fn issue(
     connected: &Connected,
     wish: NewJobKey,
     output: &Path,
@@ -150,23 +142,6 @@ pub(super) async fn issue(
     let failed = |cause: &dyn std::error::Error| {
         Failure::new(ExitStatus::Failed, format!("job key: {}", chain(cause)))
     };
-    let mut notes = Vec::new();
-    let (mut earlier, silent) = match connected.agent.plain_checkpoints(&wish.job).await {
-        Ok(found) => found,
-        Err(failure) => {
-            let note = format!("{failure}: the new key can't read what earlier programs saved");
-            notes.push(note);
-            (Vec::new(), failure.hosts)
-        }
-    };
-    if earlier.len() > SUMMARIES_MAX {
-        notes.push(format!(
-            "of {} checkpoints of format 1, the new key can read {SUMMARIES_MAX}",
-            earlier.len()
-        ));
-        // Keeps the newest ones, which are at the end.
-        earlier.drain(..earlier.len() - SUMMARIES_MAX);
-    }
     let serial = unix_millis();
     let now = serial / 1000;
     let new = NewJobKeys {
@@ -178,9 +153,8 @@ pub(super) async fn issue(
         not_after: now.saturating_add(wish.ttl.as_secs()),
     };
     let seed = *new_key().map_err(|cause| failed(&cause))?.seed();
-    let count = earlier.len();
     let until = new.not_after;
-    let keys = JobKeys::issue(&owner.secret, seed, new, earlier).map_err(|cause| failed(&cause))?;
+    let keys = JobKeys::issue(&owner.secret, seed, new).map_err(|cause| failed(&cause))?;
     let identity = Identity::of_job(owner, keys).map_err(|cause| failed(&cause))?;
     let text = job_key_to_text(&identity).map_err(|cause| failed(&cause))?;
     let text = text.ok_or_else(|| Failure::new(ExitStatus::Failed, "job key: it has no text"))?;
@@ -194,8 +168,5 @@ pub(super) async fn issue(
         serial,
         until,
         file: output.to_owned(),
-        earlier: count,
-        silent,
-        notes,
     })
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(call: Call<'_>, command: KeyCommand) -> Result<Answer, Failure
             output,
         } => call.connected(async |connected, _| {
             let wish = job::NewJobKey { job, ttl, rights };
-            done(job::issue(connected, wish, &output).await?)
+            done(job::issue(connected, wish, &output)?)
         }),
         KeyCommand::Revoke { file } => {
             call.connected(async |connected, _| job::revoke(connected, file.as_deref()).await)

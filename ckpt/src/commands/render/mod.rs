@@ -16,7 +16,6 @@ use health::text::state;
 use protocol::identity::ends_within_days;
 
 use ckpt_agent::unix_time::unix_seconds;
-use protocol::wire::WireVersion;
 use serde::Serialize;
 
 use ckpt_agent::report::{
@@ -577,20 +576,6 @@ impl Report for HostsReport {
             ]);
         }
         table.write(out)?;
-        let older = |host: &&HostReport| {
-            let known = host.protocol.as_deref();
-            known.is_some_and(|known| known != WireVersion::Two.to_string())
-        };
-        let older: Vec<&str> = self
-            .hosts
-            .iter()
-            .filter(older)
-            .map(|host| &*host.name)
-            .collect();
-        if !older.is_empty() {
-            let (names, version) = (older.join(", "), WireVersion::One);
-            writeln!(out, "note: older program ({version}) on {names}")?;
-        }
         misnamed(out, &self.hosts)?;
         let HostsSummary {
             known,

@@ -257,8 +257,7 @@ fn job_key(grid: &Grid, owner: &Identity, job: &JobId) -> Result<String, Failure
         not_after: (serial / 1000).saturating_add(KEY_SECONDS),
     };
     let seed = *new_key().map_err(|cause| failed(&cause))?.seed();
-    let keys =
-        JobKeys::issue(&owner.secret, seed, new, Vec::new()).map_err(|cause| failed(&cause))?;
+    let keys = JobKeys::issue(&owner.secret, seed, new).map_err(|cause| failed(&cause))?;
     let identity = Identity::of_job(owner, keys).map_err(|cause| failed(&cause))?;
     let text = job_key_to_text(&identity).map_err(|cause| failed(&cause))?;
     text.map(|text| text.to_string()).ok_or_else(none)

@@ -51,7 +51,7 @@ impl SaveShell<'_> {
                 let (hosts, bytes) = (self.agent.hosts.clone(), manifest.bytes().to_vec());
                 asking.spawn(async move { hosts.keep_manifest(host, bytes).await.is_ok() });
             }
-            // An older program refuses, and another host is asked.
+            // For each host that refuses, another one is asked.
             match timeout_at(until, asking.join_next()).await {
                 Ok(Some(kept)) => self.knowers += usize::from(kept.unwrap_or(false)),
                 Ok(None) | Err(_) => return,

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
-use codec::manifest::{Format, Manifest, Public};
+use codec::manifest::{Manifest, Public};
 use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
-use protocol::wire::WireVersion;
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -45,8 +44,6 @@ const ROWS_MIN: u64 = 4;
 
 enum Event {
     Session(SaveEvent),
-    /// A host that was asked to take a shard runs a program that reads only the first format.
-    Old(HostIndex),
     Encoded(Encoded<SourceError, Warning>),
     /// Whether the save was chosen as the successor of the checkpoint that it was to follow.
     Fenced(Fenced),
@@ -113,8 +110,6 @@ pub(super) struct SaveShell<'a> {
     transfers: BTreeMap<AttemptId, Transfer>,
     retracting: JoinSet<()>,
     ended: Option<Ended>,
-    /// Hosts whose programs read only the first format.
-    old: BTreeSet<HostIndex>,
     /// Hosts that acknowledged a shard.
     stored: BTreeSet<HostIndex>,
     /// The signed manifest, from the first commit on.
@@ -190,7 +185,6 @@ impl<'a> SaveShell<'a> {
             transfers: BTreeMap::new(),
             retracting: JoinSet::new(),
             ended: None,
-            old: BTreeSet::new(),
             stored: BTreeSet::new(),
             signed: None,
             choosing,
@@ -272,9 +266,6 @@ impl<'a> SaveShell<'a> {
                 }
                 self.handle(event);
             }
-            Event::Old(host) => {
-                self.old.insert(host);
-            }
             Event::Encoded(Encoded::Zero(bytes)) => self.tally.read_bytes += bytes,
             Event::Encoded(Encoded::Same(bytes)) => {
                 self.tally.read_bytes += bytes;
@@ -306,7 +297,7 @@ impl<'a> SaveShell<'a> {
         self.tally.read_at = Some(Instant::now());
         image.draft = image.draft.following(self.choosing.after());
         self.observer.event(ProgressEvent::ImageRead);
-        match image.draft.check(&self.agent.keys, self.format()) {
+        match image.draft.check(&self.agent.keys) {
             Ok(public) => {
                 self.ended = Some(Ended { image, public });
                 self.handle(SaveEvent::InputEnded);
@@ -316,22 +307,6 @@ impl<'a> SaveShell<'a> {
                 self.handle(SaveEvent::InputFailed);
             }
         }
-    }
-
-    /// The format of the manifest: the second, unless a host that takes a shard runs a program that can't
-    /// read it.
-    fn format(&self) -> Format {
-        if self.old_holders().next().is_some() && self.agent.keys.grant().is_none() {
-            Format::One
-        } else {
-            Format::Two
-        }
-    }
-
-    /// Hosts that take a shard and whose programs read only the first format.
-    fn old_holders(&self) -> impl Iterator<Item = HostIndex> {
-        let hosts = self.transfers.values().map(|transfer| transfer.host);
-        hosts.filter(|host| self.old.contains(host))
     }
 
     fn count_sent(&mut self, attempt: AttemptId, row: u64) {
@@ -422,11 +397,8 @@ impl<'a> SaveShell<'a> {
                 };
                 let _ = sender.send(Event::Session(event));
             };
-            if let Ok(spoken) = hosts.spoken(host).await {
+            if hosts.connection(host).await.is_ok() {
                 let _ = sender.send(Event::Session(SaveEvent::Reached(attempt)));
-                if spoken == WireVersion::One {
-                    let _ = sender.send(Event::Old(host));
-                }
             }
             if let Err(fault) = put_shard(
                 hosts,
@@ -532,7 +504,7 @@ impl<'a> SaveShell<'a> {
                 .filter_map(|host| self.agent.hosts.entry(*host));
             let witnesses = ids.map(|entry| PublicKey::from(entry.id.0)).collect();
             let draft = ended.image.draft.clone();
-            let signed = draft.sign(&self.agent.keys, self.format(), witnesses);
+            let signed = draft.sign(&self.agent.keys, witnesses);
             self.signed = Some(signed.map_err(|cause| cause.to_string())?);
         }
         let signed = self.signed.as_ref().ok_or("it was just signed")?;
