@@ -253,7 +253,9 @@ fn one_checkpoint(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<Named
         let Address { checkpoint, file } = address;
         match &one {
             Some(one) if *one != checkpoint => {
-                let (url, job, number) = (String::from_utf8_lossy(&item.url), &one.job, one.number);
+                let url = String::from_utf8_lossy(&item.url);
+                let job = &one.job;
+                let number = one.number;
                 return Err(usage(format!(
                     "{url} is not of checkpoint {number} of job {job}, unlike the others of this call"
                 )));
@@ -495,7 +497,8 @@ mod tests {
     #[test]
     fn a_restored_file_goes_to_its_place_with_the_directories_above_it() {
         let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (dir.path().join("from"), dir.path().join("a/b/to"));
+        let from = dir.path().join("from");
+        let to = dir.path().join("a/b/to");
         fs::write(&from, "state").unwrap();
         assert_eq!(moved(&from, &to).unwrap(), 5);
         assert_eq!(fs::read(&to).unwrap(), b"state");

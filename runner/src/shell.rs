@@ -170,11 +170,14 @@ impl<'a> RunShell<'a> {
         let version = begun.version.map(|version| version.number());
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
-        let (clock, usage) = (Clock::new(), Usage::new());
+        let clock = Clock::new();
+        let usage = Usage::new();
         let recorder = recorder(orders, &begun, &outlook, clock.now(), &mut log);
-        let (keeper, record) = (Keeper::of_this_program(), place.path(END_ORDERS));
+        let keeper = Keeper::of_this_program();
+        let record = place.path(END_ORDERS);
         let job = Job::start(&command, keeper, &mark, record, orders.control())?;
-        let (pid, now) = (job.pid().as_raw_nonzero().get(), clock.now());
+        let pid = job.pid().as_raw_nonzero().get();
+        let now = clock.now();
         // Only restored files are known to be a version.
         let restored = version.filter(|_| begun.report.is_some());
         let mut settings = orders.settings(restored, print.bytes(), now, unix_seconds());
@@ -415,7 +418,8 @@ impl<'a> RunShell<'a> {
         let period = LOOK_PERIOD_OF_FILE.saturating_mul(print.count());
         self.due.look = Instant::now() + period.clamp(SAMPLE_PERIOD, LOOK_PERIOD_MAX);
         let now = self.clock.now();
-        let (job, roots) = (&self.job, &self.roots);
+        let job = &self.job;
+        let roots = &self.roots;
         let mut writing = Writing::No;
         let is_open = |print: &Fingerprint| {
             writing = written_to(&job.processes(), &StateFiles::of(roots, print));
@@ -600,7 +604,8 @@ impl<'a> RunShell<'a> {
     }
 
     fn ask_for_past(&self) {
-        let (orders, reach) = (self.orders.clone(), Arc::clone(&self.reach));
+        let orders = self.orders.clone();
+        let reach = Arc::clone(&self.reach);
         let sender = self.sender.clone();
         tokio::spawn(async move {
             let past = orders.owners_past(reach.as_ref()).await;
@@ -610,7 +615,8 @@ impl<'a> RunShell<'a> {
     }
 
     fn ask_for_outlook(&self) {
-        let (orders, reach) = (self.orders.clone(), Arc::clone(&self.reach));
+        let orders = self.orders.clone();
+        let reach = Arc::clone(&self.reach);
         let sender = self.sender.clone();
         tokio::spawn(async move {
             let outlook = orders.outlook(reach.as_ref()).await;
@@ -709,7 +715,8 @@ fn recorder(
     log: &mut RunLog,
 ) -> Recorder {
     let kind = Kind::of(&orders.command, &orders.record.parameters);
-    let (job, label) = (orders.job.to_string(), begun.record.as_deref());
+    let job = orders.job.to_string();
+    let label = begun.record.as_deref();
     let (mut recorder, said) = Recorder::new(job, &orders.record, kind, label, now);
     let named = orders.save.options.placement.compute_host.clone();
     recorder.runs_on(named.or_else(|| outlook.host.clone()));

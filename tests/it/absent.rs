@@ -157,7 +157,8 @@ fn donors_that_were_revoked_do_not_come_back() -> Result<()> {
     await_hosts(&machines, &DONORS[3..])?;
     zoe(&machines, "verify --job 42")?.expect(5)?;
     for host in hosts {
-        let (name, key) = (host["name"].as_str(), host["id"].as_str());
+        let name = host["name"].as_str();
+        let key = host["id"].as_str();
         if name.is_some_and(|name| DONORS[..3].contains(&name)) {
             let key = key.context("id")?;
             machines

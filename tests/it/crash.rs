@@ -134,8 +134,10 @@ fn every_acknowledged_shard_survives_kills() -> Result<()> {
         Hosts::new(&file, &identity, 1 << 20)?
     };
     for writer in 0..WRITERS {
-        let (hosts, keys) = (hosts.clone(), Keys::from(identity.secret.clone()));
-        let (acknowledged, written) = (Arc::clone(&acknowledged), Arc::clone(&written));
+        let hosts = hosts.clone();
+        let keys = Keys::from(identity.secret.clone());
+        let acknowledged = Arc::clone(&acknowledged);
+        let written = Arc::clone(&written);
         runtime.spawn(async move {
             let mut rng = SmallRng::seed_from_u64(seed ^ writer);
             while written.load(Ordering::Relaxed) < SHARDS {

@@ -504,7 +504,8 @@ mod tests {
     fn no_host_announces_the_address_of_a_bystander() {
         let mut registry = Registry::default();
         let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let (own, bystander) = (addr("10.0.0.1:7600"), addr("192.0.2.7:7600"));
+        let own = addr("10.0.0.1:7600");
+        let bystander = addr("192.0.2.7:7600");
         let check = |registry: &Registry, at| registry.check_address(id(1), at, own.ip());
         assert_eq!(check(&registry, own), Ok(()));
         let from = own.ip();
@@ -601,7 +602,8 @@ mod tests {
                 .announce(Millis(0), id(number), presence("h", 1))
                 .unwrap();
         }
-        let (mut seen, mut after) = (Vec::new(), None);
+        let mut seen = Vec::new();
+        let mut after = None;
         loop {
             let (page, more) = registry.members(Millis(0), after, 2);
             seen.extend(page.iter().map(|record| record.id));

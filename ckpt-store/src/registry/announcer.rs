@@ -146,11 +146,14 @@ impl Announcer {
         let mut announcing = JoinSet::new();
         let sockets = Sockets::new(settings.clone());
         if let Some(etcd) = Etcd::of(grid) {
-            let (this, id) = (Arc::clone(this), settings.identity.secret.id());
+            let this = Arc::clone(this);
+            let id = settings.identity.secret.id();
             announcing.spawn(async move { this.announce_to_etcd(&etcd, id).await });
         }
         for registry in grid.registries.clone() {
-            let (this, members, sockets) = (Arc::clone(this), members.clone(), sockets.clone());
+            let this = Arc::clone(this);
+            let members = members.clone();
+            let sockets = sockets.clone();
             announcing.spawn(async move { this.announce_to(&sockets, &registry, &members).await });
         }
         announcing

@@ -107,7 +107,8 @@ fn write_notes(err: &mut impl Write, notes: &[HostNote]) -> io::Result<()> {
     if let Some((named, [last, more @ ..])) = notes.split_at_checked(ALIKE_MAX) {
         let names = named.iter().map(|note| one_line(&note.host).into_owned());
         let names = names.collect::<Vec<_>>().join(", ");
-        let (more, what) = (more.len() + 1, one_line(&last.what));
+        let more = more.len() + 1;
+        let what = one_line(&last.what);
         return writeln!(err, "  {names} and {more} more  {what}");
     }
     for note in notes {

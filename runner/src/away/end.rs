@@ -190,7 +190,8 @@ async fn bring_back(
     });
     let report = restored
         .map_err(|failure| failure.next("run the same command again to fetch the result"))?;
-    let (dir, list) = (orders.dir.clone(), place.path(LISTING));
+    let dir = orders.dir.clone();
+    let list = place.path(LISTING);
     let moving = tokio::task::spawn_blocking(move || {
         let staged = Listing::read(&list)?;
         let mut found = fs::read_dir(&stage)?;

@@ -147,7 +147,8 @@ impl<'a> Front<'a> {
             if let Some(end) = self.end.take() {
                 break end;
             }
-            let (wake, phase) = (self.wake(), self.phase());
+            let wake = self.wake();
+            let phase = self.phase();
             // `biased`: messages that have arrived are handled before they could count as missing.
             tokio::select! {
                 biased;
@@ -360,8 +361,10 @@ impl<'a> Front<'a> {
     }
 
     fn rank(&self) {
-        let (away, orders) = (Arc::clone(&self.away), self.orders.clone());
-        let (work, staged) = (self.work_seconds(), self.kept.staged);
+        let away = Arc::clone(&self.away);
+        let orders = self.orders.clone();
+        let work = self.work_seconds();
+        let staged = self.kept.staged;
         let asker = self.asker.clone();
         tokio::spawn(async move {
             let found = async {

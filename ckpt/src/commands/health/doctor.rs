@@ -73,7 +73,8 @@ fn check_grid(global: &Global, report: &mut DoctorReport) -> Option<(PathBuf, Gr
     };
     match load_grid(&path) {
         Ok(grid) => {
-            let (hosts, registries) = (grid.hosts.len(), grid.registries.len());
+            let hosts = grid.hosts.len();
+            let registries = grid.registries.len();
             report.good(
                 Check::GridFile,
                 format!(

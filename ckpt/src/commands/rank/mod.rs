@@ -97,7 +97,9 @@ impl FitHost {
 /// Ranks the hosts of the grid.
 pub(super) async fn run(agent: &Agent, args: &RankArgs) -> Result<RankReport, Failure> {
     let speeds = speeds(args)?;
-    let (mut fit, mut unfit, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    let mut fit = Vec::new();
+    let mut unfit = Vec::new();
+    let mut silent = Vec::new();
     for HostSays { host, said } in agent.announcements().await {
         let said = match said {
             Ok(said) => said,
