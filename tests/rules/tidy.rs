@@ -193,8 +193,13 @@ fn functions_are_short() -> Result<()> {
     Ok(())
 }
 
-/// Crates that still bind independent values as one tuple.
-const TUPLES_LEFT: [&str; 4] = ["ckpt-agent/", "codec/", "protocol/", "transfer/"];
+/// Files that still bind independent values as one tuple.
+const TUPLES_LEFT: [&str; 4] = [
+    "ckpt-agent/src/core/knowledge.rs",
+    "protocol/src/wire/tests.rs",
+    "protocol/tests/format_page.rs",
+    "transfer/src/hosts.rs",
+];
 
 /// The parts of the bracketed group that begins at a token, without the commas between them, and the token after it.
 fn group(tokens: &[Token], start: usize) -> (Vec<&[Token]>, usize) {
@@ -257,7 +262,7 @@ fn tuple_bindings(code: &Code) -> Vec<usize> {
 fn each_value_is_bound_by_a_statement_of_its_own() -> Result<()> {
     let mut broken = BTreeMap::new();
     for (Source { path, .. }, code) in &sources()? {
-        if TUPLES_LEFT.iter().any(|left| path.starts_with(left)) {
+        if TUPLES_LEFT.contains(&path.as_str()) {
             continue;
         }
         for line in tuple_bindings(code) {

@@ -79,7 +79,8 @@ impl Agent {
             .prepare(request, bytes, started, cancel.clone())
             .await?;
         let plan = prepared.plan(request)?;
-        let (candidates, input) = (prepared.candidates(), prepared.input(source));
+        let candidates = prepared.candidates();
+        let input = prepared.input(source);
         let observer = Arc::clone(observer);
         let session = SaveShell::start(self, request, plan, candidates, input, observer, started);
         Ok(match session.run(cancel).await {

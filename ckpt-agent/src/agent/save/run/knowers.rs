@@ -48,7 +48,8 @@ impl SaveShell<'_> {
                 let Some(host) = others.next().copied() else {
                     break;
                 };
-                let (hosts, bytes) = (self.agent.hosts.clone(), manifest.bytes().to_vec());
+                let hosts = self.agent.hosts.clone();
+                let bytes = manifest.bytes().to_vec();
                 asking.spawn(async move { hosts.keep_manifest(host, bytes).await.is_ok() });
             }
             // For each host that refuses, another one is asked.
