@@ -6,6 +6,7 @@ use std::fmt;
 
 pub use crate::events::{Observer, Progress, ProgressEvent, Silent};
 use codec::{CheckpointId, JobId, Redundancy, Version};
+use health::HostState;
 use serde::{Serialize, Serializer};
 
 /// How a command ended; the number is its exit status, and is stable.
@@ -626,7 +627,7 @@ pub struct HostsSummary {
 }
 
 /// The state of one host.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct HostReport {
     /// Name of the host.
     pub name: String,
@@ -644,6 +645,11 @@ pub struct HostReport {
     pub site: Option<String>,
     /// Whether the host answered.
     pub up: bool,
+    /// How it is: `up`, `stands_back`, `full`, `down`, or `silent` for a member of the grid that no registry
+    /// hears, and which was not asked.
+    pub status: HostState,
+    /// When it was seen last, Unix seconds, if no registry hears it and somebody has seen it.
+    pub silent_since: Option<u64>,
     /// Why it did not answer.
     pub error: Option<String>,
     /// Time of one request and its answer, milliseconds.

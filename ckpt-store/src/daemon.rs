@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use machine::Machine;
 use machine::local::{How, Leaving};
+use protocol::identity::Whereabouts;
 use protocol::net::close::STOPPING;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::{Door, Members};
@@ -35,7 +36,7 @@ use crate::guest_socket::GuestSocket;
 use crate::metrics::{self, DaemonMetrics};
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::{LOOK_PERIOD, Monitor, MonitorError, SAMPLE_PERIOD};
-use crate::registry::announcer::{Announcer, Card};
+use crate::registry::announcer::Announcer;
 use crate::repair::{Drained, Links, RepairSettings, Repairer};
 use crate::scrub;
 use crate::serve::auditing::Auditing;
@@ -194,12 +195,14 @@ impl Opened {
         // Registries accept no other name.
         let certified = config.identity.peer().map(|peer| peer.name);
         Announcer {
-            card: Card {
-                name: certified.unwrap_or_else(|_| config.name.clone()),
+            identity: config.identity.clone(),
+            name: certified.unwrap_or_else(|_| config.name.clone()),
+            whereabouts: Whereabouts {
                 addr: announced_addr(config, local_addr),
                 site: config.site.clone(),
                 owner: config.owner.clone(),
             },
+            data_dir: config.data_dir.clone(),
             store: Arc::clone(&self.store),
             monitor: Arc::clone(&self.monitor),
             clock: self.clock,

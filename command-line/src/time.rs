@@ -71,6 +71,33 @@ pub fn local(at: u64) -> String {
     )
 }
 
+/// Formats Unix seconds as `22:14`, in the machine's time zone, or as [`local`] if `now` is on another day.
+pub fn since(at: u64, now: u64) -> String {
+    let at_text = local(at);
+    let today = local(now);
+    match (at_text.split_once(' '), today.split_once(' ')) {
+        (Some((day, time)), Some((today, _))) if day == today => time.to_owned(),
+        _ => at_text,
+    }
+}
+
+/// As [`since`], in UTC: `22:14Z`.
+pub fn since_utc(at: u64, now: u64) -> String {
+    let at_text = utc(at);
+    let today = utc(now);
+    match (at_text.split_once(' '), today.split_once(' ')) {
+        (Some((day, time)), Some((today, _))) if day == today => short(time),
+        (Some((day, time)), Some(_)) => format!("{day} {}", short(time)),
+        _ => at_text,
+    }
+}
+
+/// `22:14Z` of `22:14:05Z`.
+fn short(time: &str) -> String {
+    time.get(..5)
+        .map_or_else(|| time.to_owned(), |minutes| format!("{minutes}Z"))
+}
+
 fn timestamp(at: u64) -> Option<Timestamp> {
     Timestamp::from_second(i64::try_from(at).ok()?).ok()
 }
@@ -100,6 +127,21 @@ mod tests {
             let why = parse(wrong).unwrap_err();
             assert!(why.contains(limit), "{why}");
         }
+    }
+
+    #[test]
+    fn the_day_is_left_out_if_it_is_today() {
+        let at = 1_795_000_000;
+        let text = utc(at);
+        let (day, time) = text.split_once(' ').unwrap();
+        assert_eq!(since_utc(at, at + 60), format!("{}Z", &time[..5]));
+        assert_eq!(
+            since_utc(at, at + 172_800),
+            format!("{day} {}Z", &time[..5])
+        );
+        assert_eq!(local(at), format!("{} {}", &local(at)[..10], since(at, at)));
+        assert_eq!(since(at, at + 172_800), local(at));
+        assert!(since(u64::MAX, at).contains("after 1970"));
     }
 
     #[test]

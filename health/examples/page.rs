@@ -22,6 +22,7 @@ fn host(number: usize, name: String) -> HostHealth {
     HostHealth {
         name,
         state,
+        silent_since: None,
         why: (state == HostState::StandsBack).then(|| "its owner needs it".to_owned()),
         refuses_for_s: Some(if state == HostState::StandsBack {
             1800
@@ -53,6 +54,7 @@ fn job(number: u64, lose: Option<usize>) -> JobHealth {
         shards: Known::announced(3 + lose.unwrap_or(0)),
         can_lose: Known::announced(lose),
         kept_until: None,
+        retired: false,
     }
 }
 

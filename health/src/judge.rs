@@ -40,6 +40,7 @@ pub fn judged(mut health: Health, limits: &Limits) -> Health {
     for job in &health.jobs {
         found.extend(of_job(job, now, limits));
     }
+    found = together(found);
     let away = health.away();
     let unfound = health.unfound.iter();
     found.extend(unfound.map(|job| of_unfound(job, away, now)));
@@ -49,6 +50,13 @@ pub fn judged(mut health: Health, limits: &Limits) -> Health {
     found.extend(health.grid.iter().flat_map(of_grid));
     if health.grid.is_some() {
         found.extend(of_members(&health.hosts.each, limits));
+    }
+    let is_lacking = |one: &Attention| {
+        let lacks = [Kind::NotRestorable, Kind::NotFound, Kind::BelowRedundancy];
+        lacks.contains(&one.kind)
+    };
+    if health.grid.is_some() || found.iter().any(is_lacking) {
+        found.extend(of_away(&health.hosts.each, now));
     }
     // The sort is stable: within a kind the order stays.
     found.sort_by_key(|one| one.kind);
@@ -105,6 +113,82 @@ fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
         ));
     }
     found
+}
+
+/// One line for many jobs of which the same is to be said: they have one cause.
+fn together(found: Vec<Attention>) -> Vec<Attention> {
+    let mut kept = Vec::new();
+    let (restorable, others): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|one| one.kind != Kind::NotRestorable);
+    let (below, rest): (Vec<_>, Vec<_>) = restorable
+        .into_iter()
+        .partition(|one| one.kind == Kind::BelowRedundancy);
+    let says_of = [
+        (others, "can't be restored now"),
+        (below, "can lose fewer shards than they were saved for"),
+    ];
+    for (alike, what) in says_of {
+        let Some(first) = alike.first().filter(|_| alike.len() >= TOGETHER_MIN) else {
+            kept.extend(alike);
+            continue;
+        };
+        let names = alike.iter().map(|one| one.about.trim_start_matches("job "));
+        let shown: Vec<&str> = names.take(NAMES_SHOWN).collect();
+        let more = match alike.len().saturating_sub(shown.len()) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        kept.push(Attention {
+            kind: first.kind,
+            about: format!("{} jobs", alike.len()),
+            what: format!("{what}: {}{more}", shown.join(", ")),
+            remedy: first.remedy.clone(),
+        });
+    }
+    kept.extend(rest);
+    kept
+}
+
+/// From this many jobs on that lack the same, they are named in one line.
+const TOGETHER_MIN: usize = 4;
+
+/// Most names in a line.
+const NAMES_SHOWN: usize = 8;
+
+/// The hosts that are away, and since when.
+fn of_away(each: &[HostHealth], now: u64) -> Option<Attention> {
+    let away: Vec<&HostHealth> = each.iter().filter(|host| !host.state.is_up()).collect();
+    let names = away.iter().take(NAMES_SHOWN).map(|host| {
+        let since = host
+            .silent_since
+            .map(|at| format!("for {}", span(now.saturating_sub(at))));
+        match (host.state, since) {
+            (HostState::Silent, Some(since)) => format!("{} silent {since}", host.name),
+            (HostState::Silent, None) => format!("{} silent", host.name),
+            (_, Some(since)) => format!("{} down {since}", host.name),
+            (_, None) => format!("{} down", host.name),
+        }
+    });
+    let names: Vec<String> = names.collect();
+    let more = match away.len().saturating_sub(names.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!away.is_empty()).then(|| Attention {
+        kind: Kind::HostsAway,
+        about: "hosts".to_owned(),
+        what: format!(
+            "{} of {} are away: {}{more}",
+            away.len(),
+            each.len(),
+            names.join(", ")
+        ),
+        remedy: Some(
+            "start them; the admin revokes those that are gone for good: ckpt grid revoke"
+                .to_owned(),
+        ),
+    })
 }
 
 fn of_unfound(job: &UnfoundJob, away: usize, now: u64) -> Attention {
@@ -201,15 +285,6 @@ fn of_hosts(hosts: &HostsHealth, now: u64, limits: &Limits) -> Vec<Attention> {
 /// Which machines an admin has to look after.
 fn of_members(each: &[HostHealth], limits: &Limits) -> Vec<Attention> {
     let mut found = Vec::new();
-    let down = names(each.iter().filter(|host| host.state == HostState::Down));
-    if let Some((number, names)) = down {
-        found.push(Attention {
-            kind: Kind::TooFewHosts,
-            about: "hosts".to_owned(),
-            what: format!("{number} of {} do not answer: {names}", each.len()),
-            remedy: None,
-        });
-    }
     for host in each {
         let ahead = host.clock_ahead_s.unwrap_or(0);
         if ahead.unsigned_abs() > limits.clock_s {

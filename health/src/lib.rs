@@ -76,8 +76,8 @@ pub struct Health {
     pub keys: Vec<KeyHealth>,
     /// The hosts.
     pub hosts: HostsHealth,
-    /// How many further hosts may have what is lacking: those that registries named within four weeks, and do
-    /// not name any more.
+    /// How many of the hosts are silent members: no registry hears them, and the list of the grid does not name
+    /// them.
     pub absent: usize,
     /// The registries, in the order of the grid file.
     pub registries: Vec<RegistryHealth>,
@@ -89,7 +89,7 @@ impl Health {
     /// How many hosts may come back with what is lacking.
     #[must_use]
     pub const fn away(&self) -> usize {
-        self.hosts.known.saturating_sub(self.hosts.up.value) + self.absent
+        self.hosts.known.saturating_sub(self.hosts.up.value)
     }
 }
 
@@ -110,6 +110,8 @@ pub struct Attention {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
+    /// Hosts that are away, if something is lacking: the cause of what follows.
+    HostsAway,
     /// A checkpoint that can't be restored now.
     NotRestorable,
     /// A checkpoint that this machine has seen and that no host shows.
@@ -158,6 +160,8 @@ pub struct JobHealth {
     pub can_lose: Known<Option<usize>>,
     /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
     pub kept_until: Option<Known<u64>>,
+    /// Whether a retired key saved it, an earlier key of the submitter.
+    pub retired: bool,
 }
 
 /// A job of which no host that answers shows the newest version that this machine has seen.
@@ -200,7 +204,7 @@ impl KeyHealth {
 /// The hosts, summed up and one by one.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostsHealth {
-    /// How many are known, from the grid file and from registries.
+    /// How many are known, from the grid file and from registries, silent members included.
     pub known: usize,
     /// How many of the known hosts answer.
     pub up: Known<usize>,
@@ -227,8 +231,10 @@ pub struct HostsHealth {
 pub struct HostHealth {
     /// Its name.
     pub name: String,
-    /// How it is: `up`, `stands_back`, `full`, `down`.
+    /// How it is: `up`, `stands_back`, `full`, `down`, `silent`.
     pub state: HostState,
+    /// When it was seen last, Unix seconds, if no registry hears it and somebody has seen it.
+    pub silent_since: Option<u64>,
     /// Why it is down or stands back.
     pub why: Option<String>,
     /// Seconds for which it takes no new shards.
@@ -278,6 +284,16 @@ pub enum HostState {
     /// It does not answer.
     #[default]
     Down,
+    /// It is a member of the grid that no registry hears.
+    Silent,
+}
+
+impl HostState {
+    /// Whether the host answers.
+    #[must_use]
+    pub const fn is_up(self) -> bool {
+        !matches!(self, Self::Down | Self::Silent)
+    }
 }
 
 /// What hosts count of the checkpoints that they hold, summed over the grid. Of the hosts that hold a
@@ -335,7 +351,7 @@ impl Default for HostsHealth {
 impl HostsHealth {
     /// The hosts summed up. `clock_ahead_s`: by how much this machine's clock is ahead of most hosts'.
     pub fn of(each: Vec<HostHealth>, clock_ahead_s: Option<i64>) -> Self {
-        let is_up = |host: &&HostHealth| host.state != HostState::Down;
+        let is_up = |host: &&HostHealth| host.state.is_up();
         let takes = |host: &&HostHealth| host.state == HostState::Up;
         let up = || each.iter().filter(is_up);
         let sum = |bytes: fn(&HostHealth) -> Option<u64>| up().filter_map(bytes).sum();

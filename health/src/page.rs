@@ -8,7 +8,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::history::{History, SAMPLE_PERIOD_S};
 use crate::plot::Plot;
-use crate::text::{basis, state, summary};
+use crate::text::{basis, silence, state, summary};
 use crate::{
     GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, Known, expiry, span,
 };
@@ -68,7 +68,7 @@ pub fn page(view: &View<'_>) -> Markup {
                     @if !health.jobs.is_empty() { (jobs(&health.jobs)) }
                     @if let Some(grid) = &health.grid { (checkpoints(grid)) }
                     (repairs(health, view.history))
-                    (hosts(&health.hosts))
+                    (hosts(&health.hosts, health.at))
                     (plots(view.history, &health.hosts))
                     (servers_and_keys(health))
                 }
@@ -276,23 +276,26 @@ fn repairs_over_time(history: &History) -> Markup {
 const fn rank(state: HostState) -> u8 {
     match state {
         HostState::Down => 0,
-        HostState::Full => 1,
-        HostState::StandsBack => 2,
-        HostState::Up => 3,
+        HostState::Silent => 1,
+        HostState::Full => 2,
+        HostState::StandsBack => 3,
+        HostState::Up => 4,
     }
 }
 
-fn host_row(host: &HostHealth) -> (&'static str, Vec<String>) {
+fn host_row(host: &HostHealth, now: u64) -> (&'static str, Vec<String>) {
     let (class, what) = match host.state {
         HostState::Down => ("bad", "down"),
+        HostState::Silent => ("bad", "silent"),
         HostState::Full => ("odd", "has no room"),
         HostState::StandsBack => ("odd", "takes no shards"),
         HostState::Up => ("", "up"),
     };
     let unknown = || "-".to_owned();
+    let what = format!("{what}{}", silence(host, now));
     let what = match &host.why {
         Some(why) => format!("{what}: {why}"),
-        None => what.to_owned(),
+        None => what,
     };
     let disk = match (host.used_bytes, host.capacity_bytes) {
         (Some(used), Some(all)) => format!("{} of {}", bytes(used), bytes(all)),
@@ -320,10 +323,10 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
-fn hosts(hosts: &HostsHealth) -> Markup {
+fn hosts(hosts: &HostsHealth, now: u64) -> Markup {
     let mut sorted: Vec<&HostHealth> = hosts.each.iter().collect();
     sorted.sort_by_key(|host| rank(host.state));
-    let rows: Vec<_> = sorted.into_iter().map(host_row).collect();
+    let rows: Vec<_> = sorted.into_iter().map(|host| host_row(host, now)).collect();
     let head = [
         "Host",
         "State",
@@ -535,6 +538,7 @@ mod tests {
             shards: Known::announced(5),
             can_lose: Known::announced(Some(2)),
             kept_until: None,
+            retired: false,
         };
         let short = JobHealth {
             job: "short".parse().unwrap(),

@@ -32,6 +32,7 @@ fn job(can_lose: Option<usize>) -> JobHealth {
         shards: Known::announced(can_lose.map_or(2, |n| n + 3)),
         can_lose: Known::announced(can_lose),
         kept_until: None,
+        retired: false,
     }
 }
 
@@ -88,18 +89,30 @@ fn a_version_that_was_seen_and_is_shown_by_no_host_needs_attention() {
     let health = with(|health| {
         health.jobs.clear();
         health.unfound = vec![unfound];
-        health.absent = 3;
+        let silent = ["s1", "s2", "s3"].map(|name| HostHealth {
+            name: name.into(),
+            state: HostState::Silent,
+            silent_since: Some(NOW - 3 * DAY),
+            ..HostHealth::default()
+        });
+        let each = health.hosts.each.iter().cloned().chain(silent);
+        health.hosts = HostsHealth::of(each.collect(), Some(0));
     });
     let judged = judged(health.clone(), &Limits::default());
-    let [attention] = judged.attention.as_slice() else {
+    // The cause comes first.
+    let [cause, attention] = judged.attention.as_slice() else {
         panic!("{judged:?}");
     };
+    assert_eq!(cause.kind, Kind::HostsAway);
+    assert!(
+        cause.what.contains("s1 silent for 3 days, s2 silent"),
+        "{cause:?}"
+    );
     assert_eq!(attention.kind, Kind::NotFound);
     assert!(attention.what.contains("version 7") && attention.what.contains("3 hosts are away"));
     let remedy = |health| {
-        judge::judged(health, &Limits::default()).attention[0]
-            .remedy
-            .clone()
+        let last = judge::judged(health, &Limits::default()).attention.pop();
+        last.unwrap().remedy.clone()
     };
     assert!(
         remedy(health.clone())
@@ -107,11 +120,44 @@ fn a_version_that_was_seen_and_is_shown_by_no_host_needs_attention() {
             .contains("when they are back")
     );
     // Where no host is away, waiting does not help.
-    let lost = Health {
-        absent: 0,
-        ..health
-    };
+    let mut lost = health;
+    lost.hosts.each.truncate(5);
+    lost.hosts = HostsHealth::of(lost.hosts.each, Some(0));
     assert!(!remedy(lost).unwrap().contains("back"));
+}
+
+#[test]
+fn one_cause_is_one_line_for_many_jobs() {
+    let many = with(|health| {
+        health.jobs = (0..63)
+            .map(|number| JobHealth {
+                job: format!("j{number}").parse().unwrap(),
+                ..job(Some(0))
+            })
+            .collect();
+        health.hosts.each[1].state = HostState::Silent;
+        health.hosts.each[1].silent_since = Some(NOW - 7200);
+        health.hosts = HostsHealth::of(health.hosts.each.clone(), Some(0));
+    });
+    let judged = judged(many, &Limits::default());
+    let said: Vec<(Kind, &str, &str)> = judged
+        .attention
+        .iter()
+        .map(|one| (one.kind, &*one.about, &*one.what))
+        .collect();
+    assert_eq!(
+        said[0],
+        (
+            Kind::HostsAway,
+            "hosts",
+            "1 of 5 are away: h2 silent for 2 h"
+        )
+    );
+    let below = said.iter().filter(|one| one.0 == Kind::BelowRedundancy);
+    let below: Vec<_> = below.collect();
+    assert_eq!(below.len(), 1);
+    assert_eq!(below[0].1, "63 jobs");
+    assert!(below[0].2.ends_with("j6, j7 and 55 more"), "{below:?}");
 }
 
 #[test]
@@ -201,11 +247,14 @@ fn an_admin_hears_of_hosts_too() {
         "{said:?}"
     );
     assert!(said.contains(&(Kind::Versions, "programs of 2 versions: 0.9.0, 1.0.0")));
-    assert!(said.contains(&(Kind::TooFewHosts, "1 of 5 do not answer: h3")));
+    assert!(said.contains(&(Kind::HostsAway, "1 of 5 are away: h3 down")));
     let below = "3 checkpoints have fewer proved shards than they were saved with";
     assert!(said.contains(&(Kind::BelowRedundancy, below)));
     assert!(said.iter().any(|(kind, _)| *kind == Kind::FailedChecks));
-    assert_eq!(said[0].0, Kind::NotRestorable);
+    assert_eq!(
+        (said[0].0, said[1].0),
+        (Kind::HostsAway, Kind::NotRestorable)
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use command_line::size::format as bytes;
 use command_line::text::{Table, count, one_line, shortened};
-use command_line::time::utc as time;
+use command_line::time::{since_utc, utc as time};
 
 use crate::{
     Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, RegistryHealth, expiry,
@@ -42,7 +42,10 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
                 span(job.age_s),
                 job.redundancy.to_string(),
                 format!("{} of {}", job.shards.value, job.redundancy.total()),
-                format!("{}, {}", state(job.can_lose.value), basis(job.can_lose)),
+                match job.retired {
+                    true => format!("{}, by a retired key", state(job.can_lose.value)),
+                    false => format!("{}, {}", state(job.can_lose.value), basis(job.can_lose)),
+                },
                 job.kept_until
                     .map_or("for ever".to_owned(), |until| time(until.value)),
             ]);
@@ -58,7 +61,7 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
     if let Some(grid) = &health.grid {
         write_grid(out, grid)?;
     }
-    write_hosts(out, &health.hosts)?;
+    write_hosts(out, &health.hosts, health.at)?;
     for registry in &health.registries {
         writeln!(out, "{}", registry_line(registry))?;
     }
@@ -167,7 +170,7 @@ pub fn summary(hosts: &HostsHealth) -> String {
     )
 }
 
-fn write_hosts(out: &mut dyn Write, hosts: &HostsHealth) -> io::Result<()> {
+fn write_hosts(out: &mut dyn Write, hosts: &HostsHealth, now: u64) -> io::Result<()> {
     writeln!(
         out,
         "{} (announced); {} of {} used",
@@ -176,7 +179,7 @@ fn write_hosts(out: &mut dyn Write, hosts: &HostsHealth) -> io::Result<()> {
         bytes(hosts.capacity_bytes.value)
     )?;
     for host in &hosts.each {
-        if let Some(line) = unusual(host) {
+        if let Some(line) = unusual(host, now) {
             writeln!(out, "  {}: {line}", one_line(&host.name))?;
         }
     }
@@ -207,14 +210,21 @@ fn registry_line(registry: &RegistryHealth) -> String {
 /// Clocks that differ by less than this many seconds are not mentioned.
 const CLOCK_SLACK_S: u64 = 60;
 
-/// What is remarkable about a host; `None` if it is simply up.
-pub fn unusual(host: &HostHealth) -> Option<String> {
+/// ` since 22:14Z`, if it is known when the host was seen last.
+pub fn silence(host: &HostHealth, now: u64) -> String {
+    let since = host.silent_since.map(|at| since_utc(at, now));
+    since.map_or_else(String::new, |since| format!(" since {since}"))
+}
+
+/// What is remarkable about a host at `now`, Unix seconds; `None` if it is simply up.
+pub fn unusual(host: &HostHealth, now: u64) -> Option<String> {
     let why = host.why.as_deref().map(|why| shortened(why, WHY_WIDTH));
     let because = why.map_or(String::new(), |why| format!(": {why}"));
     let mut said = match host.state {
         HostState::Up => Vec::new(),
         HostState::Full => vec!["has no room".to_owned()],
-        HostState::Down => vec![format!("down{because}")],
+        HostState::Down => vec![format!("down{}{because}", silence(host, now))],
+        HostState::Silent => vec![format!("silent{}{because}", silence(host, now))],
         HostState::StandsBack => {
             let time = span(host.refuses_for_s.unwrap_or(0).into());
             vec![format!("takes no new shards for {time}{because}")]

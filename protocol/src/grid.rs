@@ -425,10 +425,16 @@ impl Grid {
         }
     }
 
-    /// Takes over the content of a signed list. Of two lists of revoked keys the newer one counts.
+    /// Takes over the content of a signed list. Of two lists of revoked keys the newer one counts. Port 0 in
+    /// a list stands for a port that was not known when it was signed: an address that is known here stays.
     pub fn follow(&mut self, list: GridList, contents: Contents) {
         self.list = Some(list);
-        self.hosts = contents.hosts;
+        let known = std::mem::replace(&mut self.hosts, contents.hosts);
+        for host in self.hosts.iter_mut().filter(|host| host.addr.port() == 0) {
+            if let Some(known) = known.iter().find(|known| known.id == host.id) {
+                host.addr = known.addr.clone();
+            }
+        }
         self.registries = contents.registries;
         self.etcd = contents.etcd;
         self.renewed = contents.renewed;

@@ -41,12 +41,14 @@ fn await_hosts(machines: &Machines, names: &[&str]) -> Result<()> {
     wait_until(&what, LIMIT, || {
         let hosts = machines.ckpt("zoe", &["--json", "hosts"])?.json()?;
         let hosts = hosts["hosts"].as_array().cloned().unwrap_or_default();
-        let mut seen: Vec<&str> = hosts
-            .iter()
+        // Silent members are listed, too.
+        let there = hosts.iter().filter(|host| host["status"] != "silent");
+        let mut seen: Vec<&str> = there
+            .clone()
             .filter_map(|host| host["name"].as_str())
             .collect();
         seen.sort_unstable();
-        Ok(seen == names && hosts.iter().all(|host| host["up"] == true))
+        Ok(seen == names && there.clone().all(|host| host["up"] == true))
     })
 }
 
@@ -67,9 +69,9 @@ fn serve_again(machines: &mut Machines, names: &[&str]) -> Result<()> {
         .try_for_each(|name| machines.serve(name, &listen))
 }
 
-/// The version that a restore found; `None`: the job begins anew.
+/// The version that a restore found; `None`: the job begins anew, whoever is silent.
 fn begins_with(machines: &Machines, job: &str) -> Result<Option<u64>> {
-    let restore = format!("--json restore --job {job} --if-exists --force -o out");
+    let restore = format!("--json restore --job {job} --if-exists --new --force -o out");
     Ok(zoe(machines, &restore)?.expect(0)?.json()?["version"].as_u64())
 }
 
@@ -117,16 +119,19 @@ fn what_dead_donors_have_is_away_until_they_are_back() -> Result<()> {
     let listed = zoe(&machines, "list")?.expect(0)?;
     let listed = String::from_utf8(listed.stdout)?;
     ensure!(listed.contains("5 hosts do not answer"), "{listed}");
-    // A job that this machine does not know begins, whoever is away.
+    // Nobody knows whether a job is new, unless the user does.
+    let failed = zoe(&machines, "restore --job new --if-exists -o out")?.expect(5)?;
+    ensure!(failed.stderr.contains("--new"), "{failed}");
     ensure!(begins_with(&machines, "new")?.is_none());
-    zoe(&machines, "restore --job new -o out")?.expect(4)?;
-    // Her own word is enough for a job to begin anew. The donors hear of it when they are back.
+    zoe(&machines, "restore --job new -o out")?.expect(5)?;
+    // The donors hear of a removal when they are back.
     zoe(&machines, "forget --job 43 --all")?.expect(3)?;
     ensure!(begins_with(&machines, "43")?.is_none());
     // A save that begins anew says what it leaves behind.
     let save = "--json save --job 42 --data 1 --parity 1 --allow-degraded=0 img";
     let saved = zoe(&machines, save)?.expect(3)?.json()?;
-    ensure!(saved["version"] == 2, "{saved}");
+    let anew = saved["version"].as_u64().context("version")?;
+    ensure!(anew > 1_700_000_000, "{saved}");
     let notes = saved["notes"].to_string();
     ensure!(
         notes.contains("version 1, which this machine has seen"),
@@ -140,6 +145,19 @@ fn what_dead_donors_have_is_away_until_they_are_back() -> Result<()> {
     let same = fs::read(machines.path("zoe", "out"))? == fs::read(machines.path("zoe", "img"))?;
     ensure!(same);
     ensure!(begins_with(&machines, "43")? == Some(1));
+    // The job goes on from the version that was begun anew, and removes nothing of the line before it.
+    ensure!(begins_with(&machines, "42")? == Some(anew));
+    for _ in 0..3 {
+        let save = "--json save --job 42 --keep 1 --data 3 --parity 2 img";
+        let saved = zoe(&machines, save)?.expect(0)?.json()?;
+        ensure!(!saved["removed"].to_string().contains("[1"), "{saved}");
+        ensure!(saved["notes"].to_string().contains("begun anew"), "{saved}");
+    }
+    let old = zoe(&machines, "restore --job 42 --version 1 --force -o out")?;
+    old.expect(0)?;
+    zoe(&machines, "gc")?.expect(0)?;
+    zoe(&machines, "forget --job 42 --version 1")?.expect(0)?;
+    zoe(&machines, "restore --job 42 --version 1 --force -o out")?.expect(4)?;
     Ok(())
 }
 

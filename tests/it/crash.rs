@@ -148,7 +148,8 @@ fn every_acknowledged_shard_survives_kills() -> Result<()> {
                 if write(&hosts, &manifest, &rows).await {
                     // Every second checkpoint is committed, too.
                     let bytes = manifest.bytes().to_vec();
-                    let committed = number.is_multiple_of(2) && hosts.commit(HOST, bytes).await.is_ok();
+                    let committed =
+                        number.is_multiple_of(2) && hosts.commit(HOST, bytes).await.is_ok();
                     acknowledged.lock().unwrap().push((manifest, committed));
                 } else {
                     // The daemon is down, and is started again soon.

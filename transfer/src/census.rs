@@ -15,7 +15,7 @@ use protocol::wire::{Withheld, escaped};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::roster::HeardOf;
+use crate::roster::{HeardOf, Roster};
 use crate::{Fault, HostIndex, Hosts};
 
 /// What one host answered.
@@ -118,6 +118,37 @@ pub fn hosts_health(
         }
     });
     HostsHealth::of(each.collect(), middle.map(|offset| -offset))
+}
+
+/// The members of `roster` that no registry hears.
+pub fn silent_health(roster: &Roster) -> Vec<HostHealth> {
+    let silent = roster.absent.iter().map(|host| {
+        let said = roster
+            .heard
+            .get(&host.id)
+            .filter(|said| said.capacity_bytes > 0);
+        let silent = roster.reported.silent.get(&host.id);
+        HostHealth {
+            name: host.name.clone(),
+            state: HostState::Silent,
+            silent_since: silent.map(|silent| silent.seen_at),
+            capacity_bytes: said.map(|said| said.capacity_bytes),
+            free_bytes: said.map(|said| said.free_bytes),
+            ..HostHealth::default()
+        }
+    });
+    silent.collect()
+}
+
+/// `hosts` with these silent members.
+#[must_use]
+pub fn with_silent(hosts: HostsHealth, silent: Vec<HostHealth>) -> HostsHealth {
+    let ahead = hosts.clock_ahead_s.map(|ahead| ahead.value);
+    let each = hosts.each.into_iter().chain(silent).collect();
+    HostsHealth {
+        stay: hosts.stay,
+        ..HostsHealth::of(each, ahead)
+    }
 }
 
 fn not_reached(known: HostHealth, fault: &Fault, announced: Option<&HeardOf>) -> HostHealth {

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use crate::leaving::Leaving;
 use crate::names::Names;
 use crate::rate_limit::RateLimit;
-use crate::roster::Reported;
+use crate::roster::{Reported, Silent};
 use crate::watch::{self, SILENCE, Watches, Watching};
 use crate::{Fault, HostIndex};
 
@@ -68,6 +68,8 @@ struct Inner {
     present: usize,
     /// Other addresses at which the hosts may be.
     elsewhere: BTreeMap<HostId, Vec<SocketAddr>>,
+    /// Members that no registry hears.
+    silent: BTreeMap<HostId, Silent>,
     names: Names,
     revoked: Revocations,
     v4: Option<Endpoint>,
@@ -194,6 +196,7 @@ impl Hosts {
             present: grid.hosts.len(),
             hosts,
             elsewhere: reported.addresses,
+            silent: reported.silent,
             revoked: grid.revoked.clone(),
             v4: v4?,
             v6: v6?,
@@ -231,7 +234,14 @@ impl Hosts {
         (0..self.0.present).map(HostIndex)
     }
 
-    /// The absent hosts, those that were missed last first.
+    /// Since when a host is silent, Unix seconds by this machine's clock: when a registry, or this machine,
+    /// saw it last. `None` if a registry hears it now, or if nobody knows.
+    pub fn silent_since(&self, host: HostIndex) -> Option<u64> {
+        let silent = self.0.silent.get(&self.entry(host)?.id)?;
+        Some(silent.seen_at)
+    }
+
+    /// The absent hosts, those that were seen last first.
     pub fn absent(&self) -> impl Iterator<Item = HostIndex> + use<> {
         (self.0.present..self.0.hosts.len()).map(HostIndex)
     }
@@ -712,8 +722,10 @@ impl Inner {
 
     /// Begins to connect to a host at the address in the list of the grid.
     fn dial_listed(&self, dialing: &mut JoinSet<Dialed>, entry: &GridHost) {
-        let (v4, v6) = (self.v4.clone(), self.v6.clone());
-        let (address, id) = (entry.addr.clone(), entry.id);
+        let v4 = self.v4.clone();
+        let v6 = self.v6.clone();
+        let address = entry.addr.clone();
+        let id = entry.id;
         dialing.spawn(async move {
             let socket = |addr: SocketAddr| {
                 let made = if addr.is_ipv4() { &v4 } else { &v6 }.clone();

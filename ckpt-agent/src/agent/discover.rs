@@ -1,13 +1,13 @@
 //! Finds the hosts of a grid.
 
 use protocol::grid::Grid;
-use protocol::identity::Identity;
+use protocol::identity::{HostId, Identity};
 use protocol::list::ListFiles;
 use transfer::registry::Registries;
-use transfer::roster::{self, Roster};
+use transfer::roster::{self, Roster, Silent};
 
 use crate::agent::list_files;
-use crate::knowledge::{Notebook, Observation};
+use crate::knowledge::{Missed, Named, Notebook, Observation};
 use crate::unix_time::unix_seconds;
 
 /// Whether this program was built with etcd as a registry.
@@ -33,16 +33,44 @@ pub async fn discover(
         list_files::keep(files, grid, &list);
         grid.follow(list, contents);
     }
-    let mut roster = roster::merge(&grid.hosts, &answers, known.roster(), &grid.revoked);
-    if !answers.is_empty() {
-        // The hosts of the grid file come first; the others were found through registries.
-        let found = roster.hosts.iter().skip(grid.hosts.len()).cloned();
-        let listed = grid.hosts.iter().map(|host| host.id).collect();
-        notebook.note(Observation::Roster(found.collect(), listed));
-    }
-    // Registries name only hosts that are there. The others may have what is asked for.
     let now = unix_seconds();
+    let mut roster = roster::merge(grid, &answers, known.roster(), now);
+    if !answers.is_empty() {
+        notebook.note(Observation::Roster(named(grid, &roster)));
+    }
+    // The registries may all have lost members, or hide them. This machine remembers them.
     let known = notebook.read(now);
-    roster.remember(known.missed(now), |id| grid.revoked.contains(id));
+    let missed = known.missed(now).map(|missed| {
+        let silent = Silent {
+            seen_at: missed.seen_at,
+            certified_until: missed.certified_until,
+        };
+        (&missed.host, silent)
+    });
+    roster.remember(missed, |id| grid.revoked.contains(id));
     roster
+}
+
+/// Which hosts registries and the list of the grid name.
+fn named(grid: &Grid, roster: &Roster) -> Named {
+    let silent = roster.absent.iter().filter_map(|host| {
+        let silent = roster.reported.silent.get(&host.id)?;
+        Some(Missed {
+            host: host.clone(),
+            seen_at: silent.seen_at,
+            certified_until: silent.certified_until,
+        })
+    });
+    Named {
+        // The hosts of the grid file come first; the others were found through registries.
+        there: roster
+            .hosts
+            .iter()
+            .skip(grid.hosts.len())
+            .cloned()
+            .collect(),
+        listed: grid.hosts.iter().map(|host| host.id).collect(),
+        silent: silent.collect(),
+        revoked: grid.revoked.keys().map(|key| HostId(*key)).collect(),
+    }
 }

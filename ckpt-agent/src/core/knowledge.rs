@@ -10,7 +10,7 @@ use placement::Probability;
 use placement::bandwidth::{Measurement, RateForecast, RateHistory};
 use placement::joint::Watched;
 use protocol::grid::GridHost;
-use protocol::identity::HostId;
+use protocol::identity::{HostId, KNOWN_AFTER_END_S};
 
 use crate::core::pool_watch::{Asked, PoolWatch, sight};
 
@@ -29,11 +29,12 @@ const RECORD_MIN: f64 = 2.0;
 /// Least time between two probes of a host.
 const PROBE_PERIOD_SECONDS: u64 = 3600;
 
-/// For how long a host is remembered that no registry names any more, seconds from when it was missed first.
-const MISSED_S: u64 = 28 * 86_400;
+/// For how long a version of a job counts as seen lately, seconds.
+const SEEN_LATELY_S: u64 = 28 * 86_400;
 
-/// Most hosts that are remembered although no registry names them: those that were missed last.
-const MISSED_MAX: usize = 256;
+/// Most hosts that are remembered although no registry hears them. None whose certificate this machine has
+/// checked is dropped to make room for another one.
+const MISSED_MAX: usize = 1024;
 
 /// Wrong data count as much as this many failed contacts.
 const LIE_WEIGHT: f64 = 10.0;
@@ -60,8 +61,8 @@ pub enum Observation {
     Probed(HostId),
     /// How long a save of a job took.
     Save(JobTag, SaveTimes),
-    /// The hosts that only registries named, and the keys of those that the list of the grid names.
-    Roster(Vec<GridHost>, Vec<HostId>),
+    /// Registries answered who is there.
+    Roster(Named),
     /// A version of a job exists.
     Version(JobTag, Sighting),
     /// Versions of a job were removed on purpose. With the newest one that is left, if there is one.
@@ -70,6 +71,38 @@ pub enum Observation {
     Uplink(f64),
     /// All hosts were asked at once. To be noted before the contacts of that time.
     Look(Vec<Asked>),
+}
+
+/// Which hosts registries and the list of the grid name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Named {
+    /// The hosts that only registries name, and that at least one of them hears.
+    pub there: Vec<GridHost>,
+    /// The keys of those in the list of the grid.
+    pub listed: Vec<HostId>,
+    /// The members that no registry hears.
+    pub silent: Vec<Missed>,
+    /// Keys that the grid's authority revoked.
+    pub revoked: Vec<HostId>,
+}
+
+/// A member of the grid that no registry hears.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missed {
+    /// The host.
+    pub host: GridHost,
+    /// When it was seen last, or missed first, Unix seconds.
+    pub seen_at: u64,
+    /// When its certificate ends, Unix seconds; `None` if this machine has not checked it.
+    pub certified_until: Option<u64>,
+}
+
+impl Missed {
+    /// Whether the host is still remembered at `now`, Unix seconds. Registries know a member for as long.
+    fn is_current(&self, now: u64) -> bool {
+        let last = self.certified_until.unwrap_or(self.seen_at);
+        now <= last.saturating_add(KNOWN_AFTER_END_S)
+    }
 }
 
 /// A version of a job that this machine has seen.
@@ -147,9 +180,9 @@ pub struct Knowledge {
     pub(crate) uplink: RateHistory,
     /// The hosts that registries listed last.
     pub(crate) roster: Vec<GridHost>,
-    /// Hosts that have answered this machine and that registries do not list any more, those that were missed
-    /// last first. Each with the time at which it was missed first, Unix seconds.
-    pub(crate) missed: Vec<(u64, GridHost)>,
+    /// Members that no registry hears, those that were seen last first: hosts that have answered this machine,
+    /// and those that registries proved to be members.
+    pub(crate) missed: Vec<Missed>,
     /// When most hosts were away.
     pub(crate) pool: PoolWatch,
 }
@@ -189,7 +222,8 @@ impl KnownHost {
     /// the record, the more the claim counts.
     pub fn trusted(&self, claims: Probability, now: u64) -> Probability {
         let fade = fade(now.saturating_sub(self.last_contact));
-        let (good, bad) = (self.good * fade, self.bad * fade);
+        let good = self.good * fade;
+        let bad = self.bad * fade;
         let seen = good + bad;
         Probability::saturating((good + CLAIM_WORTH * claims.value()) / (seen + CLAIM_WORTH))
     }
@@ -254,12 +288,12 @@ impl Knowledge {
         &self.roster
     }
 
-    /// The hosts that registries listed within the four weeks before `now`, Unix seconds, and do not list any
-    /// more; those that were missed last come first.
-    pub fn missed(&self, now: u64) -> impl Iterator<Item = &GridHost> {
-        let missed = self.missed.iter();
-        let recent = missed.filter(move |(since, _)| now.saturating_sub(*since) < MISSED_S);
-        recent.map(|(_, host)| host)
+    /// The members that no registry hears, as far as they are still remembered at `now`, Unix seconds; those
+    /// that were seen last come first.
+    pub fn missed(&self, now: u64) -> impl Iterator<Item = &Missed> {
+        self.missed
+            .iter()
+            .filter(move |missed| missed.is_current(now))
     }
 
     /// The incidents of the whole pool that this machine saw in the four weeks before `now`, Unix seconds.
@@ -278,7 +312,7 @@ impl Knowledge {
     pub fn newest_of(&self, owner: OwnerId, most: usize, now: u64) -> BTreeMap<JobTag, &Sighting> {
         let all = self.newest.iter().filter(|(_, (at, seen))| {
             let more = seen.more.as_ref();
-            now.saturating_sub(*at) < MISSED_S && more.is_some_and(|more| more.owner == owner)
+            now.saturating_sub(*at) < SEEN_LATELY_S && more.is_some_and(|more| more.owner == owner)
         });
         let mut all: Vec<_> = all.collect();
         all.sort_by_key(|(_, (at, _))| std::cmp::Reverse(*at));
@@ -311,7 +345,7 @@ impl Knowledge {
             Observation::Save(job, times) => {
                 self.saves.insert(*job, (now, *times));
             }
-            Observation::Roster(hosts, listed) => self.take_roster(hosts, listed, now),
+            Observation::Roster(named) => self.take_roster(named, now),
             Observation::Version(job, seen) => {
                 let first = || (now, seen.clone());
                 let (at, newest) = self.newest.entry(*job).or_insert_with(first);
@@ -335,26 +369,56 @@ impl Knowledge {
         }
     }
 
-    /// Takes over the hosts that registries name at `now`. Those that they do not name any more count as missed
-    /// if they ever answered: a registry can name hosts that are none. A host that was `listed` is not missed
-    /// when the list leaves it out.
-    fn take_roster(&mut self, hosts: &[GridHost], listed: &[HostId], now: u64) {
-        let before = std::mem::replace(&mut self.roster, hosts.to_vec());
-        let named = hosts.iter().map(|host| host.id);
-        let there: BTreeSet<HostId> = named.chain(listed.iter().copied()).collect();
-        self.missed.retain(|(since, host)| {
-            !there.contains(&host.id) && now.saturating_sub(*since) < MISSED_S
-        });
+    /// Takes over the hosts that registries name at `now`. Those that they hear no more count as missed if
+    /// they ever answered, or if their cards prove that they are members: a registry can name hosts that are
+    /// none. A host that was `listed` is not missed when the list leaves it out.
+    fn take_roster(&mut self, named: &Named, now: u64) {
+        let before = std::mem::replace(&mut self.roster, named.there.clone());
+        let there = named.there.iter().map(|host| host.id);
+        let there: BTreeSet<HostId> = there.chain(named.listed.iter().copied()).collect();
+        let revoked: BTreeSet<HostId> = named.revoked.iter().copied().collect();
+        let is_out = |id: &HostId| there.contains(id) || revoked.contains(id);
+        self.missed
+            .retain(|missed| !is_out(&missed.host.id) && missed.is_current(now));
+        for silent in named.silent.iter().filter(|one| !is_out(&one.host.id)) {
+            self.miss(silent.clone());
+        }
         for host in before {
             let has_answered = self.hosts.get(&host.id).is_some_and(|seen| seen.good > 0.0);
-            let is_known = self.missed.iter().any(|(_, missed)| missed.id == host.id);
-            if has_answered && !there.contains(&host.id) && !is_known {
-                self.missed.push((now, host));
+            let is_known = self.missed.iter().any(|missed| missed.host.id == host.id);
+            if has_answered && !is_out(&host.id) && !is_known {
+                self.miss(Missed {
+                    host,
+                    seen_at: now,
+                    certified_until: None,
+                });
             }
         }
         self.missed
-            .sort_by_key(|(since, _)| std::cmp::Reverse(*since));
-        self.missed.truncate(MISSED_MAX);
+            .sort_by_key(|missed| std::cmp::Reverse(missed.seen_at));
+    }
+
+    /// Remembers a host. If there is no room, it takes the place of the one that was seen first of those
+    /// whose certificate was not checked; without such a one, the new host is left out.
+    fn miss(&mut self, new: Missed) {
+        let all = &mut self.missed;
+        if let Some(known) = all.iter_mut().find(|known| known.host.id == new.host.id) {
+            let certified_until = new.certified_until.max(known.certified_until);
+            *known = Missed {
+                certified_until,
+                ..new
+            };
+            return;
+        }
+        if all.len() >= MISSED_MAX {
+            let unproved = all.iter().enumerate();
+            let unproved = unproved.filter(|(_, one)| one.certified_until.is_none());
+            let Some((place, _)) = unproved.min_by_key(|(_, one)| one.seen_at) else {
+                return;
+            };
+            all.remove(place);
+        }
+        all.push(new);
     }
 }
 
@@ -496,64 +560,135 @@ mod tests {
         assert!(!seen(7, None).is_kept(Some(&words(&[], Some(DAY))), DAY));
     }
 
-    fn listed(numbers: &[u8]) -> Observation {
-        let host = |number: &u8| GridHost {
+    fn host(number: u16) -> GridHost {
+        let mut key = [0; 32];
+        key[..2].copy_from_slice(&number.to_le_bytes());
+        GridHost {
             name: format!("h{number}"),
-            addr: protocol::address::Address::Ip(([10, 0, 0, *number], 7600).into()),
-            id: HostId(OwnerId([*number; 32])),
+            addr: protocol::address::Address::Ip(([10, 0, 0, 1], 7600).into()),
+            id: HostId(OwnerId(key)),
             site: None,
             owner: None,
-        };
-        Observation::Roster(numbers.iter().map(host).collect(), Vec::new())
+        }
+    }
+
+    fn named(numbers: impl IntoIterator<Item = u16>) -> Named {
+        Named {
+            there: numbers.into_iter().map(host).collect(),
+            ..Named::default()
+        }
+    }
+
+    fn listed(numbers: &[u16]) -> Observation {
+        Observation::Roster(named(numbers.iter().copied()))
+    }
+
+    fn answered(known: &mut Knowledge, numbers: impl IntoIterator<Item = u16>) {
+        for number in numbers {
+            known.observe(
+                &Observation::Contact(host(number).id, Contact::Answered),
+                DAY,
+            );
+        }
+    }
+
+    fn silent(number: u16, seen_at: u64, certified_until: u64) -> Missed {
+        Missed {
+            host: host(number),
+            seen_at,
+            certified_until: Some(certified_until),
+        }
     }
 
     fn missed(known: &Knowledge, now: u64) -> Vec<&str> {
-        known.missed(now).map(|host| host.name.as_str()).collect()
+        let missed = known.missed(now);
+        missed.map(|missed| missed.host.name.as_str()).collect()
     }
 
     #[test]
-    fn hosts_that_registries_list_no_more_are_remembered_for_four_weeks() {
+    fn hosts_that_registries_name_no_more_are_remembered_for_ninety_days() {
         let mut known = Knowledge::default();
         known.observe(&listed(&[1, 2, 3, 4]), DAY);
         // Host 4 never answered: it need not exist.
-        for number in [1, 2, 3] {
-            let id = HostId(OwnerId([number; 32]));
-            known.observe(&Observation::Contact(id, Contact::Answered), DAY);
-        }
+        answered(&mut known, [1, 2, 3]);
         assert!(missed(&known, DAY).is_empty());
         known.observe(&listed(&[1, 2]), 2 * DAY);
         assert_eq!(missed(&known, 2 * DAY), ["h3"]);
         known.observe(&listed(&[2]), 3 * DAY);
         assert_eq!(missed(&known, 3 * DAY), ["h1", "h3"]);
-        assert_eq!(missed(&known, 30 * DAY), ["h1"]);
+        assert_eq!(missed(&known, 93 * DAY), ["h1"]);
         // One that is back counts once, as a host that is there.
         known.observe(&listed(&[1, 2]), 4 * DAY);
         assert_eq!(missed(&known, 4 * DAY), ["h3"]);
-        known.observe(&listed(&[1, 2]), 31 * DAY);
+        known.observe(&listed(&[1, 2]), 93 * DAY);
         assert!(known.missed.is_empty());
         // Host 2 gets into the list of the grid, and is removed from it later.
-        let Observation::Roster(found, _) = listed(&[1]) else {
-            unreachable!()
+        let in_the_list = Named {
+            listed: vec![host(2).id],
+            ..named([1])
         };
-        let in_the_list = vec![HostId(OwnerId([2; 32]))];
-        known.observe(&Observation::Roster(found, in_the_list), 32 * DAY);
-        known.observe(&listed(&[1]), 33 * DAY);
+        known.observe(&Observation::Roster(in_the_list), 94 * DAY);
+        known.observe(&listed(&[1]), 95 * DAY);
         assert!(known.missed.is_empty());
     }
 
     #[test]
-    fn of_many_hosts_that_came_and_went_only_the_last_are_remembered() {
+    fn silent_members_are_remembered_until_their_certificates_are_long_over_or_they_are_revoked() {
         let mut known = Knowledge::default();
-        for round in 0..20 {
-            let numbers: Vec<u8> = (0..100).map(|at| (round * 17 + at) as u8).collect();
-            known.observe(&listed(&numbers), DAY + round * 60);
-            for number in numbers {
-                let id = HostId(OwnerId([number; 32]));
-                known.observe(&Observation::Contact(id, Contact::Answered), DAY);
-            }
-        }
+        let said = |silent: &[Missed], revoked: &[u16]| {
+            Observation::Roster(Named {
+                silent: silent.to_vec(),
+                revoked: revoked.iter().map(|number| host(*number).id).collect(),
+                ..Named::default()
+            })
+        };
+        // They never answered this machine: their cards are enough.
+        known.observe(
+            &said(
+                &[silent(1, DAY, 400 * DAY), silent(2, 2 * DAY, 30 * DAY)],
+                &[],
+            ),
+            3 * DAY,
+        );
+        assert_eq!(missed(&known, 3 * DAY), ["h2", "h1"]);
+        // The registry was installed anew, and names nobody.
+        known.observe(&said(&[], &[]), 4 * DAY);
+        assert_eq!(missed(&known, 120 * DAY), ["h2", "h1"]);
+        assert_eq!(missed(&known, 121 * DAY), ["h1"]);
+        known.observe(&said(&[silent(1, 3 * DAY, 400 * DAY)], &[]), 4 * DAY);
+        assert_eq!(missed(&known, 4 * DAY), ["h1", "h2"]);
+        known.observe(&said(&[], &[1]), 5 * DAY);
+        assert_eq!(missed(&known, 5 * DAY), ["h2"]);
+    }
+
+    #[test]
+    fn a_certified_member_is_never_dropped_for_room() {
+        let mut known = Knowledge::default();
+        let all = || 0..MISSED_MAX as u16;
+        known.observe(&Observation::Roster(named(all())), DAY);
+        answered(&mut known, all());
         known.observe(&listed(&[]), 2 * DAY);
-        assert!(known.missed.len() <= MISSED_MAX && known.missed.len() > 100);
+        assert_eq!(known.missed.len(), MISSED_MAX);
+        let certified =
+            (2000..2000 + MISSED_MAX as u16).map(|number| silent(number, DAY, 400 * DAY));
+        let said = Named {
+            silent: certified.collect(),
+            ..Named::default()
+        };
+        known.observe(&Observation::Roster(said), 3 * DAY);
+        let are_certified = |known: &Knowledge| {
+            let mut all = known.missed.iter();
+            known.missed.len() == MISSED_MAX && all.all(|one| one.certified_until.is_some())
+        };
+        assert!(are_certified(&known));
+        let more = Named {
+            silent: vec![silent(5000, 2 * DAY, 400 * DAY)],
+            ..named([1])
+        };
+        known.observe(&Observation::Roster(more), 3 * DAY);
+        known.observe(&listed(&[]), 4 * DAY);
+        assert!(are_certified(&known));
+        assert!(known.missed.iter().all(|one| one.host.id != host(5000).id));
     }
 
     #[test]

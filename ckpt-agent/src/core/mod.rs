@@ -15,7 +15,6 @@ pub mod fence;
 pub mod gather;
 pub mod glob;
 pub mod knowledge;
-pub mod line;
 pub mod pick;
 #[allow(
     clippy::indexing_slicing,

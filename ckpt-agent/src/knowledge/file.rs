@@ -13,7 +13,7 @@ use protocol::grid::GridHost;
 use protocol::identity::HostId;
 use serde::{Deserialize, Serialize};
 
-use super::{Knowledge, KnownHost, SaveTimes, Sighting, SightingDetails};
+use super::{Knowledge, KnownHost, Missed, SaveTimes, Sighting, SightingDetails};
 use crate::core::pool_watch::PoolWatch;
 use crate::file_lock;
 
@@ -116,6 +116,9 @@ struct RosterText {
 #[derive(Debug, Serialize, Deserialize)]
 struct MissedText {
     since: u64,
+    /// Older programs neither know this field nor keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    certified_until: Option<u64>,
     #[serde(flatten)]
     host: RosterText,
 }
@@ -236,7 +239,7 @@ impl Knowledge {
             known.roster.push(host.read()?);
         }
         for missed in file.missed {
-            known.missed.push((missed.since, missed.host.read()?));
+            known.missed.push(missed.read()?);
         }
         for newest in file.newest {
             let tag = JobTag::from_hex(&newest.job_tag)
@@ -275,9 +278,10 @@ impl Knowledge {
             missed: self
                 .missed
                 .iter()
-                .map(|(since, host)| MissedText {
-                    since: *since,
-                    host: RosterText::of(host),
+                .map(|missed| MissedText {
+                    since: missed.seen_at,
+                    certified_until: missed.certified_until,
+                    host: RosterText::of(&missed.host),
                 })
                 .collect(),
             newest: newest
@@ -337,6 +341,16 @@ impl RosterText {
             id,
             site: self.site,
             owner: self.owner,
+        })
+    }
+}
+
+impl MissedText {
+    fn read(self) -> Result<Missed, String> {
+        Ok(Missed {
+            host: self.host.read()?,
+            seen_at: self.since,
+            certified_until: self.certified_until,
         })
     }
 }
@@ -424,7 +438,7 @@ fn malformed(path: &Path, what: String) -> KnowledgeError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Contact, Notebook, Observation};
+    use super::super::{Contact, Named, Notebook, Observation};
     use crate::core::pool_watch::Sight;
     use placement::joint::Watched;
     use std::os::unix::fs::PermissionsExt;
@@ -466,15 +480,33 @@ mod tests {
             site: Some("lab".into()),
             owner: None,
         };
-        notebook.note(Observation::Roster(vec![host.clone()], Vec::new()));
-        notebook.note(Observation::Roster(Vec::new(), Vec::new()));
+        let there = Named {
+            there: vec![host.clone()],
+            ..Named::default()
+        };
+        let missed = Missed {
+            host: GridHost {
+                id: HostId(OwnerId([9; 32])),
+                ..host.clone()
+            },
+            seen_at: 900,
+            certified_until: Some(5000),
+        };
+        let gone = Named {
+            silent: vec![missed.clone()],
+            ..Named::default()
+        };
+        notebook.note(Observation::Roster(there));
+        notebook.note(Observation::Roster(gone));
         let now = notebook.read(1000);
         notebook.write(1000);
         let later = Notebook::at(path.clone()).read(1000);
         assert_eq!(later, now);
         assert_eq!(later.save_times(JobTag([4; 32])), Some(times));
         assert_eq!(later.newest(JobTag([4; 32])), Some(&seen));
-        assert_eq!(later.missed(1000).collect::<Vec<_>>(), [&host]);
+        let all: Vec<_> = later.missed(1000).collect();
+        assert_eq!((&all[0].host, all[0].certified_until), (&host, None));
+        assert_eq!(all[1..], [&missed]);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

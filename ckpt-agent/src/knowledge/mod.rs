@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::learning::Learning;
 
 pub use crate::core::knowledge::{
-    Contact, Knowledge, KnownHost, Observation, SaveTimes, Sighting, SightingDetails,
+    Contact, Knowledge, KnownHost, Missed, Named, Observation, SaveTimes, Sighting, SightingDetails,
 };
 pub use file::{KnowledgeError, default_dir};
 

@@ -17,6 +17,7 @@ pub mod census;
 pub mod fence;
 pub mod histories;
 mod key;
+pub mod known_donors;
 pub mod ledger;
 pub mod notices;
 pub mod places;

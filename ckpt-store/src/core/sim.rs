@@ -380,7 +380,7 @@ impl Sim {
             };
             let mut wanted = registry.heartbeat(now, id(host), 1, holdings);
             if wanted.announce {
-                let still = registry.announce(now, id(host), presence());
+                let still = registry.announce(now, id(host), presence(), None);
                 wanted.holdings |= still.is_ok_and(|still| still.holdings);
             }
             if wanted.holdings {

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use health::GridHealth;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -35,7 +36,7 @@ const PROVED: &str = "proved";
 pub struct Announced {
     /// Hosts that still announce themselves.
     pub alive: u64,
-    /// Hosts that announced themselves within a day and no longer do.
+    /// Hosts that belong to the grid and do not announce themselves now.
     pub silent: u64,
     /// Bytes that the hosts that are alive lend.
     pub capacity_bytes: u64,
@@ -60,6 +61,7 @@ pub struct RegistryMetrics {
     counting: Family<StateLabel, Gauge>,
     failed_checks: Gauge,
     certificate_ends: Gauge,
+    cards: Counter,
 }
 
 impl Default for RegistryMetrics {
@@ -79,6 +81,7 @@ impl Default for RegistryMetrics {
             counting: Family::default(),
             failed_checks: Gauge::default(),
             certificate_ends: Gauge::default(),
+            cards: Counter::default(),
         };
         all.know(&Announced::default(), &[]);
         all.count(&GridHealth::default());
@@ -92,7 +95,7 @@ impl RegistryMetrics {
     fn register(&self, to: &mut Registry) {
         register_build(to);
         self.requests.register(to);
-        let help = "Hosts that announced themselves within a day, by whether they still do";
+        let help = "Hosts that belong to the grid, by whether they announce themselves now";
         to.register("hosts", help, self.hosts.clone());
         let help = "Shards that hosts report to hold";
         to.register("shards", help, self.shards.clone());
@@ -112,6 +115,8 @@ impl RegistryMetrics {
         to.register("counting_hosts", help, self.counting.clone());
         let help = "Checks by submitters that failed within a week";
         to.register("failed_checks", help, self.failed_checks.clone());
+        let help = "Silent hosts of which the registry learnt from other hosts";
+        to.register("learnt_hosts", help, self.cards.clone());
         let help = "Unix time at which the registry's certificate expires";
         let unit = Unit::Seconds;
         to.register_with_unit(
@@ -161,6 +166,11 @@ impl RegistryMetrics {
             let gauge = self.counting.get_or_create(&StateLabel { state });
             gauge.set(gauged(number as u64));
         }
+    }
+
+    /// Counts silent hosts of which the registry learnt from others.
+    pub fn learnt(&self, hosts: u64) {
+        self.cards.inc_by(hosts);
     }
 
     /// Sets when the registry's certificate ends, Unix seconds.

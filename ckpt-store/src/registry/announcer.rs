@@ -2,13 +2,13 @@
 
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use codec::OwnerId;
 use protocol::grid::{Grid, GridRegistry};
-use protocol::identity::Role;
+use protocol::identity::{CARD_PART, Identity, MemberCard, Role, Whereabouts};
 use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, request};
 use protocol::net::{ConnectError, Members, Sockets, compare_lists};
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use transfer::etcd::Etcd;
 
+use super::others::OtherCards;
 use crate::clock::Clock;
 use crate::core::registry::HEARTBEAT;
 use crate::monitor::Monitor;
@@ -32,24 +33,24 @@ const ANNOUNCEMENT_SECONDS: u64 = 300;
 /// Free space is announced in steps of this many bytes.
 const FREE_STEP_BYTES: u64 = 1 << 30;
 
-/// The part of an announcement that does not change while the daemon runs.
-#[derive(Clone, Debug)]
-pub struct Card {
-    /// The name of the host.
-    pub name: String,
-    /// The address at which the host can be reached.
-    pub addr: SocketAddr,
-    /// The site of the host: machines there are likely to fail together.
-    pub site: Option<String>,
-    /// The owner of the machine.
-    pub owner: Option<String>,
-}
+/// Cards of other hosts are compared with each registry after this many list periods: usually each hour.
+const LIST_PERIODS_OF_CARDS: u32 = 120;
+
+/// With a registry to which a new connection was made, they are compared sooner: it may have begun anew. After
+/// this many list periods, because it may do so often.
+const LIST_PERIODS_OF_NEW_CONNECTION: u32 = 6;
 
 /// Announces one host to registries.
 #[derive(Debug)]
 pub struct Announcer {
-    /// Name, address, site and owner.
-    pub card: Card,
+    /// The key and certificate of the host, with which it signs its card.
+    pub identity: Identity,
+    /// The name of the host.
+    pub name: String,
+    /// Address, site and owner.
+    pub whereabouts: Whereabouts,
+    /// The data directory, where the cards of other hosts are kept.
+    pub data_dir: PathBuf,
     /// The shards of the host.
     pub store: Arc<Store>,
     /// The state of the machine.
@@ -60,11 +61,13 @@ pub struct Announcer {
     pub list_period: Duration,
 }
 
-/// The connection to a registry, and when lists of the grid were compared over it.
+/// The connection to a registry, and when lists of the grid, and cards, were compared over it.
 #[derive(Debug, Default)]
 struct Link {
     connection: Option<Connection>,
     compared: Option<Instant>,
+    /// When cards were compared, and over which connection.
+    cards: Option<(Instant, usize)>,
 }
 
 /// Why an announcement did not reach a registry.
@@ -170,6 +173,34 @@ impl Announcer {
             }
             changes.note(&outcome);
             self.compare(&mut link, members).await;
+            self.compare_cards(&mut link, members).await;
+        }
+    }
+
+    /// Compares the cards of other hosts with a registry, if that is due.
+    async fn compare_cards(&self, link: &mut Link, members: &Members) {
+        let Some(connection) = link.connection.as_ref() else {
+            return;
+        };
+        let on = connection.stable_id();
+        let periods = match link.cards {
+            Some((_, last)) if last == on => LIST_PERIODS_OF_CARDS,
+            _ => LIST_PERIODS_OF_NEW_CONNECTION,
+        };
+        let is_due = link
+            .cards
+            .is_none_or(|(at, _)| at.elapsed() >= self.list_period * periods);
+        if !is_due {
+            return;
+        }
+        link.cards = Some((Instant::now(), on));
+        let grid = members.grid();
+        let now = self.clock.unix_seconds();
+        let others = OtherCards::new(&self.data_dir, &grid, self.identity.secret.id());
+        let own_day = u32::try_from(signed_at(now) / 86_400).unwrap_or(u32::MAX);
+        if let Err(cause) = others.compare(connection, grid, (own_day, now)).await {
+            // A registry with an earlier version of the program does not know these requests.
+            debug!(%cause, "the cards of other hosts were not compared with a registry");
         }
     }
 
@@ -267,18 +298,36 @@ impl Announcer {
 
     fn presence(&self, epoch: u64) -> Presence {
         let usage = self.store.usage(None);
+        let whereabouts = self.whereabouts.clone();
+        let now = self.clock.unix_seconds();
         Presence {
-            name: self.card.name.clone(),
-            addr: self.card.addr,
-            site: self.card.site.clone(),
-            owner: self.card.owner.clone(),
+            name: self.name.clone(),
+            addr: whereabouts.addr,
+            site: whereabouts.site.clone(),
+            owner: whereabouts.owner.clone(),
             capacity_bytes: usage.capacity_bytes,
             free_bytes: usage.free_bytes,
             epoch,
-            announcement: self.monitor.announced(self.clock.unix_seconds()).to_wire(),
-            parts: Parts::default(),
+            announcement: self.monitor.announced(now).to_wire(),
+            parts: self.card(whereabouts, signed_at(now)),
         }
     }
+
+    /// The card of this host as a part of its announcement; no part if it can't be signed.
+    fn card(&self, whereabouts: Whereabouts, at: u64) -> Parts {
+        match MemberCard::sign(&self.identity, whereabouts, at) {
+            Ok(card) => Parts::default().with(CARD_PART, card.bytes().to_vec()),
+            Err(cause) => {
+                debug!(%cause, "this host announces itself without a card");
+                Parts::default()
+            }
+        }
+    }
+}
+
+/// The time of the card that is announced at `now`. It changes when the announcement does.
+const fn signed_at(now: u64) -> u64 {
+    now - now % ANNOUNCEMENT_SECONDS
 }
 
 /// Sends a request. Returns whether the registry needs an announcement, and whether it needs the list of

@@ -13,7 +13,7 @@ use protocol::wire::limits::MEMBERS_MAX;
 use protocol::wire::message::MemberRecord;
 use tracing::warn;
 use transfer::Hosts;
-use transfer::census::{ask_all, hosts_health, summed_up};
+use transfer::census::{ask_all, hosts_health, silent_health, summed_up, with_silent};
 use transfer::registry_answer::RegistryAnswer;
 use transfer::roster;
 use web::board::Board;
@@ -65,9 +65,9 @@ impl Counting {
         let mut all: Vec<MemberRecord> = Vec::new();
         loop {
             let after = all.last().map(|record| record.id);
-            let now = self.shared.clock.now();
+            let at = self.shared.moment();
             let most = MEMBERS_MAX as usize;
-            let (page, more) = self.shared.registry().members(now, after, most);
+            let (page, more) = self.shared.registry().members(at, after, most);
             all.extend(page);
             if !more {
                 return all;
@@ -104,13 +104,15 @@ impl Counting {
     /// Asks all hosts that announced themselves or that the list of the grid names.
     async fn ask(&self, members: Vec<MemberRecord>, forecasts: &Forecasts) {
         let grid = self.shared.members.grid();
+        let now = self.shared.clock.unix_seconds();
         let alive = members.iter().filter(|record| record.alive).count();
         let answer = RegistryAnswer {
             members,
             holders: BTreeSet::new(),
             list: None,
         };
-        let mut roster = roster::merge(&grid.hosts, &[answer], &[], &grid.revoked);
+        let mut roster = roster::merge(&grid, &[answer], &[], now);
+        let silent = silent_health(&roster);
         roster.hosts.truncate(ASKED_MAX);
         let asked = Grid {
             hosts: roster.hosts,
@@ -138,6 +140,8 @@ impl Counting {
             ..Health::default()
         };
         add_forecasts(&mut health.hosts, &hosts, forecasts);
+        health.absent = silent.len();
+        health.hosts = with_silent(health.hosts, silent);
         hosts.close().await;
         self.board.show(judged(health, &Limits::default()));
     }

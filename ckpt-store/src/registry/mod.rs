@@ -1,12 +1,16 @@
 //! The registry: donors announce that they are there and what they hold, and others ask for it. On its
-//! disk it keeps only which join tokens were redeemed. After a restart it is sent everything again within
-//! a heartbeat.
+//! disk it keeps which join tokens were redeemed, and which donors belong to the grid and where each was
+//! last. After a restart it is sent everything else again within a heartbeat; a registry that has lost its
+//! disk is also brought the cards of the donors that are silent.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod announcer;
+mod cards;
 mod counting;
 mod enrolment;
+mod keeping;
+mod others;
 mod tokens;
 
 use std::collections::BTreeMap;
@@ -15,9 +19,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use codec::OwnerId;
+use codec::{CheckpointId, OwnerId};
 use protocol::grid::Grid;
-use protocol::identity::{Identity, Peer, TokenRole};
+use protocol::identity::{
+    CARD_PART, CardError, CardVerifier, Identity, MemberCard, Peer, TokenRole,
+};
 use protocol::net::close::STOPPING;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::write_frame;
@@ -33,16 +39,18 @@ use web::board::Board;
 use crate::clock::Clock;
 use crate::config::{GIVES_WAY_AFTER, LIST_FILE};
 use crate::core::quiet::Quiet;
-use crate::core::registry::{NotHeard, Registry, Wanted};
+use crate::core::registry::{Moment, NotHeard, Registry, Wanted};
 use crate::metrics::{self, RegistryMetrics};
 use crate::serve::exchange::{Answer, Asked, serve_requests};
 use crate::serve::lines::Lines;
 use crate::serve::lists::ListPlaces;
+use crate::serve::pool::Pool;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
 use crate::tasks::Tasks;
 use counting::Counting;
 use enrolment::Enrolments;
+use keeping::KnownDonorsFile;
 
 /// Most requests that one member may have open on a connection.
 const STREAMS_MAX: u32 = 16;
@@ -72,7 +80,8 @@ pub struct RegistryConfig {
     pub grid_file: PathBuf,
     /// The key and certificate of the registry.
     pub identity: Identity,
-    /// The directory with the redeemed tokens. The registry redeems tokens only if `enrol.crt` is in it.
+    /// The directory with the redeemed tokens and the known donors. The registry redeems tokens only if
+    /// `enrol.crt` is in it.
     pub data_dir: PathBuf,
     /// The address on which the registry listens.
     pub listen: SocketAddr,
@@ -100,6 +109,9 @@ pub enum RegistryError {
         /// What is wrong with it, for the message.
         cause: String,
     },
+    /// The authority's certificate can't be used.
+    #[error("the grid's authority: {0}")]
+    Authority(#[from] CardError),
     /// The socket can't be opened, or TLS can't be set up.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -118,6 +130,7 @@ pub struct RegistryServer {
     tasks: Tasks,
     /// The server of metrics and the page.
     web: Option<web::Server>,
+    shared: Arc<Shared>,
 }
 
 impl RegistryServer {
@@ -145,8 +158,11 @@ impl RegistryServer {
             cause,
         })?;
         let (stop, stopping) = watch::channel(false);
+        let verifier = CardVerifier::new(&config.grid.authority)?;
+        let known_donors = KnownDonorsFile::in_directory(&config.data_dir);
         let mut registry = Registry::default();
         registry.list(addresses(&config.grid));
+        known_donors.recall_into(&mut registry, &config.grid, &verifier);
         let clock = Clock::start();
         let lines = Arc::new(Lines::new(clock));
         let shared = Arc::new(Shared {
@@ -155,6 +171,9 @@ impl RegistryServer {
             members,
             lists: ListPlaces::new(clock, GIVES_WAY_AFTER),
             lists_sent: Mutex::default(),
+            card_places: Pool::new(cards::CARDS_OF_MEMBERS, clock, GIVES_WAY_AFTER),
+            verifier,
+            known_donors,
             clock,
             lines: Arc::clone(&lines),
             metrics: RegistryMetrics::default(),
@@ -169,8 +188,10 @@ impl RegistryServer {
             let shared = Arc::clone(&serving);
             async move { shared.serve(visitor).await }
         }));
-        tasks.spawn(expire(shared));
+        tasks.spawn(expire(Arc::clone(&shared)));
+        tasks.spawn(keeping::keep(Arc::clone(&shared)));
         Ok(Self {
+            shared,
             tasks,
             web,
             endpoint,
@@ -195,13 +216,15 @@ impl RegistryServer {
         self.web.as_ref().map(web::Server::local_addr)
     }
 
-    /// Stops the registry. Nothing is lost, because donors announce themselves to the next one.
+    /// Stops the registry. Nothing is lost, because donors announce themselves to the next one, and which
+    /// donors are known is written down.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         self.endpoint.set_server_config(None);
         self.endpoint.close(STOPPING, b"shutting down");
         let _ = tokio::time::timeout(STOP_GRACE, self.endpoint.wait_idle()).await;
         drop(self.tasks);
+        keeping::keep_at_stop(self.shared).await;
         if let Some(web) = self.web {
             web.stop().await;
         }
@@ -246,18 +269,20 @@ fn show(
     Ok(Some(server))
 }
 
-/// Forgets silent donors, and takes over the addresses of each newer list of the grid.
+/// Forgets donors that are no members any more, and takes over the addresses and the revoked keys of each
+/// newer list of the grid.
 async fn expire(shared: Arc<Shared>) {
     let mut period = tokio::time::interval(EXPIRE_PERIOD);
     let mut changes = shared.members.changes();
     loop {
-        let grid = Arc::clone(&changes.borrow_and_update());
-        shared.registry().list(addresses(&grid));
         tokio::select! {
             _ = period.tick() => {}
-            Ok(()) = changes.changed() => continue,
+            Ok(()) = changes.changed() => {}
         }
-        let gone = shared.registry().expire(shared.clock.now());
+        let grid = Arc::clone(&changes.borrow_and_update());
+        shared.registry().list(addresses(&grid));
+        let is_revoked = |key: &OwnerId| grid.revoked.contains(key);
+        let gone = shared.registry().expire(shared.moment(), is_revoked);
         let (hosts, shards) = shared.registry().counts();
         shared.metrics.list(shards);
         debug!(gone, hosts, shards, "checked the donors");
@@ -274,6 +299,10 @@ struct Shared {
     lists: ListPlaces,
     /// How often each member was recently sent the list.
     lists_sent: Mutex<Quiet<OwnerId>>,
+    /// Places for cards that are being checked.
+    card_places: Arc<Pool<OwnerId>>,
+    verifier: CardVerifier,
+    known_donors: KnownDonorsFile,
     clock: Clock,
     lines: Arc<Lines>,
     metrics: RegistryMetrics,
@@ -306,6 +335,13 @@ impl Shared {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn moment(&self) -> Moment {
+        Moment {
+            now: self.clock.now(),
+            unix: self.clock.unix_seconds(),
+        }
+    }
+
     async fn serve(self: Arc<Self>, visitor: Visitor) {
         let Visitor {
             connection,
@@ -335,7 +371,7 @@ impl Shared {
     }
 
     async fn request(
-        &self,
+        self: &Arc<Self>,
         peer: Option<Arc<Peer>>,
         connection: Connection,
         mut send: SendStream,
@@ -363,7 +399,7 @@ impl Shared {
             .await;
     }
 
-    async fn answer(&self, visit: &mut Visit<'_>, asked: Request) -> Result<(), Answer> {
+    async fn answer(self: &Arc<Self>, visit: &mut Visit<'_>, asked: Request) -> Result<(), Answer> {
         let peer = visit.peer;
         let from = visit.from;
         let send = &mut *visit.send;
@@ -387,21 +423,19 @@ impl Shared {
                 Ok(write_frame(send, &Response::Noted).await?)
             }
             Request::Members { after } => {
-                let found = self.registry().members(now, after, MEMBERS_MAX as usize);
+                let at = self.moment();
+                let found = self.registry().members(at, after, MEMBERS_MAX as usize);
                 send_members(send, found).await
             }
-            // Job keys may not learn which host holds which shard.
-            Request::Holders { .. } if peer.is_some_and(|peer| peer.grant.is_some()) => {
-                let why = "the job key is not for this";
-                Err(Answer::refuse(Code::Forbidden, why))
-            }
-            Request::Holders { checkpoint } => {
-                let holders = self.registry().holders(checkpoint);
-                Ok(write_frame(send, &Response::Holders { holders }).await?)
-            }
+            Request::Holders { checkpoint } => self.holders(peer, send, checkpoint).await,
             Request::Join(wish) => self.join(from, wish, send).await,
             Request::List { number } => self.list(asker()?, send, number).await,
             Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
+            Request::CompareCards { digest, after } => {
+                self.compare_cards(send, digest, after).await
+            }
+            Request::Cards { ids } => self.cards(send, &ids).await,
+            Request::PutCards { cards } => self.put_cards(member()?, send, cards).await,
             Request::Status
             | Request::Claim(_)
             | Request::PutShard(_)
@@ -431,6 +465,23 @@ impl Shared {
             }
             Request::Retired12(never) | Request::Retired18(never) => match never {},
         }
+    }
+
+    /// Names the holders of a checkpoint. Job keys may not learn which host holds which shard.
+    async fn holders(
+        &self,
+        peer: Option<&Peer>,
+        send: &mut SendStream,
+        checkpoint: CheckpointId,
+    ) -> Result<(), Answer> {
+        if peer.is_some_and(|peer| peer.grant.is_some()) {
+            return Err(Answer::refuse(
+                Code::Forbidden,
+                "the job key is not for this",
+            ));
+        }
+        let holders = self.registry().holders(checkpoint);
+        Ok(write_frame(send, &Response::Holders { holders }).await?)
     }
 
     /// Sends the list of the grid to a member that has an older one, but not too often.
@@ -485,9 +536,23 @@ impl Shared {
         if presence.addr.ip().is_unspecified() {
             presence.addr.set_ip(from);
         }
+        let card = self.card_of(peer, &presence);
         let mut registry = self.registry();
         registry.check_address(id, presence.addr, from)?;
-        registry.announce(self.clock.now(), id, presence)
+        registry.announce(self.clock.now(), id, presence, card.as_ref())
+    }
+
+    /// The card in an announcement, if it is good: others are shown it when the donor is silent.
+    fn card_of(&self, peer: &Peer, presence: &Presence) -> Option<MemberCard> {
+        let bytes = presence.parts.get(CARD_PART)?;
+        let read = self.verifier.read(bytes);
+        let card = read
+            .inspect_err(
+                |cause| debug!(name = peer.name, %cause, "an announcement with a bad card"),
+            )
+            .ok()?;
+        let is_own = card.id() == peer.id && card.is_at(presence.addr);
+        (is_own && !card.is_early(self.clock.unix_seconds())).then_some(card)
     }
 
     async fn join(
@@ -518,7 +583,8 @@ impl Shared {
         // Checked after the token, so that a client without a token does not learn which names exist.
         let is_donor = token.terms.role == TokenRole::Donor;
         if is_donor && self.registry().has_name(&wish.name, wish.key) {
-            return Err(Answer::refuse(Code::Exists, "another donor has this name"));
+            let why = "another donor has this name: take another one (--name), or revoke that donor if it is gone";
+            return Err(Answer::refuse(Code::Exists, why));
         }
         let grid = self.members.grid();
         let joined = enrolment.join(&wish, &token, &grid, now).map_err(refused)?;

@@ -58,7 +58,10 @@ impl Links {
         checkpoints: Vec<CheckpointId>,
     ) -> Result<Around, EndpointError> {
         let answers = self.registries.ask(grid, checkpoints).await;
-        let roster = roster::merge(&grid.hosts, &answers, &[], &grid.revoked);
+        let mut roster = roster::present(grid, &answers, &[]);
+        // When a host was heard differs from round to round; connections are kept while the hosts are the
+        // same.
+        roster.heard.clear();
         let hosts = self.hosts(grid, roster, identity)?;
         let own = identity.secret.id();
         let others = hosts.all().filter_map(|host| {

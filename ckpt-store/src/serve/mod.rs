@@ -365,7 +365,10 @@ impl Exchange<'_> {
             | Request::Holds(_)
             | Request::Members { .. }
             | Request::Holders { .. }
-            | Request::Join(_) => Err(Answer::Refused(Server::Donor.does_not_answer())),
+            | Request::Join(_)
+            | Request::CompareCards { .. }
+            | Request::Cards { .. }
+            | Request::PutCards { .. } => Err(Answer::Refused(Server::Donor.does_not_answer())),
             Request::Retired12(never) | Request::Retired18(never) => match never {},
         }
     }

@@ -87,6 +87,10 @@ impl Rule {
             Request::Holds(_) => registry("holds", DONORS, Load::Work),
             Request::Members { .. } => registry("members", Asker::Member, Load::Question),
             Request::Holders { .. } => registry("holders", Asker::Member, Load::Question),
+            // Cards are for donors, which keep them for each other. Clients get the same with the members.
+            Request::CompareCards { .. } => registry("compare cards", DONORS, Load::Question),
+            Request::Cards { .. } => registry("cards", DONORS, Load::Question),
+            Request::PutCards { .. } => registry("put cards", DONORS, Load::Work),
             Request::Join(_) => registry("join", Asker::Stranger, Load::Work),
             // The authority has signed the list. So any member may bring or fetch it, however busy the
             // host is.
@@ -365,6 +369,12 @@ mod tests {
                 shards: Vec::new(),
             }),
             Request::Members { after: None },
+            Request::CompareCards {
+                digest: [0; 32],
+                after: None,
+            },
+            Request::Cards { ids: Vec::new() },
+            Request::PutCards { cards: Vec::new() },
             Request::Holders {
                 checkpoint: CheckpointId([2; 16]),
             },
@@ -378,7 +388,15 @@ mod tests {
         let by = |peer: Option<&Peer>| allowed(Server::Registry, peer, &asked);
         assert_eq!(by(None), ["join"]);
         assert_eq!(by(Some(&peer(&[Role::Submitter]))), ["members", "holders"]);
-        let donor = ["heartbeat", "holds", "members", "holders"];
+        let donor = [
+            "heartbeat",
+            "holds",
+            "members",
+            "compare cards",
+            "cards",
+            "put cards",
+            "holders",
+        ];
         assert_eq!(by(Some(&peer(&[Role::Donor]))), donor);
         assert!(allowed(Server::Donor, Some(&everyone), &asked).is_empty());
     }

@@ -231,6 +231,9 @@ impl Scope {
             | Request::Members { .. }
             | Request::Holders { .. }
             | Request::Census
+            | Request::CompareCards { .. }
+            | Request::Cards { .. }
+            | Request::PutCards { .. }
             | Request::Join(_) => Err(not_for_this()),
             Request::Retired12(never) | Request::Retired18(never) => match *never {},
         };

@@ -21,6 +21,7 @@ pub struct Target {
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
+    target("card", messages::card),
     target("certificate", messages::certificate),
     target("class_ad", state::class_ad),
     target("daemon_line", local::daemon_line),
@@ -39,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     target("job_notice", state::job_notice),
     target("join_token", messages::join_token),
     target("knowledge", state::knowledge),
+    target("known_donors", state::known_donors),
     target("manifest", image::manifest),
     target("manifest_body", image::manifest_body),
     target("member", messages::member),

@@ -7,7 +7,10 @@ use std::time::Duration;
 use codec::JobId;
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
-use protocol::identity::{Authority, JoinToken, Peer, Validity};
+use protocol::identity::{
+    Authority, CARD_BYTES_MAX, CardVerifier, JoinToken, MemberCard, Peer, Validity, is_label,
+    is_name,
+};
 use protocol::list::GridList;
 use protocol::wire::announcement::Announcement;
 use protocol::wire::message::{MemberRecord, Message, PutEnd, Record, Request, Response};
@@ -128,6 +131,30 @@ pub(crate) fn grid_list(input: &[u8]) -> bool {
     };
     let read = GridList::check(authority.certificate(), again.bytes().clone());
     assert_eq!(read.map(|(_, contents)| contents), Ok(contents));
+    true
+}
+
+/// The body of a card is read only if the key in its certificate signed it, so the input is signed first.
+pub(crate) fn card(input: &[u8]) -> bool {
+    let validity = Validity {
+        from: 1_800_000_000,
+        lasting: Duration::from_secs(3600),
+    };
+    let Ok(authority) = Authority::create(OwnerSecret::new([1; 32]), "lab", validity) else {
+        panic!("an authority can be made")
+    };
+    let Ok(verifier) = CardVerifier::new(authority.certificate()) else {
+        panic!("its certificate can be used")
+    };
+    assert!(verifier.read(input).is_err(), "nobody signed it");
+    let bytes = MemberCard::sign_body(&OwnerSecret::new([2; 32]), input);
+    let Ok(card) = verifier.read(&bytes) else {
+        return false;
+    };
+    assert_eq!(card.bytes(), bytes);
+    assert!(bytes.len() <= CARD_BYTES_MAX && is_name(card.name()));
+    let labels = [&card.whereabouts().site, &card.whereabouts().owner];
+    assert!(labels.into_iter().flatten().all(|label| is_label(label)));
     true
 }
 

@@ -2,6 +2,7 @@
 //! write.
 
 use ckpt_agent::knowledge::Knowledge;
+use ckpt_store::core::known_donors;
 use ckpt_store::monitor::history::{Run, parse};
 use ckpt_store::monitor::preferences::{Calibration, settings};
 use ckpt_store::shards::FenceFile;
@@ -83,6 +84,21 @@ pub(crate) fn fence(input: &[u8]) -> bool {
         let again = file.encode().ok().map(|bytes| FenceFile::decode(&bytes));
         assert_eq!(again, Some(Ok(file)));
         accepted = true;
+    }
+    accepted
+}
+
+/// Takes the input for the file of known donors, and then for such a file without its hash.
+pub(crate) fn known_donors(input: &[u8]) -> bool {
+    let mut accepted = false;
+    for bytes in [input.to_vec(), known_donors::hashed(input.to_vec())] {
+        if let Ok(donors) = known_donors::decode(&bytes) {
+            assert_eq!(
+                known_donors::decode(&known_donors::encode(&donors)),
+                Ok(donors)
+            );
+            accepted = true;
+        }
     }
     accepted
 }

@@ -154,6 +154,7 @@ macro_rules! smoke_tests {
     };
 }
 smoke_tests!(
+    card,
     certificate,
     class_ad,
     daemon_line,
@@ -172,6 +173,7 @@ smoke_tests!(
     job_notice,
     join_token,
     knowledge,
+    known_donors,
     manifest,
     manifest_body,
     member,

@@ -11,6 +11,7 @@
 //! ```
 
 mod authority;
+mod card;
 mod dumps;
 mod files;
 mod grant_extension;
@@ -23,6 +24,10 @@ mod public;
 mod revocation;
 
 pub use authority::{Authority, AuthorityError, Enroller, GridId, Validity};
+pub use card::{
+    CARD_AHEAD_MAX_S, CARD_BYTES_MAX, CARD_CERTIFICATES_MAX, CARD_PART, CardError, CardVerifier,
+    KNOWN_AFTER_END_S, MemberCard, Whereabouts, digest_of_days,
+};
 pub use dumps::keep_out_of_dumps;
 pub use files::{directory_of, replace_public, sync_directory_of, write_private};
 pub use granted::{GrantFault, certify_grant, check_grant};

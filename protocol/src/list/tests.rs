@@ -112,6 +112,25 @@ fn renewed_certificates_travel_but_for_those_of_revoked_keys_and_nonsense() {
     assert_eq!(grid.renewed_for(&bad, 0), None);
 }
 
+#[test]
+fn port_0_in_a_list_replaces_no_address() {
+    let lab = authority(1);
+    let mut said = contents(&lab);
+    for host in &mut said.hosts {
+        host.addr = "10.0.0.7:0".parse().unwrap();
+    }
+    let list = GridList::sign(&lab, 7, &said).unwrap();
+    let (list, read) = GridList::check(lab.certificate(), list.bytes().clone()).unwrap();
+    let mut grid = Grid::new("lab", lab.certificate().clone());
+    let mut known = said.hosts[0].clone();
+    known.addr = "10.0.0.7:7600".parse().unwrap();
+    grid.hosts = vec![known.clone()];
+    grid.follow(list, read);
+    assert_eq!(grid.hosts[0], known);
+    let mut others = grid.hosts.iter().skip(1);
+    assert!(others.all(|host| host.addr.port() == 0));
+}
+
 fn refused_number(refused: &ListError) -> u64 {
     match refused {
         ListError::Signature(number) => *number,

@@ -7,6 +7,8 @@ use codec::manifest::MANIFEST_BYTES_MAX;
 use codec::proposal::PROPOSAL_BYTES_MAX;
 use codec::shard_file::{ENTRY_BYTES, PAGES_MAX};
 
+use crate::identity::CARD_BYTES_MAX;
+
 /// Longest frame. The longest message is a record: a manifest and a few numbers for each shard.
 pub const FRAME_BYTES_MAX: usize = MANIFEST_BYTES_MAX + (8 << 10);
 
@@ -44,6 +46,12 @@ pub const VOIDS_ASKED_MAX: usize = 64;
 
 /// Most owners in one `Census`.
 pub const CENSUS_OWNERS_MAX: usize = 256;
+
+/// Most cards in one `PutCards`, and in the answer to one `Cards`. They fit into a frame.
+pub const CARDS_MAX: usize = 16;
+
+/// Most donors in the answer to one `CompareCards`.
+pub const CARD_DAYS_MAX: usize = 1024;
 
 /// Most notices of one job in the answer to one `Notices`.
 pub const NOTICES_PER_JOB_MAX: usize = 4;
@@ -86,4 +94,6 @@ pub const UNCOMMITTED_LIFETIME: Duration = Duration::from_secs(3600);
 
 const _: () = assert!(FRAME_BYTES_MAX > MANIFEST_BYTES_MAX + 64 * 16 + 1024);
 const _: () = assert!(FRAME_BYTES_MAX > PEER_HOLDS_ASKED_MAX * (3 + 9 + 16) + 16);
+const _: () = assert!(FRAME_BYTES_MAX > CARD_DAYS_MAX * (32 + 5) + 16);
+const _: () = assert!(FRAME_BYTES_MAX > CARDS_MAX * (CARD_BYTES_MAX + 3 + 24) + 16);
 const _: () = assert!(FRAME_BYTES_MAX > codec::proof::PROOF_BYTES_MAX + 16);

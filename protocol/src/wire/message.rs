@@ -15,9 +15,8 @@ use serde_bytes::ByteBuf;
 use super::announcement::{Announcement, ExtendedAnnouncement};
 pub use super::frame::Message;
 use super::learning::HostSums;
-use super::limits::TEXT_BYTES_MAX;
 use super::parts::Parts;
-use super::{Code, Retired, escaped};
+use super::{Code, Retired};
 
 /// What a client asks a server to do; the first frame of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,6 +186,23 @@ pub enum Request {
         #[serde(with = "serde_bytes")]
         manifest: Vec<u8>,
     },
+    /// Send the days of the cards that you have, unless I have the same. Sent to a registry by a donor.
+    CompareCards {
+        /// Hash of the keys and days that I have ([`crate::identity::digest_of_days`]).
+        digest: [u8; 32],
+        /// Only donors with a larger key, in ascending order (to continue an earlier answer).
+        after: Option<OwnerId>,
+    },
+    /// Send the cards of these donors. Sent to a registry by a donor.
+    Cards {
+        /// At most [`super::limits::CARDS_MAX`].
+        ids: Vec<OwnerId>,
+    },
+    /// Keep these cards, which you lack. Sent to a registry by a donor.
+    PutCards {
+        /// At most [`super::limits::CARDS_MAX`].
+        cards: Vec<CardRecord>,
+    },
 }
 
 /// The reservation of a version of a job for a checkpoint.
@@ -351,6 +367,20 @@ pub enum Response {
     },
     /// The sums of the host's past ([`super::learning`]).
     Sums(Box<HostSums>),
+    /// The days of the cards that the registry has.
+    CardDays {
+        /// Whether the asker has the same. Then there are no `days`.
+        same: bool,
+        /// In ascending order of keys, at most [`super::limits::CARD_DAYS_MAX`].
+        days: Vec<CardDay>,
+        /// Whether there are more after the last of these.
+        more: bool,
+    },
+    /// Cards that were asked for; none of donors that the registry has no card of.
+    Cards {
+        /// At most [`super::limits::CARDS_MAX`].
+        cards: Vec<CardRecord>,
+    },
 }
 
 /// A checkpoint of which a host holds shards, in the answer to `PeerHolds`.
@@ -428,7 +458,7 @@ pub struct PutRebuilt {
 /// What a donor announces to registries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Presence {
-    /// Name of the donor; like all texts, at most [`TEXT_BYTES_MAX`] bytes.
+    /// Name of the donor; like all texts, at most [`super::limits::TEXT_BYTES_MAX`] bytes.
     pub name: String,
     /// Address at which it listens.
     pub addr: SocketAddr,
@@ -474,6 +504,26 @@ pub struct MemberRecord {
     pub presence: Presence,
 }
 
+/// Of which day the card of a donor is that a registry has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardDay {
+    /// Public key of the donor.
+    pub id: OwnerId,
+    /// Day on which the donor signed the card, counted from 1970.
+    pub day: u32,
+}
+
+/// The card of a donor, and where the donor was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardRecord {
+    /// The card ([`crate::identity::MemberCard`]).
+    #[serde(with = "serde_bytes")]
+    pub card: Vec<u8>,
+    /// Address of the donor: the one on the card, or the one from which the donor connected to a registry
+    /// if the card has an unspecified one.
+    pub addr: SocketAddr,
+}
+
 /// A machine that wants to become a donor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
@@ -513,7 +563,7 @@ pub struct Joined {
 pub struct Refusal {
     /// The reason.
     pub code: Code,
-    /// Text for logs, at most [`TEXT_BYTES_MAX`] bytes.
+    /// Text for logs, at most [`super::limits::TEXT_BYTES_MAX`] bytes.
     pub detail: String,
     /// Milliseconds after which the same request may succeed; 0 if it will not.
     pub retry_after_ms: u32,
@@ -618,31 +668,4 @@ pub struct PutEnd {
     pub rows: u64,
     /// Root that the client computed.
     pub root: ShardRoot,
-}
-
-impl Refusal {
-    /// A refusal that will not change (`retry_after_ms` is 0); `detail` is cut to the allowed length.
-    pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        let mut detail = detail.into();
-        let end = (0..=TEXT_BYTES_MAX.min(detail.len()))
-            .rev()
-            .find(|&end| detail.is_char_boundary(end))
-            .unwrap_or(0);
-        detail.truncate(end);
-        Self {
-            code,
-            detail,
-            retry_after_ms: 0,
-        }
-    }
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.code)?;
-        if !self.detail.is_empty() {
-            write!(f, " ({})", escaped(&self.detail))?;
-        }
-        Ok(())
-    }
 }

@@ -22,6 +22,7 @@ pub mod limits;
 pub mod machine;
 pub mod message;
 pub mod parts;
+mod refusal;
 mod retired;
 mod shards;
 pub mod status;

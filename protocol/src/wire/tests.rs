@@ -13,9 +13,9 @@ use super::announcement::Announcement;
 use super::learning::HostSums;
 use super::limits::{CENSUS_OWNERS_MAX, TEXT_BYTES_MAX};
 use super::message::{
-    Audit, AuditFault, Claim, HeldTag, HoldsPage, HostCensus, HostStatus, JoinRequest, Joined,
-    MemberRecord, Message, OwnerUse, Presence, PutEnd, PutRebuilt, PutShard, Record, Refusal,
-    Request, Response, ShardName, StoredShard,
+    Audit, AuditFault, CardDay, CardRecord, Claim, HeldTag, HoldsPage, HostCensus, HostStatus,
+    JoinRequest, Joined, MemberRecord, Message, OwnerUse, Presence, PutEnd, PutRebuilt, PutShard,
+    Record, Refusal, Request, Response, ShardName, StoredShard,
 };
 use super::parts::Parts;
 
@@ -298,7 +298,8 @@ fn messages_about_job_keys_and_lists_are_as_they_were() {
     let owners = vec![OwnerId([0x22; 32])];
     check(&Request::Voids { owners }, "1b 01 TAG");
     check(&Request::List { number: 300 }, "1c fb2c01");
-    let (number, bytes) = (300, 70_000);
+    let number = 300;
+    let bytes = 70_000;
     check(&Request::PutList { number, bytes }, "1d fb2c01 fc70110100");
     check(&Response::List { number, bytes }, "1a fb2c01 fc70110100");
     let lists = vec![ByteBuf::from(vec![1, 2])];
@@ -359,6 +360,30 @@ fn messages_about_what_hosts_learn_are_as_they_were() {
         guest: vec![3],
     };
     check(&Response::Sums(Box::new(sums)), "1f fb2c01 020102 0103");
+}
+
+#[test]
+fn messages_about_cards_are_as_they_were() {
+    let id = OwnerId([0x22; 32]);
+    let addr = ([10, 0, 0, 1], 7600).into();
+    let digest = [0x22; 32];
+    let after = Some(id);
+    check(&Request::CompareCards { digest, after }, "23 TAG 01 TAG");
+    check(&Request::Cards { ids: vec![id] }, "24 01 TAG");
+    let card = vec![1, 2];
+    let cards = vec![CardRecord { card, addr }];
+    let bytes = "01 020102 00 0a000001 fbb01d";
+    let put = Request::PutCards {
+        cards: cards.clone(),
+    };
+    check(&put, &format!("25 {bytes}"));
+    check(&Response::Cards { cards }, &format!("21 {bytes}"));
+    let answer = Response::CardDays {
+        same: false,
+        days: vec![CardDay { id, day: 300 }],
+        more: true,
+    };
+    check(&answer, "20 00 01 TAG fb2c01 01");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use health::{Health, KeyHealth, Limits, judged};
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
-use transfer::census::{ask_all, hosts_health, summed_up};
+use transfer::census::{ask_all, hosts_health, silent_health, summed_up, with_silent};
 use transfer::roster::Roster;
 
 use crate::agent::report::health::registries_health;
@@ -35,6 +35,8 @@ pub async fn grid_health(
         let what = format!("{:?} is not certified as an admin", peer.name);
         return Err(denied(what).next("ckpt grid sign --role admin, by the grid's authority"));
     }
+    let silent = silent_health(&roster);
+    let absent = silent.len();
     let grid = Grid {
         hosts: roster.hosts,
         ..grid.clone()
@@ -50,7 +52,8 @@ pub async fn grid_health(
     let health = Health {
         at: unix_seconds(),
         keys,
-        hosts: hosts_health(&hosts, &heard, &announced),
+        hosts: with_silent(hosts_health(&hosts, &heard, &announced), silent),
+        absent,
         registries,
         grid: Some(summed_up(&hosts, &heard)),
         ..Health::default()

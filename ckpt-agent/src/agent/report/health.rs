@@ -74,23 +74,38 @@ impl Agent {
         let (opened, _) = gathered.inventory.opened(&self.keys);
         let now = unix_seconds();
         let jobs = self.jobs(&gathered, &opened, request.proves, now).await;
-        let widest = jobs.iter().map(|job| job.redundancy.total()).max();
-        let limits = Limits {
-            hosts: widest.unwrap_or(request.limits.hosts),
-            ..request.limits
-        };
+        let limits = limits_for(&jobs, request.limits);
+        let (hosts, absent) = self.hosts_health(&gathered, &words);
         let health = Health {
             at: now,
             attention: Vec::new(),
             jobs,
             unfound,
             keys,
-            hosts: self.hosts_health(&gathered, &words),
-            absent: gathered.absent.len(),
+            hosts,
+            absent,
             registries,
             grid: None,
         };
         Ok(judged(health, &limits))
+    }
+
+    /// The newest versions of the jobs that this key saved, which is a retired one of the submitter.
+    ///
+    /// # Errors
+    /// When no host lets the key in, or none answers.
+    pub async fn jobs_of_retired(
+        &self,
+        request: &HealthRequest,
+    ) -> Result<Vec<JobHealth>, Failure> {
+        let doing = "cannot report the health of what a retired key saved";
+        let (gathered, opened) = self.find_all(doing, None).await?;
+        let now = unix_seconds();
+        let mut jobs = self.jobs(&gathered, &opened, request.proves, now).await;
+        for job in &mut jobs {
+            job.retired = true;
+        }
+        Ok(jobs)
     }
 
     /// The jobs of which no host that answers shows what this machine has seen. Hosts that are away may have it.
@@ -130,20 +145,40 @@ impl Agent {
         asking.join_all().await.into_iter().flatten().collect()
     }
 
-    fn hosts_health(&self, gathered: &Gathered, words: &BTreeMap<HostIndex, Word>) -> HostsHealth {
-        let clock = |word: &Word| Some((word.announced.as_ref()?.at, word.heard));
-        let clocks: Vec<(u64, u64)> = words.values().filter_map(clock).collect();
-        let middle = middle_offset(&clocks);
+    /// The hosts that did not answer, and the members that no registry hears.
+    fn silent_hosts(&self, gathered: &Gathered) -> BTreeMap<HostIndex, HostHealth> {
         let silent = gathered.silent.iter().map(|(host, fault)| {
             let name = self.hosts.name(*host).to_owned();
             let down = HostHealth {
                 name,
                 why: Some(fault.to_string()),
+                silent_since: self.hosts.silent_since(*host),
                 ..HostHealth::default()
             };
             (*host, down)
         });
-        let mut each: BTreeMap<HostIndex, HostHealth> = silent.collect();
+        let absent = self.hosts.absent().map(|host| {
+            let silent = HostHealth {
+                name: self.hosts.name(host).to_owned(),
+                state: HostState::Silent,
+                silent_since: self.hosts.silent_since(host),
+                ..HostHealth::default()
+            };
+            (host, silent)
+        });
+        absent.chain(silent).collect()
+    }
+
+    /// The hosts, silent members included, and how many of them are such members.
+    fn hosts_health(
+        &self,
+        gathered: &Gathered,
+        words: &BTreeMap<HostIndex, Word>,
+    ) -> (HostsHealth, usize) {
+        let clock = |word: &Word| Some((word.announced.as_ref()?.at, word.heard));
+        let clocks: Vec<(u64, u64)> = words.values().filter_map(clock).collect();
+        let middle = middle_offset(&clocks);
+        let mut each = self.silent_hosts(gathered);
         let now = unix_seconds();
         let known = self.notebook.read(now);
         let mut curves = Vec::new();
@@ -165,6 +200,7 @@ impl Agent {
                 HostHealth {
                     name: self.hosts.name(*host).to_owned(),
                     state: HostState::of(refuses, status.free_bytes),
+                    silent_since: None,
                     why: withheld.map(|reason| reason.to_string()),
                     refuses_for_s: announced.map(|said| said.refuses_for_s),
                     capacity_bytes: Some(status.capacity_bytes),
@@ -182,10 +218,14 @@ impl Agent {
             );
             curves.extend(announced.map(|said| said.presence.clone()));
         }
-        HostsHealth {
+        let each: Vec<HostHealth> = each.into_values().collect();
+        let silent = each.iter().filter(|host| host.state == HostState::Silent);
+        let silent = silent.count();
+        let hosts = HostsHealth {
             stay: average_stay(&curves, |curve, seconds| curve.at(seconds).value()),
-            ..HostsHealth::of(each.into_values().collect(), middle.map(|offset| -offset))
-        }
+            ..HostsHealth::of(each, middle.map(|offset| -offset))
+        };
+        (hosts, silent)
     }
 
     /// The newest version of each job, without versions that a void job key signed.
@@ -242,6 +282,7 @@ impl Agent {
                     basis: shards.basis,
                 },
                 kept_until: until.map(Known::proved),
+                retired: false,
             });
         }
         jobs
@@ -276,6 +317,28 @@ fn drawn(rows: u64) -> Option<Spot> {
         row: row.checked_rem(rows)?,
         draw: u32::from_le_bytes(random().ok()?),
     })
+}
+
+/// From when on a state with these jobs needs attention: the widest of them says how many hosts are needed.
+fn limits_for(jobs: &[JobHealth], limits: Limits) -> Limits {
+    let widest = jobs.iter().map(|job| job.redundancy.total()).max();
+    Limits {
+        hosts: widest.unwrap_or(limits.hosts),
+        ..limits
+    }
+}
+
+/// `health` with further `jobs`, which retired keys saved, judged anew. A job that was saved again since is
+/// there twice: what the present key saved comes first.
+#[must_use]
+pub fn with_retired(mut health: Health, jobs: Vec<JobHealth>, limits: Limits) -> Health {
+    if jobs.is_empty() {
+        return health;
+    }
+    health.jobs.extend(jobs);
+    health.jobs.sort_by(|a, b| a.job.cmp(&b.job));
+    let limits = limits_for(&health.jobs, limits);
+    judged(health, &limits)
 }
 
 /// The exit status of `ckpt health`.

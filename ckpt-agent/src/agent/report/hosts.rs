@@ -49,6 +49,17 @@ impl Agent {
                     addr: where_it_is(&entry.addr, self.hosts.address(host)),
                     site: entry.site.clone(),
                     up: error.is_none(),
+                    status: match error {
+                        None => HostState::of(
+                            said.map_or(0, |said| said.refuses_for_s),
+                            status.as_ref().map_or(0, |s| s.free_bytes),
+                        ),
+                        Some(_) => HostState::Down,
+                    },
+                    silent_since: match error {
+                        None => None,
+                        Some(_) => self.hosts.silent_since(host),
+                    },
                     error,
                     rtt_ms: rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
                     software: status.as_ref().map(|s| escaped(&s.software)),
@@ -69,7 +80,7 @@ impl Agent {
                     stays_10h: said.map(|said| said.presence.at(36_000.0).value()),
                 })
             });
-        let hosts: Vec<HostReport> = hosts.collect();
+        let hosts: Vec<HostReport> = hosts.chain(self.silent_members()).collect();
         Ok(HostsReport {
             summary: summed_up(&hosts),
             hosts,
@@ -77,16 +88,30 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// The members that no registry hears. They are not asked: most of them are switched off, and each would be
+    /// waited for.
+    fn silent_members(&self) -> impl Iterator<Item = HostReport> {
+        self.hosts.absent().filter_map(|host| {
+            let entry = self.hosts.entry(host)?;
+            Some(HostReport {
+                name: self.hosts.name(host).to_owned(),
+                id: entry.id.hex(),
+                addr: where_it_is(&entry.addr, None),
+                site: entry.site.clone(),
+                status: HostState::Silent,
+                silent_since: self.hosts.silent_since(host),
+                error: Some("no registry hears it".to_owned()),
+                ..HostReport::default()
+            })
+        })
+    }
+}
+
 fn summed_up(hosts: &[HostReport]) -> HostsSummary {
     let health = |host: &HostReport| HostHealth {
         name: host.name.clone(),
-        state: match host.up {
-            true => HostState::of(
-                host.refuses_for_s.unwrap_or(0),
-                host.free_bytes.unwrap_or(0),
-            ),
-            false => HostState::Down,
-        },
+        state: host.status,
         free_bytes: host.free_bytes,
         ..HostHealth::default()
     };

@@ -54,7 +54,7 @@ impl Agent {
         };
         if kept.is_none() {
             let base = prepared.base.map(|base| base.reference.checkpoint);
-            self.remove_old(gathered, &mut report, request, base, new)
+            self.remove_old(gathered, &mut report, request, prepared.line, base, new)
                 .await;
         }
         report.notes.extend(kept);

@@ -5,6 +5,7 @@ mod aftermath;
 pub(crate) mod base;
 pub(crate) mod fencing;
 pub(crate) mod follow;
+mod line;
 pub(crate) mod older_versions;
 pub(crate) mod place;
 mod prepare;

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use codec::notice::Stamp;
-use codec::{CheckpointId, ManifestHash, Version};
+use codec::{CheckpointId, Version};
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::keep::notices;
 use crate::agent::keep::notices::Removal;
+use crate::agent::save::line::Line;
 use crate::agent::{Agent, SaveRequest};
 use crate::core::gather::Wait;
-use crate::core::line::{Link, line_of};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::{Inventory, KnownCheckpoint};
 use crate::report::SaveReport;
@@ -27,12 +27,13 @@ struct Division {
 
 impl Agent {
     /// Removes what `--keep` does not keep, and renews the lease. A host that can't be reached now hears of
-    /// that from another host, or at the next save. `base` is the new version's base.
+    /// that from another host, or at the next save. `base` is the new version's base, and `line` its line.
     pub(crate) async fn remove_old(
         &self,
         gathered: &Gathered,
         report: &mut SaveReport,
         request: &SaveRequest,
+        line: Line,
         base: Option<CheckpointId>,
         new: Stamp,
     ) {
@@ -44,7 +45,7 @@ impl Agent {
             removed,
             gone,
             stay,
-        } = self.divide(inventory, request, report, base);
+        } = self.divide(inventory, request, report, line, base);
         let stay: Vec<Stamp> = stay.into_iter().chain([new]).collect();
         // Where a version that was seen is not shown, what turns up later may be needed yet.
         let removal = match self.unfound(named.tag, gathered) {
@@ -91,15 +92,15 @@ impl Agent {
         inventory: &Inventory,
         request: &SaveRequest,
         report: &mut SaveReport,
+        line: Line,
         base: Option<CheckpointId>,
     ) -> Division {
         let all = inventory.newest_first();
-        let line = line_before(inventory);
         let is_older = |known: &&&KnownCheckpoint| known.version() < report.version;
         let (older, other_lines): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) = all
             .iter()
             .filter(is_older)
-            .partition(|known| line.contains(&known.manifest.hash()));
+            .partition(|known| self.line_of(known).is_ok_and(|of_this| of_this == line));
         let keep = usize::try_from(request.options.keep.max(1) - 1).unwrap_or(usize::MAX);
         let (kept, superseded) = inventory.split_kept(&self.keys, older, keep);
         let bases = kept.iter().filter_map(|known| self.base_of(known));
@@ -169,20 +170,6 @@ pub(crate) fn created_after(gathered: &Gathered) -> u64 {
         .max(deleted.map(|end| end.created));
     let after = before.map_or(0, |before| before.saturating_add(1));
     unix_seconds().max(after)
-}
-
-/// The versions of the line that a new version continues: that of the newest one that hosts show.
-fn line_before(inventory: &Inventory) -> BTreeSet<ManifestHash> {
-    let all = inventory.newest_first();
-    let Some(newest) = all.first() else {
-        return BTreeSet::new();
-    };
-    let aside = inventory.passed_over().into_iter().chain(inventory.void());
-    let links = all.iter().copied().chain(aside).map(|known| Link {
-        version: known.manifest.hash(),
-        follows: known.manifest.public().previous,
-    });
-    line_of(newest.manifest.hash(), &links.collect::<Vec<_>>())
 }
 
 /// The note on versions of other lines.

@@ -17,6 +17,7 @@ use crate::agent::ask::gather::Gathered;
 use crate::agent::handle::random;
 use crate::agent::save::base::ChosenBase;
 use crate::agent::save::follow::Following;
+use crate::agent::save::line::{Line, with_line};
 use crate::agent::save::older_versions::created_after;
 use crate::agent::save::too_few_hosts::too_small;
 use crate::agent::{Agent, SaveInput, SaveRequest};
@@ -44,6 +45,8 @@ pub(super) struct Prepared {
     version: Version,
     /// Whether its number is the time, because silent members may hold versions.
     pub(super) is_numbered_by_time: bool,
+    /// The line that it belongs to.
+    pub(super) line: Line,
     /// When it was created, by the clocks of the job's checkpoints, seconds since 1970.
     pub(super) created: u64,
     pub(super) following: Following,
@@ -82,6 +85,12 @@ impl Agent {
         let first = silence.next_number(shown, seen, unix_seconds());
         let is_numbered_by_time = first != shown.max(seen).map_or(Version::FIRST, Version::next);
         let version = self.claim(&gathered, job_tag, checkpoint, first).await?;
+        let line = match &newest {
+            _ if is_numbered_by_time => Some(version),
+            // What can't be opened here is not removed by this save.
+            Some(newest) => self.line_of(newest).unwrap_or(Some(version)),
+            None => None,
+        };
         let placed = self
             .place(
                 &gathered,
@@ -103,6 +112,7 @@ impl Agent {
             job_tag,
             version,
             is_numbered_by_time,
+            line,
             created,
             following,
             placed,
@@ -177,7 +187,7 @@ impl Prepared {
     pub(super) fn plan(&self, request: &SaveRequest) -> Result<CheckpointPlan, Failure> {
         Ok(CheckpointPlan {
             base: self.base.as_ref().map(|base| base.reference),
-            labels: request.options.labels.clone(),
+            labels: with_line(&request.options.labels, self.line),
             checkpoint: self.checkpoint,
             job: request.job.clone(),
             job_tag: self.job_tag,

@@ -11,9 +11,6 @@ use codec::geometry::{DATA_USUAL, PARITY_USUAL};
 /// Members from which on the usual code is used.
 const MEMBERS_FOR_USUAL_CODE: usize = (DATA_USUAL + PARITY_USUAL) as usize;
 
-/// Holders of a version that was saved with the narrowest code, as where too few members take a shard.
-const HOLDERS_IN_SMALL_GRID: usize = 1 + PARITY_USUAL as usize;
-
 /// How many members there are, and how many of them do not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Silence {
@@ -69,17 +66,6 @@ impl Silence {
         }
     }
 
-    /// Whether the silent members may be all the holders of a version that was saved with the usual code and
-    /// none of whose shards was lost since.
-    pub const fn may_hide_whole_version(self) -> bool {
-        let holders = if self.members >= MEMBERS_FOR_USUAL_CODE {
-            MEMBERS_FOR_USUAL_CODE
-        } else {
-            HOLDERS_IN_SMALL_GRID
-        };
-        self.silent >= holders
-    }
-
     /// How many shards that are not among the `good` ones may come back: the `unread` ones, whose hosts broke
     /// off, and those that no answering host has, but at most one for each silent member, since each host
     /// holds one shard.
@@ -98,12 +84,16 @@ impl Silence {
     /// The number of a job's next version. `shown` is the newest that hosts show, `seen` the newest that this
     /// machine remembers, and `now` the time in Unix seconds.
     ///
-    /// If silent members may hold versions of which neither is known, the number is the time. So versions
-    /// that come back later are older by their numbers, too: no job is saved more often than once a second.
+    /// If silent members may hold versions and hosts show none, the number is the time. So versions that come
+    /// back later are older by their numbers, too: no job is saved more often than once a second.
     pub fn next_number(self, shown: Option<Version>, seen: Option<Version>, now: u64) -> Version {
         let next = shown.max(seen).map_or(Version::FIRST, Version::next);
-        let may_be_more = shown.is_none() && (seen.is_some() || self.may_hide_whole_version());
-        let by_time = Version::new(now).filter(|_| may_be_more && self.silent > 0);
+        let remembered = match seen {
+            Some(_) => Remembered::Version,
+            None => Remembered::Nothing,
+        };
+        let is_hidden = self.of_unshown(remembered, None, false) == Unshown::MayBeAway;
+        let by_time = Version::new(now).filter(|_| shown.is_none() && is_hidden);
         by_time.map_or(next, |by_time| next.max(by_time))
     }
 }
@@ -171,8 +161,8 @@ mod tests {
             next.number()
         };
         assert_eq!(next(0, None, None), 1);
-        assert_eq!(next(4, None, None), 1, "one holder of five answers");
-        assert_eq!(next(5, None, None), 1_700_000_000);
+        assert_eq!(next(2, None, None), 1);
+        assert_eq!(next(3, None, None), 1_700_000_000);
         assert_eq!(
             next(5, Some(3), None),
             4,
@@ -181,7 +171,5 @@ mod tests {
         assert_eq!(next(0, None, Some(7)), 8);
         assert_eq!(next(1, None, Some(7)), 1_700_000_000);
         assert_eq!(next(5, None, Some(1_800_000_000)), 1_800_000_001);
-        assert_eq!(silence(4, 3).next_number(None, None, 9).number(), 9);
-        assert_eq!(silence(4, 2).next_number(None, None, 9).number(), 1);
     }
 }

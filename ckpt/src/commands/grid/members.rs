@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use protocol::authority_dir::{AuthorityDir, AuthorityDirError, Joiner, grid_path};
 use protocol::grid::{Grid, GridHost};
-use protocol::identity::{HostId, Identity, Revocations};
+use protocol::identity::{HostId, Identity};
 use serde::Serialize;
 use transfer::herald::{BUSY_PATIENCE, Delivery, Herald, Listener, OnBusy};
 use transfer::registry::Registries;
@@ -290,9 +290,11 @@ pub(super) fn joined(dir: &Path, audience: Audience) -> Result<Joined, Failure> 
         false => Vec::new(),
     };
     // Includes revoked donors, which the user wants to see.
-    let roster = roster::merge(&[], &answers, &[], &Revocations::default());
+    let nobody = Grid::new(grid.name.clone(), grid.authority.clone());
+    let roster = roster::merge(&nobody, &answers, &[], unix_seconds());
     let listed = |host: &GridHost| grid.hosts.iter().any(|one| one.id == host.id);
-    let hosts = roster.hosts.into_iter().filter(|host| !listed(host));
+    let hosts = roster.hosts.into_iter().chain(roster.absent);
+    let hosts = hosts.filter(|host| !listed(host));
     Ok(Joined {
         hosts: hosts.collect(),
         silent,

@@ -5,6 +5,7 @@ pub mod doctor_report;
 pub mod page;
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::Arc;
 
 use codec::grant::Grant;
 use protocol::grid::Grid;
@@ -13,14 +14,15 @@ use protocol::identity::{Identity, Peer};
 use super::args::options::Global;
 use super::args::{HealthArgs, HealthCommand};
 use super::connect::{connect, named_grid};
+use super::key::any::AnyKey;
 use super::key::identity;
 use super::output::write_report;
 use super::render::{Text, one_line};
 use super::{Answer, done};
-use ckpt_agent::agent::{grid_health, health_status, registries_health};
-use ckpt_agent::cancel::Cancel;
+use ckpt_agent::agent::{grid_health, health_status, registries_health, with_retired};
+use ckpt_agent::cancel::{Cancel, canceller};
 use ckpt_agent::connection::{list_files, notebook, roster};
-use ckpt_agent::report::{ExitStatus, Failure};
+use ckpt_agent::report::{ExitStatus, Failure, Silent};
 use ckpt_agent::unix_time::unix_seconds;
 use health::{Health, JOB_KEY, KeyHealth, Known};
 
@@ -111,9 +113,15 @@ pub(super) async fn find(global: &Global, args: &HealthArgs) -> Result<Health, F
     let keys = keys(&connected.identity, &connected.grid, unix_seconds());
     let registries = registries_health(&connected.grid, &connected.identity);
     let request = args.request();
-    let found = connected.agent.health(&request, keys, registries).await;
+    let (_canceller, cancel) = canceller();
+    let keys_before = AnyKey::of(global, &connected, Arc::new(Silent), cancel).await;
+    let (found, retired) = tokio::join!(
+        connected.agent.health(&request, keys, registries),
+        keys_before.jobs_of_retired(&request)
+    );
+    keys_before.close().await;
     connected.agent.close().await;
-    found
+    Ok(with_retired(found?, retired, request.limits))
 }
 
 async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Health, Failure> {

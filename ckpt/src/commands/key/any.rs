@@ -10,13 +10,16 @@ use crate::commands::cat::{self, standard_output};
 use crate::commands::connect::{Connected, agent_for};
 use crate::commands::key::identity;
 use crate::commands::{Answer, done, heard, which};
-use ckpt_agent::agent::{Agent, Depth, Disposal, ForgetWhich, RestoreRequest, RestoreTarget};
+use ckpt_agent::agent::{
+    Agent, Depth, Disposal, ForgetWhich, HealthRequest, RestoreRequest, RestoreTarget,
+};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{
     ExitStatus, Failure, ForgetReport, HostNote, ListReport, Observer, RestoreReport,
     VerifiedCheckpoint, VerifyReport,
 };
+use health::JobHealth;
 
 /// The present key, and the retired keys that still work, the newest first.
 pub(crate) struct AnyKey<'a> {
@@ -59,6 +62,21 @@ impl<'a> AnyKey<'a> {
         for agent in self.retired {
             agent.close().await;
         }
+    }
+
+    /// The jobs that retired keys saved. What can't be read is left out, with a line in the log.
+    pub(crate) async fn jobs_of_retired(&self, request: &HealthRequest) -> Vec<JobHealth> {
+        let mut jobs = Vec::new();
+        for agent in &self.retired {
+            match agent.jobs_of_retired(request).await {
+                Ok(found) => jobs.extend(found),
+                Err(cause) => {
+                    let cause = cause.message;
+                    tracing::warn!(cause, "what a retired key saved is left out");
+                }
+            }
+        }
+        jobs
     }
 
     /// Restores what the present key saved or, if that is nothing, what a retired key saved. The status is

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use codec::Version;
 pub(crate) use command_line::size::format as bytes;
 pub(crate) use command_line::text::{Table, count, one_line, shortened};
+use command_line::time::since;
 pub(crate) use command_line::time::utc as time;
-use health::Health;
 use health::span;
 use health::text::state;
+use health::{Health, HostState};
 use protocol::identity::ends_within_days;
 
 use ckpt_agent::unix_time::unix_seconds;
@@ -613,7 +614,15 @@ fn misnamed(out: &mut dyn Write, hosts: &[HostReport]) -> io::Result<()> {
 /// The state of a host: `up`, the reason why it is not, that it takes no shards, or that its certificate
 /// ends soon. Shortened unless the user asked for more details.
 fn host_state(host: &HostReport) -> String {
+    let silent = host
+        .silent_since
+        .map(|at| format!("since {}", since(at, unix_seconds())));
     let state = match (&host.error, host.refuses_for_s) {
+        (Some(_), _) if host.status == HostState::Silent => match silent {
+            Some(silent) => format!("silent {silent}"),
+            None => "silent".to_owned(),
+        },
+        (Some(error), _) if let Some(silent) = silent => format!("silent {silent}: {error}"),
         (Some(error), _) => error.clone(),
         (None, Some(seconds @ 1..)) => {
             let why = host.why.as_deref();
