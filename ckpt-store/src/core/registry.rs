@@ -1013,7 +1013,7 @@ mod tests {
         let mut registry = Registry::default();
         for number in 0..HOSTS_MAX {
             let mut key = [0; 32];
-            key[..8].copy_from_slice(&(number as u64).to_be_bytes());
+            key[..8].copy_from_slice(&(number as u64).to_le_bytes());
             registry
                 .announce(Millis(0), OwnerId(key), presence("h", 1), None)
                 .unwrap();

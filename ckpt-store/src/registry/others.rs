@@ -95,9 +95,9 @@ impl OtherCards {
         let mut after: Option<OwnerId> = None;
         for _ in 0..PAGES_MAX {
             let asked = Request::CompareCards { digest, after };
-            let (same, days, more) = match request(connection, &asked, REQUEST_TIMEOUT).await? {
-                (Response::CardDays { same, days, more }, _) => (same, days, more),
-                _ => return Err(NotCompared::Answer),
+            let answer = request(connection, &asked, REQUEST_TIMEOUT).await?;
+            let (Response::CardDays { same, days, more }, _) = answer else {
+                return Err(NotCompared::Answer);
             };
             if same {
                 return Ok(());
