@@ -37,7 +37,8 @@ fn past(random: &mut SmallRng) -> AvailabilityBitmap {
     let mut bitmap = AvailabilityBitmap::unknown(Slot(8063));
     let mut slot = 0;
     while slot < 8064 {
-        let (up, length) = (random.random_ratio(9, 10), random.random_range(5..300));
+        let up = random.random_ratio(9, 10);
+        let length = random.random_range(5..300);
         for slot in slot..(slot + length).min(8064) {
             let seen = if up {
                 Availability::Usable

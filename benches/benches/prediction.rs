@@ -20,7 +20,8 @@ fn prediction(criterion: &mut Criterion) {
     group.bench_function("smp-sparse", |b| {
         b.iter(|| kernel.survival(black_box(Idle), STEPS))
     });
-    let (summary, model) = (summary(), model());
+    let summary = summary();
+    let model = model();
     group.bench_function("hazard-regression", |b| {
         b.iter(|| predict(black_box(&summary), &model))
     });
@@ -33,7 +34,8 @@ fn learning(criterion: &mut Criterion) {
         .map(|number| {
             let mut host = Forecaster::<Presence>::learning(0);
             for day in 0..28 {
-                let (from, until) = (day * 86_400, (day + 1) * 86_400 - number);
+                let from = day * 86_400;
+                let until = (day + 1) * 86_400 - number;
                 host.observe(&shipped, from..until, Some(Presence::Here), None);
                 host.observe(&shipped, until..until + number, Some(Presence::Away), None);
             }

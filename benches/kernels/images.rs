@@ -20,7 +20,8 @@ pub(crate) fn memory() -> Vec<Vec<u8>> {
     let words = SEGMENT_BYTES / 8;
     let smooth = |rng: &mut SmallRng, segment: usize| -> Vec<u8> {
         let field = |x: usize| {
-            let (x, y) = (x as f64, segment as f64);
+            let x = x as f64;
+            let y = segment as f64;
             let wave = 10.0 * (y * 0.002 + x * 0.0007).sin() + (y * 0.01).cos() * (x * 0.003).sin();
             300.0 + wave + 1e-9 * rng.random_range(-1.0..1.0)
         };

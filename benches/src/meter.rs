@@ -39,7 +39,8 @@ impl Meter {
     /// # Errors
     /// When the work fails, or a daemon has ended.
     pub fn measure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
-        let (begun, before) = (Instant::now(), self.cpu()?);
+        let begun = Instant::now();
+        let before = self.cpu()?;
         let done = work()?;
         let wall = begun.elapsed().as_secs_f64();
         let cpu = self.cpu()? - before;

@@ -8,7 +8,8 @@ use ckpt_agent::client::{Save, SaveOptions, Settings, Which};
 
 /// Saves a state and reads the end of it back.
 pub fn keep(grid: &str, job: &str) -> Result<Vec<u8>, Box<dyn Error>> {
-    let (client, job) = (Client::connect(&Settings::of_grid(grid))?, job.parse()?);
+    let client = Client::connect(&Settings::of_grid(grid))?;
+    let job = job.parse()?;
     let options = SaveOptions {
         keep: 3,
         ..SaveOptions::default()
@@ -23,9 +24,7 @@ pub fn keep(grid: &str, job: &str) -> Result<Vec<u8>, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let (grid, job) = (
-        args.next().ok_or("no grid file")?,
-        args.next().ok_or("no job")?,
-    );
+    let grid = args.next().ok_or("no grid file")?;
+    let job = args.next().ok_or("no job")?;
     keep(&grid, &job).map(|_| ())
 }

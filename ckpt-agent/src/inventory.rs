@@ -261,7 +261,8 @@ impl Inventory {
     /// All checkpoints with their opened summaries, by job and version, and the errors of those that do
     /// not open.
     pub fn opened(&self, keys: &Keys) -> (Vec<OpenedCheckpoint>, Vec<ManifestError>) {
-        let (mut opened, mut failed) = (Vec::new(), Vec::new());
+        let mut opened = Vec::new();
+        let mut failed = Vec::new();
         let mut all: Vec<&Arc<KnownCheckpoint>> = self.checkpoints.values().collect();
         all.extend(self.void.values());
         all.sort_by_key(|known| known.age());

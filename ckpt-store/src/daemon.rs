@@ -125,7 +125,8 @@ struct Opened {
 impl Opened {
     async fn open(config: &DaemonConfig) -> Result<Self, StartError> {
         let clock = Clock::start();
-        let (data_dir, now) = (&config.data_dir, clock.unix_seconds());
+        let data_dir = &config.data_dir;
+        let now = clock.unix_seconds();
         let paths = Machine::here();
         let monitor = Arc::new(Monitor::open(data_dir, paths, config.stand_back, now)?);
         let metrics = DaemonMetrics::default();
@@ -212,7 +213,8 @@ impl Opened {
 
 /// Settings of the serving endpoint. Its windows have to fit into the daemon's memory.
 fn endpoint_settings(config: &DaemonConfig) -> EndpointConfig {
-    let (identity, authority) = (config.identity.clone(), config.grid.authority.clone());
+    let identity = config.identity.clone();
+    let authority = config.grid.authority.clone();
     let mut settings = EndpointConfig::new(identity, authority);
     settings.receive_window = CONNECTION_WINDOW;
     settings.stream_window = WRITER_WINDOW;
@@ -301,7 +303,8 @@ fn start_tasks(
     let rooms = reception.rooms();
     tasks.spawn(opened.repairer(config, &members, config.repair).run());
     if let Some(settings) = config.scrub {
-        let (store, monitor) = (Arc::clone(&opened.store), Arc::clone(&opened.monitor));
+        let store = Arc::clone(&opened.store);
+        let monitor = Arc::clone(&opened.monitor);
         let metrics = opened.metrics.clone();
         tasks.spawn(scrub::run(store, monitor, metrics, settings));
     }
@@ -336,11 +339,15 @@ impl Daemon {
             ..RepairSettings::default()
         };
         let leaver = opened.repairer(config, &network.members, settings);
-        let (endpoint, members) = (network.endpoint.clone(), network.members.clone());
-        let (clock, local_addr) = (opened.clock, network.local_addr);
-        let (monitor, auditing) = (Arc::clone(&opened.monitor), Arc::clone(&opened.auditing));
+        let endpoint = network.endpoint.clone();
+        let members = network.members.clone();
+        let clock = opened.clock;
+        let local_addr = network.local_addr;
+        let monitor = Arc::clone(&opened.monitor);
+        let auditing = Arc::clone(&opened.auditing);
         let checking = Arc::clone(&opened.checking);
-        let (accounts, traffic) = (Arc::clone(&opened.accounts), Arc::clone(&opened.traffic));
+        let accounts = Arc::clone(&opened.accounts);
+        let traffic = Arc::clone(&opened.traffic);
         let mut tasks = Tasks::default();
         let rooms = start_tasks(&mut tasks, config, opened, network, stopping);
         Ok(Self {
@@ -445,7 +452,8 @@ fn announce_and_gossip(
 ) {
     let announcer = opened.announcer(config, local_addr);
     tasks.spawn(announcer.run(settings, members.clone()));
-    let (identity, watched) = (config.identity.clone(), Arc::clone(&opened.monitor));
+    let identity = config.identity.clone();
+    let watched = Arc::clone(&opened.monitor);
     let period = config.list_period;
     tasks.spawn(gossip::run(members.clone(), identity, watched, period));
 }
@@ -539,7 +547,8 @@ async fn open_store(
         quota: config.quota,
     };
     let lent = lender.lend(disk_use);
-    let (now, unix_seconds) = (clock.now(), clock.unix_seconds());
+    let now = clock.now();
+    let unix_seconds = clock.unix_seconds();
     let opening = tokio::task::spawn_blocking(move || Store::open(disk, lent, now, unix_seconds));
     let opened = opening.await.map_err(|e| failed(io::Error::other(e)))?;
     let (store, loaded) = opened.map_err(|cause| StartError::Store { path, cause })?;
@@ -639,11 +648,16 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
             store.lend(lender.lend(disk_use));
             info!(?disk_use, "the owner's limits have changed");
         }
-        let (monitor, store) = (Arc::clone(&monitor), Arc::clone(&store));
-        let (auditing, checking) = (Arc::clone(&auditing), Arc::clone(&checking));
-        let (accounts, traffic) = (Arc::clone(&accounts), Arc::clone(&traffic));
-        let (last, data) = (Arc::clone(&last), data.clone());
-        let (metrics, connections) = (metrics.clone(), rooms.taken());
+        let monitor = Arc::clone(&monitor);
+        let store = Arc::clone(&store);
+        let auditing = Arc::clone(&auditing);
+        let checking = Arc::clone(&checking);
+        let accounts = Arc::clone(&accounts);
+        let traffic = Arc::clone(&traffic);
+        let last = Arc::clone(&last);
+        let data = data.clone();
+        let metrics = metrics.clone();
+        let connections = rooms.taken();
         let forecasts_now = forecasts.is_due();
         let sampled = tokio::task::spawn_blocking(move || {
             let now = clock.unix_seconds();

@@ -78,7 +78,8 @@ async fn read(
 ) -> Option<&'static str> {
     let store = Arc::clone(store);
     let reading = move || store.scrub(key, shard, bytes_per_second);
-    let (checkpoint, shard) = (key.checkpoint, shard.number());
+    let checkpoint = key.checkpoint;
+    let shard = shard.number();
     match tokio::task::spawn_blocking(reading).await {
         Ok(Ok(Scrubbed::Good)) => {
             debug!(%checkpoint, shard, "shard is whole");

@@ -87,7 +87,8 @@ impl Traffic {
         let mut state = self.lock();
         let earlier = std::mem::take(&mut state.opened);
         for connection in connections {
-            let (number, total) = (connection.stable_id(), moved_by(connection));
+            let number = connection.stable_id();
+            let total = moved_by(connection);
             let before = earlier.get(&number).copied().unwrap_or_default();
             state.enter(now, since(total, before));
             state.opened.insert(number, total);

@@ -141,7 +141,8 @@ impl Anchors {
     ) -> Option<(usize, BasePiece)> {
         let end = (positions.end + WINDOW - 1).min(raw.len());
         let bytes = raw.get(positions.start..end)?;
-        let (mut hash, mut checks) = (0, 0);
+        let mut hash = 0;
+        let mut checks = 0;
         for (at, byte) in bytes.iter().enumerate() {
             hash = roll(hash, *byte);
             let (word, bit) = self.bit(hash);

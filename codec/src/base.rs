@@ -286,7 +286,9 @@ const fn offset_in_segment(place: BasePiece) -> usize {
 /// The base's stored segments, and the number of all their pieces.
 fn stored_segments(index: &Index) -> (Vec<BaseSegment>, usize) {
     let mut segments = Vec::new();
-    let (mut offset, mut row, mut first) = (0, 0, 0);
+    let mut offset = 0;
+    let mut row = 0;
+    let mut first = 0;
     for entry in &index.segments {
         if let SegmentEntry::Stored { stored, .. } = entry {
             segments.push(BaseSegment {
@@ -487,7 +489,8 @@ mod tests {
     fn base(segments: &[Vec<u8>]) -> Arc<Base> {
         let mut index = Index::default();
         let hasher = PieceHasher::new(&key());
-        let (mut hashes, mut last) = (Vec::new(), Vec::new());
+        let mut hashes = Vec::new();
+        let mut last = Vec::new();
         for (at, raw) in segments.iter().enumerate() {
             if at == 1 {
                 index.push_segment(SegmentEntry::Zero { bytes: 100 });
@@ -516,7 +519,8 @@ mod tests {
     /// Length of each segment of the stream, and what is found of it.
     fn follow(base: &Arc<Base>, stream: &[u8]) -> Vec<(usize, Option<Match>)> {
         let mut follower = Follower::new(Arc::clone(base));
-        let (mut found, mut from) = (Vec::new(), 0);
+        let mut found = Vec::new();
+        let mut from = 0;
         while from < stream.len() {
             let raw = &stream[from..stream.len().min(from + SEGMENT_BYTES)];
             let hashes = base.hasher().hash(raw);

@@ -205,7 +205,9 @@ impl Compressor {
         // Samples are compressed one by one. In one run, zstd would find matches between samples that
         // the whole segment, with its distances, does not have; and one sample that shrinks would be
         // lost among three that don't.
-        let (mut plain, mut shuffled, mut pays) = (0, 0, false);
+        let mut plain = 0;
+        let mut shuffled = 0;
+        let mut pays = false;
         for place in 0..SAMPLES {
             let at = (raw.len() - PROBE_BYTES) / (SAMPLES - 1) * place;
             let sample = &raw[at..at + PROBE_BYTES];

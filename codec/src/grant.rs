@@ -594,7 +594,8 @@ mod tests {
             };
             Grant::permits(Some(&grant), act).is_ok()
         };
-        let (early, late) = (999_999 - CLOCK_SLACK_S, 2_000_001 + CLOCK_SLACK_S);
+        let early = 999_999 - CLOCK_SLACK_S;
+        let late = 2_000_001 + CLOCK_SLACK_S;
         for (time, within, until) in [
             (early, false, true),
             (early + 1, true, true),

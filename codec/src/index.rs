@@ -338,7 +338,8 @@ impl Index {
     }
 
     fn check_patches(&self) -> Result<(), IndexError> {
-        let (mut row, mut at) = (0, 0_u64);
+        let mut row = 0;
+        let mut at = 0_u64;
         for (number, entry) in self.segments.iter().enumerate() {
             let begins = at;
             at = at.saturating_add(entry.bytes());
@@ -420,7 +421,8 @@ impl Index {
 
 /// Sum of the extents; `None` unless they ascend, do not overlap and lie within `size`.
 fn extents_bytes(size: u64, extents: &[Extent]) -> Option<u64> {
-    let (mut end, mut sum) = (0, 0_u64);
+    let mut end = 0;
+    let mut sum = 0_u64;
     for extent in extents {
         if extent.offset < end || extent.len == 0 {
             return None;

@@ -264,7 +264,8 @@ mod tests {
         assert_eq!(name("user@host:1234.0_a-b"), "user@host:1234.0_a-b");
         assert_eq!(name("a/b#[1]+,"), "a%2Fb%23%5B1%5D%2B%2C");
         assert_eq!(name("-j"), "%2Dj");
-        let (one, two) = ("/a".repeat(15), "x".repeat(220));
+        let one = "/a".repeat(15);
+        let two = "x".repeat(220);
         let long = format!("x{one}{two}");
         let other = format!("x{one}{two}y");
         assert!(name(&long).len() <= FILE_NAME_BYTES_MAX && name(&long) != name(&other));

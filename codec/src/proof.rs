@@ -272,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_host_with_another_block_proves_nothing() {
-        let (right, mut wrong) = (held(&[5000, 5000]), held(&[5000, 5000]));
+        let right = held(&[5000, 5000]);
+        let mut wrong = held(&[5000, 5000]);
         wrong.blocks[1][2500] ^= 1;
         let spot = Spot { row: 1, draw: 2 };
         let refused = right.check(&wrong.prove(spot), spot);

@@ -365,7 +365,8 @@ mod tests {
             let (two, second) = all().job(&job(&b)).unwrap();
             let same = a == b;
             prop_assert_eq!(one == two, same);
-            let (first, second) = (first.blinded(), second.blinded());
+            let first = first.blinded();
+            let second = second.blinded();
             prop_assert_eq!(tag_of(OWNER, &first) == tag_of(OWNER, &second), same);
         }
     }

@@ -239,7 +239,8 @@ mod tests {
         let Some(Cut::Patched { found, patch, .. }) = patched else {
             panic!("{patched:?}");
         };
-        let (origin, changed) = (Origin::Image(10), 1);
+        let origin = Origin::Image(10);
+        let changed = 1;
         assert_eq!(found, Match { origin, changed });
         assert_eq!(patch, Some((1, second[..PIECE_BYTES].to_vec())));
         let (same, _) = segmenter.cut(first);

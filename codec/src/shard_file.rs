@@ -196,7 +196,8 @@ impl BlockEntry {
 
     /// Reads an entry of a page.
     pub(crate) fn decode(bytes: &[u8; ENTRY_BYTES]) -> Self {
-        let (mut len, mut hash) = ([0; 4], [0; 32]);
+        let mut len = [0; 4];
+        let mut hash = [0; 32];
         len.copy_from_slice(&bytes[..4]);
         hash.copy_from_slice(&bytes[4..]);
         Self {
@@ -438,7 +439,8 @@ impl Footer {
         let block_bytes = u64::from_le_bytes(fields.take()?);
         let _pages_and_zero: [u8; 8] = fields.take()?;
         let root = ShardRoot(fields.take()?);
-        let (mut groups, mut pages) = (Vec::new(), Vec::new());
+        let mut groups = Vec::new();
+        let mut pages = Vec::new();
         for entry in entries.as_chunks::<FOOTER_ENTRY_BYTES>().0 {
             let mut fields = Fields(entry);
             groups.push(u64::from_le_bytes(fields.take()?));
@@ -663,7 +665,8 @@ mod tests {
             table.push(BlockEntry::of(&block(row)));
         }
         let (bytes, outline) = table.finish();
-        let (bytes, hash) = (bytes.unwrap(), outline.pages[0]);
+        let bytes = bytes.unwrap();
+        let hash = outline.pages[0];
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;

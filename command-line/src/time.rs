@@ -73,7 +73,8 @@ pub fn local(at: u64) -> String {
 
 /// Formats Unix seconds as `22:14`, in the machine's time zone, or as [`local`] if `now` is on another day.
 pub fn since(at: u64, now: u64) -> String {
-    let (at_text, today) = (local(at), local(now));
+    let at_text = local(at);
+    let today = local(now);
     match (at_text.split_once(' '), today.split_once(' ')) {
         (Some((day, time)), Some((today, _))) if day == today => time.to_owned(),
         _ => at_text,
@@ -82,7 +83,8 @@ pub fn since(at: u64, now: u64) -> String {
 
 /// As [`since`], in UTC: `22:14Z`.
 pub fn since_utc(at: u64, now: u64) -> String {
-    let (at_text, today) = (utc(at), utc(now));
+    let at_text = utc(at);
+    let today = utc(now);
     match (at_text.split_once(' '), today.split_once(' ')) {
         (Some((day, time)), Some((today, _))) if day == today => short(time),
         (Some((day, time)), Some(_)) => format!("{day} {}", short(time)),

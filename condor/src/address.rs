@@ -96,7 +96,9 @@ fn is_global_job_id(part: &[u8]) -> bool {
     };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let mut parts = text.rsplitn(3, ['#', '_']);
-    let (time, job, host) = (parts.next(), parts.next(), parts.next());
+    let time = parts.next();
+    let job = parts.next();
+    let host = parts.next();
     let is_job = |job: &str| {
         let numbers = job.split_once('.');
         numbers.is_some_and(|(cluster, process)| is_number(cluster) && is_number(process))

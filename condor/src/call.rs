@@ -59,7 +59,9 @@ impl PluginCall {
     /// Reads the arguments, without the program's name. `Err` is the message for the user.
     pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let mut args = args.into_iter();
-        let (mut infile, mut outfile, mut direction) = (None, None, Direction::Download);
+        let mut infile = None;
+        let mut outfile = None;
+        let mut direction = Direction::Download;
         while let Some(arg) = args.next() {
             match arg.as_bytes() {
                 b"-classad" => return Ok(Self::Capabilities),
@@ -85,7 +87,10 @@ impl CleanupCall {
     /// Reads the arguments, without the program's name. `Err` is the message for the user.
     pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let mut args = args.into_iter();
-        let (mut from, mut file, mut job_ad, mut may_be_missing) = (None, None, None, false);
+        let mut from = None;
+        let mut file = None;
+        let mut job_ad = None;
+        let mut may_be_missing = false;
         while let Some(arg) = args.next() {
             match arg.as_bytes() {
                 b"-help" | b"--help" | b"-h" => return Ok(Self::Help),

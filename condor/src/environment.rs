@@ -32,7 +32,8 @@ pub fn variables(ad: &ClassAd) -> Result<Variables, &'static str> {
 /// Splits a text at blanks. Between single quotes blanks are part of the word, and two single quotes are
 /// one.
 fn words(text: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
-    let (mut words, mut word) = (Vec::new(), None::<Vec<u8>>);
+    let mut words = Vec::new();
+    let mut word = None::<Vec<u8>>;
     let mut is_quoted = false;
     let mut bytes = text.iter().copied().peekable();
     while let Some(byte) = bytes.next() {

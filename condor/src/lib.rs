@@ -33,7 +33,7 @@ use self::call::{CleanupCall, Direction, PluginCall};
 use self::classad::{CLASSADS_BYTES_MAX, parse_ads};
 use self::log::Log;
 use self::settings::{Surroundings, usage};
-use self::transfer::{Item, Outcome, Transfer, answer, items, said};
+use self::transfer::{Item, Transfer, TransferOutcome, answer, items, said};
 use ckpt_agent::cancel::next_signal;
 use ckpt_agent::client::{Cancel, canceller};
 use ckpt_agent::report::{ExitStatus, Failure};
@@ -105,7 +105,11 @@ pub fn plugin(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Moves files. Every file gets an answer, whatever fails.
-async fn transfer_all(items: &[Item], direction: Direction, cancel: Cancel) -> Vec<Outcome> {
+async fn transfer_all(
+    items: &[Item],
+    direction: Direction,
+    cancel: Cancel,
+) -> Vec<TransferOutcome> {
     let begun = unix_seconds();
     let mut connecting_s = 0.0;
     let ended = match Surroundings::of_transfer() {
@@ -148,7 +152,7 @@ async fn transfer_all(items: &[Item], direction: Direction, cancel: Cancel) -> V
         }
     };
     let mut ended = ended.map(Vec::into_iter);
-    let outcome = |item: &Item| Outcome {
+    let outcome = |item: &Item| TransferOutcome {
         item: item.clone(),
         ended: match &mut ended {
             Ok(each) => match each.next() {

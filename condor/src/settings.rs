@@ -73,7 +73,9 @@ impl Surroundings {
     }
 
     fn new(job_ad: Option<&Path>, is_at_home: bool) -> Result<Self, Failure> {
-        let (mut job, mut iwd, mut inputs) = (Variables::new(), None, Vec::new());
+        let mut job = Variables::new();
+        let mut iwd = None;
+        let mut inputs = Vec::new();
         if let Some(path) = job_ad {
             let failed = |what: String| usage(format!("job ad {}: {what}", path.display()));
             let bytes = read(path, JOB_AD_BYTES_MAX).map_err(|cause| failed(cause.to_string()))?;
@@ -159,7 +161,8 @@ impl Surroundings {
         let file = self.grid_file(grid)?;
         let found = load_grid(&file)?;
         if found.name != grid {
-            let (file, is) = (file.display(), &found.name);
+            let file = file.display();
+            let is = &found.name;
             return Err(
                 usage(format!("{file} is for grid {is:?}, not for {grid:?}"))
                     .next(format!("a destination that begins with ckpt://{is}/")),

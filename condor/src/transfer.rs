@@ -42,7 +42,7 @@ pub(super) struct Item {
 }
 
 /// How the transfer of a file ended.
-pub(super) struct Outcome {
+pub(super) struct TransferOutcome {
     pub(super) item: Item,
     /// The number of its bytes, or the kind of failure and its message.
     pub(super) ended: Result<u64, (ExitStatus, String)>,
@@ -253,7 +253,9 @@ fn one_checkpoint(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<Named
         let Address { checkpoint, file } = address;
         match &one {
             Some(one) if *one != checkpoint => {
-                let (url, job, number) = (String::from_utf8_lossy(&item.url), &one.job, one.number);
+                let url = String::from_utf8_lossy(&item.url);
+                let job = &one.job;
+                let number = one.number;
                 return Err(usage(format!(
                     "{url} is not of checkpoint {number} of job {job}, unlike the others of this call"
                 )));
@@ -322,10 +324,10 @@ pub(super) fn said(failure: &Failure) -> String {
 }
 
 /// The ad with which the plug-in reports the result for a file.
-pub(super) fn answer(outcome: &Outcome, direction: Direction) -> String {
+pub(super) fn answer(outcome: &TransferOutcome, direction: Direction) -> String {
     let text = |text: &str| Written::Text(text.as_bytes().to_vec());
     let number = |number: u64| Written::Integer(i64::try_from(number).unwrap_or(i64::MAX));
-    let Outcome {
+    let TransferOutcome {
         item, ended, times, ..
     } = outcome;
     let bytes = *ended.as_ref().unwrap_or(&0);
@@ -470,7 +472,7 @@ mod tests {
             (ExitStatus::NotFound, "Specification"),
             (ExitStatus::Damaged, "Transfer"),
         ] {
-            let outcome = Outcome {
+            let outcome = TransferOutcome {
                 item: item("/s/\"a", "ckpt://lab/x"),
                 ended: Err((status, "too bad".into())),
                 times: (1, 2),
@@ -495,7 +497,8 @@ mod tests {
     #[test]
     fn a_restored_file_goes_to_its_place_with_the_directories_above_it() {
         let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (dir.path().join("from"), dir.path().join("a/b/to"));
+        let from = dir.path().join("from");
+        let to = dir.path().join("a/b/to");
         fs::write(&from, "state").unwrap();
         assert_eq!(moved(&from, &to).unwrap(), 5);
         assert_eq!(fs::read(&to).unwrap(), b"state");

@@ -173,7 +173,8 @@ mod tests {
         let mut expected: Vec<u8> = Vec::new();
         for (offset, bytes) in runs {
             direct.write_at(bytes, *offset).unwrap();
-            let (from, to) = (*offset as usize, *offset as usize + bytes.len());
+            let from = *offset as usize;
+            let to = *offset as usize + bytes.len();
             expected.resize(expected.len().max(to), 0);
             expected[from..to].copy_from_slice(bytes);
         }

@@ -73,7 +73,8 @@ fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
         remedy: Some(remedy.to_owned()),
     };
     let mut found = Vec::new();
-    let (version, total) = (job.version, job.redundancy.total());
+    let version = job.version;
+    let total = job.redundancy.total();
     match job.can_lose.value {
         None => found.push(attention(
             Kind::NotRestorable,

@@ -23,7 +23,8 @@ impl Plot<'_> {
             .points
             .iter()
             .map(|(x, y)| {
-                let (x, y) = (x.clamp(0.0, 1.0), y.clamp(0.0, 1.0));
+                let x = x.clamp(0.0, 1.0);
+                let y = y.clamp(0.0, 1.0);
                 format!("{:.1},{:.1}", x * WIDTH, (1.0 - y) * (HEIGHT - 4.0) + 2.0)
             })
             .collect();

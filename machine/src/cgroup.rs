@@ -72,7 +72,8 @@ pub fn hierarchies(machine: &Machine) -> Vec<Hierarchy> {
 fn hierarchy(line: &str) -> Option<Hierarchy> {
     let (place, file_system) = line.split_once(" - ")?;
     let mut place = place.split(' ').skip(3);
-    let (mounted, mount) = (unescaped(place.next()?), unescaped(place.next()?));
+    let mounted = unescaped(place.next()?);
+    let mount = unescaped(place.next()?);
     let mut file_system = file_system.split(' ');
     let version = match file_system.next()? {
         "cgroup" => CgroupVersion::V1,
@@ -118,7 +119,8 @@ pub fn own_group(machine: &Machine, hierarchy: &Hierarchy) -> Option<String> {
 fn group_in(text: &str, hierarchy: &Hierarchy) -> Option<String> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, group) = (fields.next()?, fields.next()?);
+        let controllers = fields.next()?;
+        let group = fields.next()?;
         let is_it = match hierarchy.version {
             CgroupVersion::V2 => controllers.is_empty(),
             CgroupVersion::V1 => controllers.split(',').any(|one| hierarchy.controls(one)),

@@ -214,7 +214,8 @@ mod tests {
                 guest_memory_bytes: x[9],
                 disk: Some(DiskCounters { busy_ms: x[5], bytes: x[6], foreign_bytes: x[7] }),
             };
-            let (a, b) = (counters(a), counters(b));
+            let a = counters(a);
+            let b = counters(b);
             let host = a.host_since(&b, 5..5);
             prop_assert!((0.0..=1.0).contains(&host.owner_cpu));
             let disk = a.disk_since(&b, 5..5, 0.5, 0);

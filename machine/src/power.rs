@@ -10,7 +10,8 @@ pub fn on_battery(machine: &Machine) -> bool {
     let Ok(supplies) = fs::read_dir(machine.path("/sys/class/power_supply")) else {
         return false;
     };
-    let (mut battery, mut mains) = (false, false);
+    let mut battery = false;
+    let mut mains = false;
     for supply in supplies.flatten() {
         let read = |name| fs::read_to_string(supply.path().join(name)).unwrap_or_default();
         match read("type").trim() {

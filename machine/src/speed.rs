@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn two_measurements_of_one_machine_agree() {
-        let (one, other) = (measure(), measure());
+        let one = measure();
+        let other = measure();
         assert!(one > 0.01 && one < 100.0, "{one}");
         assert!(one / other < 3.0 && other / one < 3.0, "{one} {other}");
     }

@@ -154,7 +154,8 @@ impl RateHistory {
         let mut best = (Predictor::Last, f64::INFINITY);
         for predictor in Predictor::ALL {
             // Each begins with an error of the size of a first guess: one lucky prediction proves little.
-            let (mut sum, mut weight) = (FIRST_SPREAD * FIRST_SPREAD, 1.0);
+            let mut sum = FIRST_SPREAD * FIRST_SPREAD;
+            let mut weight = 1.0;
             for (i, value) in logs.iter().enumerate().skip(1) {
                 if let Some(said) = predictor.next(&logs[..i]) {
                     sum = FORGETTING * sum + (value - said).powi(2);
@@ -302,8 +303,10 @@ mod tests {
     #[test]
     fn doubt_makes_a_transfer_longer_and_grows_with_age() {
         let young = history(&[1e8; 8]);
-        let (now, later) = (8 * 60, 8 * 60 + 20 * 86_400);
-        let (sure, unsure) = (young.forecast(now).unwrap(), young.forecast(later).unwrap());
+        let now = 8 * 60;
+        let later = 8 * 60 + 20 * 86_400;
+        let sure = young.forecast(now).unwrap();
+        let unsure = young.forecast(later).unwrap();
         assert!(unsure.spread() > sure.spread());
         assert!(unsure.expected_seconds(1 << 30) > sure.expected_seconds(1 << 30));
     }

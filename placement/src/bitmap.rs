@@ -270,7 +270,8 @@ impl AvailabilityBitmap {
         let mut next = 0;
         while !body.is_empty() {
             let run = take_leb128(&mut body).ok_or(BitmapDecodeError::Contents)?;
-            let (length, code) = (run / 4, run % 4);
+            let length = run / 4;
+            let code = run % 4;
             let end = length.saturating_add(next);
             if end > RING {
                 return Err(BitmapDecodeError::Slots { found: end });

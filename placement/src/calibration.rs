@@ -70,7 +70,8 @@ impl Calibration {
         if *self == Self::default() {
             return cumulative;
         }
-        let (least, most) = (-(-MARGIN).ln_1p(), -MARGIN.ln());
+        let least = -(-MARGIN).ln_1p();
+        let most = -MARGIN.ln();
         (self.intercept + self.slope * cumulative.clamp(least, most).ln()).exp()
     }
 }

@@ -72,7 +72,9 @@ pub fn expected_makespan(work: f64, interval: f64, mtbf: f64, costs: &Costs) -> 
 #[must_use]
 pub fn first_after(hazard: &SurvivalCurve, checkpoint: f64, longest: f64) -> Option<f64> {
     let step = f64::from(hazard.step_seconds().get());
-    let (mut time, mut sum, mut total) = (0.0, 0.0, 0.0);
+    let mut time = 0.0;
+    let mut sum = 0.0;
+    let mut total = 0.0;
     while time < longest {
         // In a step that nothing survives the rate is infinite: cap it at a survival of exp(-50).
         let rate = hazard.hazard_per_second(time).min(50.0 / step);
@@ -108,7 +110,8 @@ pub fn schedule(
     most: usize,
 ) -> Vec<f64> {
     let mut times = Vec::new();
-    let (mut now, mut left) = (0.0, job_seconds);
+    let mut now = 0.0;
+    let mut left = job_seconds;
     while times.len() < most {
         let ahead = if now < hazard.horizon_seconds() {
             hazard.given_survival_until(now)
@@ -222,10 +225,8 @@ mod tests {
                 (-0.02 * hours - 1.0 * (hours - 2.0).max(0.0)).exp()
             }),
         );
-        let (calm, storm) = (
-            first_after(&calm, 300.0, 10.0 * HOUR).unwrap(),
-            first_after(&storm, 300.0, 10.0 * HOUR).unwrap(),
-        );
+        let calm = first_after(&calm, 300.0, 10.0 * HOUR).unwrap();
+        let storm = first_after(&storm, 300.0, 10.0 * HOUR).unwrap();
         assert!(storm < calm, "{storm} {calm}");
         assert!(
             storm > 1.9 * HOUR,
@@ -274,7 +275,8 @@ mod tests {
             restore_seconds: 300.0,
             downtime_seconds: 60.0,
         };
-        let (work, mtbf) = (24.0 * HOUR, 5.0 * HOUR);
+        let work = 24.0 * HOUR;
+        let mtbf = 5.0 * HOUR;
         let at = |interval| expected_makespan(work, interval, mtbf, &costs);
         let best = at(exponential_optimum(300.0, mtbf));
         assert!(at(daly(300.0, mtbf)) / best < 1.001);

@@ -138,7 +138,8 @@ mod tests {
                 .to_vec(),
         );
         let of = |data, parity| level(&hosts, &stake(Width::new(data, parity).unwrap(), None));
-        let (five, two) = (of(3, 2), of(1, 1));
+        let five = of(3, 2);
+        let two = of(1, 1);
         assert_eq!(five[0].rate, five[4].rate);
         assert!(two[0].rate == two[1].rate && two[0].rate.median() > 2.0 * two[4].rate.median());
     }

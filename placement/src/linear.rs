@@ -10,7 +10,8 @@ pub(crate) fn cholesky(matrix: &[f64], n: usize) -> Option<Vec<f64>> {
     let mut factor = matrix.to_vec();
     for i in 0..n {
         for j in 0..=i {
-            let (line, other) = (&factor[i * n..i * n + j], &factor[j * n..j * n + j]);
+            let line = &factor[i * n..i * n + j];
+            let other = &factor[j * n..j * n + j];
             let dot: f64 = line.iter().zip(other).map(|(a, b)| a * b).sum();
             let rest = factor[i * n + j] - dot;
             if i != j {

@@ -220,7 +220,8 @@ pub fn point_availability(
         });
     }
     let failures = -stays.ln();
-    let (up, down) = (long_run.value(), long_run.complement().value());
+    let up = long_run.value();
+    let down = long_run.complement().value();
     if down == 0.0 {
         return Probability::ONE;
     }

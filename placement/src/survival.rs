@@ -174,7 +174,8 @@ impl SurvivalCurve {
             return Probability::saturating(self.value(last) * factor);
         }
         let index = position as usize;
-        let (low, high) = (self.value(index), self.value(index + 1));
+        let low = self.value(index);
+        let high = self.value(index + 1);
         let share = position - index as f64;
         let value = if high > 0.0 {
             low * (high / low).powf(share)

@@ -101,7 +101,10 @@ fn wire_type(rust: &str, is_bytes: bool, known: &BTreeSet<String>) -> Result<Str
 
 /// Parses the fields of a struct or variant, whose lines all begin with `indent`.
 fn fields(lines: &[&str], indent: &str, known: &BTreeSet<String>) -> Result<Vec<Field>> {
-    let (mut docs, mut is_bytes, mut skipped, mut found) = (Vec::new(), false, false, Vec::new());
+    let mut docs = Vec::new();
+    let mut is_bytes = false;
+    let mut skipped = false;
+    let mut found = Vec::new();
     for line in lines {
         let line = line.strip_prefix(indent).unwrap_or(line);
         if let Some(doc) = line.strip_prefix("/// ") {
@@ -128,7 +131,9 @@ fn fields(lines: &[&str], indent: &str, known: &BTreeSet<String>) -> Result<Vec<
 
 fn variants(source: &str, head: &str, known: &BTreeSet<String>) -> Result<Vec<Variant>> {
     let lines = body(source, head)?;
-    let (mut docs, mut found, mut at) = (Vec::new(), Vec::new(), 0);
+    let mut docs = Vec::new();
+    let mut found = Vec::new();
+    let mut at = 0;
     while let Some(line) = lines.get(at) {
         at += 1;
         let line = line.strip_prefix("    ").unwrap_or(line);
@@ -288,7 +293,8 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         UNCOMMITTED_LIFETIME,
     ];
     out.push_str("### Limits\n\n| name | value | meaning |\n|---|---|---|\n");
-    let (mut docs, mut count) = (Vec::new(), 0);
+    let mut docs = Vec::new();
+    let mut count = 0;
     for line in LIMITS.lines() {
         if let Some(doc) = line.strip_prefix("/// ") {
             docs.push(doc);

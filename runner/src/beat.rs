@@ -41,7 +41,8 @@ impl Beat {
     pub(super) fn begin(place: &JobDir) -> Self {
         let contents = Arc::new(Mutex::new(BeatContents::default()));
         let path = place.path(BEAT);
-        let (shared, file) = (Arc::clone(&contents), path.clone());
+        let shared = Arc::clone(&contents);
+        let file = path.clone();
         let task = tokio::spawn(async move {
             loop {
                 write_beat(&shared, &file);

@@ -141,7 +141,8 @@ impl Beginning {
         let Some(lacks) = HostKind::of_this().lacks(&labels) else {
             return Ok(());
         };
-        let (job, version) = (&self.job, newest.version);
+        let job = &self.job;
+        let version = newest.version;
         let message = format!("job {job}: version {version} can't continue here: {lacks}");
         let mut failure = Failure::new(ExitStatus::TooFewHosts, message);
         failure.state = Some(format!("version {version} is unchanged"));
@@ -172,7 +173,8 @@ impl Beginning {
         begun.record = labels.get(RECORD).cloned();
         let saved_paths = labels.get(PATHS).and_then(|count| count.parse().ok());
         let paths = self.paths.clone();
-        let (job, stage) = (self.job.clone(), stage.dir.clone());
+        let job = self.job.clone();
+        let stage = stage.dir.clone();
         let moving = tokio::task::spawn_blocking(move || {
             put_all(&stage, &paths, saved_paths.unwrap_or(1))
                 .map_err(|cause| cause.into_failure(&job, version))

@@ -191,7 +191,8 @@ pub(super) fn resolved(paths: &[PathBuf]) -> Vec<PathBuf> {
 /// # Errors
 /// When a file can't be read.
 pub(super) fn are_same(one: &Path, other: &Path) -> io::Result<bool> {
-    let (left, right) = (fs::symlink_metadata(one)?, fs::symlink_metadata(other)?);
+    let left = fs::symlink_metadata(one)?;
+    let right = fs::symlink_metadata(other)?;
     if left.file_type() != right.file_type() || (left.mode() ^ right.mode()) & 0o111 != 0 {
         return Ok(false);
     }
@@ -229,7 +230,8 @@ fn are_same_trees(one: &Path, other: &Path) -> io::Result<bool> {
 }
 
 fn are_same_bytes(mut one: File, mut other: File) -> io::Result<bool> {
-    let (mut left, mut right) = (vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]);
+    let mut left = vec![0; COMPARED_BYTES];
+    let mut right = vec![0; COMPARED_BYTES];
     loop {
         let length = one.read(&mut left)?;
         if length == 0 {
@@ -273,7 +275,8 @@ mod tests {
     #[test]
     fn a_replaced_file_is_distinguished_from_one_that_was_written_to() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, next) = (dir.path().join("state"), dir.path().join("next"));
+        let path = dir.path().join("state");
+        let next = dir.path().join("next");
         assert!(print(&path).is_empty());
         fs::write(&path, b"one").unwrap();
         let first = print(&path);
@@ -309,7 +312,8 @@ mod tests {
     #[test]
     fn trees_are_the_same_when_names_kinds_and_bytes_are() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+        let one = dir.path().join("one");
+        let other = dir.path().join("other");
         for root in [&one, &other] {
             fs::create_dir_all(root.join("deep")).unwrap();
             fs::write(root.join("deep/a"), vec![7; 3 * COMPARED_BYTES / 2]).unwrap();

@@ -14,7 +14,7 @@ const OLD_EXTENSION: &str = "jsonl.1";
 
 /// A line of the journal.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct JournalLine {
     /// When it happened, Unix milliseconds.
     pub at_ms: u64,
     /// The event and its fields.
@@ -263,7 +263,7 @@ impl Journal {
     }
 
     /// Writes a line. A line that can't be written, such as on a full disk, is left out.
-    pub(super) fn write(&mut self, line: &Line) {
+    pub(super) fn write(&mut self, line: &JournalLine) {
         let (Some(file), Ok(mut text)) = (&mut self.file, serde_json::to_vec(line)) else {
             return;
         };
@@ -295,7 +295,7 @@ mod tests {
             let entry = Entry::Resumed {
                 after_s: f64::from(number),
             };
-            journal.write(&Line { at_ms: 7, entry });
+            journal.write(&JournalLine { at_ms: 7, entry });
         }
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<serde_json::Value> = text

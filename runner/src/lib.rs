@@ -74,7 +74,7 @@ use job::StartError;
 use job_dir::{JobDir, JobDirError};
 use journal::{Entry, Journal};
 use run_log::RunLog;
-use shell::{Ended, Shell};
+use shell::{FinishedRun, RunShell};
 
 /// Exit status if the job was not started.
 const NOT_STARTED: u8 = 125;
@@ -135,7 +135,7 @@ async fn supervise(
         log.warn(note.clone());
     }
     let version = begun.version;
-    let shell = Shell::start(orders, place, begun, outlook, reach.clone(), observer, log);
+    let shell = RunShell::start(orders, place, begun, outlook, reach.clone(), observer, log);
     let mut shell = shell.map_err(|cause| start_failure(&cause))?;
     shell.beat_with(beat);
     let ending = shell.run(signals).await;
@@ -227,7 +227,7 @@ fn start_failure(cause: &StartError) -> Failure {
 async fn report(
     orders: &Orders,
     began_from: Option<Version>,
-    mut ended: Ended,
+    mut ended: FinishedRun,
     reach: &dyn Reach,
 ) -> RunReport {
     let exit_code = ended.ending.status(orders.evict_exit);

@@ -385,7 +385,8 @@ mod tests {
         let print = Fingerprint::of(&files, &Exclude::default());
         let id = print.files().next().unwrap();
         let shows = |perms: &str, device: u64, inode: u64| {
-            let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+            let major = rustix::fs::major(device);
+            let minor = rustix::fs::minor(device);
             let line = format!(
                 "00400000-00401000 {perms} 00000000 {major:02x}:{minor:02x} {inode}  /mnt/x y\n"
             );

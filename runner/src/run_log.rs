@@ -6,7 +6,7 @@ use std::path::Path;
 use supervision::signals::name;
 use supervision::{Doing, Millis, Report, Why};
 
-use super::journal::{Entry, Journal, Line};
+use super::journal::{Entry, Journal, JournalLine};
 use super::open_files::Writing;
 use ckpt_agent::unix_time::unix_millis;
 
@@ -120,7 +120,7 @@ impl RunLog {
 
     /// Enters an event into the journal, and prints it.
     pub(super) fn enter(&mut self, entry: Entry) {
-        let line = Line {
+        let line = JournalLine {
             at_ms: unix_millis(),
             entry,
         };

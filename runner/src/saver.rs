@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::begin::PATHS;
+use super::files::Fingerprint;
 use super::host::HostKind;
 use super::job_dir::RESULT;
 use super::reach::Reach;
@@ -309,6 +310,34 @@ impl Follows {
         // Bids and proposals do not show that another incarnation has saved: the other save may have died, and
         // a thief of a job key makes them without saving anything. So the job goes on.
         SaveOutcome::Failed
+    }
+}
+
+/// The save that is under way, and what the next one needs to know of the last one.
+#[derive(Debug)]
+pub(super) struct Saves {
+    /// The files as they were when they were last saved.
+    pub saved: Fingerprint,
+    /// The save that is under way, and the files as they were when it began.
+    pub saving: Option<(Saving, Fingerprint)>,
+    /// Whether the next save has to hold the job because the last one failed.
+    pub holds_next: bool,
+    /// The newest version that was committed or restored.
+    pub version: Option<u64>,
+    /// The checkpoint that the next save follows.
+    pub follows: Follows,
+}
+
+impl Saves {
+    /// Before the first save of a job that begins with this version, if it was restored.
+    pub(super) fn none_yet(saved: Fingerprint, version: Option<Version>) -> Self {
+        Self {
+            saved,
+            saving: None,
+            holds_next: false,
+            version: version.map(|version| version.number()),
+            follows: Follows::restored(version),
+        }
     }
 }
 

@@ -34,7 +34,7 @@ use super::owner::Owner;
 use super::reach::Reach;
 use super::record::Recorder;
 use super::run_log::RunLog;
-use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
+use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saves};
 use super::signals::{Signals, stop_this_process};
 use super::usage::{Asking, CKPT_DIR, Usage};
 use ckpt_agent::agent::MachineOutlook;
@@ -74,7 +74,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is left of a shell when its supervisor has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct FinishedRun {
     /// How the supervisor ended the job.
     pub ending: Ending,
     /// How the time of the job was used.
@@ -91,8 +91,32 @@ pub(super) struct Ended {
     pub beat: Option<Beat>,
 }
 
+/// When the shell next does what it does from time to time.
+struct Due {
+    /// Samples of the owner and of the job.
+    sample: Instant,
+    /// A look at the files.
+    look: Instant,
+    /// A question for the machine's outlook.
+    outlook: Instant,
+    /// A question for how owners needed their machines.
+    past: Instant,
+}
+
+impl Due {
+    fn from_the_start() -> Self {
+        let now = Instant::now();
+        Self {
+            sample: now,
+            look: now,
+            outlook: now + OUTLOOK_PERIOD,
+            past: now,
+        }
+    }
+}
+
 /// A running job and its supervisor.
-pub(super) struct Shell<'a> {
+pub(super) struct RunShell<'a> {
     orders: &'a Orders,
     reach: Arc<dyn Reach>,
     observer: Arc<dyn Observer>,
@@ -110,13 +134,7 @@ pub(super) struct Shell<'a> {
     paths: Vec<PathBuf>,
     roots: Vec<PathBuf>,
     watch: super::watch::FileWatch,
-    /// The files as they were when they were last saved.
-    saved: Fingerprint,
-    saving: Option<(Saving, Fingerprint)>,
-    /// Whether the next save has to hold the job because the last one failed.
-    holds_next: bool,
-    version: Option<u64>,
-    follows: Follows,
+    saves: Saves,
     sender: mpsc::Sender<News>,
     news: mpsc::Receiver<News>,
     /// Datagrams that may be read before the next sample.
@@ -126,16 +144,13 @@ pub(super) struct Shell<'a> {
     awaits_standstill: bool,
     first_ended: Option<(ExitStatus, Millis)>,
     ended_is_reported: bool,
-    next_sample: Instant,
-    next_look: Instant,
-    next_outlook: Instant,
-    next_past: Instant,
+    due: Due,
     /// What the supervisor was last sent about the next save.
     ahead: SaveAhead,
     ending: Option<Ending>,
 }
 
-impl<'a> Shell<'a> {
+impl<'a> RunShell<'a> {
     /// Starts the job.
     ///
     /// # Errors
@@ -155,11 +170,14 @@ impl<'a> Shell<'a> {
         let version = begun.version.map(|version| version.number());
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
-        let (clock, usage) = (Clock::new(), Usage::new());
+        let clock = Clock::new();
+        let usage = Usage::new();
         let recorder = recorder(orders, &begun, &outlook, clock.now(), &mut log);
-        let (keeper, record) = (Keeper::of_this_program(), place.path(END_ORDERS));
+        let keeper = Keeper::of_this_program();
+        let record = place.path(END_ORDERS);
         let job = Job::start(&command, keeper, &mark, record, orders.control())?;
-        let (pid, now) = (job.pid().as_raw_nonzero().get(), clock.now());
+        let pid = job.pid().as_raw_nonzero().get();
+        let now = clock.now();
         // Only restored files are known to be a version.
         let restored = version.filter(|_| begun.report.is_some());
         let mut settings = orders.settings(restored, print.bytes(), now, unix_seconds());
@@ -188,11 +206,7 @@ impl<'a> Shell<'a> {
             roots: resolved(&paths),
             paths,
             watch: super::watch::FileWatch::new(known.clone()),
-            saved: known,
-            saving: None,
-            holds_next: false,
-            version,
-            follows: Follows::restored(begun.version),
+            saves: Saves::none_yet(known, begun.version),
             sender,
             news,
             notices_left: NOTICES_MAX,
@@ -200,10 +214,7 @@ impl<'a> Shell<'a> {
             awaits_standstill: false,
             first_ended: None,
             ended_is_reported: false,
-            next_sample: Instant::now(),
-            next_look: Instant::now(),
-            next_outlook: Instant::now() + OUTLOOK_PERIOD,
-            next_past: Instant::now(),
+            due: Due::from_the_start(),
             ahead: SaveAhead::default(),
             ending: None,
         };
@@ -244,25 +255,25 @@ impl<'a> Shell<'a> {
     }
 
     /// Ends what is left of the job and the save, and hands out what the report needs.
-    pub(super) async fn end(mut self, ending: Ending) -> Ended {
+    pub(super) async fn end(mut self, ending: Ending) -> FinishedRun {
         self.job.kill();
-        if let Some((saving, _)) = self.saving.take() {
+        if let Some((saving, _)) = self.saves.saving.take() {
             saving.cancel();
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, saving.wait()).await;
         }
         let newest = match ending.ended_by {
             EndedBy::LeftSaved { version, .. } => Some(version),
-            _ => self.version,
+            _ => self.saves.version,
         };
         let accounts = *self.supervisor.accounts();
         let quiet_ms = self.supervisor.longest_quiet_ms();
         let used = self.usage.read(&self.job.processes());
         self.recorder.end(accounts.work_ms, quiet_ms, used.cpu_ms);
-        Ended {
+        FinishedRun {
             ending,
             accounts,
             recorder: self.recorder,
-            follows: self.follows,
+            follows: self.saves.follows,
             version: newest,
             log: self.log,
             beat: self.beat,
@@ -282,7 +293,7 @@ impl<'a> Shell<'a> {
                 Action::AskForCheckpoint { last } => self.ask(last.is_some()),
                 Action::StartSave(order) => self.start_save(order),
                 Action::CancelSave(number) => {
-                    if let Some((saving, _)) = &self.saving
+                    if let Some((saving, _)) = &self.saves.saving
                         && saving.number == number
                     {
                         saving.cancel();
@@ -330,7 +341,7 @@ impl<'a> Shell<'a> {
         let is_waiting = self.awaits_standstill || self.is_asked || self.first_ended.is_some();
         let quick = is_waiting.then(|| Instant::now() + QUICK_PERIOD);
         let first = deadline.into_iter().chain(quick).min();
-        first.map_or(self.next_sample, |first| first.min(self.next_sample))
+        first.map_or(self.due.sample, |first| first.min(self.due.sample))
     }
 
     /// Does what is due by now.
@@ -339,14 +350,14 @@ impl<'a> Shell<'a> {
             self.awaits_standstill = false;
             self.stands_still();
         }
-        if self.is_asked || self.next_look <= Instant::now() {
+        if self.is_asked || self.due.look <= Instant::now() {
             self.look_at_files();
         }
         if self.first_ended.is_some() {
             self.look_for_end();
         }
-        if self.next_sample <= Instant::now() {
-            self.next_sample = Instant::now() + SAMPLE_PERIOD;
+        if self.due.sample <= Instant::now() {
+            self.due.sample = Instant::now() + SAMPLE_PERIOD;
             self.notices_left = NOTICES_MAX;
             self.look_for_end();
             self.reach.hang_up_if_idle();
@@ -354,12 +365,12 @@ impl<'a> Shell<'a> {
         } else {
             self.event(Event::Tick);
         }
-        if self.next_outlook <= Instant::now() && self.orders.mtbf.is_none() {
-            self.next_outlook = Instant::now() + OUTLOOK_PERIOD;
+        if self.due.outlook <= Instant::now() && self.orders.mtbf.is_none() {
+            self.due.outlook = Instant::now() + OUTLOOK_PERIOD;
             self.ask_for_outlook();
         }
-        if self.next_past <= Instant::now() && self.orders.asks_owners() {
-            self.next_past = Instant::now() + PAST_PERIOD;
+        if self.due.past <= Instant::now() && self.orders.asks_owners() {
+            self.due.past = Instant::now() + PAST_PERIOD;
             self.ask_for_past();
         }
     }
@@ -405,9 +416,10 @@ impl<'a> Shell<'a> {
             ..self.ahead
         });
         let period = LOOK_PERIOD_OF_FILE.saturating_mul(print.count());
-        self.next_look = Instant::now() + period.clamp(SAMPLE_PERIOD, LOOK_PERIOD_MAX);
+        self.due.look = Instant::now() + period.clamp(SAMPLE_PERIOD, LOOK_PERIOD_MAX);
         let now = self.clock.now();
-        let (job, roots) = (&self.job, &self.roots);
+        let job = &self.job;
+        let roots = &self.roots;
         let mut writing = Writing::No;
         let is_open = |print: &Fingerprint| {
             writing = written_to(&job.processes(), &StateFiles::of(roots, print));
@@ -507,8 +519,8 @@ impl<'a> Shell<'a> {
             is_final,
             deadline_s: deadline.map(|time| time.as_secs_f64()),
         });
-        let is_replaced = print.is_one_file() && print.was_replaced_since(&self.saved);
-        let release = match (is_final, self.holds_next, is_replaced) {
+        let is_replaced = print.is_one_file() && print.was_replaced_since(&self.saves.saved);
+        let release = match (is_final, self.saves.holds_next, is_replaced) {
             (true, ..) | (_, true, _) => Release::AtTheEnd,
             (_, _, true) => Release::AtOnce,
             _ => Release::WhenRead,
@@ -519,7 +531,7 @@ impl<'a> Shell<'a> {
             deadline,
             is_last: is_final,
             allow_degraded,
-            after: self.follows.after(),
+            after: self.saves.follows.after(),
             release,
             record: Some(self.recorder.label()),
             result: None,
@@ -527,16 +539,16 @@ impl<'a> Shell<'a> {
         let observer = Arc::clone(&self.observer);
         let reach = Arc::clone(&self.reach);
         let saving = plan.start(reach, save, observer, self.sender.clone());
-        self.saving = Some((saving, print));
+        self.saves.saving = Some((saving, print));
     }
 
     fn saved(&mut self, ended: &Result<SaveReport, Failure>) {
-        let saving = self.saving.take();
+        let saving = self.saves.saving.take();
         match ended {
             Ok(report) => {
-                self.version = Some(report.version.number());
-                self.holds_next = false;
-                self.saved = saving.map(|(_, print)| print).unwrap_or_default();
+                self.saves.version = Some(report.version.number());
+                self.saves.holds_next = false;
+                self.saves.saved = saving.map(|(_, print)| print).unwrap_or_default();
                 self.log.enter(Entry::Saved {
                     version: report.version.number(),
                     seconds: report.seconds,
@@ -549,7 +561,7 @@ impl<'a> Shell<'a> {
                 }
             }
             Err(failure) => {
-                self.holds_next = true;
+                self.saves.holds_next = true;
                 self.log.enter(Entry::SaveFailed {
                     message: failure.message.clone(),
                     status: failure.status as u8,
@@ -563,7 +575,7 @@ impl<'a> Shell<'a> {
             News::Taken(number) => self.event(Event::ImageTaken(number)),
             News::Saved(number, ended) => {
                 self.saved(&ended);
-                let outcome = self.follows.outcome(&ended);
+                let outcome = self.saves.follows.outcome(&ended);
                 self.event(Event::SaveEnded { number, outcome });
             }
             News::Asked(helper, ended) => self.asked(helper, ended),
@@ -592,7 +604,8 @@ impl<'a> Shell<'a> {
     }
 
     fn ask_for_past(&self) {
-        let (orders, reach) = (self.orders.clone(), Arc::clone(&self.reach));
+        let orders = self.orders.clone();
+        let reach = Arc::clone(&self.reach);
         let sender = self.sender.clone();
         tokio::spawn(async move {
             let past = orders.owners_past(reach.as_ref()).await;
@@ -602,7 +615,8 @@ impl<'a> Shell<'a> {
     }
 
     fn ask_for_outlook(&self) {
-        let (orders, reach) = (self.orders.clone(), Arc::clone(&self.reach));
+        let orders = self.orders.clone();
+        let reach = Arc::clone(&self.reach);
         let sender = self.sender.clone();
         tokio::spawn(async move {
             let outlook = orders.outlook(reach.as_ref()).await;
@@ -701,7 +715,8 @@ fn recorder(
     log: &mut RunLog,
 ) -> Recorder {
     let kind = Kind::of(&orders.command, &orders.record.parameters);
-    let (job, label) = (orders.job.to_string(), begun.record.as_deref());
+    let job = orders.job.to_string();
+    let label = begun.record.as_deref();
     let (mut recorder, said) = Recorder::new(job, &orders.record, kind, label, now);
     let named = orders.save.options.placement.compute_host.clone();
     recorder.runs_on(named.or_else(|| outlook.host.clone()));

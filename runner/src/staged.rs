@@ -16,7 +16,7 @@ use super::job_dir::{JobDir, WORK};
 use super::orders::Orders;
 use super::reach::Reach;
 use super::saver::{Release, SaveJob};
-use super::shell::Ended;
+use super::shell::FinishedRun;
 use super::signals::Signals;
 use ckpt_agent::cancel::canceller;
 use ckpt_agent::report::Silent;
@@ -45,7 +45,7 @@ pub(super) fn clear(place: &JobDir) -> io::Result<()> {
 pub(super) async fn save_result(
     orders: &Orders,
     place: &JobDir,
-    ended: &mut Ended,
+    ended: &mut FinishedRun,
     reach: &dyn Reach,
     signals: &mut Signals,
 ) {
@@ -101,7 +101,7 @@ pub(super) async fn save_result(
 }
 
 /// Keeps a result that was not saved, since no other copy of it exists.
-fn left(place: &JobDir, ended: &mut Ended, signal: u8) {
+fn left(place: &JobDir, ended: &mut FinishedRun, signal: u8) {
     let unsaved = place.path(UNSAVED);
     let moved = remove(&unsaved).and_then(|()| fs::rename(place.path(WORK), &unsaved));
     let path = unsaved.display();

@@ -63,7 +63,8 @@ impl Usage {
     /// have used that ended as children of this process.
     pub(super) fn read(&mut self, processes: &BTreeSet<i32>) -> JobUse {
         let ended = ended_children_ticks(&self.machine).saturating_sub(self.before);
-        let (mut alive, mut moved) = (0, BTreeMap::new());
+        let mut alive = 0;
+        let mut moved = BTreeMap::new();
         for pid in processes {
             if let Some(process) = Process::read(&self.machine, *pid) {
                 alive += process.own_ticks + process.waited_ticks;
@@ -159,7 +160,8 @@ impl Asking {
 
 /// The last lines that a command writes to its standard error, as the end of a message.
 fn last_lines(mut errors: impl Read) -> String {
-    let (mut last, mut buffer) = (Vec::new(), [0; COMPLAINT_BYTES_MAX]);
+    let mut last = Vec::new();
+    let mut buffer = [0; COMPLAINT_BYTES_MAX];
     while let Ok(read @ 1..) = errors.read(&mut buffer) {
         last.extend_from_slice(buffer.get(..read).unwrap_or_default());
         let beyond = last.len().saturating_sub(COMPLAINT_BYTES_MAX);

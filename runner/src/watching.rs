@@ -172,7 +172,8 @@ async fn saved_before(
 }
 
 fn interrupted(orders: &WatchOrders, last: Option<&WatchedSave>) -> Failure {
-    let (job, dir) = (&orders.save.job, orders.dir.display());
+    let job = &orders.save.job;
+    let dir = orders.dir.display();
     let message = format!("stopped watching {dir} for job {job}: interrupted");
     Failure {
         state: Some(match last {
@@ -196,7 +197,8 @@ struct Watcher {
 impl Watcher {
     /// Looks at all directories.
     async fn look(&mut self, exclude: &Exclude) -> Result<(), Failure> {
-        let (dir, exclude) = (self.dir.clone(), exclude.clone());
+        let dir = self.dir.clone();
+        let exclude = exclude.clone();
         let looked = tokio::task::spawn_blocking(move || find_directories(&dir, &exclude)).await;
         let found: Vec<FoundDir> = looked.unwrap_or_else(|_| Ok(Vec::new())).map_err(|cause| {
             let message = format!("cannot watch {}: {cause}", self.dir.display());

@@ -136,7 +136,8 @@ impl<'a> Knowledge<'a> {
                 of,
             })
             .collect();
-        let (mut trials, mut newest) = (Vec::new(), None);
+        let mut trials = Vec::new();
+        let mut newest = None;
         for day in 0..days {
             let made = first + day * DAY_SECONDS;
             let contributions = learners.iter().filter_map(|host| host.contribution(made));
@@ -216,7 +217,8 @@ impl<'a> Knowledge<'a> {
         now: u64,
     ) -> RateForecast {
         if !self.rates.contains_key(&(near, far)) {
-            let (a, b) = (self.place(near), self.place(far));
+            let a = self.place(near);
+            let b = self.place(far);
             let seed = self.grid.seed;
             let mut rate = network.path(seed, a, b);
             if a.site != b.site {
@@ -397,7 +399,8 @@ impl View {
 
     /// Adds what happened until `now` to the forecaster, with the load samples that are complete by then.
     fn feed(&mut self, model: &HazardModel, of: Observed<'_>, now: u64) {
-        let (from, length) = (self.forecaster.summary().now(), of.load_seconds);
+        let from = self.forecaster.summary().now();
+        let length = of.load_seconds;
         let first = of.loads.partition_point(|(at, _)| at + length <= from);
         let loads = of.loads.iter().skip(first);
         for (at, load) in loads.take_while(|(at, _)| at + length <= now) {
@@ -524,7 +527,8 @@ mod tests {
             start,
             seed: 0,
         };
-        let (early, late) = (grid(300_000), grid(620_100));
+        let early = grid(300_000);
+        let late = grid(620_100);
         let mut grown = Knowledge::at(&world, &early, &model);
         for now in [301_000, 400_000, 555_555, 620_100] {
             grown.advance(now);

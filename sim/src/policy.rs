@@ -214,7 +214,8 @@ impl Policy {
         let pair = (question.compute, host);
         let rate = knowledge.rate(&settings.network, pair, question.now);
         let seed = knowledge.grid.seed;
-        let (near, far) = (knowledge.place(question.compute), knowledge.place(host));
+        let near = knowledge.place(question.compute);
+        let far = knowledge.place(host);
         let readable = if self == Self::Foresight {
             let until = question.now + question.interval_seconds as u64 + 1;
             let share = knowledge.host(host).share_here(question.now..until);
@@ -288,7 +289,8 @@ fn takers(knowledge: &Knowledge<'_>, question: &Question, without: &[Keeper]) ->
 fn most_readable(candidates: &[Candidate], stake: &Stake) -> Vec<usize> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by(|a, b| {
-        let (a, b) = (&candidates[*a], &candidates[*b]);
+        let a = &candidates[*a];
+        let b = &candidates[*b];
         let slower = a.shard_seconds(stake).total_cmp(&b.shard_seconds(stake));
         b.readable.cmp(&a.readable).then(slower)
     });

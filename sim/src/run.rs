@@ -108,7 +108,8 @@ impl<'a> Simulation<'a> {
         if policy == Policy::Learning {
             knowledge.learn();
         }
-        let (world, grid) = (knowledge.world, knowledge.grid);
+        let world = knowledge.world;
+        let grid = knowledge.grid;
         let trace_left = world.span().end.saturating_sub(grid.start) as f64;
         let end = trace_left.min(LONGEST_MAKESPAN * settings.work_seconds);
         let places = (0..grid.hosts.len()).map(|host| knowledge.place(host));
@@ -252,7 +253,8 @@ impl<'a> Simulation<'a> {
             self.work(job);
             return;
         };
-        let (keepers, width) = (chosen.keepers, chosen.width);
+        let keepers = chosen.keepers;
+        let width = chosen.width;
         let shard_bytes = self.settings.image_bytes as f64 / width.data() as f64;
         let store = Store {
             data: width.data(),
@@ -301,7 +303,8 @@ impl<'a> Simulation<'a> {
                 readable: None,
             });
         }
-        let (knowledge, settings) = (&mut self.knowledge, &self.settings);
+        let knowledge = &mut self.knowledge;
+        let settings = &self.settings;
         // A host that takes the place of another one holds a shard of the code that was chosen before.
         let policy = match self.policy {
             Policy::Narrow | Policy::Usual | Policy::Learning | Policy::Auto(_)
@@ -334,7 +337,8 @@ impl<'a> Simulation<'a> {
         };
         let network = &self.settings.network;
         let seed = self.knowledge.grid.seed;
-        let (a, b) = (self.knowledge.place(near), self.knowledge.place_of(far));
+        let a = self.knowledge.place(near);
+        let b = self.knowledge.place_of(far);
         let this = &mut self.jobs[job];
         this.transfers += 1;
         let keys = [job.key(), this.transfers, b.host];
@@ -522,7 +526,8 @@ impl<'a> Simulation<'a> {
 
     /// A shard was read, or failed to be; then another host is asked.
     fn shard_read(&mut self, plan: &Plan, end: End) {
-        let (job, now) = (plan.job, self.now);
+        let job = plan.job;
+        let now = self.now;
         let Phase::Restoring(restore) = self.jobs[job].phase().clone() else {
             return;
         };
@@ -556,7 +561,8 @@ impl<'a> Simulation<'a> {
 
     /// Which shards of a checkpoint can be read at `at`.
     fn readable(&self, checkpoint: &Checkpoint, at: f64) -> Readable {
-        let (mut here, mut unknown) = (Vec::new(), Vec::new());
+        let mut here = Vec::new();
+        let mut unknown = Vec::new();
         for keeper in &checkpoint.keepers {
             if self.wipes.between(*keeper, checkpoint.stored_at, at) {
                 continue;

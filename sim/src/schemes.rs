@@ -85,7 +85,8 @@ impl Scheme {
             Self::Correlated => return Ok(choose(candidates, stake, joint)?.hosts),
             _ => {}
         }
-        let (found, needed) = (candidates.len(), stake.width.total());
+        let found = candidates.len();
+        let needed = stake.width.total();
         if found < needed {
             return Err(TooFewHosts { found, needed });
         }
@@ -100,7 +101,8 @@ impl Scheme {
                 (std::cmp::Reverse(candidate.readable), candidate.draw)
             }),
             Self::Fastest => order.sort_by(|a, b| {
-                let (a, b) = (&candidates[*a], &candidates[*b]);
+                let a = &candidates[*a];
+                let b = &candidates[*b];
                 a.shard_seconds(stake)
                     .total_cmp(&b.shard_seconds(stake))
                     .then(a.draw.cmp(&b.draw))

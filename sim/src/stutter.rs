@@ -119,7 +119,8 @@ pub fn run_stuttering(
     let mut found = Stuttered::default();
     for job in 0..jobs.jobs {
         let [first, second] = &mut machines;
-        let (one, other) = (first.load(now), second.load(now));
+        let one = first.load(now);
+        let other = second.load(now);
         let in_turn = job % 2 == 0;
         let takes_first = match strategy {
             Strategy::RoundRobin => in_turn,
@@ -140,7 +141,8 @@ pub fn run_stuttering(
 
 /// Runs one job and returns the seconds that it takes, and whether it was moved.
 fn one_job(jobs: &ShortJobs, machine: &mut Machine, strategy: Strategy, from: f64) -> (f64, bool) {
-    let (mut now, mut done) = (from, 0.0);
+    let mut now = from;
+    let mut done = 0.0;
     let mut share = CpuShare::default();
     share.update(0.0, 0.0);
     let mut next_check = from + CHECK_SECONDS;

@@ -110,7 +110,8 @@ impl Host {
     /// known.
     #[must_use]
     pub fn share_taken(&self, window: Range<u64>) -> Option<f64> {
-        let (mut taken, mut known) = (0, 0);
+        let mut taken = 0;
+        let mut known = 0;
         for run in self.guest.runs(window.clone()) {
             let seconds = run.span.end.min(window.end) - run.span.start.max(window.start);
             let Some(state) = run.state else { continue };
@@ -144,7 +145,9 @@ impl Host {
     /// ended with a failure.
     #[must_use]
     pub fn usable_seconds_and_failures(&self, window: Range<u64>) -> (u64, u64) {
-        let (mut seconds, mut failures, mut was_usable) = (0, 0, false);
+        let mut seconds = 0;
+        let mut failures = 0;
+        let mut was_usable = false;
         for run in self.guest.runs(window.clone()) {
             let usable = run.state.is_some_and(|state| !state.is_failure());
             if usable {
@@ -167,7 +170,8 @@ impl Host {
 
     /// Share of the known time in `window` in which the host's disk can be read; `None` if nothing is known.
     pub(crate) fn share_here(&self, window: Range<u64>) -> Option<f64> {
-        let (mut here, mut known) = (0, 0);
+        let mut here = 0;
+        let mut known = 0;
         for run in self.disk.runs(window.clone()) {
             let seconds = run.span.end.min(window.end) - run.span.start.max(window.start);
             let Some(state) = run.state else { continue };

@@ -251,7 +251,8 @@ fn nothing_depends_on_what_happens_after_the_jobs_are_done() {
 /// for 1+2 shards, which three hosts get, and for the code of a policy that knows it.
 #[test]
 fn a_code_that_fits_the_hosts_saves_what_another_loses() {
-    let (end, evicted) = (2000 * HOUR, 730 * HOUR);
+    let end = 2000 * HOUR;
+    let evicted = 730 * HOUR;
     for (leaving, narrow_loses) in [(3, false), (4, true)] {
         let leave = (0..leaving).map(|site| host(&[(evicted, end)], end, site));
         let mut hosts: Vec<Host> = leave.collect();

@@ -91,7 +91,8 @@ impl Steps {
     /// time, however long the span is.
     fn add(&mut self, span: Range<u64>, is_up: bool) {
         let kinds = usize::from(!is_up)..2;
-        let (first, last) = (span.start / self.step, span.end / self.step);
+        let first = span.start / self.step;
+        let last = span.end / self.step;
         let mut part = |at: u64, seconds: u64| {
             if let Some(kinds) = self
                 .parts
@@ -174,7 +175,8 @@ impl Pool {
             .collect();
         let from = known.iter().map(|host| host.timeline.start()).min();
         let to = known.iter().map(|host| host.timeline.end()).max();
-        let (from, to) = (from.unwrap_or(0), to.unwrap_or(0));
+        let from = from.unwrap_or(0);
+        let to = to.unwrap_or(0);
         let usual = if to - from > HOURLY_MAX {
             DAY_SECONDS
         } else {
@@ -552,7 +554,9 @@ fn gaps(times: &[u64]) -> Vec<u64> {
 /// The line for all sites or all hosts. `parts` are the seconds up, the seconds known and the times of the
 /// failures of each.
 fn level(name: &'static str, parts: impl Iterator<Item = (u64, u64, Vec<u64>)>) -> PoolLevel {
-    let (mut shares, mut counts, mut between) = (Vec::new(), Vec::new(), Vec::new());
+    let mut shares = Vec::new();
+    let mut counts = Vec::new();
+    let mut between = Vec::new();
     for (up, known, mut failures) in parts {
         failures.sort_unstable();
         if known > 0 {

@@ -139,7 +139,8 @@ impl Distribution {
     #[must_use]
     pub fn distance(&self, sample: &Sample) -> f64 {
         let total = sample.count().max(1) as f64;
-        let (mut before, mut largest) = (0u64, 0.0f64);
+        let mut before = 0u64;
+        let mut largest = 0.0f64;
         for (value, count) in sample.values() {
             let below = self.below(*value);
             largest = largest.max((below - before as f64 / total).abs());
@@ -176,7 +177,9 @@ fn weibull(sample: &Sample) -> Option<(f64, f64)> {
         }
         sums
     };
-    let (mut low, mut high, mut shape) = (0.0f64, f64::INFINITY, 1.0f64);
+    let mut low = 0.0f64;
+    let mut high = f64::INFINITY;
+    let mut shape = 1.0f64;
     for _ in 0..STEPS_MAX {
         let [s0, s1, s2] = sums(shape);
         let value = s1 / s0 - 1.0 / shape - mean_log;
@@ -263,7 +266,8 @@ pub fn fit_rounded_weibull(sizes: &Sample) -> Option<(Distribution, [f64; 2])> {
 /// The lowest point of a smooth function of two numbers, by pattern search (Hooke and Jeeves): ever smaller
 /// steps along the axes and along the last direction that helped.
 fn descend(mut at: [f64; 2], cost: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
-    let (mut best, mut step) = (cost(at), 0.5);
+    let mut best = cost(at);
+    let mut step = 0.5;
     while step > 1e-9 {
         let before = at;
         for axis in 0..2 {
@@ -362,7 +366,8 @@ mod tests {
         // Inverts the distribution function by bisection, which works for every family.
         let distribution = Distribution { family, a, b };
         let draw = |share: f64| {
-            let (mut low, mut high) = (-50.0, 200.0);
+            let mut low = -50.0;
+            let mut high = 200.0;
             for _ in 0..80 {
                 let middle = 0.5 * (low + high);
                 if distribution.below(middle) < share {
@@ -388,7 +393,9 @@ mod tests {
             (Family::Gamma, 3.0, 2.0),
         ];
         for (family, a, b) in cases {
-            let (mut squares, count, rounds) = ([0.0; 2], 400, 200);
+            let mut squares = [0.0; 2];
+            let count = 400;
+            let rounds = 200;
             for _ in 0..rounds {
                 let sample = Sample::new(drawn(family, a, b, count, &mut rng));
                 let fitted = Distribution::fit(family, &sample).unwrap();

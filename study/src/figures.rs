@@ -32,7 +32,8 @@ impl Pool {
         let hosts = self.failures_of_hosts();
         let correlated = Sample::of_seconds(groups).above(1.0, |size| size);
         let log2 = |sample: &Sample| sample.above(1.0, f64::log2);
-        let (ups, downs) = (self.up_times(), self.downs_of(None));
+        let ups = self.up_times();
+        let downs = self.downs_of(None);
         let lengths = vec![
             cumulative("up", &log2(&ups)),
             cumulative("down", &log2(&downs)),

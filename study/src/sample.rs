@@ -69,7 +69,8 @@ impl Sample {
 
     /// Mean, standard deviation (of the population) and quartiles; `None` for an empty sample.
     pub(crate) fn spread(&self) -> Option<Spread> {
-        let (first, last) = (self.values.first()?, self.values.last()?);
+        let first = self.values.first()?;
+        let last = self.values.last()?;
         let mean = self.mean_of(|value| value);
         let variance = self.mean_of(|value| (value - mean).powi(2));
         Some(Spread {

@@ -52,7 +52,8 @@ pub(crate) fn gamma_below(shape: f64, x: f64) -> f64 {
 
 /// `SUM_{n >= 0} x^n / (shape (shape + 1) ... (shape + n))`, which converges fast for `x < shape + 1`.
 fn series(shape: f64, x: f64) -> f64 {
-    let (mut term, mut sum) = (1.0 / shape, 1.0 / shape);
+    let mut term = 1.0 / shape;
+    let mut sum = 1.0 / shape;
     for n in 1..TERMS_MAX {
         term *= x / (shape + n as f64);
         sum += term;

@@ -35,7 +35,8 @@ impl Due {
         // An infinite hazard (the survival curve ends here) counts as a failure within a second, so that
         // the sum stays finite.
         let sane = |hazard: f64| hazard.min(1.0);
-        let (from, to) = (self.work, self.work + seconds);
+        let from = self.work;
+        let to = self.work + seconds;
         let middle = f64::midpoint(from, to);
         let grows = match last {
             Some(last) => last.loss(to) - last.loss(from),
@@ -97,7 +98,8 @@ mod tests {
             let hazard = if at < 2.0 * HOUR { 0.02 } else { 1.0 } / HOUR;
             Hazards::new(hazard, hazard)
         };
-        let (calm, storm) = (first(300.0, calm, None), first(300.0, storm, None));
+        let calm = first(300.0, calm, None);
+        let storm = first(300.0, storm, None);
         assert!(storm < calm && storm > 1.9 * HOUR, "{storm} {calm}");
     }
 

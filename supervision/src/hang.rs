@@ -93,7 +93,8 @@ impl Progress {
     /// Seconds of work that are left; `None` before two different reports.
     #[must_use]
     pub fn remaining_seconds(&self) -> Option<f64> {
-        let ((share, _), rate) = (self.last?, self.rate?);
+        let (share, _) = self.last?;
+        let rate = self.rate?;
         Some((1.0 - share) / rate)
     }
 }

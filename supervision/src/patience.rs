@@ -57,7 +57,8 @@ impl Needs {
         let mut needs = Self::default();
         let newest = guest.newest().0;
         let oldest = newest.saturating_sub(SLOTS as u64 - 1);
-        let (mut used, mut needed) = (0_u64, 0_u64);
+        let mut used = 0_u64;
+        let mut needed = 0_u64;
         for slot in (oldest..=newest).map(Slot) {
             let state = guest.get(slot);
             let is_needed =
@@ -168,7 +169,8 @@ impl Past {
         let total: f64 = ahead.iter().map(|(_, weight)| weight).sum();
         // Over the needs that have ended by the time considered: the sum of length times weight, and the
         // sum of weights.
-        let (mut spent, mut over) = (0.0, 0.0);
+        let mut spent = 0.0;
+        let mut over = 0.0;
         let mut best = (age, age * total + total * moving);
         for (seconds, weight) in ahead {
             spent += seconds * weight;

@@ -153,7 +153,8 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
     let ended = std::thread::scope(|scope| {
         let agents: Vec<_> = (0..chaos.jobs)
             .map(|job| {
-                let (stage, seed) = (&stage, chaos.seed ^ ((job as u64 + 1) << 32));
+                let stage = &stage;
+                let seed = chaos.seed ^ ((job as u64 + 1) << 32);
                 scope.spawn(move || stage.end_all_on_error(stage.work(job, seed)))
             })
             .collect();
@@ -334,7 +335,8 @@ impl Stage<'_> {
         if !out.exists() {
             return Ok(());
         }
-        let (bytes, job) = (fs::read(out)?, self.job(job)?);
+        let bytes = fs::read(out)?;
+        let job = self.job(job)?;
         let mut known = job.known.iter().filter_map(|number| job.tried.get(*number));
         ensure!(
             known.all(|seed| image_of(*seed) != bytes),
@@ -344,7 +346,8 @@ impl Stage<'_> {
     }
 
     fn restore(&self, job: usize) -> Result<()> {
-        let (name, out) = (format!("job-{job}"), format!("out-{job}"));
+        let name = format!("job-{job}");
+        let out = format!("out-{job}");
         let acknowledged = self.job(job)?.acknowledged;
         let _ = fs::remove_file(self.cluster.path(&out));
         let restore = [
@@ -387,7 +390,8 @@ impl Stage<'_> {
 
     /// Restores the version before the newest, which `--keep 2` keeps.
     fn restore_older(&self, job: usize) -> Result<()> {
-        let (name, out) = (format!("job-{job}"), format!("out-{job}"));
+        let name = format!("job-{job}");
+        let out = format!("out-{job}");
         let (version, seed) = {
             let job = self.job(job)?;
             let Some([(version, number), _]) = job.kept.last_chunk::<2>() else {

@@ -74,7 +74,8 @@ pub fn tree(root: &Path, seed: u64) -> Result<()> {
 /// When they differ; the error names the first difference.
 pub fn same(a: &Path, b: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
-    let (left, right) = (a.symlink_metadata()?, b.symlink_metadata()?);
+    let left = a.symlink_metadata()?;
+    let right = b.symlink_metadata()?;
     let what = format!("{} and {}", a.display(), b.display());
     ensure!(left.file_type() == right.file_type(), "kinds: {what}");
     ensure!(left.mtime() == right.mtime(), "times: {what}");
@@ -85,7 +86,8 @@ pub fn same(a: &Path, b: &Path) -> Result<()> {
     }
     ensure!(left.mode() == right.mode(), "modes: {what}");
     if left.is_dir() {
-        let (names, others) = (sorted_names(a)?, sorted_names(b)?);
+        let names = sorted_names(a)?;
+        let others = sorted_names(b)?;
         ensure!(names == others, "{names:?} != {others:?}: {what}");
         for name in names {
             same(&a.join(&name), &b.join(&name))?;

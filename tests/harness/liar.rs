@@ -257,13 +257,13 @@ impl Serving {
             Request::PutShard(_) | Request::PutRebuilt(_)
                 if matches!(self.lie, Lie::ClaimsToHoldAll | Lie::ClockAhead) =>
             {
-                let refusal = Refusal::new(Code::NoSpace, "");
-                self.say(&Response::Refused(refusal)).await
+                self.refuse(Code::NoSpace, "").await
             }
             Request::PutShard(put) => self.put(put, self.owner, None).await,
             Request::PutRebuilt(rebuilt) => {
                 let manifest = codec::manifest::Manifest::parse(rebuilt.manifest)?;
-                let (owner, bytes) = (manifest.public().owner, manifest.bytes().to_vec());
+                let owner = manifest.public().owner;
+                let bytes = manifest.bytes().to_vec();
                 self.put(rebuilt.put, owner, Some(bytes)).await
             }
             Request::PeerHolds { salt, tags } => self.peer_holds(&salt, &tags).await,
@@ -278,12 +278,10 @@ impl Serving {
                 count,
             } => self.rows(shard, first, count).await,
             Request::Forget { .. } | Request::Notice { .. } if self.lie == Lie::IsDeaf => {
-                let refusal = Refusal::new(Code::NoSpace, "I hear nothing");
-                self.say(&Response::Refused(refusal)).await
+                self.refuse(Code::NoSpace, "I hear nothing").await
             }
             Request::Notice { .. } if self.lie == Lie::RefusesNotices => {
-                let refusal = Refusal::new(Code::BadRequest, "");
-                self.say(&Response::Refused(refusal)).await
+                self.refuse(Code::BadRequest, "").await
             }
             Request::Notices { .. } if self.lie == Lie::KeepsNotices => {
                 let mut refusal = Refusal::new(Code::Busy, "");
@@ -308,11 +306,12 @@ impl Serving {
                 read_exact(&mut self.recv, bytes as usize).await?;
                 self.say(&Response::Probed).await
             }
-            _ => {
-                let refusal = Refusal::new(Code::BadRequest, "");
-                self.say(&Response::Refused(refusal)).await
-            }
+            _ => self.refuse(Code::BadRequest, "").await,
         }
+    }
+
+    async fn refuse(&mut self, code: Code, why: &str) -> Result<()> {
+        self.say(&Response::Refused(Refusal::new(code, why))).await
     }
 
     async fn witness(&mut self, asked: Request) -> Result<()> {
@@ -364,11 +363,6 @@ impl Serving {
         Ok(())
     }
 
-    async fn refuse(&mut self) -> Result<()> {
-        self.say(&Response::Refused(Refusal::new(Code::NotFound, "")))
-            .await
-    }
-
     async fn status(&mut self) -> Result<()> {
         let status = HostStatus {
             name: self.state.name.clone(),
@@ -413,7 +407,8 @@ impl Serving {
         if self.lie == Lie::ClockAhead {
             clock += AHEAD;
         }
-        let (clock, count) = (clock.as_secs(), 0);
+        let clock = clock.as_secs();
+        let count = 0;
         self.say(&Response::Notices { clock, count }).await?;
         self.state.clock_asked.fetch_add(1, Ordering::SeqCst);
         Ok(())
@@ -468,12 +463,13 @@ impl Serving {
             let page = shard
                 .pages
                 .get(usize::try_from(page_of(spot.row).0).ok()?)?;
-            let (identity, outline) = (shard.identity?, shard.outline.as_ref()?);
+            let identity = shard.identity?;
+            let outline = shard.outline.as_ref()?;
             ShardProof::of(&identity, outline, page, shard.blocks.get(row)?, spot)
         });
         match proof {
             Some(proof) => self.say(&Response::Proof(proof)).await,
-            None => self.refuse().await,
+            None => self.refuse(Code::NotFound, "").await,
         }
     }
 
@@ -484,7 +480,8 @@ impl Serving {
         manifest: Option<Vec<u8>>,
     ) -> Result<()> {
         write_frame(&mut self.send, &Response::Accepted).await?;
-        let (mut shard, mut table) = (Shard::default(), TableBuilder::default());
+        let mut shard = Shard::default();
+        let mut table = TableBuilder::default();
         let end = loop {
             let len = u32::from_le_bytes(self.take().await?);
             if len == 0 {
@@ -548,7 +545,8 @@ impl Serving {
     }
 
     fn records(&self, job: Option<JobTag>, after: Option<CheckpointId>) -> Vec<Record> {
-        let (owner, lie) = (self.owner, self.lie);
+        let owner = self.owner;
+        let lie = self.lie;
         let job = job.filter(|_| lie != Lie::MixesJobsUp);
         self.with_held(|held| {
             let mine = |one: &&Held| {
@@ -596,7 +594,8 @@ impl Serving {
         if self.lie == Lie::RepeatsFind {
             let first = self.records(job, None).into_iter().next();
             let page = first.map_or_else(Vec::new, |first| vec![first; 1024]);
-            let (count, more) = (page.len() as u32, !page.is_empty());
+            let count = page.len() as u32;
+            let more = !page.is_empty();
             write_frame(&mut self.send, &Response::Found { count, more }).await?;
             records = page;
         }
@@ -665,7 +664,7 @@ impl Serving {
 
     async fn outline(&mut self, name: ShardName) -> Result<()> {
         let Some(Some(outline)) = self.shard(name, |shard| shard.outline.clone()) else {
-            return self.refuse().await;
+            return self.refuse(Code::NotFound, "").await;
         };
         let response = Response::Outline {
             rows: outline.rows,
@@ -682,7 +681,7 @@ impl Serving {
     async fn page(&mut self, name: ShardName, page: u64) -> Result<()> {
         let found = self.shard(name, |shard| shard.pages.get(page as usize).cloned());
         let Some(Some(page)) = found else {
-            return self.refuse().await;
+            return self.refuse(Code::NotFound, "").await;
         };
         let bytes = page.len() as u32;
         write_frame(&mut self.send, &Response::Page { bytes }).await?;
@@ -700,7 +699,7 @@ impl Serving {
             blocks.cloned().collect::<Vec<_>>()
         });
         let Some(mut blocks) = found else {
-            return self.refuse().await;
+            return self.refuse(Code::NotFound, "").await;
         };
         if self.lie == Lie::SwapsBlocks {
             blocks.reverse();

@@ -229,7 +229,8 @@ impl Machines {
     /// # Errors
     /// When the command fails.
     pub fn invite(&self, donors: usize, submitters: usize) -> Result<Vec<String>> {
-        let (donors, submitters) = (donors.to_string(), submitters.to_string());
+        let donors = donors.to_string();
+        let submitters = submitters.to_string();
         let asked = [
             "grid",
             "invite",

@@ -92,7 +92,9 @@ impl MixedGrid {
             .build()?;
         let mut members = Members::of("mixed")?;
         let mut grid = members.grid();
-        let (mut daemons, mut liars, mut relays) = (Vec::new(), Vec::new(), Vec::new());
+        let mut daemons = Vec::new();
+        let mut liars = Vec::new();
+        let mut relays = Vec::new();
         for number in 1..=honest + others {
             let name = format!("h{number:02}");
             let identity = members.enrol(&name, Role::Donor)?;
@@ -205,7 +207,8 @@ impl MixedGrid {
         let runtime = self.runtime.as_ref().context("it runs")?;
         let _inside = runtime.enter();
         let claimant = Claimant::start(identity, grid.authority.clone(), records.collect())?;
-        let (name, addr) = (name.to_owned(), claimant.addr());
+        let name = name.to_owned();
+        let addr = claimant.addr();
         self.claimants.push(claimant);
         self.edit(|grid| {
             grid.registries.push(GridRegistry {

@@ -314,7 +314,8 @@ impl Lan {
         in_namespace(&switch, "ip link add br0 type bridge")?;
         in_namespace(&switch, "ip link set br0 up")?;
         for machine in 1..=machines {
-            let (name, port) = (lan.namespace(machine), format!("p{machine}"));
+            let name = lan.namespace(machine);
+            let port = format!("p{machine}");
             ip(["netns", "add", &name])?;
             ip([
                 "link", "add", "name", &port, "netns", &switch, "type", "veth", "peer", "name",

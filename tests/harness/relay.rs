@@ -153,7 +153,8 @@ async fn answer(back: Arc<UdpSocket>, front: Arc<UdpSocket>, to: SocketAddr, lin
                     let _ = front.send_to(&buffer[..len], to).await;
                     continue;
                 }
-                let (front, packet) = (Arc::clone(&front), buffer[..len].to_vec());
+                let front = Arc::clone(&front);
+                let packet = buffer[..len].to_vec();
                 tokio::spawn(async move {
                     tokio::time::sleep(hold).await;
                     let _ = front.send_to(&packet, to).await;

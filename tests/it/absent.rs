@@ -136,9 +136,14 @@ fn a_job_that_is_begun_anew_has_a_line_of_its_own_when_the_old_one_is_back() -> 
     // The donors hear of a removal when they are back.
     zoe(&machines, "forget --job 43 --all")?.expect(3)?;
     ensure!(begins_with(&machines, "43")?.is_none());
+    begins_anew_beside_what_is_away(&mut machines)
+}
+
+/// Job 42 begins anew while its donors are away, and goes on from there when they are back.
+fn begins_anew_beside_what_is_away(machines: &mut Machines) -> Result<()> {
     // A save that begins anew says what it leaves behind.
     let save = "--json save --job 42 --data 1 --parity 1 --allow-degraded=0 img";
-    let saved = zoe(&machines, save)?.expect(3)?.json()?;
+    let saved = zoe(machines, save)?.expect(3)?.json()?;
     let anew = saved["version"].as_u64().context("version")?;
     ensure!(anew > 1_700_000_000, "{saved}");
     let notes = saved["notes"].to_string();
@@ -147,26 +152,26 @@ fn a_job_that_is_begun_anew_has_a_line_of_its_own_when_the_old_one_is_back() -> 
         "{notes}"
     );
 
-    serve_again(&mut machines, &DONORS)?;
-    await_hosts(&machines, &["m1", "m2", "m3", "m4", "m5", "m6"])?;
-    let old = zoe(&machines, "restore --job 42 --version 1 --force -o out")?;
+    serve_again(machines, &DONORS)?;
+    await_hosts(machines, &["m1", "m2", "m3", "m4", "m5", "m6"])?;
+    let old = zoe(machines, "restore --job 42 --version 1 --force -o out")?;
     old.expect(0)?;
     let same = fs::read(machines.path("zoe", "out"))? == fs::read(machines.path("zoe", "img"))?;
     ensure!(same);
-    ensure!(begins_with(&machines, "43")? == Some(1));
+    ensure!(begins_with(machines, "43")? == Some(1));
     // The job goes on from the version that was begun anew, and removes nothing of the line before it.
-    ensure!(begins_with(&machines, "42")? == Some(anew));
+    ensure!(begins_with(machines, "42")? == Some(anew));
     for _ in 0..3 {
         let save = "--json save --job 42 --keep 1 --data 3 --parity 2 img";
-        let saved = zoe(&machines, save)?.expect(0)?.json()?;
+        let saved = zoe(machines, save)?.expect(0)?.json()?;
         ensure!(!saved["removed"].to_string().contains("[1"), "{saved}");
         ensure!(saved["notes"].to_string().contains("begun anew"), "{saved}");
     }
-    let old = zoe(&machines, "restore --job 42 --version 1 --force -o out")?;
+    let old = zoe(machines, "restore --job 42 --version 1 --force -o out")?;
     old.expect(0)?;
-    zoe(&machines, "gc")?.expect(0)?;
-    zoe(&machines, "forget --job 42 --version 1")?.expect(0)?;
-    zoe(&machines, "restore --job 42 --version 1 --force -o out")?.expect(4)?;
+    zoe(machines, "gc")?.expect(0)?;
+    zoe(machines, "forget --job 42 --version 1")?.expect(0)?;
+    zoe(machines, "restore --job 42 --version 1 --force -o out")?.expect(4)?;
     Ok(())
 }
 
@@ -184,7 +189,8 @@ fn donors_that_were_revoked_do_not_come_back() -> Result<()> {
     await_hosts(&machines, &DONORS[3..])?;
     zoe(&machines, "verify --job 42")?.expect(5)?;
     for host in hosts {
-        let (name, key) = (host["name"].as_str(), host["id"].as_str());
+        let name = host["name"].as_str();
+        let key = host["id"].as_str();
         if name.is_some_and(|name| DONORS[..3].contains(&name)) {
             let key = key.context("id")?;
             machines

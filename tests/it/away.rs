@@ -400,7 +400,8 @@ fn a_start_after_a_kill_finds_the_job_or_its_result() -> Result<()> {
 fn a_signal_ends_the_restore_of_a_result_and_the_next_start_brings_it_back() -> Result<()> {
     let grid = Grid::up(3)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
-    let (code, words) = (["--data", "2", "--parity", "1"], ["end=100", "every=5"]);
+    let code = ["--data", "2", "--parity", "1"];
+    let words = ["end=100", "every=5"];
     let front = lab.start("ended", &code, &words)?;
     let host = lab.wait_for_host("ended", 1)?;
     kill_process(front.pid, Signal::KILL)?;
@@ -431,7 +432,8 @@ fn a_signal_ends_the_restore_of_a_result_and_the_next_start_brings_it_back() -> 
 fn a_signal_ends_the_wait_for_a_host() -> Result<()> {
     let grid = Grid::up(3)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
-    let (code, words) = (["--data", "2", "--parity", "1"], ["term", "every=5"]);
+    let code = ["--data", "2", "--parity", "1"];
+    let words = ["term", "every=5"];
     let front = lab.start("waits", &code, &words)?;
     let host = lab.wait_for_host("waits", 1)?;
     lab.wait_for_step(&host, "waits", 10)?;

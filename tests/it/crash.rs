@@ -134,8 +134,10 @@ fn every_acknowledged_shard_survives_kills() -> Result<()> {
         Hosts::new(&file, &identity, 1 << 20)?
     };
     for writer in 0..WRITERS {
-        let (hosts, keys) = (hosts.clone(), Keys::from(identity.secret.clone()));
-        let (acknowledged, written) = (Arc::clone(&acknowledged), Arc::clone(&written));
+        let hosts = hosts.clone();
+        let keys = Keys::from(identity.secret.clone());
+        let acknowledged = Arc::clone(&acknowledged);
+        let written = Arc::clone(&written);
         runtime.spawn(async move {
             let mut rng = SmallRng::seed_from_u64(seed ^ writer);
             while written.load(Ordering::Relaxed) < SHARDS {
@@ -146,7 +148,8 @@ fn every_acknowledged_shard_survives_kills() -> Result<()> {
                 if write(&hosts, &manifest, &rows).await {
                     // Every second checkpoint is committed, too.
                     let bytes = manifest.bytes().to_vec();
-                    let committed = number % 2 == 0 && hosts.commit(HOST, bytes).await.is_ok();
+                    let committed =
+                        number.is_multiple_of(2) && hosts.commit(HOST, bytes).await.is_ok();
                     acknowledged.lock().unwrap().push((manifest, committed));
                 } else {
                     // The daemon is down, and is started again soon.

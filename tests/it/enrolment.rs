@@ -96,7 +96,8 @@ impl Campus {
         let addr = free_address()?.to_string();
         let public = data.join("identity.pub");
         let certificate = data.join("identity.crt");
-        let (public, certificate) = (text(&public)?, text(&certificate)?);
+        let public = text(&public)?;
+        let certificate = text(&certificate)?;
         let args = [
             "sign",
             "--role",
@@ -192,7 +193,8 @@ impl Campus {
     }
 
     fn sign_submitter(&self, who: &str, public: &Path, to: &Path, ttl: &str) -> Result<Outcome> {
-        let (public, to) = (text(public)?, text(to)?);
+        let public = text(public)?;
+        let to = text(to)?;
         self.authority(&[
             "sign",
             "--role",
@@ -216,7 +218,8 @@ impl Campus {
             "{made}"
         );
         let key = self.key(who);
-        let (public, to) = (with(&key, ".pub"), key.with_extension("crt"));
+        let public = with(&key, ".pub");
+        let to = key.with_extension("crt");
         self.sign_submitter(who, &public, &to, "90d")?.expect(0)?;
         Ok(())
     }
@@ -247,8 +250,10 @@ impl Campus {
         let made = self.store(&["init", "--name", "r1", "--data"])?;
         let made = { made }.arg(&data).output()?;
         Outcome::from(made).expect(0)?;
-        let (public, certificate) = (data.join("identity.pub"), data.join("identity.crt"));
-        let (public, certificate) = (text(&public)?, text(&certificate)?);
+        let public = data.join("identity.pub");
+        let certificate = data.join("identity.crt");
+        let public = text(&public)?;
+        let certificate = text(&certificate)?;
         let sign = [
             "sign", "--role", "registry", "--pubkey", public, "--addr", addr, "-o",
         ];

@@ -25,8 +25,10 @@ impl Etcd {
     /// Starts etcd, and waits until it listens; `None` if etcd is not installed.
     fn start() -> Result<Option<Self>> {
         let dir = tempfile::tempdir()?;
-        let (addr, peer) = (free_address()?.to_string(), free_address()?);
-        let (client_url, peer_url) = (format!("http://{addr}"), format!("http://{peer}"));
+        let addr = free_address()?.to_string();
+        let peer = free_address()?;
+        let client_url = format!("http://{addr}");
+        let peer_url = format!("http://{peer}");
         let mut etcd = Command::new("etcd");
         etcd.arg("--data-dir")
             .arg(dir.path())

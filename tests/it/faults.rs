@@ -395,7 +395,8 @@ fn hosts_that_are_full_say_so() -> Result<()> {
 
 #[test]
 fn strangers_get_nothing() -> Result<()> {
-    let (ours, theirs) = (Grid::up(5)?, Grid::up(1)?);
+    let ours = Grid::up(5)?;
+    let theirs = Grid::up(1)?;
     save_file(&ours, "42", b"secret")?;
     let dir = theirs.file().parent().unwrap().to_owned();
     let mut list = ours.command(["list"])?;

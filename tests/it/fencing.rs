@@ -420,7 +420,8 @@ fn check(
 
 fn races(numbers: std::ops::Range<u64>) -> Result<()> {
     let cluster = Cluster::start(5, 0, &[])?;
-    let (mut outcomes, runs) = (Outcomes::default(), numbers.end - numbers.start);
+    let mut outcomes = Outcomes::default();
+    let runs = numbers.end - numbers.start;
     for number in numbers {
         race(&cluster, number, &mut outcomes)?;
     }
@@ -483,7 +484,8 @@ fn a_fenced_save_takes_less_than_one_and_a_half_round_trips_more() -> Result<()>
         let saved = cluster.run(save.iter().chain(more))?.expect(0)?.json()?;
         saved["seconds"].as_f64().context("no time")
     };
-    let (mut plain, mut fenced) = (Vec::new(), Vec::new());
+    let mut plain = Vec::new();
+    let mut fenced = Vec::new();
     for version in (1..16).step_by(2) {
         plain.push(seconds(&[])?);
         fenced.push(seconds(&["--after", &version.to_string()])?);
@@ -491,7 +493,8 @@ fn a_fenced_save_takes_less_than_one_and_a_half_round_trips_more() -> Result<()>
     for times in [&mut plain, &mut fenced] {
         times.sort_by(f64::total_cmp);
     }
-    let (plain, fenced) = (plain[plain.len() / 2], fenced[fenced.len() / 2]);
+    let plain = plain[plain.len() / 2];
+    let fenced = fenced[fenced.len() / 2];
     let more = (fenced - plain) / ROUND_TRIP;
     println!("{plain:.3} s, with --after {fenced:.3} s: {more:.2} round trips more");
     ensure!(more < 1.5, "{more} round trips");

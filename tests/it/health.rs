@@ -204,8 +204,10 @@ fn many_hosts_that_do_not_answer_are_one_line() -> Result<()> {
 
 /// Makes a key with the role admin for a local grid, and returns the options that use it.
 fn admin(grid: &Grid) -> Result<Vec<String>> {
-    let (key, certificate) = (grid.path("admin.key"), grid.path("admin.crt"));
-    let (key, certificate) = (key.display().to_string(), certificate.display().to_string());
+    let key = grid.path("admin.key");
+    let certificate = grid.path("admin.crt");
+    let key = key.display().to_string();
+    let certificate = certificate.display().to_string();
     grid.run(["--key-file", &*key, "init", "--name", "root"])?
         .expect(0)?;
     let file = grid.file();

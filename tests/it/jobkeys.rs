@@ -335,7 +335,8 @@ fn about(
             checkpoint: id,
             shard,
         };
-        let (first, count) = (0, 1);
+        let first = 0;
+        let count = 1;
         let spot = Spot { row: 0, draw: 0 };
         all.extend([
             Request::Outline(shard),
@@ -376,7 +377,8 @@ impl Guessed {
     /// All requests about a job and a checkpoint that they claim to be one of its.
     fn requests(&self, job: &str, id: CheckpointId) -> Result<Vec<Request>> {
         let (tag, path) = self.keys.tag_and_path(&job.parse()?).context("no tag")?;
-        let (gone, none) = ([CheckpointId([1; 16])], Intervals::default());
+        let gone = [CheckpointId([1; 16])];
+        let none = Intervals::default();
         let owner = self.keys.owner();
         let words = Words::following(None, (owner, tag), 1, None, &gone, &none);
         let notice = Notice::sign(&self.keys, &path.blinded(), &words)?;
@@ -408,7 +410,8 @@ fn root_with_the_key_of_one_job_does_not_learn_whether_another_is_there() -> Res
     let of_43 = guessed.requests("43", guessed.id)?;
     let of_nothing = guessed.requests("44", CheckpointId([9; 16]))?;
     for (known, nothing) in of_43.iter().zip(&of_nothing) {
-        let (known, nothing) = (root.ask(known), root.ask(nothing));
+        let known = root.ask(known);
+        let nothing = root.ask(nothing);
         ensure!(known == nothing, "{known:?} {nothing:?}");
         let gives = [
             "Outline",
@@ -424,7 +427,8 @@ fn root_with_the_key_of_one_job_does_not_learn_whether_another_is_there() -> Res
         ensure!(leak.is_none(), "{leak:?}");
     }
     // A `Find` without a job finds only checkpoints of the key's own job.
-    let (job_tag, after) = (None, None);
+    let job_tag = None;
+    let after = None;
     let all = root.ask(&Request::Find { job_tag, after });
     ensure!(
         all.iter().all(|found| found.contains("count: 1")),
@@ -531,7 +535,8 @@ async fn admitted(
     let authority = ring.authority.certificate().clone();
     let host = EndpointConfig::new(ring.member(2, Role::Donor)?, authority.clone());
     let endpoint = server(&host, (Ipv4Addr::LOCALHOST, 0).into())?;
-    let (addr, id) = (endpoint.local_addr()?, HostId(host.identity.secret.id()));
+    let addr = endpoint.local_addr()?;
+    let id = HostId(host.identity.secret.id());
     let door = Door::new(&host, members)?;
     let coming = async {
         let incoming = endpoint.accept().await.context("nobody came")?;

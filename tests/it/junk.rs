@@ -63,11 +63,14 @@ fn is_there(answer: Result<(), ExchangeError>) -> Result<bool> {
 /// Writes versions 2 to `count` + 1.
 async fn write_all(hosts: Vec<Connection>, keys: Keys, count: u64) -> Result<()> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    let (hosts, keys) = (Arc::new(hosts), Arc::new(keys));
+    let hosts = Arc::new(hosts);
+    let keys = Arc::new(keys);
     let next = Arc::new(AtomicU64::new(2));
     let mut writing = JoinSet::new();
     for _ in 0..AT_ONCE {
-        let (hosts, keys, next) = (Arc::clone(&hosts), Arc::clone(&keys), Arc::clone(&next));
+        let hosts = Arc::clone(&hosts);
+        let keys = Arc::clone(&keys);
+        let next = Arc::clone(&next);
         writing.spawn(async move {
             loop {
                 let version = next.fetch_add(1, Ordering::Relaxed);

@@ -113,7 +113,8 @@ fn a_day_before(hex: &str) -> Result<String> {
 fn stays(grid: &Grid, old: &BTreeSet<String>) -> Result<(f64, f64)> {
     let table = grid.run(["--json", "hosts", "--for-job", "42"])?;
     let table = table.expect(0)?.json()?;
-    let (mut of_old, mut of_young) = (0.0, 0.0);
+    let mut of_old = 0.0;
+    let mut of_young = 0.0;
     for row in table["hosts"].as_array().context("no hosts")? {
         let stays = row["stays"].as_f64().context("no stays")?;
         let is_old = old.contains(row["name"].as_str().context("no name")?);

@@ -159,7 +159,8 @@ fn a_save_that_is_cancelled_ends_soon_and_commits_nothing() -> Result<()> {
     let (canceller, cancel) = canceller();
     let (report, first_read) = mpsc::channel();
     let saving = {
-        let (client, job) = (client.clone(), job.clone());
+        let client = client.clone();
+        let job = job.clone();
         let save = Save::of_reader(&job, Endless(Some(report))).cancel(cancel);
         std::thread::spawn(move || client.save(save))
     };
@@ -189,7 +190,8 @@ fn asynchronous_calls_can_be_spawned() -> Result<()> {
     let (one, other) = runtime.block_on(async move {
         let client = ckpt_agent::client::Client::connect(&settings).await?;
         let save = |job: &str| -> Result<_> {
-            let (client, job) = (client.clone(), job.parse()?);
+            let client = client.clone();
+            let job = job.parse()?;
             let save = Save::of_reader(&job, io::Cursor::new(vec![1; 5000]));
             Ok(tokio::spawn(async move {
                 client.save(save).await?;
@@ -199,7 +201,8 @@ fn asynchronous_calls_can_be_spawned() -> Result<()> {
                 image.read_at(file, 4995, &mut part).await
             }))
         };
-        let (one, other) = (save("1")?, save("2")?);
+        let one = save("1")?;
+        let other = save("2")?;
         let read = (one.await??, other.await??);
         client.close().await;
         anyhow::Ok(read)

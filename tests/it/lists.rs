@@ -522,7 +522,8 @@ fn certificates_that_end_soon_are_reported_and_renewed_by_one_command() -> Resul
     let old = fs::read(&certificate)?;
     let ends_soon = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() + 6 * 86_400;
     let host = machines.usual("h1", "store");
-    let (of_host, at_host) = (host.join("identity.pub"), host.join("identity.crt"));
+    let of_host = host.join("identity.pub");
+    let at_host = host.join("identity.crt");
     sign_for(&machines, "donor", &of_host, "5d", &at_host)?;
     let addr = machines.address("h1")?;
     machines.stop("h1")?;

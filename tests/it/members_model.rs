@@ -360,7 +360,8 @@ impl World {
     /// What `--keep` removes, as the client divides it.
     fn remove_old(&mut self, look: &Look, new: &Saved) {
         let mut kept = 1;
-        let (mut gone, mut stay) = (Vec::new(), vec![new.stamp]);
+        let mut gone = Vec::new();
+        let mut stay = vec![new.stamp];
         for (saved, shards) in look.shown.iter().rev() {
             let is_of_line = saved.line == new.line;
             if !is_of_line || kept < KEEP {

@@ -72,7 +72,9 @@ struct Block {
 }
 
 fn blocks(page: &str) -> Vec<Block> {
-    let (mut found, mut open, mut kind) = (Vec::new(), None, None);
+    let mut found = Vec::new();
+    let mut open = None;
+    let mut kind = None;
     for (number, line) in page.lines().enumerate() {
         match (&mut open, line) {
             (None, "```sh") => {
@@ -193,7 +195,8 @@ fn run_page(name: &str) -> Result<()> {
         .iter()
         .find(|(page, ..)| *page == name)
         .context("no such page")?;
-    let (mut left_out, mut is_run) = (0, 0);
+    let mut left_out = 0;
+    let mut is_run = 0;
     let mut story = None;
     for block in blocks(page) {
         is_run += 1;

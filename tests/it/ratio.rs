@@ -305,7 +305,8 @@ impl Member {
         for number in 0.. {
             let made = self.make(number, 4, BLOCK_BYTES)?;
             let _ = self.store(&made).await;
-            let (job_tag, after) = (None, None);
+            let job_tag = None;
+            let after = None;
             let _ = self.ask(&Request::Find { job_tag, after }).await;
             let rows = Request::Rows {
                 shard: made.shard(),
@@ -375,7 +376,8 @@ impl Member {
         for number in 0..300 {
             self.store(&self.make(number, 1, 1)?).await?;
         }
-        let (job_tag, after) = (None, None);
+        let job_tag = None;
+        let after = None;
         let asked = Request::Find { job_tag, after };
         self.each_stream(|member| {
             let asked = asked.clone();

@@ -13,7 +13,8 @@ const NOT_RUN: usize = 2;
 #[test]
 fn every_block_of_a_recipe_is_taken_by_the_script_that_it_names() -> Result<()> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let (mut taken, mut not_run) = (BTreeSet::new(), 0);
+    let mut taken = BTreeSet::new();
+    let mut not_run = 0;
     for page in fs::read_dir(top.join("docs/recipes"))? {
         let path = page?.path();
         let name = path
@@ -21,7 +22,8 @@ fn every_block_of_a_recipe_is_taken_by_the_script_that_it_names() -> Result<()> 
             .and_then(|name| name.to_str())
             .context("a name")?;
         let page = fs::read_to_string(&path)?;
-        let (mut comment, mut is_open) = (None, false);
+        let mut comment = None;
+        let mut is_open = false;
         for (number, line) in page.lines().enumerate() {
             if line.starts_with("```") {
                 is_open = !is_open;

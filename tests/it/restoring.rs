@@ -351,7 +351,8 @@ fn files_that_build_on_others_are_restored_alone() -> Result<()> {
     }
     let saved = grid.run(["--json", "list", "--job", "r"])?.expect(0)?;
     for number in 0..3 {
-        let (path, out) = (format!("ranks/{number}"), format!("out-{number}"));
+        let path = format!("ranks/{number}");
+        let out = format!("out-{number}");
         grid.run(["restore", "--job", "r", "--path", &path, "-o", &out])?
             .expect(0)?;
         ensure!(

@@ -32,7 +32,8 @@ fn setting<T: FromStr>(name: &str, usual: T) -> Result<T, T::Err> {
 fn evict(grid: &Grid, seed: u64) -> Result<bool> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let job = format!("evicted.{seed}");
-    let (name, next) = (format!("m{seed}"), format!("n{seed}"));
+    let name = format!("m{seed}");
+    let next = format!("n{seed}");
     let here = RunMachine::new(grid, &name, &job, HASH_JOB)?;
     let most: usize = setting("CKPT_EVICTION_BYTES", 2 << 20)?;
     let bytes = format!("bytes={}", 1000.max(most >> rng.random_range(0..11)));
@@ -85,7 +86,8 @@ fn six_evicted_jobs_leave_with_the_state_that_they_had_and_go_on_from_it() -> Re
     let grid = Grid::up(5)?;
     let first: u64 = setting("CKPT_SEED", 1)?;
     let count: u64 = setting("CKPT_EVICTIONS", EVICTIONS)?;
-    let (next, with_state) = (AtomicU64::new(first), AtomicU64::new(0));
+    let next = AtomicU64::new(first);
+    let with_state = AtomicU64::new(0);
     let worker = || -> Result<()> {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -135,7 +137,8 @@ fn nothing_of_a_job_survives_its_supervisor_and_a_killed_keeper_is_replaced() ->
         Ok(member("state.orphan").is_some() && member("state.deaf").is_some())
     })?;
     here.wait_for_entries("started", 1)?;
-    let (job, orphan) = (here.job_pid()?, member("state.orphan"));
+    let job = here.job_pid()?;
+    let orphan = member("state.orphan");
     let family: Vec<_> = [Some(job), orphan, member("state.deaf")]
         .into_iter()
         .flatten()
@@ -218,7 +221,8 @@ fn a_frozen_job_does_not_survive_its_supervisor_nor_do_its_control_groups() -> R
     })?;
     // Now the supervisor is killed together with its keeper, before it can start another one.
     let (running, _owner) = frozen(&here)?;
-    let (supervisor, job) = (running.pid, here.job_pid()?);
+    let supervisor = running.pid;
+    let job = here.job_pid()?;
     wait_until("it is frozen", PATIENCE, || {
         Ok(is_one_frozen(&groups_of(supervisor)))
     })?;

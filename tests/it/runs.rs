@@ -67,7 +67,8 @@ fn earlier_runs_forecast_the_time_of_another_one() -> Result<()> {
     let cpu = |run: &Value| run["cpu_seconds"].as_f64().unwrap_or_default();
     // The processor time of processes that live for less than a second counts, too.
     ensure!(all.iter().all(|run| cpu(run) > 0.0), "{listed}");
-    let (first, second) = (&all[0]["forecast_seconds"], &all[1]["error"]);
+    let first = &all[0]["forecast_seconds"];
+    let second = &all[1]["error"];
     ensure!(first.is_null() && second.is_f64(), "{listed}");
     let command = all[2]["command"].as_str().unwrap_or_default();
     ensure!(command.ends_with("sh 600000"), "{command}");
@@ -166,7 +167,8 @@ fn a_job_that_will_be_late_is_reported_while_it_runs() -> Result<()> {
     here.wait_for_entries("late", 1)?;
     let late = here.entries("late").remove(0);
     ensure!(late["by"] == "progress", "{late}");
-    let (remaining, left) = (late["remaining_s"].as_f64(), late["left_s"].as_f64());
+    let remaining = late["remaining_s"].as_f64();
+    let left = late["left_s"].as_f64();
     ensure!(remaining > left && left > Some(0.0), "{late}");
     running.signal(Signal::TERM)?;
     running.end()?;

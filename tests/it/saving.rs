@@ -372,7 +372,8 @@ fn evicted_together(hosts: usize, clients: usize, deadline: &str) -> Result<()> 
     let file = image::memory(1 << 20, 1);
     let mut running = Vec::new();
     for client in 0..clients {
-        let (job, name) = (format!("job-{client}"), format!("img-{client}"));
+        let job = format!("job-{client}");
+        let name = format!("img-{client}");
         fs::write(grid.path(&name), &file)?;
         let save = [
             "--json",

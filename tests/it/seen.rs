@@ -210,7 +210,8 @@ fn host_exports(host: SocketAddr) -> Result<String> {
 
 #[test]
 fn a_registry_shows_what_its_hosts_prove_and_no_names() -> Result<()> {
-    let (seen, host) = (free_address()?, free_address()?);
+    let seen = free_address()?;
+    let host = free_address()?;
     let mut machines = watched(seen, host)?;
     let of_registry = registry_exports(seen)?;
     let of_host = host_exports(host)?;

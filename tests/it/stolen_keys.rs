@@ -201,7 +201,8 @@ fn a_thief_that_climbs_step_by_step_makes_saves_climb_until_its_key_is_void() ->
             let witnesses = witnesses(&hosts, &followed.prepare(&keys, ballot(1))?).await?;
             let mut climbing = JoinSet::new();
             for host in witnesses.into_iter().take(3) {
-                let (followed, keys) = (followed.clone(), keys.clone());
+                let followed = followed.clone();
+                let keys = keys.clone();
                 climbing.spawn(async move {
                     for step in 1..=STEPS {
                         let asked = followed.prepare(&keys, ballot(step * ROUNDS_AHEAD_MAX))?;

@@ -159,7 +159,8 @@ fn the_histories_of_real_daemons_are_one_pool() -> Result<()> {
     )?;
     let found = described(&[&out])?;
     ensure!(found["hosts"] == 2 && found["failures"].is_u64(), "{found}");
-    let (from, to) = (number(&found, "/from")?, number(&found, "/to")?);
+    let from = number(&found, "/from")?;
+    let to = number(&found, "/to")?;
     ensure!(from > 1.7e9 && to > from, "{from} to {to}");
     Ok(())
 }

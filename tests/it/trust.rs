@@ -36,7 +36,8 @@ fn a_sample_finds_damaged_shards_and_the_hosts_record_it() -> Result<()> {
     ensure!(fine["read_bytes"].as_u64() > Some(1000), "{fine}");
 
     let holders = grid.holders("42")?;
-    let (damaged, lost) = (&holders[0], &holders[1]);
+    let damaged = &holders[0];
+    let lost = &holders[1];
     // Every block is damaged, so any sample finds damage.
     for file in grid.shard_files(damaged)? {
         let len = fs::metadata(&file)?.len();

@@ -231,7 +231,8 @@ fn check_removal(grid: &Grid, client: &Path, job: &str, hosts: usize) -> Result<
 #[test]
 #[ignore = "needs an earlier program: tests/ecosystem/mixed-grid.sh"]
 fn a_client_of_today_uses_earlier_daemons() -> Result<()> {
-    let (old, client) = (older()?, ckpt()?);
+    let old = older()?;
+    let client = ckpt()?;
     let grid = Grid::up_of(&old, 7, &QUICK_REPAIR)?;
     let bytes = use_as_usual(&grid, client, "42")?;
     check_repair(&grid, client, "42", |_| true)?;
@@ -271,7 +272,8 @@ fn upgrade(grid: &Grid) -> Result<[&'static str; 4]> {
 #[test]
 #[ignore = "needs an earlier program: tests/ecosystem/mixed-grid.sh"]
 fn a_job_key_saves_after_a_version_in_a_grid_that_is_half_upgraded() -> Result<()> {
-    let (old, new) = (older()?, ckpt()?);
+    let old = older()?;
+    let new = ckpt()?;
     let grid = Grid::up_of(&old, 8, &QUICK_REPAIR)?;
     upgrade(&grid)?;
     for (maker, job) in [(new.as_path(), "by-new"), (&*old, "by-old")] {
@@ -308,7 +310,8 @@ fn a_job_key_saves_after_a_version_in_a_grid_that_is_half_upgraded() -> Result<(
 #[test]
 #[ignore = "needs an earlier program: tests/ecosystem/mixed-grid.sh"]
 fn in_a_grid_that_is_half_upgraded_both_programs_serve_both() -> Result<()> {
-    let (old, new) = (older()?, ckpt()?);
+    let old = older()?;
+    let new = ckpt()?;
     let grid = Grid::up_of(&old, 8, &QUICK_REPAIR)?;
     let (before, _) = save(&grid, &old, "before", 9)?;
     let upgraded = upgrade(&grid)?;

@@ -257,7 +257,8 @@ fn bytes_that_ranks_share_are_stored_once() -> Result<()> {
         .chain(paths)
         .collect();
     let check = |saved: &Value, least: u64| -> Result<()> {
-        let (read, stored) = (saved["read_bytes"].as_u64(), saved["stored_bytes"].as_u64());
+        let read = saved["read_bytes"].as_u64();
+        let stored = saved["stored_bytes"].as_u64();
         ensure!(stored.map(|stored| stored * least) < read, "{saved}");
         fs::remove_dir_all(grid.path("back")).or_else(ignore_missing)?;
         grid.run(["restore", "--job", "42", "-o", "back"])?
@@ -300,12 +301,14 @@ fn files_that_moved_in_a_tree_are_found_again() -> Result<()> {
     fs::write(tree.join("a"), image::memory(MIB + 77, 3))?;
     let saved = grid.run(save)?.expect(0)?.json()?;
     ensure!(saved["base"] == 1, "{saved}");
-    let (read, stored) = (saved["read_bytes"].as_u64(), saved["stored_bytes"].as_u64());
+    let read = saved["read_bytes"].as_u64();
+    let stored = saved["stored_bytes"].as_u64();
     ensure!(stored.map(|stored| stored * 5) < read, "{saved}");
     grid.run(["restore", "--job", "t", "-o", "back"])?
         .expect(0)?;
     for name in ["a", "b", "c"] {
-        let (new, back) = (tree.join(name), grid.path("back").join(name));
+        let new = tree.join(name);
+        let back = grid.path("back").join(name);
         ensure!(fs::read(new)? == fs::read(back)?, "{name}");
     }
     Ok(())

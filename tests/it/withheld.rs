@@ -118,7 +118,8 @@ fn text(outcome: &Outcome) -> String {
 #[test]
 fn a_host_outside_its_owners_hours_says_until_when() -> Result<()> {
     // The clock is set to the next noon, at which a certificate made today is still good.
-    let (real, noon) = (now()?, 12 * HOUR);
+    let real = now()?;
+    let noon = 12 * HOUR;
     let ahead = (DAY + noon - real % DAY) % DAY;
     let Some(host) = LentMachine::start("start_hour = 18\nend_hour = 8\n", ahead)? else {
         return Ok(());

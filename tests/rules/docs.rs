@@ -24,7 +24,9 @@ const JSON: &str = include_str!("../../docs/json.md");
 /// Fields of every struct that is printed as JSON, as `struct.field`.
 fn fields_in_code() -> BTreeSet<String> {
     let mut fields = BTreeSet::new();
-    let (mut name, mut printed, mut passed_over) = (None, false, false);
+    let mut name = None;
+    let mut printed = false;
+    let mut passed_over = false;
     for line in REPORT.lines() {
         if line.starts_with("#[derive(") {
             printed = line.contains("Serialize");
@@ -70,7 +72,8 @@ fn every_json_field_is_documented_and_no_other() {
 }
 
 fn table_rows(page: &str) -> Vec<Vec<&str>> {
-    let (mut rows, mut is_below_head) = (Vec::new(), false);
+    let mut rows = Vec::new();
+    let mut is_below_head = false;
     for line in page.lines() {
         if line.starts_with("|---") {
             is_below_head = true;
@@ -105,7 +108,8 @@ fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
         ),
     ];
     for (page, tables) in pages {
-        let (quoted, rows) = (table_rows(page), table_rows(tables));
+        let quoted = table_rows(page);
+        let rows = table_rows(tables);
         assert!(quoted.len() >= 5, "{quoted:?}");
         for cells in quoted {
             let has_all = |row: &Vec<&str>| {

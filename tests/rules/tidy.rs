@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
-use crate::tree::{self, Code, Source};
+use crate::tree::{self, Code, Source, Token};
 
 /// Most lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
@@ -193,6 +193,76 @@ fn functions_are_short() -> Result<()> {
     Ok(())
 }
 
+/// The parts of the bracketed group that begins at a token, without the commas between them, and the token after it.
+fn group(tokens: &[Token], start: usize) -> (Vec<&[Token]>, usize) {
+    let mut depth = 0_usize;
+    let mut parts = Vec::new();
+    let mut begin = start + 1;
+    for (at, token) in tokens.iter().enumerate().skip(start) {
+        match token.text.as_str() {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth -= 1,
+            "," if depth == 1 => {
+                parts.extend(tokens.get(begin..at));
+                begin = at + 1;
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            let last = tokens.get(begin..at).filter(|last| !last.is_empty());
+            parts.extend(last);
+            return (parts, at + 1);
+        }
+    }
+    (parts, tokens.len())
+}
+
+/// Whether a later value uses a name that an earlier part of the pattern binds, as in a swap: as statements of their
+/// own they would mean something else.
+fn needs_old_values(names: &[&[Token]], values: &[&[Token]]) -> bool {
+    names.iter().enumerate().any(|(at, pattern)| {
+        let later = values.iter().skip(at + 1).flat_map(|value| value.iter());
+        let mut later = later.map(|token| &token.text);
+        later.any(|used| {
+            let is_name = used.starts_with(|first: char| first.is_lowercase());
+            is_name && used != "mut" && pattern.iter().any(|token| token.text == *used)
+        })
+    })
+}
+
+/// Lines on which independent values are bound as one tuple.
+fn tuple_bindings(code: &Code) -> Vec<usize> {
+    let is = |at: usize, text: &str| code.tokens.get(at).is_some_and(|one| one.text == text);
+    let mut found = Vec::new();
+    for (at, token) in code.tokens.iter().enumerate() {
+        if token.text != "let" || !is(at + 1, "(") {
+            continue;
+        }
+        let (names, after) = group(&code.tokens, at + 1);
+        if !is(after, "=") || !is(after + 1, "(") {
+            continue;
+        }
+        let (values, end) = group(&code.tokens, after + 1);
+        if is(end, ";") && values.len() > 1 && !needs_old_values(&names, &values) {
+            found.push(token.line);
+        }
+    }
+    found
+}
+
+#[test]
+fn each_value_is_bound_by_a_statement_of_its_own() -> Result<()> {
+    let mut broken = BTreeMap::new();
+    for (Source { path, .. }, code) in &sources()? {
+        for line in tuple_bindings(code) {
+            let how = "a tuple of independent values; write a `let` for each".to_owned();
+            broken.insert(format!("{path}:{line}"), how);
+        }
+    }
+    judge("lines are saved by a tuple", &broken);
+    Ok(())
+}
+
 #[test]
 fn files_are_short() -> Result<()> {
     let lengths: Vec<(String, usize)> = sources()?
@@ -289,4 +359,22 @@ fn words_are_found_in_names_too() {
         of("BlockMap::read_rows(4)"),
         ["block", "map", "read", "row"]
     );
+}
+
+#[test]
+fn tuples_that_only_save_a_line_are_found() -> Result<()> {
+    let found = |text: &str| -> Result<Vec<usize>> { Ok(tuple_bindings(&Code::of(text)?)) };
+    assert_eq!(
+        found("fn f() { let (a, mut b) = (g(1, 2), [3, 4]); }")?,
+        [1]
+    );
+    for allowed in [
+        "fn f() { let (a, b) = (b, a); }",
+        "fn f() { let (a, b) = g(1, 2); }",
+        "fn f() { let (a, b) = (g()); }",
+        "fn f() { let (Some(a), Some(b)) = (g(), h()) else { return }; }",
+    ] {
+        assert!(found(allowed)?.is_empty(), "{allowed}");
+    }
+    Ok(())
 }

@@ -36,7 +36,8 @@ pub async fn ask_all(hosts: &Hosts, at_once: usize) -> BTreeMap<HostIndex, Censu
     let places = Arc::new(Semaphore::new(at_once));
     let mut asking = JoinSet::new();
     for host in hosts.all() {
-        let (hosts, places) = (hosts.clone(), Arc::clone(&places));
+        let hosts = hosts.clone();
+        let places = Arc::clone(&places);
         asking.spawn(async move {
             // The semaphore is never closed.
             let _place = places.acquire_owned().await;

@@ -106,7 +106,8 @@ impl Answer {
     fn time_left(&self) -> Result<Duration, Fault> {
         let took = self.began.elapsed();
         time_left(took, self.bytes).ok_or_else(|| {
-            let (bytes, seconds) = (self.bytes, took.as_secs());
+            let bytes = self.bytes;
+            let seconds = took.as_secs();
             Fault::Gone(format!("{bytes} bytes of its list came in {seconds} s"))
         })
     }

@@ -127,7 +127,8 @@ impl Herald {
         };
         let mut asking = JoinSet::new();
         for target in targets {
-            let (sockets, known) = (herald.sockets.clone(), known.clone());
+            let sockets = herald.sockets.clone();
+            let known = known.clone();
             asking.spawn(async move {
                 let asked =
                     tokio::time::timeout(ANSWER_TIMEOUT, target.ask(&sockets, &known)).await;
@@ -169,7 +170,8 @@ impl Herald {
         };
         let mut sending = JoinSet::new();
         for (member, connection) in self.reached {
-            let (list, on_busy) = (list.clone(), Arc::clone(on_busy));
+            let list = list.clone();
+            let on_busy = Arc::clone(on_busy);
             sending.spawn(async move {
                 let busy = || on_busy(&member.name);
                 let sent = send_patiently(&connection, &list, patience, busy).await;

@@ -734,8 +734,10 @@ impl Inner {
 
     /// Begins to connect to a host at the address in the list of the grid.
     fn dial_listed(&self, dialing: &mut JoinSet<Dialed>, entry: &GridHost) {
-        let (v4, v6) = (self.v4.clone(), self.v6.clone());
-        let (address, id) = (entry.addr.clone(), entry.id);
+        let v4 = self.v4.clone();
+        let v6 = self.v6.clone();
+        let address = entry.addr.clone();
+        let id = entry.id;
         dialing.spawn(async move {
             let socket = |addr: SocketAddr| {
                 let made = if addr.is_ipv4() { &v4 } else { &v6 }.clone();

@@ -88,7 +88,8 @@ impl Names {
             })
         };
         if let Some(certified) = &shown {
-            let (key, reported) = (entry.id, &entry.name);
+            let key = entry.id;
+            let reported = &entry.name;
             tracing::warn!(%key, reported, certified, "a registry reports another name of a host than its certificate has");
         }
         // Another connection may have shown the certificate just now.

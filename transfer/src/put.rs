@@ -203,7 +203,8 @@ async fn put_all(
         match command {
             PutCommand::Block(row, block) => {
                 hosts.may_send(block.len()).await;
-                let (bytes, begun) = (block.len() as u64, Instant::now());
+                let bytes = block.len() as u64;
+                let begun = Instant::now();
                 send_block(&mut exchange, block).await?;
                 meter.count(bytes, begun.elapsed(), supply, in_flight);
                 in_flight = fit_window(&connection, hosts.window());
@@ -318,7 +319,8 @@ mod tests {
     fn a_transfer_that_was_given_up_measures_what_its_host_took_meanwhile() {
         let meter = Meter::default();
         meter.begin();
-        let (none, long) = (Duration::ZERO, Duration::from_millis(400));
+        let none = Duration::ZERO;
+        let long = Duration::from_millis(400);
         // These blocks did not wait.
         meter.count(3_000_000, none, Supply::Awaited, 0);
         assert_eq!(meter.rate(), None, "too short");

@@ -164,11 +164,13 @@ impl Registries {
         for registry in &grid.registries {
             let known = known.clone();
             let sockets = self.sockets.clone();
-            let (registry, checkpoints) = (registry.clone(), Arc::clone(checkpoints));
+            let registry = registry.clone();
+            let checkpoints = Arc::clone(checkpoints);
             let keeps_announcements = self.keeps_announcements;
             asking.spawn(async move {
                 let asked = async {
-                    let (addr, id) = (&registry.addr, registry.id);
+                    let addr = &registry.addr;
+                    let id = registry.id;
                     let connection = sockets.connect(addr, id, Role::Registry).await?;
                     let answer = RegistryAnswer {
                         members: members(&connection, keeps_announcements).await?,

@@ -104,7 +104,8 @@ impl Watches {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         // Removes tasks that have ended.
         while tasks.try_join_next().is_some() {}
-        let (silent, connection) = (Arc::clone(&self.silent), connection.clone());
+        let silent = Arc::clone(&self.silent);
+        let connection = connection.clone();
         tasks.spawn(async move {
             if falls_silent(&connection).await {
                 let mut silent = silent.lock().unwrap_or_else(PoisonError::into_inner);

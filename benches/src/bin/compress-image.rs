@@ -57,7 +57,8 @@ fn measure(image: &str, level: i32) -> Result<Tally> {
     let mut plain_back = bulk::Decompressor::new()?;
     let mut compressor = Compressor::new(Level::new(level)?);
     let mut decompressor = Decompressor::new();
-    let (mut stored, mut back) = (Vec::new(), Vec::new());
+    let mut stored = Vec::new();
+    let mut back = Vec::new();
     let mut frame = vec![0; zstd::zstd_safe::compress_bound(SEGMENT_BYTES)];
     loop {
         let mut raw = Vec::with_capacity(SEGMENT_BYTES);

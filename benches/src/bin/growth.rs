@@ -89,7 +89,8 @@ impl Growth {
         let grid = Grid::up(20)?;
         let mut points = Vec::new();
         for (data, parity) in [(2, 1), (3, 2), (4, 2), (6, 3), (8, 4), (12, 4), (16, 4)] {
-            let (label, x) = (format!("{data}+{parity}"), f64::from(data + parity));
+            let label = format!("{data}+{parity}");
+            let x = f64::from(data + parity);
             points.push(self.point(&grid, label, x, USUAL_BYTES, (data, parity))?);
         }
         self.report("code", "shards", "256 MiB on twenty hosts", &points)
@@ -153,7 +154,8 @@ impl Growth {
 
     /// Arguments of a save of `bytes` bytes, which repeat the image.
     fn save(&self, job: &str, bytes: u64, (data, parity): (u8, u8)) -> Vec<OsString> {
-        let (data, parity) = (data.to_string(), parity.to_string());
+        let data = data.to_string();
+        let parity = parity.to_string();
         let again = format!("while cat \"$1\"; do :; done 2>/dev/null | head -c {bytes}");
         let args = [
             "save", "--full", "--job", job, "--data", &data, "--parity", &parity, "--", "sh", "-c",

@@ -164,7 +164,8 @@ async fn run(program: &Path, sizes: &[u64]) -> Result<()> {
         let places = Arc::new(Semaphore::new(AT_ONCE));
         let mut coming = JoinSet::new();
         for number in hosts.len() as u64..*size {
-            let (site, places) = (Arc::clone(&site), Arc::clone(&places));
+            let site = Arc::clone(&site);
+            let places = Arc::clone(&places);
             coming.spawn(async move {
                 let _place = places.acquire().await?;
                 // With thousands of handshakes at a time, a single one may exceed its timeout.

@@ -352,11 +352,10 @@ impl<'a> Job<'a> {
     /// The job under `ckpt run`, until it is done or gets this signal.
     fn supervised(&self, until: Instant, signal: Signal) -> Result<End> {
         let number = CLIENT - self.client;
-        let (name, mtbf) = (self.name(), format!("{:.0}s", self.mtbf.max(1.0)));
-        let (files, grace) = (
-            self.state().display().to_string(),
-            format!("{}s", GRACE.as_secs()),
-        );
+        let name = self.name();
+        let mtbf = format!("{:.0}s", self.mtbf.max(1.0));
+        let files = self.state().display().to_string();
+        let grace = format!("{}s", GRACE.as_secs());
         let run = [
             "--json",
             "run",

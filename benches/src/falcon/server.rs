@@ -22,7 +22,8 @@ pub fn serve(dir: &Path, addr: SocketAddr) -> Result<()> {
     fs::create_dir_all(dir)?;
     let listener = TcpListener::bind(addr)?;
     for (number, stream) in listener.incoming().enumerate() {
-        let (dir, stream) = (dir.to_owned(), stream?);
+        let dir = dir.to_owned();
+        let stream = stream?;
         std::thread::spawn(move || {
             if let Err(cause) = answer(&dir, stream, number) {
                 eprintln!("a client is gone: {cause:#}");

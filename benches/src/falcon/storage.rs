@@ -51,7 +51,8 @@ pub fn parts(lab: &Lab, sizes: &[usize], rounds: usize) -> Result<String> {
             }
         }
         for ((name, _), (saves, restores)) in PARTS.iter().zip(times) {
-            let (save, restore) = (middle(saves.into_iter()), middle(restores.into_iter()));
+            let save = middle(saves.into_iter());
+            let restore = middle(restores.into_iter());
             table += &format!("| {name} | {mib} | {save:.1} | {restore:.1} |\n");
         }
     }

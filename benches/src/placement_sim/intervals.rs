@@ -39,7 +39,8 @@ pub(super) fn table() -> String {
          |---|---|---|---|---|---|---|---|\n",
     );
     for (cost, mtbf) in CASES {
-        let (cost, mtbf) = (cost * MINUTE, mtbf * MINUTE);
+        let cost = cost * MINUTE;
+        let mtbf = mtbf * MINUTE;
         let costs = Costs {
             checkpoint_seconds: cost,
             restore_seconds: cost,

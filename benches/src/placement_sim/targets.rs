@@ -148,8 +148,10 @@ pub(super) fn targets(studies: &[Study]) -> String {
     for study in studies {
         for target in Target::ALL {
             let auto = Policy::Auto(target);
-            let (s, seen) = (sums(study, auto), incidents_of(study, &[auto, RANDOM]));
-            let (ours, least) = (reached(s), target.share());
+            let s = sums(study, auto);
+            let seen = incidents_of(study, &[auto, RANDOM]);
+            let ours = reached(s);
+            let least = target.share();
             // If all grids began on one day there is no interval, and no target counts as reached.
             let of_fixed = study.redundancy.iter().chain(&study.codes);
             let enough = of_fixed.filter(|(_, sums)| reached(sums).low >= least);

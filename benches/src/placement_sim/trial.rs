@@ -241,7 +241,8 @@ impl OfGrid {
             day,
             ..Sums::of(&jobs)
         };
-        let (mut failed_at, mut forecasts) = (Vec::new(), Vec::new());
+        let mut failed_at = Vec::new();
+        let mut forecasts = Vec::new();
         for job in jobs {
             failed_at.extend(job.failed_at);
             forecasts.extend(job.forecasts);

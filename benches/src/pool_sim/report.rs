@@ -82,7 +82,8 @@ fn place(name: &str) -> usize {
 
 fn targets(seeds: &[Vec<Outcome>]) -> String {
     let outcome = |seed: &[Outcome], name: &str| seed.get(place(name)).copied().unwrap_or_default();
-    let (mut apart, mut ratios) = ([[0.0f64; 2]; 5], Vec::new());
+    let mut apart = [[0.0f64; 2]; 5];
+    let mut ratios = Vec::new();
     for seed in seeds {
         let known = outcome(seed, "KA").metrics().all();
         let hourly = outcome(seed, "AMA (1 h)").metrics().all();

@@ -75,7 +75,9 @@ fn parse(line: &str) -> Result<Option<Line>> {
         ensure!(number.is_finite(), "field {}: {field:?}", at + 1);
         Ok(number)
     };
-    let (at, seconds, given) = (number(1)?, number(3)?, number(4)?);
+    let at = number(1)?;
+    let seconds = number(3)?;
+    let given = number(4)?;
     // If the number of allocated processors is missing, the requested number is taken.
     let processors = if given > 0.0 {
         given

@@ -103,7 +103,8 @@ fn learnt(
     first: usize,
 ) -> (Option<Refit>, Vec<Trial>) {
     let sums = sums(trace, foreign, mornings);
-    let (mut newest, mut trials) = (None, Vec::new());
+    let mut newest = None;
+    let mut trials = Vec::new();
     for (number, made) in mornings.iter().enumerate() {
         let contributions = sums.iter().map(|of_host| Contribution {
             sums: &of_host[number],
@@ -146,7 +147,8 @@ fn sums(trace: &Trace, foreign: &HazardModel, mornings: &[u64]) -> Vec<Vec<Sums>
 fn tried(trace: &Trace, foreign: &HazardModel, refit: &Refit, from: u64) -> Trial {
     let mut trial = Trial::default();
     for host in trace.hosts.iter().take(TRIED) {
-        let (before, after) = (bitmap(host, from), bitmap(host, from + DAY_SECONDS));
+        let before = bitmap(host, from);
+        let after = bitmap(host, from + DAY_SECONDS);
         trial.add(foreign, &refit.model, &before, &after);
     }
     trial

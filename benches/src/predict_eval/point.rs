@@ -39,7 +39,8 @@ pub fn evaluate(trace: &Trace, split: &Split, fitted: &Fitted, limits: Limits) -
                 continue;
             };
             let column = usize::from(!state.is_failure());
-            let (up, down) = (table[horizon][1], table[horizon][0]);
+            let up = table[horizon][1];
+            let down = table[horizon][0];
             let (usable, seen) = walk.usable_hours;
             let columns = [
                 Probability::saturating(smp.get(horizon).copied().unwrap_or(f64::NAN)),

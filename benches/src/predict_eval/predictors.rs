@@ -176,7 +176,8 @@ impl Fitted {
         self.hazard_calibration = calibration(records, HAZARD);
         self.smp_calibration = calibration(records, COMPETING_RISKS);
         let frequency = |wanted: &dyn Fn(&Record<Raw>) -> bool| {
-            let (mut survived, mut seen) = (0, 0);
+            let mut survived = 0;
+            let mut seen = 0;
             for record in records.iter().filter(|record| wanted(record)) {
                 survived += u64::from(record.survived);
                 seen += 1;

@@ -89,7 +89,8 @@ impl Scores {
     #[must_use]
     pub fn of(names: &[String], [best, climatology]: [&str; 2], records: &[Record<Raw>]) -> Self {
         let column = |name: &str| names.iter().position(|n| n == name).unwrap_or(0);
-        let (best, climatology) = (column(best), column(climatology));
+        let best = column(best);
+        let climatology = column(climatology);
         let mut scores = Self {
             names: names.to_vec(),
             measures: vec![[Measures::default(); HORIZONS]; names.len()],
@@ -290,7 +291,8 @@ fn bootstrap(records: &[&Record<Raw>], columns: usize, best: usize) -> Vec<Inter
     let mut random = StdRng::seed_from_u64(SEED);
     let mut draws: Vec<Vec<f64>> = vec![Vec::with_capacity(RESAMPLES); columns];
     for _ in 0..RESAMPLES {
-        let (mut count, mut totals) = (0.0, vec![0.0; columns]);
+        let mut count = 0.0;
+        let mut totals = vec![0.0; columns];
         for _ in 0..days.len() {
             let (n, sums) = &days[random.random_range(0..days.len())];
             count += n;

@@ -132,7 +132,8 @@ const WINDOW_HOURS: [u64; 6] = [1, 2, 4, 6, 8, 10];
 #[must_use]
 pub fn measure() -> Speed {
     let kernel = kernel();
-    let (summary, model) = (summary(), model());
+    let summary = summary();
+    let model = model();
     let over = |steps: usize| WindowSpeed {
         dense: best_of(3, || black_box(kernel.survival_dense(Idle, steps)).len()),
         sparse: best_of(10, || black_box(kernel.survival(Idle, steps)).len()),

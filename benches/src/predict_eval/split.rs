@@ -83,7 +83,8 @@ fn landmarks(trace: &Trace, days: &[u64]) -> u64 {
     let (Some(&first), Some(&last)) = (days.first(), days.last()) else {
         return 0;
     };
-    let (from, to) = (first * DAY_SECONDS, (last + 1) * DAY_SECONDS);
+    let from = first * DAY_SECONDS;
+    let to = (last + 1) * DAY_SECONDS;
     let known = |host: &crate::traces::TracedHost| -> u64 {
         let runs = host
             .timeline

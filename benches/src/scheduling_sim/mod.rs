@@ -160,7 +160,8 @@ pub fn table(found: &[Found]) -> String {
             let sums = one.sums(choice);
             let _ = write!(text, " {:.3} |", ratio(&sums, |s| s.makespan, |s| s.work));
         }
-        let (load, falcon) = (one.against(LEAST_LOAD), one.against(FALCON));
+        let load = one.against(LEAST_LOAD);
+        let falcon = one.against(FALCON);
         let _ = writeln!(text, " {} | {} |", interval(load), interval(falcon));
     }
     text
@@ -171,8 +172,13 @@ pub fn table(found: &[Found]) -> String {
 pub fn paper_table(name: &str, found: &[Found]) -> String {
     let mut text = String::new();
     for (choice, (_, rule)) in CHOICES.iter().enumerate() {
-        let (mut jobs, mut starts, mut failed, mut never, mut done) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        let (mut slowest, mut all) = (0.0, 0.0);
+        let mut jobs = 0.0;
+        let mut starts = 0.0;
+        let mut failed = 0.0;
+        let mut never = 0.0;
+        let mut done = 0.0;
+        let mut slowest = 0.0;
+        let mut all = 0.0;
         for grid in found.iter().flat_map(|one| &one.grids) {
             let Some((sums, began, unscheduled)) = grid.get(choice) else {
                 continue;
@@ -258,8 +264,11 @@ pub fn avam_table() -> String {
                 stay_seconds,
             };
             for (strategy, says) in strategies {
-                let (mut count, mut in_time, mut moved) = (0.0, 0.0, 0.0);
-                let (mut sum, mut squares) = (0.0, 0.0);
+                let mut count = 0.0;
+                let mut in_time = 0.0;
+                let mut moved = 0.0;
+                let mut sum = 0.0;
+                let mut squares = 0.0;
                 for seed in 0..AVAM_SERIES {
                     let found = run_stuttering(&jobs, background, strategy, seed);
                     count += f64::from(found.jobs);

@@ -63,7 +63,8 @@ fn parse(line: &str) -> Result<(u64, Reading)> {
         .map(|field| field.trim().parse())
         .collect::<Result<_, _>>()?;
     let field = |index: usize| fields.get(index).copied().context("too few fields");
-    let (provisioned, used) = (field(5)?, field(6)?);
+    let provisioned = field(5)?;
+    let used = field(6)?;
     let slot = (field(0)? / STEP_SECONDS as f64).round() as u64;
     let off = fields.iter().skip(1).all(|&value| value == 0.0);
     let memory = if provisioned > 0.0 {

@@ -222,7 +222,8 @@ impl KnownHost {
     /// the record, the more the claim counts.
     pub fn trusted(&self, claims: Probability, now: u64) -> Probability {
         let fade = fade(now.saturating_sub(self.last_contact));
-        let (good, bad) = (self.good * fade, self.bad * fade);
+        let good = self.good * fade;
+        let bad = self.bad * fade;
         let seen = good + bad;
         Probability::saturating((good + CLAIM_WORTH * claims.value()) / (seen + CLAIM_WORTH))
     }

@@ -62,7 +62,9 @@ pub(crate) fn sight(asked: &[Asked], usual: impl Fn(HostId) -> Option<f64>) -> O
     if answers().count() < ANSWERS_MIN || is_one_place {
         return None;
     }
-    let (mut hosts, mut answered, mut expected) = (0, 0.0, 0.0);
+    let mut hosts = 0;
+    let mut answered = 0.0;
+    let mut expected = 0.0;
     for one in asked {
         if let (Some(came), Some(share)) = (one.answered, usual(one.host)) {
             hosts += 1;

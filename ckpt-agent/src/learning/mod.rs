@@ -317,10 +317,8 @@ impl Learning {
     /// The models in the files beside the notebook `path`. Files that can't be read count as empty, with a line
     /// in the log: then the shipped model is used.
     pub fn beside(path: &Path, now: u64) -> Self {
-        let (models, sources) = (
-            path.with_extension("model.json"),
-            path.with_extension("sums.json"),
-        );
+        let models = path.with_extension("model.json");
+        let sources = path.with_extension("sums.json");
         let mut read = file::read_models(&models).unwrap_or_else(|cause| {
             tracing::warn!(%cause, "using the forecasts of the shipped model");
             Models::default()

@@ -72,7 +72,8 @@ fn all(days: u64, period: u64) -> BTreeMap<HostId, Fetched> {
 
 /// The learning of a machine that collects every day from day `from` to day `to`.
 fn after(from: u64, to: u64, period: impl Fn(u64) -> u64) -> (Sources, Models) {
-    let (mut sources, mut models) = (Sources::default(), Models::default());
+    let mut sources = Sources::default();
+    let mut models = Models::default();
     for day in from..=to {
         sources.learn(&mut models, all(day, period(day)), START + day * DAY);
     }
@@ -197,7 +198,8 @@ fn sums_are_collected_at_most_once_a_day_and_an_old_refit_is_not_used() {
 #[test]
 fn the_file_of_models_is_read_and_written_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, sources) = (dir.path().join("models"), dir.path().join("sources"));
+    let path = dir.path().join("models");
+    let sources = dir.path().join("sources");
     let candidate = |at| {
         // Numbers that JSON keeps to the last bit.
         let parameters = HazardModel::pretrained().parameters();
@@ -248,7 +250,8 @@ fn damaged_files_mean_the_shipped_model_and_are_replaced() {
 
 #[test]
 fn sums_of_another_model_do_not_count_and_hosts_are_forgotten() {
-    let (mut sources, mut models) = (Sources::default(), Models::default());
+    let mut sources = Sources::default();
+    let mut models = Models::default();
     for day in 8..=9 {
         let mut all = all(day, 30);
         for fetched in all.values_mut() {

@@ -145,8 +145,10 @@ pub fn start_rows(
     let buffers = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..cpus.max(1) {
         let mut decoder = row_decoder(public, summary);
-        let (queue, done) = (Arc::clone(&queue), done.clone());
-        let (rows, buffers) = (Arc::clone(&rows), Arc::clone(&buffers));
+        let queue = Arc::clone(&queue);
+        let done = done.clone();
+        let rows = Arc::clone(&rows);
+        let buffers = Arc::clone(&buffers);
         thread::spawn(move || decode_all(&mut decoder, &queue, &rows, &buffers, &done));
     }
     let rows = DecodedRows {
@@ -409,7 +411,8 @@ impl<F> Writer<F> {
             Some(_) => self.rows.wait_for(row)?.raw,
             None => Vec::new(),
         };
-        let (raw, pieces) = (&mut part.raw, std::mem::take(&mut part.pieces));
+        let raw = &mut part.raw;
+        let pieces = std::mem::take(&mut part.pieces);
         let composer = &self.earlier.composer;
         let made = composer.compose(place, raw, pieces, patch, &changed);
         if patch.row.is_some() {

@@ -180,8 +180,11 @@ where
     }));
     let workers: Vec<_> = (0..queue)
         .map(|_| {
-            let (items, used, output) = (Arc::clone(&items), used.clone(), Arc::clone(&output));
-            let (settings, budget) = (settings.clone(), Arc::clone(&budget));
+            let items = Arc::clone(&items);
+            let used = used.clone();
+            let output = Arc::clone(&output);
+            let settings = settings.clone();
+            let budget = Arc::clone(&budget);
             thread::spawn(move || work_on(&items, &used, &output, &settings, &budget))
         })
         .collect();
@@ -501,7 +504,8 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
                     (self.report)(Encoded::Row(ready(encoded, grant, image_bytes)));
                 }
                 EncodedPart::Patched(patched, hash, row) => {
-                    let (found, len) = (patched.found, patched.len);
+                    let found = patched.found;
+                    let len = patched.len;
                     let encoded = row.as_ref().map(|row| &row.0);
                     if let Err(cause) = builder.push_patched(found, len, hash, encoded) {
                         return self.stop(cause);

@@ -38,7 +38,9 @@ impl Hashing {
         let (hashed, done) = channel();
         let queue = std::sync::Arc::new(Mutex::new(queue));
         for _ in 0..cpus {
-            let (queue, hashed, hasher) = (queue.clone(), hashed.clone(), hasher.clone());
+            let queue = queue.clone();
+            let hashed = hashed.clone();
+            let hasher = hasher.clone();
             scope.spawn(move || hash_all(&hasher, &queue, &hashed));
         }
         Self {

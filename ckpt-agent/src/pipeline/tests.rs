@@ -196,7 +196,8 @@ fn raw_of(
 ) -> Vec<u8> {
     let public = manifest.public();
     let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
-    let (mut bytes, mut raw) = (Vec::new(), Vec::new());
+    let mut bytes = Vec::new();
+    let mut raw = Vec::new();
     for (row, stored) in rows.iter().zip(stored) {
         let blocks: Vec<_> = public
             .redundancy
@@ -268,7 +269,8 @@ fn decoding_with(
     earlier: Earlier,
 ) -> (DecodePool, Reports) {
     let (report, reports) = mpsc::channel();
-    let (public, sink) = (manifest.public(), Collect(Vec::new()));
+    let public = manifest.public();
+    let sink = Collect(Vec::new());
     let report = move |decoded| report.send(decoded).unwrap();
     let pool = decode::start(public, summary, index, sink, 2, earlier, report);
     (pool, reports)
@@ -324,7 +326,8 @@ impl Version1 {
         let settings = self.next();
         let (rows, manifest) = encode_all(Bytes::of(image), &settings).unwrap();
         let (summary, index) = index_of(&rows, &manifest);
-        let (public, own) = (self.manifest.public(), manifest.public());
+        let public = self.manifest.public();
+        let own = manifest.public();
         let (pool, base) = decode::start_rows(public, &self.summary, &self.index, 2);
         for row in index.base_rows().collect::<BTreeSet<u64>>() {
             pool.push(whole_row(&self.rows[row as usize]));

@@ -155,10 +155,8 @@ impl Experiment {
             report(&LossAtLoad { load, losses });
         }
         let mut points = points.into_iter();
-        let (equal, lowest) = (
-            points.next().unwrap_or_default(),
-            points.next().unwrap_or_default(),
-        );
+        let equal = points.next().unwrap_or_default();
+        let lowest = points.next().unwrap_or_default();
         let elsewhere = guests.iter().zip(lacking).skip(2).zip(points);
         let elsewhere = elsewhere.map(|((guest, lacks), points)| Elsewhere {
             place: guest.place,

@@ -78,7 +78,8 @@ pub fn owner(
 ) -> io::Result<u64> {
     let rest = WORK.mul_f64((1.0 / load.clamp(0.01, 1.0)) - 1.0);
     let mut worker = Worker::new(resource, scratch)?;
-    let (began, mut done) = (Instant::now(), 0);
+    let began = Instant::now();
+    let mut done = 0;
     while began.elapsed() < lasting {
         for _ in 0..units_at_once {
             worker.unit()?;
@@ -100,7 +101,8 @@ pub fn units_at_once(resource: Resource, scratch: &Path) -> io::Result<u64> {
     while warm_up.elapsed() < 5 * WORK {
         worker.unit()?;
     }
-    let (began, mut done) = (Instant::now(), 0_u32);
+    let began = Instant::now();
+    let mut done = 0_u32;
     while began.elapsed() < 10 * WORK {
         worker.unit()?;
         done += 1;

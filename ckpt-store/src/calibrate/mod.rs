@@ -52,7 +52,8 @@ pub fn threshold(points: &[Point]) -> f64 {
 /// # Errors
 /// Never for points with loads between 0 and 1.
 pub fn thresholds(equal: &[Point], lowest: &[Point]) -> Result<Thresholds, ThresholdsError> {
-    let (first, second) = (threshold(equal), threshold(lowest));
+    let first = threshold(equal);
+    let second = threshold(lowest);
     Thresholds::new(first.min(second), second)
 }
 

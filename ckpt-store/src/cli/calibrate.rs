@@ -60,7 +60,8 @@ pub(super) fn calibrate(args: &Calibrate) -> Result<ExitCode> {
     cpu.set(0);
     sched_setaffinity(None::<Pid>, &cpu).context("staying on one CPU")?;
     let measure = |resource| measure(resource, &data, lasting, args.rounds);
-    let (cpu, disk) = (measure(Resource::Cpu)?, measure(Resource::Disk)?);
+    let cpu = measure(Resource::Cpu)?;
+    let disk = measure(Resource::Disk)?;
     let pair =
         |thresholds: Thresholds| Some([rounded(thresholds.first()), rounded(thresholds.second())]);
     let calibration = Calibration {

@@ -376,7 +376,8 @@ fn is_broken_pipe(cause: &anyhow::Error) -> bool {
 
 fn run(args: Serve) -> Result<ExitCode> {
     log_to_stderr(args.log_format);
-    let (ready_file, drain) = (args.ready_file.clone(), args.drain_on_exit);
+    let ready_file = args.ready_file.clone();
+    let drain = args.drain_on_exit;
     let data = joining::data_dir(args.data.clone(), UsualDir::Store)?;
     let request = data.join("drain");
     // A request that an earlier run left behind.
@@ -396,7 +397,8 @@ fn run(args: Serve) -> Result<ExitCode> {
             if let Some(path) = &ready_file {
                 write_ready(path, daemon.local_addr())?;
             }
-            let (period, data) = (config.list_period, &config.data_dir);
+            let period = config.list_period;
+            let data = &config.data_dir;
             let identity = tokio::select! {
                 stopped = &mut stop => {
                     stopped?;
@@ -635,7 +637,8 @@ fn stop_signal() -> impl Future<Output = Result<()>> {
     let terminate = signal(SignalKind::terminate());
     let interrupt = signal(SignalKind::interrupt());
     async move {
-        let (mut terminate, mut interrupt) = (terminate?, interrupt?);
+        let mut terminate = terminate?;
+        let mut interrupt = interrupt?;
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

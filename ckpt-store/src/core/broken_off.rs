@@ -64,7 +64,8 @@ mod tests {
     #[test]
     fn a_network_that_often_breaks_off_waits_and_no_other_does() {
         let mut broken = BrokenOff::default();
-        let (bad, good) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let bad = IpAddr::from([10, 0, 0, 1]);
+        let good = IpAddr::from([10, 0, 0, 2]);
         for _ in 0..PER_NETWORK_MAX {
             assert!(broken.may_begin(bad, 5));
             broken.add(bad, 5);

@@ -158,7 +158,8 @@ mod tests {
         fn it_is_a_map_in_the_order_of_keys(
             changes in prop::collection::vec((key(), any::<bool>()), 0..60), after in key(),
         ) {
-            let (mut map, mut model) = (ByKey::new(), BTreeMap::new());
+            let mut map = ByKey::new();
+            let mut model = BTreeMap::new();
             for (number, (key, adds)) in changes.into_iter().enumerate() {
                 if adds {
                     map.insert(key, number);

@@ -839,7 +839,8 @@ mod tests {
     /// A card that the donor `seed` signed on the day `day` at this port. Its certificate ends on day 1,400,
     /// and a registry with the seed 99 signed it.
     fn card(seed: u8, day: u64, port: u16) -> MemberCard {
-        let (donor, registry) = (OwnerSecret::new([seed; 32]), OwnerSecret::new([99; 32]));
+        let donor = OwnerSecret::new([seed; 32]);
+        let registry = OwnerSecret::new([99; 32]);
         let lasting = |days| Validity {
             from: 900 * DAY,
             lasting: Duration::from_secs(days * DAY),
@@ -1062,7 +1063,8 @@ mod tests {
     fn no_host_announces_the_address_of_a_bystander() {
         let mut registry = Registry::default();
         let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let (own, bystander) = (addr("10.0.0.1:7600"), addr("192.0.2.7:7600"));
+        let own = addr("10.0.0.1:7600");
+        let bystander = addr("192.0.2.7:7600");
         let check = |registry: &Registry, at| registry.check_address(id(1), at, own.ip());
         assert_eq!(check(&registry, own), Ok(()));
         let from = own.ip();
@@ -1159,7 +1161,8 @@ mod tests {
                 .announce(Millis(0), id(number), presence("h", 1), None)
                 .unwrap();
         }
-        let (mut seen, mut after) = (Vec::new(), None);
+        let mut seen = Vec::new();
+        let mut after = None;
         loop {
             let (page, more) = registry.members(at(0), after, 2);
             seen.extend(page.iter().map(|record| record.id));

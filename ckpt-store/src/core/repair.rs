@@ -644,7 +644,8 @@ mod tests {
         };
         let one_left = (0..).map(one_left).find(comes_first).unwrap();
         let none_left = (100..).map(none_left).find(comes_first).unwrap();
-        let (one, none) = (one_left.key, none_left.key);
+        let one = one_left.key;
+        let none = none_left.key;
         let situations = [one_left, none_left];
         let wait = |_: &_, _| Duration::from_secs(3600);
         let mut look = |now| {

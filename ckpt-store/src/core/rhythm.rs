@@ -111,7 +111,8 @@ mod tests {
     fn few_false_alarms_at_usual_jitter() {
         let mut rng = SmallRng::seed_from_u64(2);
         let mut rhythm = Rhythm::new(Millis(0), PERIOD);
-        let (mut now, mut alarms) = (0, 0);
+        let mut now = 0;
+        let mut alarms = 0;
         for _ in 0..10_000 {
             // One sign of life in fifty is lost.
             let lost = if rng.random_bool(0.02) { 2 } else { 1 };

@@ -412,7 +412,8 @@ impl Sim {
         let Some((checkpoint, number)) = self.hosts[host].shards.first().copied() else {
             return;
         };
-        let (of, own) = (shard(number), id(host));
+        let of = shard(number);
+        let own = id(host);
         let (situations, answering) = self.find(host, None);
         let find = |all: &[Situation]| {
             let mut all = all.iter();
@@ -691,7 +692,8 @@ fn after_any_trouble_what_lives_is_whole_on_honest_hosts_and_what_was_deleted_is
     let schedules = number("CKPT_SCHEDULES").unwrap_or(500);
     let first = number("CKPT_SIM_SEED").unwrap_or_else(|| rand::rng().random_range(0..1 << 48));
     eprintln!("{schedules} schedules from seed {first}");
-    let (mut rebuilt, mut handed_over) = (0, 0);
+    let mut rebuilt = 0;
+    let mut handed_over = 0;
     for seed in first..first + schedules {
         let mut sim = Sim::new(seed);
         sim.run();

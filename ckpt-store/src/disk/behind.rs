@@ -101,7 +101,8 @@ mod tests {
     #[test]
     fn removing_a_file_does_not_wait_until_it_is_closed() {
         let closer = Closer::default();
-        let ((open, gate), (closed, closed_by)) = (channel(), channel());
+        let (open, gate) = channel();
+        let (closed, closed_by) = channel();
         closer.close(Slow { gate, closed }, 100);
         assert_eq!(closer.bytes(), 100, "counts while it waits");
         open.send(()).unwrap();

@@ -74,7 +74,8 @@ pub struct Requests(Family<RequestLabels, Counter>);
 impl Requests {
     fn register(&self, registry: &mut Registry) {
         for ended in Ended::ALL {
-            let (request, result) = (UNREADABLE, ended.name());
+            let request = UNREADABLE;
+            let result = ended.name();
             drop(self.0.get_or_create(&RequestLabels { request, result }));
         }
         registry.register(

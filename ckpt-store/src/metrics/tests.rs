@@ -74,7 +74,8 @@ fn listed() -> Metrics {
 
 #[test]
 fn the_page_lists_exactly_what_is_exported() {
-    let (exported, listed) = (exported(), listed());
+    let exported = exported();
+    let listed = listed();
     assert!(exported.len() > 30, "{}", exported.len());
     for (name, form) in &exported {
         assert_eq!(listed.get(name), Some(form), "docs/metrics.md on {name}");

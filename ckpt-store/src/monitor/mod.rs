@@ -425,7 +425,8 @@ impl Monitor {
 
     /// What a guest could have of this machine. `None` before the first reading.
     fn claim(&self, inner: &Inner) -> Option<MachineClaim> {
-        let (reading, earlier) = (inner.last.as_ref()?, inner.earlier?);
+        let reading = inner.last.as_ref()?;
+        let earlier = inner.earlier?;
         let cores = u16::try_from(earlier.counters.cpus).unwrap_or(u16::MAX);
         let guests = u16::try_from(*self.guests.count().borrow()).unwrap_or(u16::MAX);
         // Forecasts account for the load of an owner at work, but not for an owner that lends nothing

@@ -193,7 +193,8 @@ pub(super) fn is_of_the_future(end: Option<u64>, now: u64) -> bool {
 /// Joins two consecutive runs. The loads are the means over both.
 fn joined(earlier: &Run, later: &Run) -> Run {
     let seconds = |run: &Run| (run.span.end - run.span.start) as f64;
-    let (a, b) = (seconds(earlier), seconds(later));
+    let a = seconds(earlier);
+    let b = seconds(later);
     let mean = |x: f64, y: f64| (x * a + y * b) / (a + b).max(1.0);
     Run {
         span: earlier.span.start..later.span.end,

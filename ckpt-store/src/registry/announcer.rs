@@ -149,11 +149,14 @@ impl Announcer {
         let mut announcing = JoinSet::new();
         let sockets = Sockets::new(settings.clone());
         if let Some(etcd) = Etcd::of(grid) {
-            let (this, id) = (Arc::clone(this), settings.identity.secret.id());
+            let this = Arc::clone(this);
+            let id = settings.identity.secret.id();
             announcing.spawn(async move { this.announce_to_etcd(&etcd, id).await });
         }
         for registry in grid.registries.clone() {
-            let (this, members, sockets) = (Arc::clone(this), members.clone(), sockets.clone());
+            let this = Arc::clone(this);
+            let members = members.clone();
+            let sockets = sockets.clone();
             announcing.spawn(async move { this.announce_to(&sockets, &registry, &members).await });
         }
         announcing
@@ -191,7 +194,8 @@ impl Announcer {
             return;
         }
         link.cards = Some((Instant::now(), on));
-        let (grid, now) = (members.grid(), self.clock.unix_seconds());
+        let grid = members.grid();
+        let now = self.clock.unix_seconds();
         let others = OtherCards::new(&self.data_dir, &grid, self.identity.secret.id());
         let own_day = u32::try_from(signed_at(now) / 86_400).unwrap_or(u32::MAX);
         if let Err(cause) = others.compare(connection, grid, (own_day, now)).await {

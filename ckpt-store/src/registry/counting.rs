@@ -103,7 +103,8 @@ impl Counting {
 
     /// Asks all hosts that announced themselves or that the list of the grid names.
     async fn ask(&self, members: Vec<MemberRecord>, forecasts: &Forecasts) {
-        let (grid, now) = (self.shared.members.grid(), self.shared.clock.unix_seconds());
+        let grid = self.shared.members.grid();
+        let now = self.shared.clock.unix_seconds();
         let alive = members.iter().filter(|record| record.alive).count();
         let answer = RegistryAnswer {
             members,

@@ -58,7 +58,8 @@ impl KnownDonorsFile {
                 return;
             }
         };
-        let (mut known, mut left_out) = (0_usize, 0_usize);
+        let mut known = 0_usize;
+        let mut left_out = 0_usize;
         for donor in donors {
             let card = good_card(&donor, grid, verifier);
             if grid.revoked.contains(&donor.id) || registry.recall(donor, card.as_ref()).is_err() {
@@ -193,7 +194,8 @@ mod tests {
 
     #[test]
     fn donors_come_back_and_a_damaged_file_is_set_aside() {
-        let (dir, grid) = (tempfile::tempdir().unwrap(), grid());
+        let dir = tempfile::tempdir().unwrap();
+        let grid = grid();
         let verifier = CardVerifier::new(&grid.authority).unwrap();
         let file = KnownDonorsFile::in_directory(dir.path());
         let at = Moment {

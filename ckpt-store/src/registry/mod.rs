@@ -361,7 +361,8 @@ impl Shared {
             }
         };
         let serve = |send, recv| {
-            let (shared, peer) = (Arc::clone(&self), peer.clone());
+            let shared = Arc::clone(&self);
+            let peer = peer.clone();
             let on = connection.clone();
             async move { shared.request(peer, on, send, recv).await }
         };
@@ -390,7 +391,8 @@ impl Shared {
             }
             Err(cause) => Err(cause),
         };
-        let (requests, lines) = (&self.metrics.requests, &self.lines);
+        let requests = &self.metrics.requests;
+        let lines = &self.lines;
         let streams = (send, recv);
         asked
             .end(Server::Registry, requests, lines, answered, streams)
@@ -398,7 +400,8 @@ impl Shared {
     }
 
     async fn answer(self: &Arc<Self>, visit: &mut Visit<'_>, asked: Request) -> Result<(), Answer> {
-        let (peer, from) = (visit.peer, visit.from);
+        let peer = visit.peer;
+        let from = visit.from;
         let send = &mut *visit.send;
         let allowed = Rule::of(&asked).check(Server::Registry, peer);
         allowed.map_err(Answer::Refused)?;
@@ -505,7 +508,8 @@ impl Shared {
         let grid = self.members.grid();
         let known = grid.number();
         if number <= known {
-            let (number, bytes) = (known, 0);
+            let number = known;
+            let bytes = 0;
             return Ok(write_frame(visit.send, &Response::List { number, bytes }).await?);
         }
         let receiving = self.lists.receive(peer, visit.recv, &grid, (number, bytes));

@@ -85,7 +85,8 @@ impl OtherCards {
         grid: Arc<Grid>,
         (own_day, now): (u32, u64),
     ) -> Result<(), NotCompared> {
-        let (this, known_grid) = (self.clone(), Arc::clone(&grid));
+        let this = self.clone();
+        let known_grid = Arc::clone(&grid);
         let known = blocking(move || this.tidied(&known_grid, now)).await?;
         let mut all = known.clone();
         all.insert(self.own, own_day);
@@ -173,7 +174,8 @@ impl OtherCards {
                 (Response::Cards { cards }, _) if cards.len() <= CARDS_MAX => cards,
                 _ => return Err(NotCompared::Answer),
             };
-            let (this, grid) = (self.clone(), Arc::clone(grid));
+            let this = self.clone();
+            let grid = Arc::clone(grid);
             let keep = move || this.keep(&cards, &ids, &grid, now);
             moved.fetched += blocking(keep).await?;
         }
@@ -190,7 +192,8 @@ impl OtherCards {
             if moved.brought >= MOVED_MAX {
                 return Ok(());
             }
-            let (this, some) = (self.clone(), some.to_vec());
+            let this = self.clone();
+            let some = some.to_vec();
             let read = move || {
                 let cards = some.iter().filter_map(|(id, day)| this.read(*id, *day));
                 Ok(cards.collect::<Vec<_>>())
@@ -270,7 +273,8 @@ impl OtherCards {
             let Some(card) = self.good(record, grid) else {
                 continue;
             };
-            let (id, day) = (card.id(), card.day());
+            let id = card.id();
+            let day = card.day();
             let before = days.get(&id).copied();
             let is_news = before.is_none_or(|before| before < day);
             let has_room = before.is_some() || days.len() < KEPT_MAX;

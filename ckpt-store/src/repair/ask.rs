@@ -48,7 +48,8 @@ impl HolderAnswers {
         caretaker: &mut Caretaker,
         repairer: &Repairer,
     ) -> Vec<Situation> {
-        let (now, own) = (repairer.clock.now(), repairer.own());
+        let now = repairer.clock.now();
+        let own = repairer.own();
         let situation = |one: &Holding| {
             let claims = self.claims_of(&one.key);
             let of = (one.key, one.redundancy);
@@ -108,7 +109,8 @@ impl Repairer {
         let asked = asked
             .filter(|(id, _)| only.is_none_or(|only| only.contains(id)) && !around.is_silent(id));
         for (id, host) in asked {
-            let (hosts, holdings) = (around.hosts.clone(), Arc::clone(&holdings));
+            let hosts = around.hosts.clone();
+            let holdings = Arc::clone(&holdings);
             let places = Arc::clone(&places);
             asking.spawn(async move {
                 let _place = places.acquire().await;
@@ -162,7 +164,8 @@ impl Repairer {
             };
             let mut hearing = around.hosts.fetch_notices(host, Arc::clone(&jobs));
             let places = Arc::clone(&places);
-            let (store, clock) = (Arc::clone(&self.store), self.clock);
+            let store = Arc::clone(&self.store);
+            let clock = self.clock;
             asking.spawn(async move {
                 let _place = places.acquire().await;
                 loop {
@@ -193,7 +196,8 @@ impl Repairer {
 /// Enters notices, and removes the checkpoints that they declare gone.
 async fn enter(store: Arc<Store>, clock: Clock, heard: Vec<Notice>) {
     let entering = tokio::task::spawn_blocking(move || {
-        let (now, own_clock) = (clock.now(), clock.unix_seconds());
+        let now = clock.now();
+        let own_clock = clock.unix_seconds();
         let removed = heard
             .iter()
             .map(|notice| store.notice(now, own_clock, notice));

@@ -68,7 +68,8 @@ impl Repairer {
             if self.store.excess_bytes() == 0 {
                 break;
             }
-            let (checkpoint, number) = (burden.key.checkpoint, burden.shard.number());
+            let checkpoint = burden.key.checkpoint;
+            let number = burden.shard.number();
             match self.release(around, caretaker, burden).await {
                 Ok(()) => info!(%checkpoint, shard = number, "shard given back"),
                 Err(why) => warn!(%checkpoint, shard = number, %why, "shard not given back"),
@@ -122,7 +123,8 @@ impl Repairer {
             Err((why, _)) => Err(why),
         };
         if done.is_ok() {
-            let (store, now) = (Arc::clone(&self.store), self.clock.now());
+            let store = Arc::clone(&self.store);
+            let now = self.clock.now();
             let releasing = tokio::task::spawn_blocking(move || store.release(now, key, shard));
             done = match releasing.await {
                 Ok(released) => released.map_err(RepairError::from),
@@ -264,7 +266,8 @@ impl Repairer {
                         continue;
                     }
                     let passing = self.pass_on(&around, caretaker, one.key, *shard);
-                    let (checkpoint, number) = (one.key.checkpoint, shard.number());
+                    let checkpoint = one.key.checkpoint;
+                    let number = shard.number();
                     match tokio::time::timeout_at(until, passing).await {
                         Ok(Ok(host)) => {
                             let host = around.name(&host);

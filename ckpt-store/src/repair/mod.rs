@@ -303,7 +303,8 @@ impl Repairer {
             if !matches!(self.monitor.stance(), Stance::Open) {
                 break;
             }
-            let (checkpoint, shard) = (repair.key.checkpoint, repair.shard.number());
+            let checkpoint = repair.key.checkpoint;
+            let shard = repair.shard.number();
             let rebuilding = self.rebuild_if_due(around, caretaker, repair);
             let done = tokio::time::timeout(REPAIR_TIMEOUT, rebuilding).await;
             match done.unwrap_or(Err(RepairError::Late)) {
@@ -352,7 +353,8 @@ impl Repairer {
         let Some(clock) = agreed_clock(own_clock, clocks) else {
             return;
         };
-        let (store, now) = (Arc::clone(&self.store), self.clock.now());
+        let store = Arc::clone(&self.store);
+        let now = self.clock.now();
         let ending = tokio::task::spawn_blocking(move || store.end_leases(now, clock));
         match ending.await {
             Ok(Ok(0)) => {}

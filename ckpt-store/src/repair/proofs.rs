@@ -50,7 +50,8 @@ impl Repairer {
         mut budget: Option<&mut Budget>,
     ) -> Vec<Situation> {
         let situations = answers.situations(caretaker, self);
-        let (now, own) = (self.clock.now(), self.own());
+        let now = self.clock.now();
+        let own = self.own();
         let wanted = situations.iter();
         let again = budget.is_none();
         let wanted = wanted.flat_map(|one| caretaker.wanted(now, own, one, again));
@@ -90,7 +91,8 @@ impl Repairer {
             let Some(host) = around.index(&one.host) else {
                 continue;
             };
-            let (hosts, public) = (around.hosts.clone(), self.public(one.key));
+            let hosts = around.hosts.clone();
+            let public = self.public(one.key);
             asking.spawn(async move {
                 let asked = match public.await {
                     Ok(public) => prove(&hosts, host, &public, one.shard).await,
@@ -149,7 +151,8 @@ impl Repairer {
         outcome: Outcome,
         bytes: u64,
     ) {
-        let (checkpoint, number) = (key.checkpoint, shard.number());
+        let checkpoint = key.checkpoint;
+        let number = shard.number();
         let host = around.name(&holder);
         let is_proved = match outcome {
             Outcome::Unknown => {

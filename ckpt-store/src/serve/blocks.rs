@@ -136,7 +136,8 @@ mod tests {
         ) {
             let end = end(blocks.len());
             let bytes = stream(&blocks, &end);
-            let (mut parser, mut batch) = (BlockParser::new(), Batch::default());
+            let mut parser = BlockParser::new();
+            let mut batch = Batch::default();
             let mut parsed = Parsed::More;
             for mut piece in bytes.chunks(piece) {
                 parsed = parser.feed(&mut piece, &mut batch).unwrap();
@@ -149,7 +150,8 @@ mod tests {
 
         #[test]
         fn garbage_is_an_error_or_waits_for_more(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
-            let (mut parser, mut batch) = (BlockParser::new(), Batch::default());
+            let mut parser = BlockParser::new();
+            let mut batch = Batch::default();
             let mut rest = bytes.as_slice();
             while let Ok(Parsed::Full) = parser.feed(&mut rest, &mut batch) {
                 batch.clear();
@@ -175,7 +177,8 @@ mod tests {
     fn a_full_batch_is_handed_over_between_blocks() {
         let block = vec![1; Batch::WORTH_BYTES / 2];
         let bytes = stream(&[block.clone(), block.clone(), block], &end(3));
-        let (mut parser, mut batch) = (BlockParser::new(), Batch::default());
+        let mut parser = BlockParser::new();
+        let mut batch = Batch::default();
         let mut rest = bytes.as_slice();
         assert_eq!(parser.feed(&mut rest, &mut batch).unwrap(), Parsed::Full);
         assert_eq!(batch.blocks().count(), 2);

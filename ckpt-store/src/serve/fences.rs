@@ -24,7 +24,8 @@ impl Exchange<'_> {
         ballot: Ballot,
     ) -> Result<(), Answer> {
         let _place = self.place(&self.host.changes, "small changes").await?;
-        let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
+        let store = Arc::clone(&self.host.store);
+        let who = who(self.peer);
         let scope = self.connection.scope.as_ref();
         let by = Bidder::of(scope.map(Scope::terms));
         let witnessed = blocking(move || store.promise((who, by), after, job_tag, ballot)).await?;
@@ -46,7 +47,8 @@ impl Exchange<'_> {
             let proposed = proposal.proposed();
             (proposed.after, proposed.successor.checkpoint)
         };
-        let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
+        let store = Arc::clone(&self.host.store);
+        let who = who(self.peer);
         let witnessed = blocking(move || store.accept(who, proposal)).await?;
         if witnessed == Witnessed::Accepted {
             info!(peer = self.peer.name, %after, %successor, "accepted a successor");

@@ -108,7 +108,8 @@ impl Exchange<'_> {
         let grid = self.host.members.grid();
         let known = grid.number();
         if number <= known {
-            let (number, bytes) = (known, 0);
+            let number = known;
+            let bytes = 0;
             return self.respond(&Response::List { number, bytes }).await;
         }
         let offered = (number, bytes);

@@ -206,9 +206,12 @@ pub async fn connection(
         puts: AtomicU32::new(0),
         buffers: Arc::default(),
     });
-    let (gone, stopping) = (members.until_gone(&peer), host.stopping());
+    let gone = members.until_gone(&peer);
+    let stopping = host.stopping();
     let serve = |send, recv| {
-        let (host, peer, shared) = (Arc::clone(&host), Arc::clone(&peer), Arc::clone(&shared));
+        let host = Arc::clone(&host);
+        let peer = Arc::clone(&peer);
+        let shared = Arc::clone(&shared);
         async move { request(&host, &peer, &shared, send, recv).await }
     };
     serve_requests(&shared.connection, Some(&peer), gone, stopping, serve).await;
@@ -301,7 +304,8 @@ async fn request(
         Ok(request) => exchange.answer(request).await,
         Err(cause) => Err(cause),
     };
-    let (requests, lines) = (&host.metrics.requests, &host.lines);
+    let requests = &host.metrics.requests;
+    let lines = &host.lines;
     let streams = (send, recv);
     asked
         .end(Server::Donor, requests, lines, answered, streams)
@@ -407,7 +411,8 @@ impl Exchange<'_> {
     }
 
     async fn status(&mut self) -> Result<(), Answer> {
-        let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
+        let store = Arc::clone(&self.host.store);
+        let who = who(self.peer);
         let usage = blocking(move || Ok(store.usage(Some(who)))).await?;
         let status = HostStatus {
             name: self.host.name.clone(),
@@ -434,7 +439,8 @@ impl Exchange<'_> {
 
     async fn commit(&mut self, manifest: Vec<u8>) -> Result<(), Answer> {
         let _place = self.place(&self.host.changes, "small changes").await?;
-        let (store, owner) = (Arc::clone(&self.host.store), self.peer.account());
+        let store = Arc::clone(&self.host.store);
+        let owner = self.peer.account();
         let checkpoint = blocking(move || store.commit(owner, manifest)).await?;
         self.host.accounts.enter(owner, &self.peer.name);
         info!(peer = self.peer.name, %checkpoint, "committed");
@@ -443,7 +449,8 @@ impl Exchange<'_> {
 
     async fn keep_manifest(&mut self, manifest: Vec<u8>) -> Result<(), Answer> {
         let _place = self.place(&self.host.changes, "small changes").await?;
-        let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
+        let store = Arc::clone(&self.host.store);
+        let who = who(self.peer);
         let now = self.host.clock.now();
         let checkpoint = blocking(move || store.keep_manifest(now, who, manifest)).await?;
         self.host.accounts.enter(who.member, &self.peer.name);
@@ -453,7 +460,8 @@ impl Exchange<'_> {
 
     async fn forget(&mut self, checkpoint: CheckpointId) -> Result<(), Answer> {
         let _place = self.place(&self.host.changes, "small changes").await?;
-        let (store, owner) = (Arc::clone(&self.host.store), self.peer.account());
+        let store = Arc::clone(&self.host.store);
+        let owner = self.peer.account();
         let now = self.host.clock.now();
         let existed = blocking(move || store.forget(now, owner, checkpoint)).await?;
         info!(peer = self.peer.name, %checkpoint, existed, "removed");
@@ -468,7 +476,8 @@ impl Exchange<'_> {
             return Err(StoreError::Mismatch("owner").into());
         }
         let _place = self.place(&self.host.changes, "small changes").await?;
-        let (store, clock) = (Arc::clone(&self.host.store), self.host.clock);
+        let store = Arc::clone(&self.host.store);
+        let clock = self.host.clock;
         let heard = move || store.notice(clock.now(), clock.unix_seconds(), &notice);
         let removed = blocking(heard).await?;
         debug!(peer = self.peer.name, removed, "received a notice");
@@ -543,7 +552,8 @@ impl Exchange<'_> {
     async fn audited(&mut self, audit: Audit) -> Result<(), Answer> {
         let about = |fault| Some((fault, self.host.lines.about(Some(self.peer.id))?));
         if let Some((fault, held_back)) = audit.fault.and_then(about) {
-            let (peer, fault) = (&self.peer.name, fault.name());
+            let peer = &self.peer.name;
+            let fault = fault.name();
             warn!(peer, id = %self.peer.id, checkpoint = %audit.checkpoint, shard = audit.shard, fault, held_back, "a check of a shard failed");
         }
         let now = self.host.clock.unix_seconds();

@@ -261,7 +261,8 @@ mod tests {
     #[tokio::test]
     async fn a_waiting_request_gets_the_place_of_one_that_ends() {
         let pool = pool(2, 2, Duration::from_secs(3600));
-        let (ann, bob) = (pool.try_enter(ANN).unwrap(), pool.try_enter(BOB).unwrap());
+        let ann = pool.try_enter(ANN).unwrap();
+        let bob = pool.try_enter(BOB).unwrap();
         assert!(pool.try_enter(CYD).is_none());
         let waiting = tokio::spawn({
             let pool = Arc::clone(&pool);
@@ -313,7 +314,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_transfer_gives_way_once_it_moved_too_little_for_the_given_time() {
         let given = Duration::from_secs(2);
-        let (clock, pool) = (Clock::start(), pool(1, 1, given));
+        let clock = Clock::start();
+        let pool = pool(1, 1, given);
         let ann = pool.try_enter(ANN).unwrap();
         ann.waits();
         let serving = tokio::spawn(async move { ann.gives_way().await });

@@ -66,7 +66,8 @@ impl Exchange<'_> {
         if self.host.store.is_deleted(public) {
             return Err(StoreError::Denied(Denied::Gone).into());
         }
-        let (owner, store) = (public.owner, Arc::clone(&self.host.store));
+        let owner = public.owner;
+        let store = Arc::clone(&self.host.store);
         let promised = Some(Promised {
             whose: signed_by(&parsed),
             public: Arc::new(public.clone()),
@@ -131,11 +132,14 @@ impl Exchange<'_> {
         put: &PutShard,
         promised: Option<Promised>,
     ) -> Result<Upload, Answer> {
-        let (peer, who) = (self.peer.account(), who(self.peer));
+        let peer = self.peer.account();
+        let who = who(self.peer);
         loop {
-            let (store, put) = (Arc::clone(&self.host.store), *put);
+            let store = Arc::clone(&self.host.store);
+            let put = *put;
             let promised = promised.clone();
-            let (now, unix_seconds) = (self.host.clock.now(), self.host.clock.unix_seconds());
+            let now = self.host.clock.now();
+            let unix_seconds = self.host.clock.unix_seconds();
             let begin = move || {
                 Ok(match promised {
                     Some(Promised { whose, public }) => {

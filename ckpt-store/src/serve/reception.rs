@@ -121,7 +121,8 @@ impl Reception {
         S: Fn(Visitor) -> F + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let (this, serve) = (Arc::new(self), Arc::new(serve));
+        let this = Arc::new(self);
+        let serve = Arc::new(serve);
         while let Some(incoming) = this.endpoint.accept().await {
             let is_crowded = this.rooms.handshakes.taken() >= HANDSHAKES_BEFORE_RETRY;
             if is_crowded && incoming.may_retry() {
@@ -136,7 +137,8 @@ impl Reception {
                 incoming.ignore();
                 continue;
             }
-            let (this, serve) = (Arc::clone(&this), Arc::clone(&serve));
+            let this = Arc::clone(&this);
+            let serve = Arc::clone(&serve);
             tokio::spawn(async move {
                 match this.admit(incoming).await {
                     Some(visitor) => this.attend(visitor, &*serve).await,
@@ -214,7 +216,8 @@ impl Reception {
         };
         let Some(_place) = self.rooms.members.try_enter(who(peer)) else {
             if let Some(held_back) = self.lines.about(Some(peer.id)) {
-                let (name, id) = (&peer.name, &peer.id);
+                let name = &peer.name;
+                let id = &peer.id;
                 warn!(%from, peer = name, %id, held_back, "connection refused: too many of one member");
             }
             return connection.close(TOO_MANY, b"too many connections of this member");

@@ -286,7 +286,8 @@ mod tests {
     }
 
     fn requests_to_both() -> [Request; 2] {
-        let (number, bytes) = (1, 1);
+        let number = 1;
+        let bytes = 1;
         [Request::List { number }, Request::PutList { number, bytes }]
     }
 

@@ -96,6 +96,30 @@ fn proposal(next: &Sample, after: CheckpointId, round: u64) -> Result<Proposal, 
     )?)
 }
 
+/// Removes a checkpoint, or its shard, in the way that the operation names.
+fn remove(store: &Store, op: Op, sample: &Sample) -> Result<(), StoreError> {
+    let owner = owner(1);
+    let checkpoint = sample.id();
+    match op {
+        Op::Delete(_) => {
+            let job = (owner.id(), sample.claim().job_tag);
+            let none = Intervals::default();
+            let words = Words::following(None, job, 1, None, &[checkpoint], &none);
+            let notice = Notice::sign(&Keys::from(owner), &[Blinded([0; 32])], &words)?;
+            store.notice(NOW, NOW_UNIX, &notice)?;
+        }
+        Op::Release(_) => {
+            let shard = sample.put(0).shard().ok_or(StoreError::Closed)?;
+            let owner = owner.id();
+            store.release(NOW, Key { owner, checkpoint }, shard)?;
+        }
+        _ => {
+            store.forget(NOW, owner.id(), checkpoint)?;
+        }
+    }
+    Ok(())
+}
+
 struct Client {
     samples: Vec<Sample>,
     acknowledged: BTreeMap<CheckpointId, Acknowledged>,
@@ -121,8 +145,10 @@ impl Client {
         | Op::Release(at)) = op;
         let sample = self.samples[at].clone();
         let acknowledged = self.acknowledged.entry(sample.id()).or_default();
-        let (owner, checkpoint) = (owner(1), sample.id());
-        let (who, tag) = (Who::itself(owner.id()), sample.claim().job_tag);
+        let owner = owner(1);
+        let checkpoint = sample.id();
+        let who = Who::itself(owner.id());
+        let tag = sample.claim().job_tag;
         match op {
             Op::Put(_) => {
                 acknowledged.forgotten = false;
@@ -156,24 +182,7 @@ impl Client {
             }
             Op::Forget(_) | Op::Delete(_) | Op::Release(_) => {
                 acknowledged.forgetting = true;
-                match op {
-                    Op::Delete(_) => {
-                        let job = (owner.id(), tag);
-                        let none = Intervals::default();
-                        let words = Words::following(None, job, 1, None, &[checkpoint], &none);
-                        let keys = Keys::from(owner.clone());
-                        let notice = Notice::sign(&keys, &[Blinded([0; 32])], &words)?;
-                        store.notice(NOW, NOW_UNIX, &notice)?;
-                    }
-                    Op::Release(_) => {
-                        let shard = sample.put(0).shard().ok_or(StoreError::Closed)?;
-                        let owner = owner.id();
-                        store.release(NOW, Key { owner, checkpoint }, shard)?;
-                    }
-                    _ => {
-                        store.forget(NOW, owner.id(), checkpoint)?;
-                    }
-                }
+                remove(store, op, &sample)?;
                 acknowledged.forgotten = true;
             }
         }
@@ -204,7 +213,8 @@ impl Client {
             if acknowledged.committed && !acknowledged.forgetting {
                 assert!(is_found, "{context}: an acknowledged commit is lost");
             }
-            let (owner, checkpoint) = (owner(1).id(), sample.id());
+            let owner = owner(1).id();
+            let checkpoint = sample.id();
             let fence = store
                 .catalog()
                 .fences()
@@ -239,7 +249,9 @@ impl Client {
 
 /// Fails unless the books agree with the files.
 fn check_books(disk: &CrashDisk, store: &Store, context: &str) {
-    let (mut bytes, mut shards, mut manifests) = (0, 0, 0);
+    let mut bytes = 0;
+    let mut shards = 0;
+    let mut manifests = 0;
     let mut checkpoints = BTreeSet::new();
     let mut bad = Vec::new();
     scan(disk, &mut |found| match found {

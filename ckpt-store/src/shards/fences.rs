@@ -357,7 +357,8 @@ impl Store {
         let fence = self.catalog().fence(who, key, proposed.job_tag)?;
         let standing = fence.standing(self.serials_below(key.owner));
         let mut proposals = self.accepted(key, &standing.acceptor)?;
-        let (by, ballot) = (bidder(&proposal), proposed.ballot);
+        let by = bidder(&proposal);
+        let ballot = proposed.ballot;
         let acceptor = match standing.acceptor.accept(by, ballot, proposed.successor) {
             Ok(acceptor) => acceptor,
             Err(outbid) => return Ok(Witnessed::Outbid(outbid.0)),

@@ -91,7 +91,8 @@ impl Loaded {
                 created,
             } => {
                 catalog.load_manifest(&claim, whose);
-                let (owner, checkpoint) = (whose.member, claim.checkpoint);
+                let owner = whose.member;
+                let checkpoint = claim.checkpoint;
                 catalog.dated(Key { owner, checkpoint }, created);
                 self.manifests += 1;
             }

@@ -25,7 +25,8 @@ pub enum NoticeSource {
 impl Store {
     /// For each of these jobs, its last notice and the older ones that are still needed.
     pub fn notices(&self, jobs: &[OwnedJob]) -> Vec<NoticeSource> {
-        let (mut all, mut kept) = (Vec::new(), 0);
+        let mut all = Vec::new();
+        let mut kept = 0;
         for path in self.notice_paths(jobs) {
             // A damaged notice is not passed on.
             let Ok(notice) = load::read_notice(&*self.disk, &path) else {
@@ -89,7 +90,8 @@ mod tests {
             checkpoint: CheckpointId([7; 16]),
         });
         let one_by_one = Intervals::default().with(&stamps.collect::<Vec<_>>());
-        let (of, gone) = ((keys.owner(), tag), [CheckpointId([8; 16])]);
+        let of = (keys.owner(), tag);
+        let gone = [CheckpointId([8; 16])];
         let words = Words::following(None, of, 5, None, &gone, &one_by_one);
         Notice::sign(keys, &path.blinded(), &words).unwrap()
     }
@@ -98,7 +100,8 @@ mod tests {
     fn few_notices_are_in_memory_at_once_and_all_are_passed_on() {
         let store = open(&CrashDisk::new(Fault::None, 0));
         let keys = Keys::from(owner(1));
-        let (mut jobs, mut sent) = (Vec::new(), Vec::new());
+        let mut jobs = Vec::new();
+        let mut sent = Vec::new();
         for number in 0..40_u64 {
             let job = format!("job-{number}");
             let sample = Sample::with_rows(&owner(1), &job, 1, number, &[1]);

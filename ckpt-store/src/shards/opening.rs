@@ -34,7 +34,8 @@ impl Store {
         }
         let failed = || StoreError::disk("reading the data directory");
         load::remove_incoming(&*disk).map_err(failed())?;
-        let (mut catalog, mut loaded) = (Catalog::default(), Loaded::default());
+        let mut catalog = Catalog::default();
+        let mut loaded = Loaded::default();
         let mut enter = |found| loaded.enter(&*disk, &mut catalog, found, now, unix_seconds);
         load::scan(&*disk, &mut enter).map_err(failed())?;
         fences::load(&*disk, &mut catalog).map_err(failed())?;

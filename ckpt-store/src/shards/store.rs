@@ -405,7 +405,8 @@ impl Store {
         // The later one of both clocks, so that a machine whose clock stands at 1970 still accepts
         // notices.
         let clock = clock.max(self.agreed_clock.load(Ordering::Relaxed));
-        let (job, owner) = ((words.owner, words.job_tag), words.owner);
+        let job = (words.owner, words.job_tag);
+        let owner = words.owner;
         let says_more = self.catalog().check_history(words)?;
         let is_last = self.catalog().check_notice(words, clock)?;
         if is_last {

@@ -66,7 +66,8 @@ pub(super) fn reads(store: &Store, sample: &Sample, shard: u8) -> Result<bool, S
     let reader = store.open_shard(owner, &sample.name(shard))?;
     let blocks = &sample.blocks[usize::from(shard)];
     let mut rows = store.rows(owner, &sample.name(shard), 0, blocks.len() as u32)?;
-    let (mut bytes, mut memory) = (Vec::new(), Vec::new());
+    let mut bytes = Vec::new();
+    let mut memory = Vec::new();
     while let Some(piece) = rows
         .next(&mut memory, 1000)
         .map_err(StoreError::disk("reading"))?
@@ -197,10 +198,8 @@ fn a_shard_comes_once() {
 #[test]
 fn a_version_belongs_to_one_checkpoint() {
     let store = open(&CrashDisk::new(Fault::None, 0));
-    let (first, second) = (
-        Sample::new(&owner(1), "42", 5, 1),
-        Sample::new(&owner(1), "42", 5, 2),
-    );
+    let first = Sample::new(&owner(1), "42", 5, 1);
+    let second = Sample::new(&owner(1), "42", 5, 2);
     let id = owner(1).id();
     let next = codec::Version::new(6).unwrap();
     assert_eq!(store.claim(NOW, id, &first.claim()).unwrap(), Claimed::Yes);
@@ -468,7 +467,8 @@ fn a_manifest_is_kept_without_a_shard() {
 fn a_host_is_a_witness_of_a_checkpoint_until_that_is_forgotten() {
     let disk = CrashDisk::new(Fault::None, 0);
     let store = open(&disk);
-    let (id, keys) = (owner(1).id(), Keys::from(owner(1)));
+    let id = owner(1).id();
+    let keys = Keys::from(owner(1));
     let [first, second, other] = [1, 2, 3].map(|n| Sample::new(&owner(1), "42", n, n));
     let who = Who::itself(id);
     let ballot = |round| Ballot {
@@ -531,7 +531,8 @@ fn a_promise_that_can_not_be_read_is_not_taken_for_none() {
     let sample = Sample::new(&owner(1), "42", 1, 7);
     put(&store, &sample, 0).unwrap();
     commit(&store, &sample).unwrap();
-    let (who, tag) = (Who::itself(owner(1).id()), sample.claim().job_tag);
+    let who = Who::itself(owner(1).id());
+    let tag = sample.claim().job_tag;
     let ballot = Ballot {
         round: 1,
         proposer: sample.id(),

@@ -100,7 +100,8 @@ async fn connections(
 async fn ten_thousand_half_open_streams_cost_little() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let open = connections(&lab, &bad, daemon.addr, 40).await;
     assert!(open.len() >= 10, "{} connections", open.len());
     let mut opening = JoinSet::new();
@@ -187,7 +188,8 @@ async fn a_flood_of_handshakes_shuts_no_member_out() {
 async fn four_gib_for_a_small_message_are_not_taken() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let mut senders = JoinSet::new();
     for connection in connections(&lab, &bad, daemon.addr, 16).await {
         senders.spawn(async move {
@@ -215,7 +217,8 @@ async fn one_member_and_one_address_leave_room_for_others() {
     let mut config = lab.config();
     config.memory_bytes = 0;
     let daemon = Daemon::start(&config).await.unwrap();
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let addr = daemon.local_addr();
     // A handshake succeeds before the host counts connections. The host refuses the connection right
     // after.
@@ -248,7 +251,8 @@ async fn silent_shards_give_way_to_those_that_wait_for_a_place() {
     config.memory_bytes = 0;
     config.gives_way_after = Duration::from_millis(200);
     let daemon = Daemon::start(&config).await.unwrap();
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     // There are two places, and both are taken by members that do nothing.
     let mut held = Vec::new();
     for who in [&bad, &lab.member(Role::Submitter)] {
@@ -270,7 +274,8 @@ async fn silent_shards_give_way_to_those_that_wait_for_space() {
     config.capacity_bytes = Some((3 << 20) + (10 << 10) + CHECKPOINT_BYTES);
     config.quota = Quota::Percent(100);
     let daemon = Daemon::start(&config).await.unwrap();
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let loris = Client::connect(&lab, &bad, daemon.local_addr()).await;
     let kept = Sample::new(&bad.secret, "loris", 1, 1);
     let greedy = kept.put_of(3 << 20);
@@ -289,7 +294,8 @@ async fn a_submitter_stays_within_its_share_whatever_it_leaves_unfinished() {
     config.capacity_bytes = Some(64 << 20);
     config.quota = Quota::Bytes(5 << 20);
     let daemon = Daemon::start(&config).await.unwrap();
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let greedy = Client::connect(&lab, &bad, daemon.local_addr()).await;
     let mut unfinished = Vec::new();
     let refused = loop {
@@ -326,7 +332,8 @@ async fn a_submitter_stays_within_its_share_whatever_it_leaves_unfinished() {
 async fn a_slow_loris_is_cut_off_and_others_are_served() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let open = connections(&lab, &bad, daemon.addr, 24).await;
     let mut lorises = JoinSet::new();
     for connection in open {

@@ -40,7 +40,8 @@ async fn nobody_keeps_the_authoritys_list_out_of_a_host() {
     let lab = Lab::new();
     let daemon = lab.start().await;
     let addr = daemon.local_addr();
-    let (ann, bob) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let ann = lab.member(Role::Submitter);
+    let bob = lab.member(Role::Donor);
     let mut held = Vec::new();
     for who in [lab.job_key(&ann), ann.clone(), bob] {
         let client = Client::connect(&lab, &who, addr).await;
@@ -80,7 +81,8 @@ async fn a_list_that_does_not_move_gives_way_to_one_that_waits() {
     assert_eq!(taken.unwrap(), Offered::Taken);
     // One of the two lost its place, and hears that it may try again.
     let mut answers = held.iter_mut();
-    let (first, second) = (answers.next().unwrap(), answers.next().unwrap());
+    let first = answers.next().unwrap();
+    let second = answers.next().unwrap();
     let answer = tokio::select! {
         answer = read_frame(&mut first.0.recv, LIMIT) => answer.unwrap(),
         answer = read_frame(&mut second.0.recv, LIMIT) => answer.unwrap(),

@@ -113,7 +113,8 @@ async fn a_host_that_may_not_use_the_network_only_says_so() {
     // The host is open for a minute that is half a day away, in any time zone whose offset is in whole
     // minutes.
     let hour = (now() % 86_400) as f64 / 3600.0;
-    let (from, to) = ((hour + 12.0) % 24.0, (hour + 12.02) % 24.0);
+    let from = (hour + 12.0) % 24.0;
+    let to = (hour + 12.02) % 24.0;
     let zone = local_offset_hours();
     let text = format!(
         "net_start_hour = {:.4}\nnet_end_hour = {:.4}\n",
@@ -164,7 +165,8 @@ async fn transfers_stay_within_the_owners_limits() {
 #[tokio::test]
 async fn a_host_announces_what_it_remembers() {
     let lab = Lab::new();
-    let (data, now) = (lab.data(), now());
+    let data = lab.data();
+    let now = now();
     std::fs::create_dir_all(&data).unwrap();
     // Twenty days that ended an hour ago, with a day of absence five days ago.
     let day = 86_400;
@@ -216,7 +218,8 @@ fn the_history_has_no_gap_after_a_kill() {
 #[test]
 fn an_absence_is_noticed_at_the_next_start() {
     let lab = Lab::new();
-    let (data, now) = (lab.data(), now());
+    let data = lab.data();
+    let now = now();
     std::fs::create_dir_all(&data).unwrap();
     history::write(&data, &[run(now - 9000..now - 1000, States::CALM)]).unwrap();
     drop(lab.spawn(&data, &[]));
@@ -229,7 +232,8 @@ fn an_absence_is_noticed_at_the_next_start() {
 #[test]
 fn status_says_what_was_seen() {
     let lab = Lab::new();
-    let (data, now) = (lab.data(), now());
+    let data = lab.data();
+    let now = now();
     std::fs::create_dir_all(&data).unwrap();
     history::write(&data, &[run(now - 864_000..now - 10, States::CALM)]).unwrap();
     let _process = lab.spawn(&data, &[]);

@@ -87,7 +87,8 @@ async fn kills_lose_nothing_acknowledged_and_leave_nothing_half_served() {
     let mut rng = SmallRng::seed_from_u64(seed);
     let lab = Lab::new();
     let owner = lab.member(Role::Submitter);
-    let (mut acknowledged, mut next) = (BTreeMap::new(), 0);
+    let mut acknowledged = BTreeMap::new();
+    let mut next = 0;
     let total = 1000;
     let mut kills = 0;
     while next < total {
@@ -125,10 +126,8 @@ async fn clients_notice_at_once_that_a_daemon_was_restarted() {
     let lab = Lab::new();
     let owner = lab.member(Role::Submitter);
     let daemon = lab.spawn(&lab.data(), &[]);
-    let (client, addr) = (
-        Client::connect(&lab, &owner, daemon.addr).await,
-        daemon.addr.to_string(),
-    );
+    let client = Client::connect(&lab, &owner, daemon.addr).await;
+    let addr = daemon.addr.to_string();
     client.status().await;
     drop(daemon);
     let _daemon = lab.spawn(&lab.data(), &["--listen", &addr]);

@@ -146,7 +146,8 @@ async fn nobody_keeps_the_authoritys_list_out_of_a_registry() {
     let id = HostId(config.identity.secret.id());
     let registry = RegistryServer::start(config).unwrap();
     let addr = registry.local_addr();
-    let (ann, bob) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let ann = lab.member(Role::Submitter);
+    let bob = lab.member(Role::Donor);
     let mut held = Vec::new();
     for who in [lab.job_key(&ann), ann.clone(), bob] {
         let client = Client::connect_to_registry(&lab, &who, id, addr).await;
@@ -196,10 +197,8 @@ async fn without_a_token_nobody_learns_which_names_there_are() {
         request(&connection, &asked, LIMIT).await.map(|_| ())
     };
     let text = |refused: Result<(), _>| format!("{:?}", refused.err());
-    let (there, not_there) = (
-        ask(&forged, "secret-host").await,
-        ask(&forged, "nobody").await,
-    );
+    let there = ask(&forged, "secret-host").await;
+    let not_there = ask(&forged, "nobody").await;
     assert_eq!(text(there), text(not_there));
     // With a valid token, the name is checked.
     assert_eq!(

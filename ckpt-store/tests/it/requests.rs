@@ -126,7 +126,8 @@ async fn versions_are_claimed_over_the_wire() {
 async fn a_stranger_learns_nothing_and_changes_nothing() {
     let lab = Lab::new();
     let daemon = lab.start().await;
-    let (owner, stranger) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let owner = lab.member(Role::Submitter);
+    let stranger = lab.member(Role::Submitter);
     let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
     let other = Client::connect(&lab, &stranger, daemon.local_addr()).await;
     let sample = Sample::new(&owner.secret, "42", 1, 1);
@@ -199,7 +200,8 @@ async fn begin_rebuilt(
 async fn a_wrong_rebuilt_shard_leaves_nothing_and_blocks_no_other() {
     let lab = Lab::new();
     let daemon = lab.start().await;
-    let (owner, bad) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let owner = lab.member(Role::Submitter);
+    let bad = lab.member(Role::Donor);
     let good = lab.member(Role::Donor);
     let client = Client::connect(&lab, &bad, daemon.local_addr()).await;
     let sample = Sample::with_rows(&owner.secret, "42", 1, 1, &[MIB, MIB]);
@@ -264,7 +266,8 @@ async fn a_wrong_rebuilt_shard_leaves_nothing_and_blocks_no_other() {
 async fn a_host_proves_what_it_holds_to_its_owner_and_to_donors() {
     let lab = Lab::new();
     let daemon = lab.start().await;
-    let (owner, donor) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let owner = lab.member(Role::Submitter);
+    let donor = lab.member(Role::Donor);
     let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
     let sample = Sample::with_rows(&owner.secret, "42", 1, 1, &[5000, 17, MIB]);
     client.put(&sample, 0).await.unwrap();
@@ -321,7 +324,8 @@ async fn a_host_proves_what_it_holds_to_its_owner_and_to_donors() {
 async fn a_checkpoint_older_than_a_deletion_of_all_is_taken_from_its_owner_alone() {
     let lab = Lab::new();
     let daemon = lab.start().await;
-    let (owner, donor) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let owner = lab.member(Role::Submitter);
+    let donor = lab.member(Role::Donor);
     let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
     let donor = Client::connect(&lab, &donor, daemon.local_addr()).await;
     let mut samples = [1, 2, 3, 4].map(|seed| Sample::new(&owner.secret, "42", seed, seed));
@@ -400,7 +404,8 @@ async fn heard(lab: &Lab, addr: SocketAddr, owner: &Identity, tag: JobTag) -> Ve
 async fn a_rebuilt_shard_has_to_be_what_the_owner_signed() {
     let lab = Lab::new();
     let daemon = lab.start().await;
-    let (owner, donor) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let owner = lab.member(Role::Submitter);
+    let donor = lab.member(Role::Donor);
     let client = Client::connect(&lab, &donor, daemon.local_addr()).await;
     let sample = Sample::new(&owner.secret, "42", 1, 1);
     let manifest = sample.manifest.bytes().to_vec();

@@ -62,7 +62,8 @@ async fn ask_slowly(
     let mut tasks = JoinSet::new();
     for at in 0..times {
         let connection = connections[at % connections.len()].clone();
-        let (asked, answered) = (asked.clone(), Arc::clone(&answered));
+        let asked = asked.clone();
+        let answered = Arc::clone(&answered);
         tasks.spawn(async move {
             let (mut send, mut recv) = connection.open_bi().await.unwrap();
             write_frame(&mut send, &asked).await.unwrap();
@@ -103,7 +104,8 @@ fn rows_of(sample: &Sample, count: u32) -> Request {
 async fn a_slow_reader_leaves_places_to_others() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let sample = store_rows(&lab, &bad, daemon.addr, 8).await;
     let narrow = [narrow(&lab, &bad, daemon.addr, 16 << 10).await];
     // Fast enough never to count as slow.
@@ -138,7 +140,8 @@ async fn several_slow_readers_give_way() {
 async fn a_client_that_takes_no_answers_leaves_others_theirs() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     store_rows(&lab, &bad, daemon.addr, 1).await;
     let asked = Request::Find {
         job_tag: None,
@@ -154,7 +157,8 @@ async fn a_client_that_takes_no_answers_leaves_others_theirs() {
 async fn answers_are_as_large_as_their_question_is_small_but_bounded() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let sample = store_rows(&lab, &bad, daemon.addr, 64).await;
     let mut wide = Vec::new();
     for _ in 0..6 {
@@ -168,7 +172,8 @@ async fn answers_are_as_large_as_their_question_is_small_but_bounded() {
 
 /// A notice of an owner about a job.
 fn notice(who: &Identity, job_tag: JobTag, number: u64, gone: &[CheckpointId]) -> Request {
-    let (job, none) = ((who.secret.id(), job_tag), Intervals::default());
+    let job = (who.secret.id(), job_tag);
+    let none = Intervals::default();
     let words = Words::following(None, job, number, None, gone, &none);
     let keys = Keys::from(who.secret.clone());
     let notice = Notice::sign(&keys, &[Blinded([0; 32])], &words).unwrap();
@@ -188,16 +193,15 @@ fn useless_notice(who: &Identity, claim: &Claim, rng: &mut SmallRng) -> Request 
 async fn an_owner_that_sends_notices_without_end_leaves_room_for_those_of_others() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let mut senders = JoinSet::new();
     let connection = Client::connect(&lab, &bad, daemon.addr).await.connection;
     for sender in 0..8_u64 {
-        let (client, bad) = (
-            Client {
-                connection: connection.clone(),
-            },
-            bad.clone(),
-        );
+        let client = Client {
+            connection: connection.clone(),
+        };
+        let bad = bad.clone();
         senders.spawn(async move {
             let mut rng = SmallRng::seed_from_u64(sender);
             for number in 0..260 {
@@ -219,7 +223,8 @@ async fn an_owner_that_sends_notices_without_end_leaves_room_for_those_of_others
     client.put(&sample, 0).await.unwrap();
     client.commit(&sample).await.unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let (now, gone) = (now.unwrap().as_millis() as u64, [sample.id()]);
+    let now = now.unwrap().as_millis() as u64;
+    let gone = [sample.id()];
     let tag = sample.claim().job_tag;
     let heard = client.ask(&notice(&good, tag, now, &gone)).await;
     let (heard, _) = heard.unwrap();
@@ -231,7 +236,8 @@ async fn an_owner_that_sends_notices_without_end_leaves_room_for_those_of_others
 async fn an_owner_that_commits_small_checkpoints_without_end_leaves_space() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &["--capacity", "16MiB"]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let client = Client::connect(&lab, &bad, daemon.addr).await;
     let mut committed = 0;
     let refused = loop {
@@ -253,7 +259,8 @@ async fn an_owner_that_reserves_everything_and_sends_nothing_leaves_space() {
     let expected: u64 = 1000 << 20;
     let capacity = (expected + expected / 512 + 4096).to_string();
     let daemon = lab.spawn(&lab.data(), &["--capacity", &capacity]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let greedy = Client::connect(&lab, &bad, daemon.addr).await;
     let mut dripping = JoinSet::new();
     for (version, expected_bytes) in [1000, 480, 400, 100]
@@ -297,7 +304,9 @@ fn stalling_relay(bind: [u8; 4], host: SocketAddr, ends: Arc<AtomicBool>) -> Soc
         socket.set_read_timeout(timeout).unwrap();
     }
     std::thread::spawn(move || {
-        let (mut buffer, mut client, mut is_stalled) = (vec![0; 65536], None, false);
+        let mut buffer = vec![0; 65536];
+        let mut client = None;
+        let mut is_stalled = false;
         while !ends.load(Ordering::Relaxed) {
             if let Ok((len, from)) = front.recv_from(&mut buffer) {
                 client = Some(from);
@@ -319,15 +328,18 @@ fn stalling_relay(bind: [u8; 4], host: SocketAddr, ends: Arc<AtomicBool>) -> Soc
 async fn unfinished_handshakes_from_several_addresses_shut_no_member_out() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let ends = Arc::new(AtomicBool::new(false));
     let mut stalling = JoinSet::new();
     let begun = Arc::new(AtomicUsize::new(0));
     for at in 0..120 {
         let bind = [127, 0, 0, 2 + (at % 2)];
         let config = EndpointConfig::new(bad.clone(), lab.grid.authority.clone());
-        let (host, id) = (daemon.addr, lab.host_id());
-        let (ends, begun) = (Arc::clone(&ends), Arc::clone(&begun));
+        let host = daemon.addr;
+        let id = lab.host_id();
+        let ends = Arc::clone(&ends);
+        let begun = Arc::clone(&begun);
         stalling.spawn(async move {
             while !ends.load(Ordering::Relaxed) {
                 let one = Arc::new(AtomicBool::new(false));
@@ -356,7 +368,8 @@ async fn unfinished_handshakes_from_several_addresses_shut_no_member_out() {
 async fn one_member_does_not_fill_the_log() {
     let lab = Lab::new();
     let daemon = lab.spawn(&lab.data(), &[]);
-    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let bad = lab.member(Role::Submitter);
+    let good = lab.member(Role::Submitter);
     let sample = Sample::new(&bad.secret, "42", 1, 1);
     let loud = Client::connect(&lab, &bad, daemon.addr).await;
     let audit = Audit {

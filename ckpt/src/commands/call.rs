@@ -9,7 +9,7 @@ use supervision::signals::TERM;
 use super::args::options::Global;
 use super::connect::{Connected, connect};
 use super::key::any::AnyKey;
-use super::{DaemonProgram, Outcome, bounds, progress, runtime};
+use super::{Answer, DaemonProgram, bounds, progress, runtime};
 use ckpt_agent::agent::{Agent, unless_hidden};
 use ckpt_agent::cancel::{Cancel, canceller, next_signal};
 use ckpt_agent::report::{ExitStatus, Failure};
@@ -29,8 +29,8 @@ impl Call<'_> {
     /// For a command that needs threads, and handles signals itself.
     pub(crate) fn threads(
         &self,
-        command: impl Future<Output = Result<Outcome, Failure>>,
-    ) -> Result<Outcome, Failure> {
+        command: impl Future<Output = Result<Answer, Failure>>,
+    ) -> Result<Answer, Failure> {
         be_nice(self.global)?;
         runtime()?.block_on(command)
     }
@@ -38,8 +38,8 @@ impl Call<'_> {
     /// For a command that the first SIGINT or SIGTERM cancels; the second ends the program at once.
     pub(crate) fn cancellable(
         &self,
-        command: impl AsyncFnOnce(Cancel) -> Result<Outcome, Failure>,
-    ) -> Result<Outcome, Failure> {
+        command: impl AsyncFnOnce(Cancel) -> Result<Answer, Failure>,
+    ) -> Result<Answer, Failure> {
         self.threads(async {
             let (canceller, cancel) = canceller();
             let signal = Arc::new(AtomicI32::new(0));
@@ -69,8 +69,8 @@ impl Call<'_> {
     /// For a command that needs the grid.
     pub(crate) fn connected(
         &self,
-        command: impl AsyncFnOnce(&Connected, Cancel) -> Result<Outcome, Failure>,
-    ) -> Result<Outcome, Failure> {
+        command: impl AsyncFnOnce(&Connected, Cancel) -> Result<Answer, Failure>,
+    ) -> Result<Answer, Failure> {
         self.cancellable(async |cancel| {
             let connected = connect(self.global).await?;
             let ended = command(&connected, cancel).await;
@@ -82,8 +82,8 @@ impl Call<'_> {
     /// For a command that asks hosts.
     pub(crate) fn agent(
         &self,
-        command: impl AsyncFnOnce(&Agent) -> Result<Outcome, Failure>,
-    ) -> Result<Outcome, Failure> {
+        command: impl AsyncFnOnce(&Agent) -> Result<Answer, Failure>,
+    ) -> Result<Answer, Failure> {
         self.connected(async |connected, _| command(&connected.agent).await)
     }
 
@@ -91,8 +91,8 @@ impl Call<'_> {
     pub(crate) fn keys(
         &self,
         title: &'static str,
-        command: impl AsyncFnOnce(&AnyKey<'_>) -> Result<Outcome, Failure>,
-    ) -> Result<Outcome, Failure> {
+        command: impl AsyncFnOnce(&AnyKey<'_>) -> Result<Answer, Failure>,
+    ) -> Result<Answer, Failure> {
         self.connected(async |connected, cancel| {
             let observer = progress::observer(self.global.progress, title);
             let keys = AnyKey::of(self.global, connected, observer, cancel).await;

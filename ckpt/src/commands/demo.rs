@@ -14,7 +14,7 @@ use super::call::Call;
 use super::connect::connect;
 use super::grid::local;
 use super::render::{Report, Table, bytes, count, json_of_self, ratio};
-use super::{Outcome, done, progress};
+use super::{Answer, done, progress};
 use ckpt_agent::agent::{
     RestoreRequest, RestoreTarget, SaveInput, SaveOptions, SaveRequest, Which,
 };
@@ -40,7 +40,8 @@ pub(super) struct DemoReport {
 
 impl Report for DemoReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (save, restore) = (&self.save, &self.restore);
+        let save = &self.save;
+        let restore = &self.restore;
         let rate =
             |seconds: f64| format!("{}/s", bytes((save.image_bytes as f64 / seconds) as u64));
         writeln!(
@@ -123,7 +124,7 @@ pub(super) async fn run(
     path: Option<PathBuf>,
     call: Call<'_>,
     cancel: Cancel,
-) -> Result<Outcome, Failure> {
+) -> Result<Answer, Failure> {
     let global = call.global;
     let started = Instant::now();
     let dir = tempfile::Builder::new()
@@ -294,7 +295,8 @@ fn indices(part: &mut [u8], number: usize, noise: &mut blake3::OutputReader) {
 
 /// The first path at which two trees differ in names, kinds, modes, links or contents.
 fn compare(a: &Path, b: &Path) -> io::Result<Option<PathBuf>> {
-    let (left, right) = (fs::metadata(a)?, b.symlink_metadata()?);
+    let left = fs::metadata(a)?;
+    let right = b.symlink_metadata()?;
     compare_as(a, &left, b, &right)
 }
 
@@ -315,7 +317,8 @@ fn compare_as(
         return differs();
     }
     if left.is_dir() {
-        let (names, others) = (names(a)?, names(b)?);
+        let others = names(b)?;
+        let names = names(a)?;
         for name in &names {
             let kept = !is_not_kept(&a.join(name))?;
             if kept && !others.contains(name) {
@@ -323,7 +326,8 @@ fn compare_as(
             }
         }
         for name in &others {
-            let (a, b) = (a.join(name), b.join(name));
+            let a = a.join(name);
+            let b = b.join(name);
             let found = compare_as(&a, &a.symlink_metadata()?, &b, &b.symlink_metadata()?)?;
             if found.is_some() {
                 return Ok(found);
@@ -351,8 +355,10 @@ fn names(dir: &Path) -> io::Result<Vec<std::ffi::OsString>> {
 
 fn same_bytes(a: &Path, b: &Path) -> io::Result<bool> {
     const PART_BYTES: usize = 1 << 20;
-    let (mut a, mut b) = (File::open(a)?, File::open(b)?);
-    let (mut left, mut right) = (vec![0; PART_BYTES], vec![0; PART_BYTES]);
+    let mut a = File::open(a)?;
+    let mut b = File::open(b)?;
+    let mut left = vec![0; PART_BYTES];
+    let mut right = vec![0; PART_BYTES];
     loop {
         let len = a.read(&mut left)?;
         let (Some(left), Some(right)) = (left.get(..len), right.get_mut(..len)) else {

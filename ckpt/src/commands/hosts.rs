@@ -2,12 +2,12 @@
 
 use super::args::HostsArgs;
 use super::args::options;
-use super::{Outcome, done};
+use super::{Answer, done};
 use ckpt_agent::agent::Agent;
 use ckpt_agent::report::{ExitStatus, Failure};
 
 /// Shows models, the choice of hosts for a job, or the state of all hosts.
-pub(super) async fn run(agent: &Agent, args: HostsArgs) -> Result<Outcome, Failure> {
+pub(super) async fn run(agent: &Agent, args: HostsArgs) -> Result<Answer, Failure> {
     if args.model {
         return done(agent.models());
     }
@@ -20,7 +20,7 @@ pub(super) async fn run(agent: &Agent, args: HostsArgs) -> Result<Outcome, Failu
 }
 
 /// Asks all hosts for their state. The status is `TooFewHosts` if none answers.
-async fn ask_hosts(agent: &Agent) -> Result<Outcome, Failure> {
+async fn ask_hosts(agent: &Agent) -> Result<Answer, Failure> {
     let report = agent.hosts().await?;
     let status = match report.summary.up {
         0 => ExitStatus::TooFewHosts,

@@ -51,7 +51,7 @@ pub struct DaemonProgram {
 }
 
 /// What a command returns: a report, and the exit status that belongs to it.
-type Outcome = (Box<dyn Report>, ExitStatus);
+type Answer = (Box<dyn Report>, ExitStatus);
 
 /// Runs the program. `args` begin with its name.
 pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) -> ExitCode {
@@ -80,7 +80,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
 
 /// Carries out a command. Each arm says what the command needs. The commands `grid` and `key` are groups, whose own
 /// `match` says the same.
-fn carry_out(command: Command, call: Call<'_>) -> Result<Outcome, Failure> {
+fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
     let global = call.global;
     match command {
         // These need nothing but this machine.
@@ -139,13 +139,13 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Outcome, Failure> {
     }
 }
 
-fn completions(shell: clap_complete::Shell) -> Result<Outcome, Failure> {
+fn completions(shell: clap_complete::Shell) -> Result<Answer, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "ckpt", &mut script);
     done(render::Text(script))
 }
 
-fn man_pages(dir: &Path) -> Result<Outcome, Failure> {
+fn man_pages(dir: &Path) -> Result<Answer, Failure> {
     man::write(Cli::command(), &[grid::man_page::GRID_FILE], dir).map_err(|cause| {
         let message = format!("man pages in {}: {cause}", dir.display());
         Failure::new(ExitStatus::LocalIo, message)
@@ -165,7 +165,7 @@ fn log_to_stderr(verbose: bool) {
     let _ = tracing_subscriber::registry().with(log).try_init();
 }
 
-fn done(report: impl Report + 'static) -> Result<Outcome, Failure> {
+fn done(report: impl Report + 'static) -> Result<Answer, Failure> {
     Ok((Box::new(report), ExitStatus::Done))
 }
 
@@ -173,7 +173,7 @@ fn done(report: impl Report + 'static) -> Result<Outcome, Failure> {
 fn heard<R: Report + 'static>(
     report: R,
     unheard: impl FnOnce(&R) -> &Vec<HostNote>,
-) -> Result<Outcome, Failure> {
+) -> Result<Answer, Failure> {
     let status = if unheard(&report).is_empty() {
         ExitStatus::Done
     } else {

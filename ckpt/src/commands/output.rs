@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use super::Outcome;
+use super::Answer;
 use super::args::{Cli, Command};
 use super::render::{Report, one_line};
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
@@ -37,7 +37,7 @@ impl Form {
 }
 
 /// Prints what a command returned. Returns the exit status of the program.
-pub(crate) fn finish(ended: &Result<Outcome, Failure>, form: Form) -> ExitCode {
+pub(crate) fn finish(ended: &Result<Answer, Failure>, form: Form) -> ExitCode {
     ExitCode::from(match ended {
         Ok((report, status)) => {
             let code = report.exit_code().unwrap_or(*status as u8);
@@ -107,7 +107,8 @@ fn write_notes(err: &mut impl Write, notes: &[HostNote]) -> io::Result<()> {
     if let Some((named, [last, more @ ..])) = notes.split_at_checked(ALIKE_MAX) {
         let names = named.iter().map(|note| one_line(&note.host).into_owned());
         let names = names.collect::<Vec<_>>().join(", ");
-        let (more, what) = (more.len() + 1, one_line(&last.what));
+        let more = more.len() + 1;
+        let what = one_line(&last.what);
         return writeln!(err, "  {names} and {more} more  {what}");
     }
     for note in notes {

@@ -47,7 +47,8 @@ fn message(event: &ProgressEvent) -> Option<String> {
     match event {
         ProgressEvent::Progress(_) | ProgressEvent::ImageRead => None,
         ProgressEvent::HostReplaced { lost, .. } => {
-            let (host, what) = (one_line(&lost.host), one_line(&lost.what));
+            let host = one_line(&lost.host);
+            let what = one_line(&lost.what);
             Some(format!("host {host} given up: {what}"))
         }
         ProgressEvent::Waiting { host, seconds } => {

@@ -109,7 +109,8 @@ impl Manifest {
             mut body,
             plain,
         } = composed;
-        let (id, tag) = (public.checkpoint, public.job_tag);
+        let id = public.checkpoint;
+        let tag = public.job_tag;
         let sealed = match public.cipher {
             Cipher::None => plain,
             Cipher::Aes256Gcm => keys.summary_key(tag, &path, id)?.seal(&body, plain),

@@ -58,7 +58,8 @@ fn sign_as(
     keys: &Keys,
     change: impl Fn(&mut NewManifest, &mut Summary),
 ) -> Result<Manifest, ManifestError> {
-    let (mut new, mut summary) = (new(), summary());
+    let mut new = new();
+    let mut summary = summary();
     change(&mut new, &mut summary);
     Manifest::sign(keys, new, &summary)
 }
@@ -203,7 +204,8 @@ fn with_base(new: &mut NewManifest, summary: &mut Summary) {
 #[test]
 fn a_base_comes_back() {
     let signed = sign(with_base).unwrap();
-    let (mut big, mut more) = (new(), summary());
+    let mut big = new();
+    let mut more = summary();
     with_base(&mut big, &mut more);
     assert_eq!(signed.open(&owner()).unwrap(), more);
 }
@@ -380,7 +382,8 @@ fn a_manifest_that_a_grant_does_not_cover_is_refused_however_it_is_signed() {
         ("a", "a", other()),
         ("42", "42", other()),
     ] {
-        let ((tag, _), (_, path)) = (path(name), path(of));
+        let (tag, _) = path(name);
+        let (_, path) = path(of);
         let made = forged(&keys, grant, |public, _| public.job_tag = tag, &path);
         assert_eq!(made.map(|_| ()), expected, "{name} {of}");
     }

@@ -120,7 +120,8 @@ fn one_that_was_changed_is_not_believed() {
 
 #[test]
 fn two_notices_joined_in_any_order_delete_what_either_deletes() {
-    let (one, two) = (notice(None, 1_000, &[1]), notice(None, 2_000, &[2]));
+    let one = notice(None, 1_000, &[1]);
+    let two = notice(None, 2_000, &[2]);
     let both = one.words().and(two.words());
     assert_eq!(both, two.words().and(one.words()));
     assert_eq!((both.number, &both.lease), (2_000, &two.words().lease));

@@ -112,7 +112,8 @@ impl Coder {
     /// When `blocks` has another length, which is a mistake of the caller.
     pub fn encode(&self, blocks: &mut [u8], block_len: usize) {
         assert_eq!(blocks.len(), self.redundancy.total() * block_len);
-        let (data, parity) = (self.redundancy.data(), self.redundancy.parity());
+        let data = self.redundancy.data();
+        let parity = self.redundancy.parity();
         let (inputs, outputs) = blocks.split_at_mut(data * block_len);
         let mut inputs = inputs.chunks_exact(block_len.max(1));
         let inputs: [&[u8]; DATA_MAX as usize] =
@@ -169,7 +170,8 @@ impl Coder {
         want: ShardIndex,
         out: &mut Vec<u8>,
     ) -> Result<(), CodeError> {
-        let (redundancy, data) = (self.redundancy, self.redundancy.data());
+        let redundancy = self.redundancy;
+        let data = self.redundancy.data();
         let given = Given::check(blocks, redundancy)?;
         if want.at() >= redundancy.total() {
             let index = want.number();

@@ -24,7 +24,9 @@ pub(super) struct NibbleProducts {
 }
 
 const fn product(a: u8, b: u8) -> u8 {
-    let (mut sum, mut shifted, mut bit) = (0, a, 0);
+    let mut sum = 0;
+    let mut shifted = a;
+    let mut bit = 0;
     while bit < 8 {
         if b >> bit & 1 == 1 {
             sum ^= shifted;

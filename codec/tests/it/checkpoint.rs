@@ -119,7 +119,8 @@ pub(crate) fn save(
     redundancy: Redundancy,
     cipher: Cipher,
 ) -> Saved {
-    let (plan, owner) = (plan(redundancy, cipher), owner());
+    let plan = plan(redundancy, cipher);
+    let owner = owner();
     let mut writers: Vec<ShardWriter> = redundancy
         .shards()
         .map(|shard| {

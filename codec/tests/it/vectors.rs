@@ -85,7 +85,8 @@ fn write(base: Option<&Manifest>) -> Saved {
         manifest: base.hash(),
     });
     let plan = plan(number, reference);
-    let (mut writers, sealer) = (writers(&plan), plan.sealer());
+    let mut writers = writers(&plan);
+    let sealer = plan.sealer();
     let image = image(number);
     let mut encoder = RowEncoder::new(plan.redundancy, sealer.clone(), Level::DEFAULT);
     let hashing = RowEncoder::new(plan.redundancy, sealer.clone(), Level::DEFAULT);

@@ -158,7 +158,8 @@ fn kernel(directory: &Path, ends: &AtomicBool) {
     while !ends.load(Ordering::Relaxed) {
         let frozen = fs::read_to_string(directory.join("cgroup.freeze")).unwrap_or_default();
         let events = format!("populated 1\nfrozen {}\n", frozen.trim());
-        let (new, file) = (directory.join("new"), directory.join("cgroup.events"));
+        let new = directory.join("new");
+        let file = directory.join("cgroup.events");
         fs::write(&new, events).unwrap();
         fs::rename(new, file).unwrap();
         std::thread::sleep(Duration::from_millis(1));

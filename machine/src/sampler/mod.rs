@@ -266,7 +266,8 @@ impl Sampler {
         is_one: impl Fn(&Process) -> bool,
         root: Root,
     ) -> (Done, BTreeSet<i32>) {
-        let (ticks, bytes) = (family.accounts.ticks(), family.accounts.disk_bytes());
+        let ticks = family.accounts.ticks();
+        let bytes = family.accounts.disk_bytes();
         let is_disk_hidden = Cell::new(false);
         let moved = |process: &Process| {
             self.device?;

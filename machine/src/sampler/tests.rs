@@ -210,7 +210,8 @@ fn a_guest_whose_disk_traffic_can_be_read_claims_no_more() {
     let machine = Machine::at(dir.path());
     let proc = machine.proc();
     let device = fs::metadata(dir.path()).unwrap().dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let major = rustix::fs::major(device);
+    let minor = rustix::fs::minor(device);
     let own = std::process::id();
     let guest_dir = proc.join(own.to_string());
     fs::create_dir_all(&guest_dir).unwrap();

@@ -166,7 +166,8 @@ impl Forecast {
     fn until(&self, time: u64) -> f64 {
         let seconds = time.saturating_sub(self.made);
         let part = |(interval, failures): (usize, &f64)| {
-            let (start, end) = (interval_start(interval), INTERVAL_ENDS[interval]);
+            let start = interval_start(interval);
+            let end = INTERVAL_ENDS[interval];
             let is_last = interval + 1 == INTERVALS;
             let reached = if is_last { seconds } else { seconds.min(end) };
             failures * reached.saturating_sub(start) as f64 / (end - start) as f64
@@ -242,7 +243,8 @@ mod tests {
         };
         let factor = |model: &HazardModel| host(model, 40 * 3600, 60 * DAY).level().factor();
         let right = factor(&pretrained);
-        let (high, low) = (factor(&wrong(10.0)), factor(&wrong(0.1)));
+        let high = factor(&wrong(10.0));
+        let low = factor(&wrong(0.1));
         assert!((high / right * 10.0 - 1.0).abs() < 0.3, "{high} {right}");
         assert!((low / right / 10.0 - 1.0).abs() < 0.3, "{low} {right}");
     }
@@ -322,7 +324,8 @@ mod tests {
         #[test]
         fn the_way_spans_are_cut_hardly_matters(cut in 1u64..5000, busy in 0u64..20_000) {
             let model = HazardModel::pretrained();
-            let (mut whole, mut parts) = (Forecaster::new(0), Forecaster::new(0));
+            let mut whole = Forecaster::new(0);
+            let mut parts = Forecaster::new(0);
             let state = |at: u64| Some(if at < busy { Busy } else { Idle });
             for span in [0..busy, busy..40_000] {
                 whole.observe(&model, span.clone(), state(span.start), None);

@@ -246,7 +246,8 @@ impl HazardModel {
     /// Expected number of failures in each interval, given survival to its beginning, after calibration.
     /// Calibration corrects the sum up to the end of each interval, the cumulative hazard.
     pub(super) fn expected_failures(&self, covariates: &Covariates) -> [f64; INTERVALS] {
-        let (mut sum, mut corrected) = (0.0, 0.0);
+        let mut sum = 0.0;
+        let mut corrected = 0.0;
         self.cumulative_hazards(covariates).map(|hazard| {
             sum += hazard;
             let before = std::mem::replace(&mut corrected, self.calibration.apply_to_hazard(sum));
@@ -288,9 +289,11 @@ impl HazardModel {
         }
         let step = f64::from(step_seconds.get());
         let mut values = vec![1.0; steps + 1];
-        let (mut before, mut done) = (0.0, 0);
+        let mut before = 0.0;
+        let mut done = 0;
         for (j, hazard) in hazards.iter().enumerate() {
-            let (start, end) = (interval_start(j) as f64, INTERVAL_ENDS[j] as f64);
+            let start = interval_start(j) as f64;
+            let end = INTERVAL_ENDS[j] as f64;
             let rate = hazard / (end - start);
             // The last step that ends within this interval; the last interval has no end.
             let last = if j + 1 == INTERVALS {
@@ -423,7 +426,8 @@ mod tests {
                 .at(3600.0)
                 .value()
         };
-        let (flaky, steady) = (tr(host(3000, 100)), tr(host(500_000, 4)));
+        let flaky = tr(host(3000, 100));
+        let steady = tr(host(500_000, 4));
         assert!(flaky < 0.7 && steady > 0.9, "{flaky} {steady}");
     }
 

@@ -460,7 +460,8 @@ mod tests {
 
     #[test]
     fn the_way_spans_are_cut_does_not_matter() {
-        let (mut whole, mut parts) = (summary(), summary());
+        let mut whole = summary();
+        let mut parts = summary();
         whole.observe(0..20_000, Some(Idle), None);
         whole.observe(20_000..30_000, Some(Busy), None);
         for start in (0..30_000).step_by(100) {

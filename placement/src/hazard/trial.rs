@@ -124,7 +124,8 @@ fn runs(bitmap: &AvailabilityBitmap) -> Vec<(Range<u64>, Option<Presence>)> {
     let mut runs: Vec<(Range<u64>, Option<Presence>)> = Vec::new();
     for slot in bitmap.oldest().0..=bitmap.newest().0 {
         let state = state(bitmap, Slot(slot));
-        let (start, end) = (slot * SLOT_SECONDS, (slot + 1) * SLOT_SECONDS);
+        let start = slot * SLOT_SECONDS;
+        let end = (slot + 1) * SLOT_SECONDS;
         match runs.last_mut() {
             Some((span, last)) if *last == state => span.end = end,
             _ => runs.push((start..end, state)),
@@ -187,7 +188,8 @@ mod tests {
 
     fn trial(factor: f64, period: u64) -> Trial {
         let mut trial = Trial::default();
-        let (before, after) = (bitmap(20, period), bitmap(21, period));
+        let before = bitmap(20, period);
+        let after = bitmap(21, period);
         trial.add(&HazardModel::pretrained(), &model(factor), &before, &after);
         trial
     }
@@ -217,7 +219,8 @@ mod tests {
     #[test]
     fn a_trial_without_new_days_decides_nothing() {
         let mut trial = Trial::default();
-        let (shipped, day) = (HazardModel::pretrained(), bitmap(20, 5));
+        let shipped = HazardModel::pretrained();
+        let day = bitmap(20, 5);
         trial.add(&shipped, &model(0.1), &day, &day);
         trial.add(&shipped, &model(0.1), &day, &bitmap(19, 5));
         trial.add(&shipped, &model(0.1), &bitmap(2, 5), &day);
@@ -227,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_later_bitmap_of_a_judged_day_changes_nothing() {
-        let (before, after) = (bitmap(20, 7), bitmap(21, 7));
+        let before = bitmap(20, 7);
+        let after = bitmap(21, 7);
         let mut other = after.clone();
         for slot in 0..before.newest().0 {
             other.record(Slot(slot), Availability::NotUsable);

@@ -372,7 +372,8 @@ impl Correlated {
             }
         }
         let mut sum = 0.0;
-        let (mut left, mut below) = (Vec::new(), Vec::new());
+        let mut left = Vec::new();
+        let mut below = Vec::new();
         for combination in 0..1_u32 << shocks.len() {
             let happens = |bit: usize| combination >> bit & 1 == 1;
             let mut weight = 1.0;
@@ -586,7 +587,8 @@ fn count_by_digits<const DIGITS: usize>(
         }
         // From the highest digit down: the slots whose count is already more than `needed`, and those whose
         // digits are equal to its digits so far.
-        let (mut more, mut equal) = (0, u64::MAX);
+        let mut more = 0;
+        let mut equal = u64::MAX;
         for (place, digit) in digits.iter().enumerate().rev() {
             if needed >> place & 1 == 1 {
                 equal &= digit;

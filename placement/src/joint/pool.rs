@@ -142,7 +142,9 @@ impl PoolPast {
             .iter()
             .fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
         let usual = usable as f64 / known.max(1) as f64;
-        let (mut incidents, mut slots, mut calm) = (0, 0, APART_SLOTS);
+        let mut incidents = 0;
+        let mut slots = 0;
+        let mut calm = APART_SLOTS;
         for (known, usable) in &counts {
             if (*usable as f64) < INCIDENT_SHARE * usual * *known as f64 {
                 incidents += u32::from(calm >= APART_SLOTS);

@@ -174,10 +174,8 @@ fn what_happened_when_the_compute_host_failed_is_counted() {
     let counted = Correlated::learn(hosts.clone(), Some(compute(Some(failures))));
     let blind = Correlated::learn(hosts, Some(compute(None)));
     assert!(counted.observations(&[0, 1, 2]) >= 70.0);
-    let (bad, good) = (
-        counted.at_least(&[0, 1, 2], 2),
-        counted.at_least(&[3, 4, 5], 2),
-    );
+    let bad = counted.at_least(&[0, 1, 2], 2);
+    let good = counted.at_least(&[3, 4, 5], 2);
     assert!(bad.value() + 0.1 < good.value(), "{bad} {good}");
     assert!(bad < blind.at_least(&[0, 1, 2], 2));
 }

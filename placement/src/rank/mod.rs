@@ -264,7 +264,8 @@ fn mean_within(stays: &SurvivalCurve, seconds: f64) -> f64 {
     // The rest lies within a step, or beyond the horizon. There the hazard is constant, and the integral of
     // TR over a time is its fall divided by the hazard.
     let from = whole as f64 * step;
-    let (start, end) = (stays.at(from).value(), stays.at(seconds).value());
+    let start = stays.at(from).value();
+    let end = stays.at(seconds).value();
     let hazard = stays.hazard_per_second(from);
     if hazard > 0.0 && hazard.is_finite() {
         sum += (start - end) / hazard;

@@ -472,7 +472,8 @@ pub(super) fn first_by(
     order: impl Fn(&usize, &usize) -> Ordering,
     mut take: impl FnMut(usize) -> bool,
 ) {
-    let (mut rest, mut chunk) = (hosts, 4 * SHORTLIST);
+    let mut rest = hosts;
+    let mut chunk = 4 * SHORTLIST;
     while !rest.is_empty() {
         let (first, later) = if chunk < rest.len() {
             rest.select_nth_unstable_by(chunk, &order);

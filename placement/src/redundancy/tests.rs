@@ -154,7 +154,8 @@ fn hosts_without_room_for_a_shard_of_the_code_are_passed_over() {
             let parts = if roomy.contains(&host) { 1 } else { 3 };
             candidate.free_bytes = stake.stored_bytes.div_ceil(parts);
         }
-        let (joint, bounds) = (Independent(&joint), Bounds::usual(9));
+        let joint = Independent(&joint);
+        let bounds = Bounds::usual(9);
         choose_with_code(&candidates, &stake, &joint, Aim::LeastLoss, bounds).unwrap()
     };
     // Whole images on three hosts are the best code, as long as three hosts have room for one.
@@ -219,7 +220,8 @@ fn a_code_that_nobody_asked_for_can_lose_two_hosts_stores_three_times_and_leaves
 #[test]
 fn the_more_work_is_at_stake_the_fewer_restores_fail() {
     let of = |work| usual_of(&[0.95; 12], work);
-    let (little, much) = (of(21_600.0), of(1e8));
+    let little = of(21_600.0);
+    let much = of(1e8);
     assert_eq!(of(60.0).width, little.width, "six hours count at least");
     let reliability = |chosen: &Chosen| chosen.choice.score.reliability;
     assert!(
@@ -270,7 +272,8 @@ fn what_no_code_prevents_does_not_drive_the_code() {
         let aim = Aim::Reliability(target);
         choose_with_code(&candidates, &stake, &joint, aim, Bounds::ASKED).unwrap()
     };
-    let (safe, unsafe_pool) = (of(0.0), of(0.002));
+    let safe = of(0.0);
+    let unsafe_pool = of(0.002);
     assert!(safe.reaches_target && !unsafe_pool.reaches_target);
     assert_eq!(safe.width, unsafe_pool.width);
     // As long as the target can be reached, the code makes up for the pool.

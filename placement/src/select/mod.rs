@@ -306,7 +306,8 @@ fn by_speed(candidates: &[Candidate], stake: &Stake) -> Vec<(f64, usize)> {
 }
 
 fn faster(candidates: &[Candidate], stake: &Stake, a: usize, b: usize) -> std::cmp::Ordering {
-    let (first, second) = (&candidates[a], &candidates[b]);
+    let first = &candidates[a];
+    let second = &candidates[b];
     first
         .shard_seconds(stake)
         .total_cmp(&second.shard_seconds(stake))

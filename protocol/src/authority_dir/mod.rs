@@ -404,7 +404,8 @@ impl AuthorityDir {
         if wish.host.is_some() && !listens(Role::Donor) && !listens(Role::Registry) {
             return Err(AuthorityDirError::NoDonor(name.clone()));
         }
-        let (from, lasting) = (wish.validity.from, wish.validity.lasting.as_secs());
+        let from = wish.validity.from;
+        let lasting = wish.validity.lasting.as_secs();
         if from.saturating_add(lasting) > self.expires {
             return Err(AuthorityDirError::Outlives(
                 self.expires.saturating_sub(from),

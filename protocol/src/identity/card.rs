@@ -413,7 +413,8 @@ mod tests {
 
     #[test]
     fn a_card_counts_for_its_grid_role_and_time_only() {
-        let (lab, other) = (authority(1), authority(9));
+        let lab = authority(1);
+        let other = authority(9);
         let sign = |who: &Identity, at| MemberCard::sign(who, whereabouts(), at);
         let card = sign(&donor(&lab), 5 * DAY).unwrap();
         let elsewhere = read(&other, card.bytes());

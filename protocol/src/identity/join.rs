@@ -118,7 +118,8 @@ impl JoinToken {
             expires,
             nonce,
         } = self.terms;
-        let (grid, registry) = (OwnerId(self.grid.0).hex(), registry.hex());
+        let grid = OwnerId(self.grid.0).hex();
+        let registry = registry.hex();
         let nonce = codec::CheckpointId(nonce).hex();
         let role = role.role();
         format!("{PREFIX}{role}/{grid}/{registry}/{addr}/{list}/{expires}/{nonce}/")
@@ -232,7 +233,8 @@ mod tests {
 
     #[test]
     fn a_token_is_good_for_its_grid_and_time() {
-        let (lab, other) = (authority(1), authority(2));
+        let lab = authority(1);
+        let other = authority(2);
         let token = token(&lab);
         let read = JoinToken::parse(&format!(" {}\n", token.to_text())).unwrap();
         assert_eq!(read, token);

@@ -130,7 +130,8 @@ fn read_private(path: &Path, most: usize) -> Result<Zeroizing<String>, KeyFileEr
     };
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
-    let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    let owner = metadata.uid();
+    let user = rustix::process::geteuid().as_raw();
     if !is_owner_fit(owner, user) {
         return Err(KeyFileError::Owner {
             path: path.to_owned(),

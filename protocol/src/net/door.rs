@@ -63,7 +63,8 @@ impl Door {
     /// # Errors
     /// When the identity can't be used.
     pub fn new(config: &EndpointConfig, members: Members) -> Result<Self, EndpointError> {
-        let (verifier, certified) = (server_verifier(config)?, certified(&config.identity)?);
+        let verifier = server_verifier(config)?;
+        let certified = certified(&config.identity)?;
         let tls = server_tls(Arc::clone(&verifier), Arc::clone(&certified))?;
         Ok(Self {
             server: server_config(config, tls)?,

@@ -161,7 +161,8 @@ async fn fetch_list(
         Err(ExchangeError::Refused(_)) => {}
         Err(cause) => return Err(JoinError::Exchange { addr, cause }),
     }
-    let (shown, promised) = (member.grid.number(), token.terms.list);
+    let shown = member.grid.number();
+    let promised = token.terms.list;
     if shown < promised {
         return Err(JoinError::Old {
             addr,

@@ -95,7 +95,8 @@ pub async fn offer_list(
     connection: &Connection,
     list: &GridList,
 ) -> Result<Offered, ExchangeError> {
-    let (number, bytes) = (list.number(), length(list));
+    let number = list.number();
+    let bytes = length(list);
     let offered = async {
         let (mut send, mut recv) = connection.open_bi().await?;
         write_frame(&mut send, &Request::PutList { number, bytes }).await?;

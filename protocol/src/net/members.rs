@@ -163,7 +163,9 @@ async fn follow(path: PathBuf, files: ListFiles, inner: Weak<Inner>) {
         let Some(authority) = inner.upgrade().map(|it| it.grid.borrow().authority.clone()) else {
             return;
         };
-        let (at, files, last) = (path.clone(), files.clone(), seen.clone());
+        let at = path.clone();
+        let files = files.clone();
+        let last = seen.clone();
         let looked = tokio::task::spawn_blocking(move || {
             let now: Vec<Stamp> = std::iter::once(&*at)
                 .chain(files.paths())
@@ -210,7 +212,8 @@ fn read(path: &Path, files: &ListFiles, authority: &CertificateDer<'_>) -> Resul
 fn take_over(sender: &watch::Sender<Arc<Grid>>, mut grid: Grid, path: &Path) {
     let current = Arc::clone(&sender.borrow());
     let file = path.display();
-    let (was, is) = (current.revoked.number(), grid.revoked.number());
+    let was = current.revoked.number();
+    let is = grid.revoked.number();
     if is < was {
         warn!(%file, number = is, current = was, "the grid file has an older list of revoked keys; the newer one is used");
         grid.revoked = current.revoked.clone();
@@ -283,7 +286,8 @@ mod tests {
     #[test]
     fn a_member_is_good_until_it_expires_or_is_revoked() {
         let lab = authority(1);
-        let (peer, now) = (peer(10), unix_seconds());
+        let peer = peer(10);
+        let now = unix_seconds();
         let all = Members::fixed(Revocations::default());
         assert_eq!(all.check(&peer, now), Ok(()));
         assert_eq!(all.check(&peer, peer.not_after), Ok(()));
@@ -304,7 +308,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_newer_list_in_the_grid_file_is_taken_over_and_nothing_else() {
-        let (lab, other) = (authority(1), authority(2));
+        let lab = authority(1);
+        let other = authority(2);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("grid.toml");
         let none = Revocations::default();
@@ -326,7 +331,8 @@ mod tests {
         std::fs::write(&path, "nonsense").unwrap();
         let peer = peer(3600);
         let waiting = tokio::spawn({
-            let (members, peer) = (members.clone(), peer.clone());
+            let members = members.clone();
+            let peer = peer.clone();
             async move { members.until_gone(&peer).await }
         });
         tokio::time::sleep(2 * LOOK_PERIOD).await;

@@ -298,7 +298,8 @@ fn messages_about_job_keys_and_lists_are_as_they_were() {
     let owners = vec![OwnerId([0x22; 32])];
     check(&Request::Voids { owners }, "1b 01 TAG");
     check(&Request::List { number: 300 }, "1c fb2c01");
-    let (number, bytes) = (300, 70_000);
+    let number = 300;
+    let bytes = 70_000;
     check(&Request::PutList { number, bytes }, "1d fb2c01 fc70110100");
     check(&Response::List { number, bytes }, "1a fb2c01 fc70110100");
     let lists = vec![ByteBuf::from(vec![1, 2])];
@@ -363,8 +364,10 @@ fn messages_about_what_hosts_learn_are_as_they_were() {
 
 #[test]
 fn messages_about_cards_are_as_they_were() {
-    let (id, addr) = (OwnerId([0x22; 32]), ([10, 0, 0, 1], 7600).into());
-    let (digest, after) = ([0x22; 32], Some(id));
+    let id = OwnerId([0x22; 32]);
+    let addr = ([10, 0, 0, 1], 7600).into();
+    let digest = [0x22; 32];
+    let after = Some(id);
     check(&Request::CompareCards { digest, after }, "23 TAG 01 TAG");
     check(&Request::Cards { ids: vec![id] }, "24 01 TAG");
     let card = vec![1, 2];

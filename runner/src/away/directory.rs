@@ -59,7 +59,7 @@ impl FileStamp {
 
 /// A line of a list: one file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct ListingLine {
     path: Word,
     #[serde(flatten)]
     stamp: FileStamp,
@@ -110,7 +110,7 @@ impl Listing {
         let next = path.with_extension("next");
         let mut file = BufWriter::new(File::create(&next)?);
         for (path, stamp) in &self.0 {
-            let line = Line {
+            let line = ListingLine {
                 path: Word::from(path.as_os_str()),
                 stamp: *stamp,
             };
@@ -127,14 +127,15 @@ impl Listing {
     /// When the file can't be read, or is no list.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         let mut file = BufReader::new(File::open(path)?);
-        let (mut listing, mut line) = (Self::default(), Vec::new());
+        let mut listing = Self::default();
+        let mut line = Vec::new();
         loop {
             line.clear();
             let mut part = io::Read::take(&mut file, LINE_BYTES_MAX);
             if part.read_until(b'\n', &mut line)? == 0 {
                 return Ok(listing);
             }
-            let read: Line = serde_json::from_slice(&line)?;
+            let read: ListingLine = serde_json::from_slice(&line)?;
             listing
                 .0
                 .insert(OsString::from(read.path).into(), read.stamp);
@@ -179,7 +180,8 @@ fn merge_below(
     for entry in fs::read_dir(result.join(below))? {
         let entry = entry?;
         let path = below.join(entry.file_name());
-        let (from, to) = (result.join(&path), dir.join(&path));
+        let from = result.join(&path);
+        let to = dir.join(&path);
         let new = entry.metadata()?;
         let there = match fs::symlink_metadata(&to) {
             Ok(found) => Some(found),
@@ -243,10 +245,8 @@ mod tests {
     #[test]
     fn files_that_the_job_changed_come_back_and_those_that_the_user_changed_stay() {
         let temporary = tempfile::tempdir().unwrap();
-        let (dir, result) = (
-            temporary.path().join("dir"),
-            temporary.path().join("result"),
-        );
+        let dir = temporary.path().join("dir");
+        let result = temporary.path().join("result");
         let write = |root: &Path, name: &str, text: &str| {
             let path = root.join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -297,10 +297,8 @@ mod tests {
     #[test]
     fn a_link_that_the_user_made_is_not_followed() {
         let temporary = tempfile::tempdir().unwrap();
-        let (dir, result) = (
-            temporary.path().join("dir"),
-            temporary.path().join("result"),
-        );
+        let dir = temporary.path().join("dir");
+        let result = temporary.path().join("result");
         let outside = temporary.path().join("outside");
         for path in [&dir, &outside, &result.join("sub")] {
             fs::create_dir_all(path).unwrap();

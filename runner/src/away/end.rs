@@ -8,7 +8,7 @@ use supervision::Ending;
 use supervision::away::End;
 
 use super::directory::{Listing, Merged, merge};
-use super::front::Ended;
+use super::front::FinishedMoves;
 use super::kept::{KEPT, Kept, LISTING};
 use super::report::AwayReport;
 use super::words::EndReport;
@@ -29,7 +29,7 @@ pub(super) async fn end(
     orders: &AwayOrders,
     place: &JobDir,
     away: &dyn Away,
-    mut ended: Ended,
+    mut ended: FinishedMoves,
     signals: &mut Signals,
 ) -> Result<AwayReport, Failure> {
     let job = &orders.job;
@@ -87,7 +87,7 @@ fn forget(place: &JobDir) {
 
 fn report(
     orders: &AwayOrders,
-    mut ended: Ended,
+    mut ended: FinishedMoves,
     exit_code: u8,
     by_job: bool,
     host: Option<String>,
@@ -130,7 +130,7 @@ fn report(
 }
 
 /// Adds the run to the history of this machine. The history on the host was only for this job.
-fn note(orders: &AwayOrders, ended: &mut Ended) {
+fn note(orders: &AwayOrders, ended: &mut FinishedMoves) {
     let (Some(history), Some(line)) = (&orders.record.history, &ended.noted) else {
         return;
     };
@@ -190,7 +190,8 @@ async fn bring_back(
     });
     let report = restored
         .map_err(|failure| failure.next("run the same command again to fetch the result"))?;
-    let (dir, list) = (orders.dir.clone(), place.path(LISTING));
+    let dir = orders.dir.clone();
+    let list = place.path(LISTING);
     let moving = tokio::task::spawn_blocking(move || {
         let staged = Listing::read(&list)?;
         let mut found = fs::read_dir(&stage)?;

@@ -36,7 +36,7 @@ const WRONG_FORM: u8 = 125;
 
 /// What is left of a front when its mover has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct FinishedMoves {
     /// How the mover ended.
     pub end: End,
     /// The last report of an end from a host.
@@ -141,13 +141,14 @@ impl<'a> Front<'a> {
     }
 
     /// Runs until the mover ends.
-    pub(super) async fn run(mut self, signals: &mut Signals) -> Ended {
+    pub(super) async fn run(mut self, signals: &mut Signals) -> FinishedMoves {
         let end = loop {
             self.act();
             if let Some(end) = self.end.take() {
                 break end;
             }
-            let (wake, phase) = (self.wake(), self.phase());
+            let wake = self.wake();
+            let phase = self.phase();
             // `biased`: messages that have arrived are handled before they could count as missing.
             tokio::select! {
                 biased;
@@ -169,7 +170,7 @@ impl<'a> Front<'a> {
         self.close();
         self.printer.end().await;
         self.closing.join_all().await;
-        Ended {
+        FinishedMoves {
             end,
             reported_end: self.reported_end,
             noted: self.noted,
@@ -360,8 +361,10 @@ impl<'a> Front<'a> {
     }
 
     fn rank(&self) {
-        let (away, orders) = (Arc::clone(&self.away), self.orders.clone());
-        let (work, staged) = (self.work_seconds(), self.kept.staged);
+        let away = Arc::clone(&self.away);
+        let orders = self.orders.clone();
+        let work = self.work_seconds();
+        let staged = self.kept.staged;
         let asker = self.asker.clone();
         tokio::spawn(async move {
             let found = async {

@@ -91,7 +91,8 @@ fn replaced(word: &OsString, host: &str) -> OsString {
 
 /// Splits a command line into words as a shell does, but without variables and wildcards.
 fn split(text: &str) -> Result<Vec<String>, LauncherError> {
-    let (mut words, mut word) = (Vec::new(), None::<String>);
+    let mut words = Vec::new();
+    let mut word = None::<String>;
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match c {

@@ -233,7 +233,8 @@ impl Relay {
 
     /// Sends output of the job. Returns whether there is more.
     fn send_output(&mut self, out: &mut impl Write) -> io::Result<bool> {
-        let (sent, shown) = (self.sent, self.shown);
+        let sent = self.sent;
+        let shown = self.shown;
         let path = |name| self.dir.join(name);
         let of_out = |bytes| FromHost::Out { bytes };
         let of_err = |bytes| FromHost::Err { bytes };
@@ -258,7 +259,8 @@ impl Relay {
         }
         self.beat = Some((beat.number, beat.runs));
         self.report_at = Instant::now() + Duration::from_millis(self.order.report_ms / 2);
-        let (runs, rest) = (beat.runs, beat.rest);
+        let runs = beat.runs;
+        let rest = beat.rest;
         send(out, &FromHost::Alive { runs, rest })
     }
 
@@ -456,10 +458,8 @@ fn start_one(
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(at(&path))?;
         Ok(path)
     };
-    let (grid, key) = (
-        private(GRID_FILE, &start.grid)?,
-        private(KEY_FILE, &start.key)?,
-    );
+    let grid = private(GRID_FILE, &start.grid)?;
+    let key = private(KEY_FILE, &start.key)?;
     let history = match &start.history {
         Some(lines) => {
             let past: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -551,7 +551,8 @@ mod tests {
         let length = WINDOW_BYTES + OUTPUT_BYTES_MAX;
         fs::write(&path, vec![b'x'; length as usize]).unwrap();
         let mut sink = Vec::new();
-        let (mut from, mut is_more) = (0, true);
+        let mut from = 0;
+        let mut is_more = true;
         while let Ok(tailed) = tail(&mut sink, &path, from, 0, |bytes| FromHost::Out { bytes })
             && tailed.sent > 0
         {

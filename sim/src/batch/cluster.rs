@@ -283,7 +283,8 @@ impl<'a> Cluster<'a> {
 
     /// Takes free processors, of the nodes with the lowest numbers first; returns (node, processors).
     fn take(&mut self, processors: u32) -> Vec<(usize, u32)> {
-        let (mut left, mut taken) = (processors, Vec::new());
+        let mut left = processors;
+        let mut taken = Vec::new();
         while let Some(node) = self.open.first().copied().filter(|_| left > 0) {
             let Some(free) = self.free.get_mut(node) else {
                 break;

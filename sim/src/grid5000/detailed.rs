@@ -401,7 +401,8 @@ mod tests {
         let world = world(1, STUDY_DAYS, &CLUSTERS, &Assumed::default());
         let span = world.span();
         let hosts = world.hosts();
-        let (mut failures, mut usable) = (0, 0);
+        let mut failures = 0;
+        let mut usable = 0;
         for host in hosts {
             let (seconds, count) = host.usable_seconds_and_failures(span.clone());
             failures += count;

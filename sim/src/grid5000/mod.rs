@@ -112,7 +112,8 @@ fn bursts(rng: &mut SmallRng, seconds: f64, failures: f64, clusters: &mut [Vec<O
         let Some(nodes) = site.and_then(|site| clusters.get_mut(site)) else {
             continue;
         };
-        let (first, count) = (rng.random_range(0..nodes.len()), nodes.len());
+        let first = rng.random_range(0..nodes.len());
+        let count = nodes.len();
         for i in 0..size.min(count) {
             let begins = now + 60.0 * rng.random::<f64>();
             nodes[(first + i) % count].push((begins, begins + lasts.min(BURST_SECONDS_MAX)));

@@ -24,7 +24,8 @@ impl Ground<'_> {
         let failure = self.next_state(stand.host, from, ModelState::is_failure);
         let leaves = failure.map_or(f64::INFINITY, |(at, _)| at).min(self.end);
         let checkpoint = self.jobs.checkpoint_seconds;
-        let (mut now, mut worked) = (from, stand.saved);
+        let mut now = from;
+        let mut worked = stand.saved;
         let mut saved = stand.saved;
         // The checkpoint that is being stored: when it will be committed, and the work that it holds.
         let mut storing: Option<(f64, f64)> = None;

@@ -98,7 +98,8 @@ struct Ground<'a> {
 /// ends. The hosts that a job gets and the time that each of its saves takes follow from the grid's seed.
 #[must_use]
 pub fn run_guarded(knowledge: &Knowledge<'_>, jobs: &GuardedJobs, guard: Guard) -> Vec<JobOutcome> {
-    let (world, grid) = (knowledge.world, knowledge.grid);
+    let world = knowledge.world;
+    let grid = knowledge.grid;
     let trace_left = world.span().end.saturating_sub(grid.start) as f64;
     let ground = Ground {
         knowledge: knowledge.clone(),
@@ -122,7 +123,9 @@ impl Ground<'_> {
             ..JobOutcome::default()
         };
         let mut knowledge = self.knowledge.clone();
-        let (mut now, mut saved, mut moves) = (0.0, 0.0, 0);
+        let mut now = 0.0;
+        let mut saved = 0.0;
+        let mut moves = 0;
         while now < self.end {
             let Some(host) = self.offer(job, moves, now) else {
                 outcome.queued_seconds += self.jobs.restart_seconds;

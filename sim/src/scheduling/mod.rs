@@ -108,7 +108,8 @@ pub fn run_scheduled(
     keeping: Keeping,
     choice: Choice,
 ) -> Vec<Scheduled> {
-    let (world, grid) = (knowledge.world, knowledge.grid);
+    let world = knowledge.world;
+    let grid = knowledge.grid;
     let ground = Ground {
         knowledge: knowledge.clone(),
         jobs: *jobs,

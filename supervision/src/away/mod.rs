@@ -404,7 +404,8 @@ impl Mover {
                 match free {
                     Some(best) => {
                         self.number = self.number.saturating_add(1);
-                        let (host, number) = (best.host.clone(), self.number);
+                        let host = best.host.clone();
+                        let number = self.number;
                         self.launch(now, host, number, LaunchMode::Start);
                     }
                     None => {
@@ -539,7 +540,8 @@ impl Mover {
         let State::There(stay) = &self.state else {
             return;
         };
-        let (host, leaving) = (stay.host.clone(), stay.leaving);
+        let host = stay.host.clone();
+        let leaving = stay.leaving;
         if stay.reconnect_at.is_none() {
             self.actions.push_back(Action::Close);
         }
@@ -629,7 +631,8 @@ impl Mover {
         }
         if stay.reconnect_at.is_some_and(|again| again <= now) {
             stay.reconnect_at = None;
-            let (host, number) = (stay.host.clone(), stay.number);
+            let host = stay.host.clone();
+            let number = stay.number;
             let asks_again = stay.leaving.is_some();
             self.actions.push_back(Action::Launch {
                 host,
@@ -647,7 +650,8 @@ impl Mover {
         let State::There(stay) = &self.state else {
             return;
         };
-        let (host, number) = (stay.host.clone(), stay.number);
+        let host = stay.host.clone();
+        let number = stay.number;
         if stay.reconnect_at.is_none() {
             self.actions.push_back(Action::Close);
         }

@@ -145,7 +145,8 @@ fn a_job_that_every_host_refuses_is_not_tried_for_ever() {
 #[test]
 fn back_off_doubles_up_to_the_time_that_is_waited_when_no_host_is_free() {
     let mut mover = Mover::new(SETTINGS);
-    let (mut now, mut waits) = (Millis(0), Vec::new());
+    let mut now = Millis(0);
+    let mut waits = Vec::new();
     for _ in 0..6 {
         mover.handle(now, Event::Ranked(candidates(&["a"])));
         mover.handle(now, Event::Reported(RunState::Runs(None)));

@@ -91,7 +91,8 @@ impl Model {
             return None;
         }
         let all: Vec<&PastRun> = runs.iter().collect();
-        let (mut plain, mut with_law) = (Vec::new(), Vec::new());
+        let mut plain = Vec::new();
+        let mut with_law = Vec::new();
         for left_out in 0..runs.len() {
             let mut others = all.clone();
             let one = others.remove(left_out);

@@ -2,12 +2,17 @@
 
 /// Spearman's rank correlation of two lists of equal length, -1 to 1; 0 if one list does not vary.
 pub(super) fn spearman(one: &[f64], other: &[f64]) -> f64 {
-    let (one, other) = (ranks(one), ranks(other));
+    let one = ranks(one);
+    let other = ranks(other);
     let mean = |ranks: &[f64]| ranks.iter().sum::<f64>() / ranks.len().max(1) as f64;
-    let (mean_one, mean_other) = (mean(&one), mean(&other));
-    let (mut both, mut of_one, mut of_other) = (0.0, 0.0, 0.0);
+    let mean_one = mean(&one);
+    let mean_other = mean(&other);
+    let mut both = 0.0;
+    let mut of_one = 0.0;
+    let mut of_other = 0.0;
     for (a, b) in one.iter().zip(&other) {
-        let (a, b) = (a - mean_one, b - mean_other);
+        let a = a - mean_one;
+        let b = b - mean_other;
         both += a * b;
         of_one += a * a;
         of_other += b * b;

@@ -82,7 +82,10 @@ fn the_number_of_runs_that_count_is_limited_to_the_newest() {
 /// of 10 runs, each with 100 earlier ones.
 fn eval(cost: fn(&[f64]) -> f64) -> (f64, f64, f64) {
     let mut rng = SmallRng::seed_from_u64(18);
-    let (mut ours, mut raw, mut inside, mut count) = (0.0, 0.0, 0.0, 0.0);
+    let mut ours = 0.0;
+    let mut raw = 0.0;
+    let mut inside = 0.0;
+    let mut count = 0.0;
     let mut draw = || {
         let numbers = vec![
             rng.random_range(0.0..10.0),
@@ -128,7 +131,8 @@ fn neighbours_correct_a_power_law_where_it_helps() {
         trend: None,
         ..model.clone()
     };
-    let (mut with_law, mut without) = (0.0, 0.0);
+    let mut with_law = 0.0;
+    let mut without = 0.0;
     for _ in 0..60 {
         let run = draw();
         let error = |model: &Model| {

@@ -133,7 +133,8 @@ mod tests {
 
     fn runs(count: u32, cost: fn(f64, f64) -> f64) -> Vec<PastRun> {
         let run = |at: u32| {
-            let (first, second) = (f64::from(1 + at % 5), f64::from(10 + at * at % 17));
+            let first = f64::from(1 + at % 5);
+            let second = f64::from(10 + at * at % 17);
             PastRun {
                 numbers: vec![first, second, 7.0],
                 cost: cost(first, second),

@@ -103,7 +103,8 @@ impl Learned {
     /// unless it is the first, nothing about forecasts: they are forecasts of patches. If the time was that
     /// of reading, the save teaches only that sending is no slower.
     pub(super) fn saved(&mut self, save: &MeasuredSave) {
-        let (work, meanwhile) = (save.work_seconds, save.ended_with_reading);
+        let work = save.work_seconds;
+        let meanwhile = save.ended_with_reading;
         let is_first = !self.has_version;
         let took = seconds(save.took_ms).max(1e-3);
         let sends = self.final_save(0);
@@ -127,7 +128,8 @@ impl Learned {
             costs.image_bytes = save.image_bytes as f64;
         }
         if stored > 0.0 {
-            let (rate, before) = (stored / took, costs.bytes_per_second);
+            let rate = stored / took;
+            let before = costs.bytes_per_second;
             if !meanwhile || rate > before {
                 costs.bytes_per_second = (before * rate).sqrt();
             }
@@ -179,7 +181,9 @@ mod tests {
     #[test]
     fn costs_follow_what_saves_show() {
         let mut learned = Learned::new(Costs::default(), true);
-        let (image, change, rate) = (1e9, 600.0, 40e6);
+        let image = 1e9;
+        let change = 600.0;
+        let rate = 40e6;
         for _ in 0..30 {
             let work = 900.0_f64;
             let stored = image * -(-work / change).exp_m1();

@@ -102,7 +102,8 @@ impl Supervisor {
         let grace_ms = deadline.since(now);
         let last = self.costs.final_save(grace_ms);
         let unsaved = self.unsaved_seconds();
-        let (expected_ms, chance) = (millis(last.seconds(unsaved)), last.chance(unsaved));
+        let expected_ms = millis(last.seconds(unsaved));
+        let chance = last.chance(unsaved);
         self.accounts.last = Some(FinalCheckpoint {
             since: now,
             why,
@@ -251,7 +252,8 @@ impl Supervisor {
             return;
         };
         let saves = matches!(self.checkpoints, Checkpoints::Saving(_));
-        let (outcome, alive) = (stopping.outcome, self.job.alive);
+        let outcome = stopping.outcome;
+        let alive = self.job.alive;
         let is_over = now >= stopping.gone_by;
         let kills = alive && !stopping.killed && now >= stopping.kill_at;
         stopping.killed |= kills;

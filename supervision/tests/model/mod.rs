@@ -194,7 +194,9 @@ impl World {
 
     #[track_caller]
     fn check(&self, holds: bool, what: &str) {
-        let (seed, now, doing) = (self.seed, self.now, self.supervisor.doing());
+        let seed = self.seed;
+        let now = self.now;
+        let doing = self.supervisor.doing();
         assert!(
             holds,
             "schedule {seed} at {now} ms, {doing:?}: {what}; {:?}",

@@ -179,7 +179,8 @@ fn compress(raw: &[u8], keep: impl Fn(Segment) + Sync) {
     std::thread::scope(|scope| {
         for _ in 0..threads() {
             scope.spawn(|| {
-                let (mut compressor, mut bytes) = (Compressor::new(LEVEL), Vec::new());
+                let mut compressor = Compressor::new(LEVEL);
+                let mut bytes = Vec::new();
                 loop {
                     let next = segments.lock().ok().and_then(|mut all| all.next());
                     let Some(segment) = next else { return };
@@ -208,7 +209,8 @@ fn decompress(segments: &[Segment], sealer: &SegmentSealer) -> Result<()> {
         let workers: Vec<_> = (0..threads())
             .map(|_| {
                 scope.spawn(|| -> Result<()> {
-                    let (mut decompressor, mut raw) = (Decompressor::new(), Vec::new());
+                    let mut decompressor = Decompressor::new();
+                    let mut raw = Vec::new();
                     loop {
                         let next = segments.lock().ok().and_then(|mut all| all.next());
                         let Some(segment) = next else { return Ok(()) };
@@ -235,7 +237,8 @@ fn decompress(segments: &[Segment], sealer: &SegmentSealer) -> Result<()> {
 /// Reads a file as the program does: without the page cache, unless the file is in it.
 fn read_all(path: &Path) -> Result<()> {
     let file = DirectReader::new(File::open(path)?);
-    let (mut memory, mut buffer) = (Vec::new(), vec![0; SEGMENT_BYTES]);
+    let mut memory = Vec::new();
+    let mut buffer = vec![0; SEGMENT_BYTES];
     let mut at = 0;
     loop {
         let read = file.read_at(&mut memory, &mut buffer, at)?;
@@ -252,7 +255,8 @@ fn write_shards(segments: &[Segment], dir: &Path) -> Result<()> {
             .map(|shard| {
                 scope.spawn(move || -> Result<()> {
                     let file = File::create(dir.join(format!("shard{shard}")))?;
-                    let (mut out, mut at) = (DirectFile::new(file), 0);
+                    let mut out = DirectFile::new(file);
+                    let mut at = 0;
                     for segment in segments {
                         let block = segment.block_len;
                         out.write_at(&segment.bytes[shard * block..(shard + 1) * block], at)?;

@@ -143,7 +143,8 @@ fn arma(samples: &[f64], p: usize, q: usize, steps: usize) -> Option<Vec<f64>> {
         innovations[t] = centred[t] - predicted;
     }
     let n = p + q;
-    let (mut matrix, mut right) = (vec![0.0; n * n], vec![0.0; n]);
+    let mut matrix = vec![0.0; n * n];
+    let mut right = vec![0.0; n];
     for t in first..samples.len() {
         let values = centred[t - p..t].iter().rev();
         let row: Vec<f64> = values

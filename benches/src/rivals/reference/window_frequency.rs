@@ -15,7 +15,8 @@ pub fn window_frequency<S: ModelState>(
     window: Range<u64>,
     days: usize,
 ) -> Probability {
-    let (mut survived, mut seen) = (0, 0);
+    let mut survived = 0;
+    let mut seen = 0;
     let known = earlier_windows(window, days).take_while(|w| w.end > timeline.start());
     for earlier in known {
         let usable = timeline

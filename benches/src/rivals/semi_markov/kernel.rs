@@ -65,7 +65,8 @@ impl<S: ModelState> Kernel<S> {
         let states = S::ALL.len();
         let mut masses = vec![Vec::new(); states * states];
         for jump in jumps {
-            let (from, to) = (jump.from.index(), jump.to.index());
+            let from = jump.from.index();
+            let to = jump.to.index();
             if jump.steps == 0 || from == to || !(0.0..=1.0 + MASS_TOLERANCE).contains(&jump.mass) {
                 return Err(KernelError::Jump {
                     from,

@@ -237,7 +237,8 @@ impl Agent {
         let showing = Showing::default();
         let mut asking = JoinSet::new();
         for host in self.hosts.all() {
-            let (agent, showing) = (self.clone(), showing.clone());
+            let agent = self.clone();
+            let showing = showing.clone();
             let to_place = matches!(wait_until, WaitUntil::ToSave { .. });
             asking.spawn(async move { (host, agent.ask(host, job_tag, to_place, &showing).await) });
         }
@@ -420,7 +421,8 @@ impl Agent {
         let mut names = DomainNames::default();
         let asked = self.hosts.all().filter_map(|host| {
             let entry = self.hosts.entry(host)?;
-            let (site, owner) = (entry.site.as_deref(), entry.owner.as_deref());
+            let site = entry.site.as_deref();
+            let owner = entry.owner.as_deref();
             let addr = self.hosts.address(host).map(|addr| addr.ip());
             let addr = addr.unwrap_or(Ipv4Addr::LOCALHOST.into());
             let [place, _] = names.of(site, owner, addr);

@@ -33,7 +33,8 @@ impl Agent {
         };
         let mut comparing = JoinSet::new();
         for host in asked {
-            let (hosts, known) = (self.hosts.clone(), Arc::clone(&lists.known));
+            let hosts = self.hosts.clone();
+            let known = Arc::clone(&lists.known);
             comparing.spawn(async move { hosts.compare_lists(host, &known).await });
         }
         let all = tokio::time::timeout(PASS_ON_TIMEOUT, comparing.join_all()).await;

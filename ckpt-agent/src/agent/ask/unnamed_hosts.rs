@@ -62,7 +62,8 @@ impl Agent {
     ) -> Vec<(HostIndex, Answered)> {
         let mut asking = JoinSet::new();
         for host in absent.iter().copied().take(ASKED_MAX) {
-            let (agent, showing) = (self.clone(), showing.clone());
+            let agent = self.clone();
+            let showing = showing.clone();
             asking.spawn(async move { (host, agent.ask(host, job_tag, false, &showing).await) });
         }
         let mut answered = Vec::new();

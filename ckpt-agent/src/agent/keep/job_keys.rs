@@ -33,7 +33,8 @@ impl Agent {
     ) -> Vec<(HostIndex, Fault)> {
         let mut asking = JoinSet::new();
         for host in hosts.iter().copied() {
-            let (hosts, gone) = (self.hosts.clone(), gone.to_vec());
+            let hosts = self.hosts.clone();
+            let gone = gone.to_vec();
             asking.spawn(async move {
                 let mut done = Ok(());
                 for checkpoint in gone {
@@ -59,7 +60,8 @@ impl Agent {
             .map_err(|cause| Failure::new(ExitStatus::Failed, format!("{doing}: {cause}")))?;
         let mut asking = JoinSet::new();
         for host in self.hosts.all() {
-            let (hosts, list) = (self.hosts.clone(), list.clone());
+            let hosts = self.hosts.clone();
+            let list = list.clone();
             asking.spawn(async move { (host, hosts.say_void(host, &list).await) });
         }
         let mut answers = asking.join_all().await;
@@ -97,7 +99,9 @@ impl Agent {
         for (host, answer) in &gathered.answered {
             let known = answer.void.as_ref().map_or(0, VoidList::serials_below);
             if known < list.serials_below() && self.keys.grant().is_none() {
-                let (hosts, host, list) = (self.hosts.clone(), *host, list.clone());
+                let hosts = self.hosts.clone();
+                let host = *host;
+                let list = list.clone();
                 // A host that does not hear of it now hears of it from another host or the next client.
                 tokio::spawn(async move { hosts.say_void(host, &list).await });
             }

@@ -137,7 +137,8 @@ impl Agent {
         let mut some = removal.ids.chunks(GONE_MAX);
         let mut next = Some(some.next().unwrap_or_default());
         while let Some(ids) = next {
-            let (now, intervals) = (unix_millis(), &removal.intervals);
+            let now = unix_millis();
+            let intervals = &removal.intervals;
             let words = Words::following(last.as_ref(), job, now, lease, ids, intervals);
             failed.extend(self.announce_one(&hosts, named, &words, ids, wait).await);
             last = Some(words);
@@ -161,7 +162,8 @@ impl Agent {
         let signed = signed.map_err(|cause| Fault::Lied(cause.to_string()));
         let mut asking = JoinSet::new();
         for host in hosts.iter().copied() {
-            let (hosts, signed) = (self.hosts.clone(), signed.clone());
+            let hosts = self.hosts.clone();
+            let signed = signed.clone();
             asking.spawn(async move {
                 let heard = match signed {
                     Ok(notice) => hosts.notice(host, &notice).await,

@@ -83,7 +83,8 @@ pub(crate) fn gaps(opened: &[OpenedCheckpoint], words: &BTreeMap<JobTag, Words>)
 
 /// Whether the owner deleted any checkpoint between these two.
 fn was_deleted(intervals: &Intervals, older: &OpenedCheckpoint, newer: &OpenedCheckpoint) -> bool {
-    let (older, newer) = (older.known.stamp(), newer.known.stamp());
+    let older = older.known.stamp();
+    let newer = newer.known.stamp();
     let mut all = intervals.iter();
     all.any(|one| one.from < newer && one.to > older)
 }

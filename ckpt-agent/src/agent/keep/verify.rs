@@ -178,8 +178,10 @@ impl Verifier<'_> {
     async fn checkpoint(&mut self, one: &OpenedCheckpoint) -> VerifiedCheckpoint {
         let known = &one.known;
         let public = known.manifest.public();
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
-        let (mut whole, mut unread) = (BTreeSet::new(), BTreeSet::new());
+        let mut good = Vec::new();
+        let mut bad = Vec::new();
+        let mut whole = BTreeSet::new();
+        let mut unread = BTreeSet::new();
         let mut holders = Holders::new(known);
         while let Some((shard, host)) = holders.next() {
             let name = self.agent.hosts.name(host).to_owned();

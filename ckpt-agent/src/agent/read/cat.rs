@@ -144,7 +144,8 @@ impl Copy<'_> {
     ) -> Result<bool, Failure> {
         let mut writer = Writer::start(out);
         let total = range.end - range.start;
-        let (mut at, mut shown) = (range.start, Instant::now());
+        let mut at = range.start;
+        let mut shown = Instant::now();
         let mut buffer = Vec::new();
         while at < range.end {
             // Parts end at multiples of the chunk, which are ends of segments in a file that begins one.

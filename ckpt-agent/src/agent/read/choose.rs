@@ -223,7 +223,8 @@ impl Agent {
         gathered: &Gathered,
     ) -> Result<FoundImage, Unreadable> {
         let public = known.manifest.public();
-        let (found, needed) = (known.shards_found(), public.redundancy.data());
+        let found = known.shards_found();
+        let needed = public.redundancy.data();
         if found < needed {
             return Err(Unreadable::because(format!(
                 "{found} of {} shards found, {needed} needed",

@@ -23,7 +23,9 @@ impl Attempt<'_> {
         image: &Image,
         target: &Target,
     ) -> Result<RestoreReport, Unreadable> {
-        let (own, to, options) = (image.own().clone(), target.clone(), self.sink_options());
+        let own = image.own().clone();
+        let to = target.clone();
+        let options = self.sink_options();
         tokio::task::spawn_blocking(move || Sink::check(&own, &to, options))
             .await
             .map_err(|cause| Unreadable::because(cause.to_string()))?

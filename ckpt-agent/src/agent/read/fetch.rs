@@ -444,7 +444,8 @@ impl<'a> Driver<'a> {
             self.blocks.insert(row, BTreeMap::new());
         }
         self.unasked = self.unasked.max(rows.end);
-        let (reader, sender) = (self.reader.clone(), self.sender.clone());
+        let reader = self.reader.clone();
+        let sender = self.sender.clone();
         let task = tokio::spawn(async move {
             let blocks = sender.clone();
             let on_block = move |row, block| {
@@ -464,7 +465,8 @@ impl<'a> Driver<'a> {
 
     /// Asks all hosts who holds the shards now.
     fn find_holders(&mut self) {
-        let (agent, known) = (self.agent.clone(), self.known.clone());
+        let agent = self.agent.clone();
+        let known = self.known.clone();
         let sender = self.sender.clone();
         self.search.spawn(async move {
             let (_, holders) = agent.holders_now(&known).await;

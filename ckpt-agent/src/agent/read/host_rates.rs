@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn only_the_time_in_which_a_host_was_asked_counts() {
-        let (mut meter, host) = (SourceMeter::default(), HostIndex(3));
+        let mut meter = SourceMeter::default();
+        let host = HostIndex(3);
         meter.begin(host, at(0));
         meter.begin(host, at(1));
         meter.end(host, at(2));

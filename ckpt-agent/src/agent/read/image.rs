@@ -236,7 +236,8 @@ impl Image {
     /// When there is no such file, or it has no content, such as a directory.
     pub fn file(&self, path: Option<&[u8]>) -> Result<FileNumber, Failure> {
         self.layout.file(path).map_err(|cause| {
-            let (job, version) = (&self.job, self.version);
+            let job = &self.job;
+            let version = self.version;
             let status = match cause {
                 NoFile::Missing(_) => ExitStatus::NotFound,
                 NoFile::NotRegular { .. } | NoFile::Several(_) => ExitStatus::Usage,
@@ -375,7 +376,8 @@ impl Image {
             return Ok(made);
         }
         let (rows, base_rows) = self.fetch(state, &needs).await?;
-        let (layout, composer) = (Arc::clone(&self.layout), Arc::clone(&self.composer));
+        let layout = Arc::clone(&self.layout);
+        let composer = Arc::clone(&self.composer);
         let new = needs.segments.clone();
         let making = tokio::task::spawn_blocking(move || {
             let mut materials = Materials {
@@ -427,7 +429,8 @@ impl Image {
                 None => Ok((RawRows::new(), ReadCost::default())),
             }
         });
-        let ((rows, spent), (base_rows, more)) = (rows?, base_rows?);
+        let (rows, spent) = rows?;
+        let (base_rows, more) = base_rows?;
         for spent in [spent, more] {
             cost.fetched_bytes += spent.fetched_bytes;
             cost.rows += spent.rows;
@@ -509,7 +512,8 @@ impl Image {
     }
 
     fn failed(&self, status: ExitStatus, why: &str) -> Failure {
-        let (job, version) = (&self.job, self.version);
+        let job = &self.job;
+        let version = self.version;
         let message = format!("cannot read job {job}: version {version}: {why}");
         Failure::new(status, message).next(match status {
             ExitStatus::TooFewHosts => "again when more hosts are up: ckpt hosts".to_owned(),

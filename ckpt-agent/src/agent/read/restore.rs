@@ -145,7 +145,8 @@ impl Attempt<'_> {
         Pick::of(index, &self.request.globs)
             .map(Some)
             .map_err(|at| {
-                let (job, version) = (&self.request.job, self.known.version());
+                let job = &self.request.job;
+                let version = self.known.version();
                 let path = self.request.globs.get(at).map_or("", |glob| glob.text());
                 let message =
                     format!("cannot restore job {job}: version {version} has no file {path:?}");
@@ -165,7 +166,8 @@ impl Attempt<'_> {
 
     fn target(&self, image: &Image) -> Result<Target, Unreadable> {
         let is_stream = image.summary.kind == ImageKind::Stream;
-        let (own, name) = (image.own(), self.usual_name(image));
+        let own = image.own();
+        let name = self.usual_name(image);
         match &self.request.target {
             RestoreTarget::Path(path) => {
                 let placed = image::place(own, path, &name);
@@ -204,7 +206,8 @@ impl Attempt<'_> {
 
     async fn sink(&self, image: &Image, target: &Target) -> Result<Sink, Unreadable> {
         let options = self.sink_options();
-        let (index, pick) = (image.own().clone(), image.pick.clone());
+        let index = image.own().clone();
+        let pick = image.pick.clone();
         let target = target.clone();
         tokio::task::spawn_blocking(move || match pick {
             None => Sink::create(&index, &target, options),
@@ -234,7 +237,8 @@ impl Attempt<'_> {
         cancel: Cancel,
     ) -> Result<RestoreReport, Unreadable> {
         let public = self.known.manifest.public();
-        let (wanted, rows) = (image.wanted(), image.rows());
+        let wanted = image.wanted();
+        let rows = image.rows();
         let base_rows = wanted.base_rows(&image.index);
         if !base_rows.is_empty() && image.base.is_none() {
             let why = "it refers to another version without naming it";
@@ -307,7 +311,8 @@ impl Attempt<'_> {
         rows: &BTreeSet<u64>,
         shares: u64,
     ) -> (Lane<'a>, decode::DecodedRows) {
-        let (public, cpus) = (base.known.manifest.public(), self.agent.resources.cpus);
+        let public = base.known.manifest.public();
+        let cpus = self.agent.resources.cpus;
         let (pool, decoded) = decode::start_rows(public, &base.summary, &base.index, cpus);
         let driver = Driver::new(self.agent, &base.known, &base.reader, runs(rows), shares);
         (Lane::new(pool, driver), decoded)
@@ -323,7 +328,8 @@ impl Attempt<'_> {
             Unreadable::Short(_) if progress.done_bytes == 0 => return stop,
             Unreadable::Short(short) => {
                 let reason = &short.reason;
-                let (job, version) = (&self.request.job, self.known.version());
+                let job = &self.request.job;
+                let version = self.known.version();
                 let message = format!(
                     "cannot restore job {job}: version {version}: {reason}; standard output has a part of it"
                 );

@@ -108,7 +108,8 @@ impl Agent {
         let clock = announced.map(|said| (said.at, unix_seconds()));
         let connection = self.hosts.connection(host).await?;
         let mtu = || connection.stats().path.current_mtu;
-        let (begun, mut last) = (Instant::now(), (mtu(), Instant::now()));
+        let begun = Instant::now();
+        let mut last = (mtu(), Instant::now());
         while begun.elapsed() < MTU_PATIENCE && (mtu() < MTU_USUAL || last.1.elapsed() < MTU_QUIET)
         {
             tokio::time::sleep(MTU_QUIET / 10).await;

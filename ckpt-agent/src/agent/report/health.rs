@@ -127,7 +127,8 @@ impl Agent {
     async fn words_of_hosts(&self) -> BTreeMap<HostIndex, Word> {
         let mut asking = JoinSet::new();
         for host in self.hosts.all() {
-            let (agent, hosts) = (self.clone(), self.hosts.clone());
+            let agent = self.clone();
+            let hosts = self.hosts.clone();
             asking.spawn(async move {
                 let announced = agent.announcement(host).await.ok()?;
                 let heard = unix_seconds();
@@ -293,7 +294,8 @@ impl Agent {
         let public = known.manifest.public();
         let mut asking = JoinSet::new();
         for (shard, host) in known.holders.iter().copied() {
-            let (hosts, public) = (self.hosts.clone(), public.clone());
+            let hosts = self.hosts.clone();
+            let public = public.clone();
             let Some(spot) = drawn(public.rows) else {
                 continue;
             };

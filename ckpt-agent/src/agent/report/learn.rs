@@ -64,7 +64,8 @@ impl Agent {
                 if let Err(fault @ Fault::Lied(_)) = &sums {
                     tracing::warn!(host = id.hex(), %fault, "sums refused");
                 }
-                let (sums, announced) = (sums.ok().flatten(), announced.ok().flatten());
+                let sums = sums.ok().flatten();
+                let announced = announced.ok().flatten();
                 if sums.is_some() || announced.is_some() {
                     fetched.insert(id, Fetched { sums, announced });
                 }

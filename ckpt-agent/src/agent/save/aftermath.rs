@@ -80,7 +80,8 @@ impl Agent {
     /// Gives the claimed version back unless its checkpoint may have been chosen, and adds to the failure what
     /// is stored now.
     pub(super) async fn give_up(&self, mut failure: Failure, prepared: &Prepared) -> Failure {
-        let (gathered, own) = (&prepared.gathered, prepared.checkpoint);
+        let gathered = &prepared.gathered;
+        let own = prepared.checkpoint;
         let successor = failure.successor.as_ref();
         if successor.is_none_or(|successor| successor.checkpoint != own) {
             self.retract_claims(gathered, own).await;

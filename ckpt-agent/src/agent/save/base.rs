@@ -192,7 +192,8 @@ impl Agent {
     }
 
     fn standing(&self, candidate: &Candidate<'_>, request: &SaveRequest) -> Standing {
-        let (public, summary) = (candidate.known.manifest.public(), &candidate.summary);
+        let public = candidate.known.manifest.public();
+        let summary = &candidate.summary;
         let hash_bytes = summary.stream_bytes / PIECE_BYTES as u64 * Base::PIECE_MEMORY;
         Standing {
             is_comparable: hash_bytes <= self.resources.memory_bytes / MEMORY_SHARE
@@ -247,7 +248,8 @@ impl Agent {
         candidate: &Candidate<'_>,
         stored_before: Option<u64>,
     ) -> Result<ChosenBase, Unreadable> {
-        let (known, summary) = (candidate.known, &candidate.summary);
+        let known = candidate.known;
+        let summary = &candidate.summary;
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
         let first = public.rows - summary.other_rows();

@@ -210,7 +210,9 @@ impl Fencing {
 
     /// Asks for promises until enough witnesses have promised and this save's own checkpoint may be proposed.
     async fn prepare(&mut self) -> Result<(), Lost> {
-        let (mut rest, mut short, mut attempts) = (FIRST_BID_WAIT, 0, 0);
+        let mut rest = FIRST_BID_WAIT;
+        let mut short = 0;
+        let mut attempts = 0;
         let begun = Instant::now();
         while attempts < ATTEMPTS_MAX {
             self.ask_to_promise().await;
@@ -277,7 +279,8 @@ impl Fencing {
             let void = self.void.clone();
             asking.spawn(async move { (witness, asked.promise(void.as_ref()).await) });
         }
-        let (begun, mut grace) = (Instant::now(), None);
+        let begun = Instant::now();
+        let mut grace = None;
         loop {
             match self.proposer.state() {
                 AttemptState::Waiting => {}
@@ -372,7 +375,8 @@ impl Fencing {
     /// Proposes the checkpoint of this save until it or another one is chosen.
     async fn propose(&mut self, manifest: &Manifest) -> Fenced {
         let mine = Successor::from(manifest);
-        let (mut rest, mut short) = (FIRST_BID_WAIT, 0);
+        let mut rest = FIRST_BID_WAIT;
+        let mut short = 0;
         for _ in 0..ATTEMPTS_MAX {
             if let Some(value) = self.proposer.propose(mine) {
                 if value != mine {
@@ -405,7 +409,8 @@ impl Fencing {
                 self.note_fault(witness, Fault::Gone("no longer a host of the grid".into()));
                 continue;
             };
-            let (hosts, proposal) = (self.agent.hosts.clone(), proposal.clone());
+            let hosts = self.agent.hosts.clone();
+            let proposal = proposal.clone();
             asking.spawn(async move { (witness, hosts.propose(host, &proposal).await) });
         }
         while self.proposer.state() == AttemptState::Waiting {
@@ -487,7 +492,8 @@ impl Fencing {
         let mut asking = JoinSet::new();
         for host in holders.iter().copied() {
             for shard in public.redundancy.shards() {
-                let (hosts, id) = (self.agent.hosts.clone(), public.checkpoint);
+                let hosts = self.agent.hosts.clone();
+                let id = public.checkpoint;
                 asking.spawn(async move { (shard, hosts.has_shard(host, id, shard).await) });
             }
         }
@@ -512,7 +518,8 @@ impl Fencing {
     async fn commit(&self, manifest: &Manifest, holders: &[HostIndex]) -> bool {
         let mut asking = JoinSet::new();
         for host in holders.iter().copied() {
-            let (hosts, bytes) = (self.agent.hosts.clone(), manifest.bytes().to_vec());
+            let hosts = self.agent.hosts.clone();
+            let bytes = manifest.bytes().to_vec();
             asking.spawn(async move { hosts.commit(host, bytes).await.is_ok() });
         }
         let until = Instant::now() + FINISH_TIMEOUT;
@@ -552,7 +559,8 @@ impl Asked {
     /// Asks for a promise. A witness that shows a proposal of a void key has not heard of the list, and may have
     /// accepted something before that it shows only when it has.
     async fn promise(&self, void: Option<&VoidList>) -> Result<Witnessed, Fault> {
-        let (hosts, host) = (&self.agent.hosts, self.host);
+        let hosts = &self.agent.hosts;
+        let host = self.host;
         let answer = hosts.prepare(host, self.followed, self.ballot).await?;
         let Witnessed::Promised(Some(shown)) = &answer else {
             return Ok(answer);

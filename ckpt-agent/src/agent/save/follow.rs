@@ -274,7 +274,8 @@ fn committed(known: &KnownCheckpoint) -> SuccessorNote {
 
 /// The failure when another checkpoint follows `after`, or may.
 pub(crate) fn another(doing: &str, after: Version, other: SuccessorNote) -> Failure {
-    let (number, id) = (other.version, other.checkpoint);
+    let number = other.version;
+    let id = other.checkpoint;
     let (what, next) = if other.committed {
         (
             format!("version {number} (checkpoint {id}) follows version {after}"),
@@ -313,7 +314,8 @@ pub(crate) fn too_few(
     answer: usize,
     why: Vec<HostNote>,
 ) -> Failure {
-    let (all, needed) = (quorum.witnesses(), quorum.needed());
+    let all = quorum.witnesses();
+    let needed = quorum.needed();
     let what = format!(
         "{doing}: of the {all} hosts that witnessed version {after}, {answer} answer, but {needed} are needed"
     );

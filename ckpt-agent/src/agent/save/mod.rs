@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use self::prepare::Prepared;
 use self::restart::Restarts;
-use self::run::{Shell, Unsaved};
+use self::run::{SaveShell, Unsaved};
 use crate::agent::{Agent, SaveRequest};
 use crate::cancel::Cancel;
 use crate::report::{Failure, Observer, ProgressEvent, SaveReport};
@@ -80,9 +80,10 @@ impl Agent {
             .prepare(request, bytes, started, cancel.clone())
             .await?;
         let plan = prepared.plan(request)?;
-        let (candidates, input) = (prepared.candidates(), prepared.input(source));
+        let candidates = prepared.candidates();
+        let input = prepared.input(source);
         let observer = Arc::clone(observer);
-        let session = Shell::start(self, request, plan, candidates, input, observer, started);
+        let session = SaveShell::start(self, request, plan, candidates, input, observer, started);
         Ok(match session.run(cancel).await {
             Ok(report) => {
                 let report = self.finish(report, prepared, request).await;

@@ -133,7 +133,8 @@ impl Agent {
         report: &mut SaveReport,
     ) {
         for note in self.unheard(gathered, failed, about) {
-            let (host, what) = (note.host, note.what);
+            let host = note.host;
+            let what = note.what;
             let note = format!("{host} was not informed that older versions are removed: {what}");
             report.notes.push(note);
         }
@@ -178,7 +179,8 @@ fn note_of_lines(request: &SaveRequest, other_lines: &[&KnownCheckpoint]) -> Opt
         .iter()
         .map(|known| known.version().to_string())
         .collect();
-    let (numbers, job) = (numbers.join(" "), &request.job);
+    let numbers = numbers.join(" ");
+    let job = &request.job;
     Some(format!(
         "versions {numbers} stay: the job was begun anew without them; to remove one: \
          ckpt forget --job {job} --version {oldest}"

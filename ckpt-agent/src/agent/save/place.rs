@@ -349,7 +349,8 @@ impl Agent {
     /// Notes for the user on a choice.
     pub(crate) fn placement_notes(&self, placed: &Placed) -> Vec<String> {
         let mut notes = Vec::new();
-        let (data, parity) = (placed.code.data(), placed.code.parity());
+        let data = placed.code.data();
+        let parity = placed.code.parity();
         if placed.is_forecast {
             notes.push(format!(
                 "{data}+{parity} shards, by forecast: they can be restored with probability {:.5} when the job \

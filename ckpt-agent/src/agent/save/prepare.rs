@@ -152,7 +152,8 @@ impl Agent {
                 };
                 asking.spawn(async move { (host, hosts.claim(host, claim).await) });
             }
-            let (mut granted, mut denied) = (0, Vec::new());
+            let mut granted = 0;
+            let mut denied = Vec::new();
             while let Some(answer) = asking.join_next().await {
                 match answer {
                     Ok((_, Ok(Claimed::Yes))) => granted += 1,
@@ -253,7 +254,8 @@ pub(super) async fn open_source(request: &SaveRequest) -> Result<Source, Failure
         accept_changed: request.options.accept_changed,
         allow_empty: request.options.allow_empty,
     };
-    let (input, exclude) = (request.input.clone(), request.options.exclude.clone());
+    let input = request.input.clone();
+    let exclude = request.options.exclude.clone();
     let opened = tokio::task::spawn_blocking(move || match input {
         SaveInput::Paths(paths) => Source::from_paths_without(&paths, options, exclude),
         SaveInput::Named(named) => Source::from_named(&named, options, exclude),

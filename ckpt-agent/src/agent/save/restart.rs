@@ -54,7 +54,8 @@ impl Restarts {
         crowded_for: Option<Duration>,
         elapsed: Duration,
     ) -> Option<Duration> {
-        let (named, last_begin) = (crowded_for?, self.last_begin?);
+        let named = crowded_for?;
+        let last_begin = self.last_begin?;
         let least = named.max(WAIT_MIN * 2_u32.pow(self.done.min(DOUBLINGS_MAX)));
         let share = (self.draw.wrapping_mul(u64::from(self.done) + 1) % 1_000) as f64 / 1_000.0;
         let wait = least.mul_f64(1.0 + share);

@@ -75,7 +75,8 @@ pub(crate) fn too_small(
     if hosts >= needed || hosts == 0 {
         return None;
     }
-    let (data, parity) = (hosts - hosts / 2, hosts / 2);
+    let data = hosts - hosts / 2;
+    let parity = hosts / 2;
     let message = format!(
         "{doing}: {redundancy} shards need {needed} hosts, and the grid has {hosts}: at most {hosts} \
          of {needed} shards have a host"

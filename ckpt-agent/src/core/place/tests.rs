@@ -279,7 +279,8 @@ fn better_hosts_need_less_redundancy_for_the_same_target() {
         let views: Vec<HostView> = (0..12).map(|i| view(i, Some(in_phase(i)))).collect();
         place(&views, &auto, false).unwrap()
     };
-    let (good, poor) = (pool(0.000_1, 0.000_1), pool(0.3, 0.1));
+    let good = pool(0.000_1, 0.000_1);
+    let poor = pool(0.3, 0.1);
     assert!(good.reaches_target && poor.reaches_target);
     assert!(
         good.width.expansion() < poor.width.expansion(),
@@ -491,7 +492,8 @@ fn the_table_says_what_each_host_is_worth() {
     assert_eq!(placed.rows.len(), 8);
     assert!(placed.rows[..5].iter().all(|row| row.chosen));
     for row in &placed.rows[..7] {
-        let (with, without) = (row.with.unwrap().total(), row.without.unwrap().total());
+        let with = row.with.unwrap().total();
+        let without = row.without.unwrap().total();
         assert!(!row.chosen || with <= without + 1e-9);
         assert!(row.chosen || with >= without - 1e-9);
     }

@@ -200,7 +200,8 @@ impl Layout {
         let FileKind::Regular { extents, .. } = &entry.kind else {
             return parts;
         };
-        let (mut at, mut stream) = (range.start, *begin);
+        let mut at = range.start;
+        let mut stream = *begin;
         for extent in extents {
             let extent_end = extent.offset + extent.len;
             if at >= end || extent.offset >= end {
@@ -338,7 +339,8 @@ impl Layout {
             }
             let raw = made.get(&number)?;
             let whole = self.bytes_of(number);
-            let (from, to) = (whole.start.max(part.start), whole.end.min(part.end));
+            let from = whole.start.max(part.start);
+            let to = whole.end.min(part.end);
             let place = |offset: u64, begin: u64| {
                 usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX)
             };

@@ -170,7 +170,8 @@ impl RestoreSession {
         };
         fetch.progress = now;
         fetch.blocks += 1;
-        let (start, source) = (fetch.batch, fetch.source);
+        let start = fetch.batch;
+        let source = fetch.source;
         self.request_times.heard_from(fetch.host, now);
         let Some(shard) = self.sources.get(source.0).map(|source| source.shard) else {
             return;
@@ -241,7 +242,8 @@ impl RestoreSession {
         let Some(fetch) = self.fetches.remove(&id) else {
             return;
         };
-        let (now, strikes_max) = (self.now, self.plan.limits.strikes_max);
+        let now = self.now;
+        let strikes_max = self.plan.limits.strikes_max;
         if let Some(source) = self.sources.get_mut(fetch.source.0) {
             source.failed(&fault, now, strikes_max);
             self.faults.push((source.host, fault));
@@ -254,7 +256,8 @@ impl RestoreSession {
 
     /// Ends requests that stalled, and hedges those that are slow.
     fn expire(&mut self) {
-        let (now, limits) = (self.now, self.plan.limits);
+        let now = self.now;
+        let limits = self.plan.limits;
         if self.search_ends.is_some_and(|end| end <= now) {
             self.found(&[]);
         }
@@ -275,7 +278,8 @@ impl RestoreSession {
                 .find(|fetch| !fetch.hedged && self.request_times.hedge_at(fetch, &limits) <= now);
             let Some(slow) = slow else { return };
             slow.hedged = true;
-            let (batch, waited) = (slow.batch, now.since(slow.begun));
+            let batch = slow.batch;
+            let waited = now.since(slow.begun);
             if let Some(source) = self.sources.get_mut(slow.source.0) {
                 source.was_slow(slow.rows, waited);
             }
@@ -435,7 +439,8 @@ impl RestoreSession {
         else {
             return;
         };
-        let (shard, host) = (source.shard, source.host);
+        let shard = source.shard;
+        let host = source.host;
         let mut lacking = batch
             .missing
             .iter()

@@ -422,7 +422,8 @@ fn when_everything_is_slow_little_is_asked_twice() {
 #[test]
 fn a_request_may_wait_behind_others_of_its_host() {
     let mut rig = Rig::new(plan(1, 4, 1));
-    let (first, second) = (rig.asked[0].0, rig.asked[1].0);
+    let first = rig.asked[0].0;
+    let second = rig.asked[1].0;
     rig.at(900, RestoreEvent::Block(first, 0));
     rig.at(1_800, RestoreEvent::Block(first, 1));
     assert!(rig.session.faults().is_empty());
@@ -437,7 +438,8 @@ fn a_request_does_not_wait_for_ever_behind_others_of_its_host() {
     long.limits.batch_rows = 20;
     long.limits.window_rows = 40;
     let mut rig = Rig::new(long);
-    let (first, second) = (rig.asked[0].0, rig.asked[1].0);
+    let first = rig.asked[0].0;
+    let second = rig.asked[1].0;
     for row in 0..4 {
         rig.at(800 * (row + 1), RestoreEvent::Block(first, row));
     }

@@ -127,7 +127,8 @@ impl SaveSession {
             outcome: None,
             plan,
         };
-        let (placed, needed) = (session.candidates.len(), session.needed());
+        let placed = session.candidates.len();
+        let needed = session.needed();
         if placed < needed {
             session.fail(SaveFailure::NotEnoughHosts { placed, needed });
             return session;
@@ -329,7 +330,9 @@ impl SaveSession {
     }
 
     fn finish_if_sent(&mut self, id: AttemptId) {
-        let (now, ready, ended) = (self.now, self.rows_ready(), self.ended);
+        let now = self.now;
+        let ready = self.rows_ready();
+        let ended = self.ended;
         let Some(attempt) = self.current(id) else {
             return;
         };
@@ -367,7 +370,8 @@ impl SaveSession {
         let Some(attempt) = self.current(id) else {
             return;
         };
-        let (from, end) = (attempt.sent, attempt.given.min(row + 1));
+        let from = attempt.sent;
+        let end = attempt.given.min(row + 1);
         // A rebuild reports rows of its own, which do not count here.
         if attempt.phase != Phase::Sending || end <= from {
             return;
@@ -410,8 +414,10 @@ impl SaveSession {
         let Some(attempt) = self.current(id) else {
             return;
         };
-        let (shard, host) = (attempt.shard, attempt.host);
-        let (phase, retries) = (attempt.phase, attempt.retries);
+        let shard = attempt.shard;
+        let host = attempt.host;
+        let phase = attempt.phase;
+        let retries = attempt.retries;
         if phase == Phase::Committing
             && attempt.commits < COMMITS_MAX
             && let Some(wait) = rest_before_commit(&fault, attempt.commits.saturating_sub(1))
@@ -473,7 +479,8 @@ impl SaveSession {
     /// The deadline ends the save, for want of hosts or of speed. A host that is asked for the first time and
     /// has not accepted yet is slow. A host that did not answer before the save is missing.
     fn out_of_time(&mut self) {
-        let (placed, needed) = (self.accepted_count(), self.needed());
+        let placed = self.accepted_count();
+        let needed = self.needed();
         let plan = &self.plan;
         let answering = plan.candidates.len().saturating_sub(plan.silent.len());
         let are_missing = !self.troubles.is_empty() || answering < needed;
@@ -494,7 +501,8 @@ impl SaveSession {
         if self.outcome.is_some() {
             return;
         }
-        let (redundancy, needed) = (self.plan.redundancy, self.needed());
+        let redundancy = self.plan.redundancy;
+        let needed = self.needed();
         let waiting = self.unplaced.len().min(self.candidates.len());
         if self.live().count() + waiting < needed {
             return self.lacks_hosts(needed);

@@ -269,7 +269,8 @@ impl FileSink {
         };
         if let (Layout::Unnamed(made), FileKind::Regular { size, .. }) = (&self.layout, &file.kind)
         {
-            let (made, size) = (made.try_clone()?, *size);
+            let made = made.try_clone()?;
+            let size = *size;
             return self.open(number, made, size);
         }
         let place = self.layout.place(&file.path);
@@ -483,7 +484,8 @@ impl FileSink {
 
     /// Moves the new image to the target. Returns where the old one is now, if there was one.
     fn rename(&self) -> rustix::io::Result<Option<Old>> {
-        let (parent, new) = (&self.parent, &self.name);
+        let parent = &self.parent;
+        let new = &self.name;
         let (from, old) = self.made();
         let rename = |flags| rustix::fs::renameat_with(from, old, parent, new, flags);
         match rename(RenameFlags::NOREPLACE) {
@@ -570,7 +572,8 @@ impl FileSink {
     /// Replaces the target where two names can't be exchanged: moves the old file aside, and back if the
     /// rename fails.
     fn replace_in_two_steps(&self) -> rustix::io::Result<Old> {
-        let (parent, new) = (&self.parent, &self.name);
+        let parent = &self.parent;
+        let new = &self.name;
         let aside = aside_name(parent, new);
         rustix::fs::renameat(parent, new, parent, &aside)?;
         let (from, old) = self.made();

@@ -87,7 +87,8 @@ impl PickedSink {
 fn overlapping(parts: &[Range<u64>], whole: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let first = parts.partition_point(|part| part.end <= whole.start);
     let after = parts.get(first..).unwrap_or_default().iter();
-    let (start, end) = (whole.start, whole.end);
+    let start = whole.start;
+    let end = whole.end;
     after
         .take_while(move |part| part.start < end)
         .map(move |part| part.start.max(start)..part.end.min(end))

@@ -48,7 +48,8 @@ fn shown_extents(
     mut seek: impl FnMut(SeekFrom) -> Result<u64, Errno>,
 ) -> io::Result<Vec<Extent>> {
     let mut extents = Extents::default();
-    let (mut at, mut data) = (0, 0);
+    let mut at = 0;
+    let mut data = 0;
     for asked in 0.. {
         if at >= size {
             break;

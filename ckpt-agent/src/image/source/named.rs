@@ -77,7 +77,8 @@ impl NamedPath {
         }
         let places = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'=');
         let ways = places.filter_map(|(at, _)| {
-            let (path, name) = (bytes.get(..at)?, bytes.get(at + 1..)?);
+            let path = bytes.get(..at)?;
+            let name = bytes.get(at + 1..)?;
             Some((Path::new(OsStr::from_bytes(path)), OsStr::from_bytes(name)))
         });
         let mut ways = ways.filter(|(path, _)| is_there(path));

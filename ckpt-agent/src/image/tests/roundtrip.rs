@@ -80,7 +80,8 @@ fn a_tree_of_every_kind_of_file_comes_back() {
     saved.restore(&back, PLAIN).unwrap();
     assert_eq!(see(&root), see(&back));
     assert_eq!(names(dir.path()), ["back", "image"]);
-    let (first, second) = (back.join("large"), back.join("deep/er/same"));
+    let first = back.join("large");
+    let second = back.join("deep/er/same");
     assert_eq!(
         fs::metadata(first).unwrap().ino(),
         fs::metadata(second).unwrap().ino()
@@ -180,7 +181,8 @@ fn a_huge_sparse_file_is_neither_read_nor_written() {
     assert!(saved.segments.len() <= 2);
     let back = dir.path().join("back");
     saved.restore(&back, PLAIN).unwrap();
-    let (old, new) = (fs::metadata(&path).unwrap(), fs::metadata(&back).unwrap());
+    let old = fs::metadata(&path).unwrap();
+    let new = fs::metadata(&back).unwrap();
     assert_eq!(old.len(), new.len());
     assert!(new.blocks() <= old.blocks() + 64, "{}", new.blocks());
     let mut read = vec![0; 1 << 20];

@@ -12,7 +12,8 @@ use crate::image::sink::OutputSink;
 
 /// A tree with two files of one segment each.
 fn tree() -> Saved {
-    let (len, kind) = (SEGMENT_BYTES as u32, regular(SEGMENT_BYTES as u64));
+    let len = SEGMENT_BYTES as u32;
+    let kind = regular(SEGMENT_BYTES as u64);
     Saved {
         index: Index {
             files: vec![

@@ -561,7 +561,8 @@ fn files_are_stored_under_the_names_that_they_are_given() {
 #[test]
 fn names_that_are_taken_and_links_are_refused() {
     let (dir, root) = three_files();
-    let (a, b) = (root.join("a"), root.join("b"));
+    let a = root.join("a");
+    let b = root.join("b");
     symlink(&a, dir.path().join("link")).unwrap();
     for (one, other) in [("x", "x"), ("x", "x/y"), ("x/y", "x"), ("b/c", "b")] {
         let refused = saved_as(&[renamed(&a, one), renamed(&b, other)]).unwrap_err();

@@ -41,7 +41,8 @@ impl Catalog {
         if now < checkpoint.arrived().after(RECENT_KEPT_FOR) {
             return true;
         }
-        let (owner, job) = (key.owner, checkpoint.job_tag);
+        let owner = key.owner;
+        let job = checkpoint.job_tag;
         let above = (job, checkpoint.version, key.checkpoint);
         let newer = self
             .entries_from(owner, above)

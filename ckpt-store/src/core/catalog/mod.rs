@@ -650,7 +650,8 @@ impl Catalog {
             return Err(Denied::VersionTaken { version, holder });
         }
         if !self.entries.has_room(who, 1) {
-            let (of_owner, all) = (self.entries.of(owner), self.entries.all());
+            let of_owner = self.entries.of(owner);
+            let all = self.entries.all();
             return Err(Denied::TooMany { of_owner, all });
         }
         let most = UNCOMMITTED_MAX as u64;

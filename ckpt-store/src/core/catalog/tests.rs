@@ -294,7 +294,8 @@ impl Pair {
             None => Err(Code::NotFound),
             Some(known) if known.shards.is_empty() => Err(Code::NotFound),
             Some(known) => {
-                let (knows, says) = (known.who.claim, who.claim);
+                let knows = known.who.claim;
+                let says = who.claim;
                 if (knows.job_tag, knows.version) != (says.job_tag, says.version) {
                     Err(Code::Mismatch)
                 } else if known.committed {
@@ -397,7 +398,8 @@ fn one_owner_can_not_fill_the_books() {
             checkpoint: CheckpointId(id),
         }
     };
-    let (greedy, modest) = (OwnerId([1; 32]), OwnerId([2; 32]));
+    let greedy = OwnerId([1; 32]);
+    let modest = OwnerId([2; 32]);
     for number in 0..UNCOMMITTED_MAX as u64 {
         assert_eq!(
             catalog.claim(Millis(0), greedy, &claim(number)),
@@ -449,7 +451,8 @@ fn commit_small(
 fn an_owner_that_commits_without_end_leaves_half_of_the_books() {
     let mut catalog = Catalog::default();
     catalog.lend(1 << 50, u64::MAX);
-    let (greedy, modest) = (OwnerId([1; 32]), OwnerId([2; 32]));
+    let greedy = OwnerId([1; 32]);
+    let modest = OwnerId([2; 32]);
     let mut number = 0;
     let refused = loop {
         match commit_small(&mut catalog, greedy, 1, number) {
@@ -458,7 +461,8 @@ fn an_owner_that_commits_without_end_leaves_half_of_the_books() {
         }
     };
     let half = CHECKPOINTS_MAX as u64 / 2;
-    let (of_owner, all) = (half, half);
+    let of_owner = half;
+    let all = half;
     assert_eq!(refused, Denied::TooMany { of_owner, all });
     for number in 0..1000 {
         commit_small(&mut catalog, modest, 1, number).unwrap();
@@ -664,7 +668,8 @@ fn a_notice_from_a_year_to_come_is_refused() {
 
 #[test]
 fn the_notices_of_one_owner_leave_room_for_those_of_others() {
-    let (greedy, modest) = (OwnerSecret::new([1; 32]), OwnerSecret::new([2; 32]));
+    let greedy = OwnerSecret::new([1; 32]);
+    let modest = OwnerSecret::new([2; 32]);
     let mut notices = Notices::default();
     let template = words(&greedy, 0, 1, 128);
     let about = |owner: &OwnerSecret, job: u16, gone: usize| {

@@ -48,7 +48,8 @@ pub(super) fn parse_range(text: &str) -> Result<ByteRange, String> {
         "" => Ok(None),
         text => size::parse(text).map(Some),
     };
-    let (offset, len) = (number(offset)?, number(len)?);
+    let offset = number(offset)?;
+    let len = number(len)?;
     if offset.is_none() && len.is_none() {
         return Err(wrong.into());
     }

@@ -43,7 +43,8 @@ pub(super) struct InitReport {
 
 impl Report for InitReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (dir, options) = (self.dir.display(), &self.options);
+        let dir = self.dir.display();
+        let options = &self.options;
         writeln!(
             out,
             "grid {}, authority until {}",
@@ -94,7 +95,8 @@ impl Report for SignReport {
             &self.key[..16.min(self.key.len())],
             time(self.expires)
         )?;
-        let (certificate, grid) = (self.certificate.display(), self.grid_file.display());
+        let certificate = self.certificate.display();
+        let grid = self.grid_file.display();
         if self.roles.contains(&"donor") {
             writeln!(
                 out,
@@ -440,7 +442,8 @@ pub(super) struct DelegateReport {
 
 impl Report for DelegateReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (registry, until) = (&self.registry, time(self.expires));
+        let registry = &self.registry;
+        let until = time(self.expires);
         writeln!(
             out,
             "{registry} may certify members that present a token ({}), until {until}",

@@ -55,7 +55,9 @@ pub(super) struct BackupReport {
 
 impl Report for BackupReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (dir, file, list) = (self.dir.display(), self.file.display(), self.list);
+        let dir = self.dir.display();
+        let file = self.file.display();
+        let list = self.list;
         let Some(asked) = self.members_asked else {
             return match self.was_behind {
                 None => writeln!(out, "{file}: copy of {dir}, list number {list}"),

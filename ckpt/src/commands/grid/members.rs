@@ -73,7 +73,8 @@ impl Sent {
             grid.hosts.iter().any(|one| one.id == id)
                 || grid.registries.iter().any(|one| one.id == id)
         };
-        let (by, mut without) = (delivery.by, delivery.without);
+        let by = delivery.by;
+        let mut without = delivery.without;
         without.retain(|one| is_listed(one.member.id));
         let have = by.iter().filter(|one| is_listed(one.id)).count();
         let answered = without.iter().filter(|one| one.answered).count();
@@ -213,7 +214,8 @@ pub(super) fn catch_up(dir: &Path) -> Result<(bool, usize), Failure> {
     let mut authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
     let runtime = runtime()?;
     let mut herald = runtime.block_on(reach(&authority))?;
-    let (newer, answered) = (herald.newer.take(), herald.reached());
+    let newer = herald.newer.take();
+    let answered = herald.reached();
     runtime.block_on(herald.leave());
     let adopted = match newer {
         Some((list, contents)) => {

@@ -15,7 +15,7 @@ use protocol::places::UsualDir;
 
 use super::args::grid::{AuthorityArgs, GridCommand, InitArgs, InviteArgs, RenewArgs};
 use super::render::Report;
-use super::{DaemonProgram, Outcome, done};
+use super::{Answer, DaemonProgram, done};
 use ckpt_agent::report::{ExitStatus, Failure};
 use members::{Silence, status};
 
@@ -38,12 +38,12 @@ fn option(name: &str, given: Option<&Path>) -> String {
     given.map_or_else(String::new, |dir| format!(" {name} {}", dir.display()))
 }
 
-fn ended(status: ExitStatus, report: impl Report + 'static) -> Result<Outcome, Failure> {
+fn ended(status: ExitStatus, report: impl Report + 'static) -> Result<Answer, Failure> {
     Ok((Box::new(report), status))
 }
 
 /// Runs a command for grids: first those of the authority, then those for a grid on this machine.
-pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcome, Failure> {
+pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Answer, Failure> {
     match command {
         GridCommand::Init(args) => init(args),
         GridCommand::Sign(args) => {
@@ -104,7 +104,7 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Outcom
     }
 }
 
-fn init(args: InitArgs) -> Result<Outcome, Failure> {
+fn init(args: InitArgs) -> Result<Answer, Failure> {
     let registry_options = option("--data", args.registry_data.as_deref());
     let registry = match (args.registry, args.registry_data) {
         (None, _) => None,
@@ -121,7 +121,7 @@ fn init(args: InitArgs) -> Result<Outcome, Failure> {
     done(authority::init(&dir_of(&args.authority)?, new)?)
 }
 
-fn invite(args: &InviteArgs) -> Result<Outcome, Failure> {
+fn invite(args: &InviteArgs) -> Result<Answer, Failure> {
     let usual = u16::from(args.submitters == 0);
     let wanted = authority::Invitation {
         registry: args.registry.as_deref(),
@@ -132,14 +132,14 @@ fn invite(args: &InviteArgs) -> Result<Outcome, Failure> {
     done(authority::invite(&dir_of(&args.authority)?, wanted)?)
 }
 
-fn renew(args: RenewArgs) -> Result<Outcome, Failure> {
+fn renew(args: RenewArgs) -> Result<Answer, Failure> {
     let dir = dir_of(&args.speaking.authority)?;
     let audience = args.speaking.audience();
     let renewed = authority::renew(&dir, args.within, args.ttl, args.output, audience)?;
     ended(status(renewed.sent.as_ref(), Silence::Harms), renewed)
 }
 
-fn down(dir: &Path) -> Result<Outcome, Failure> {
+fn down(dir: &Path) -> Result<Answer, Failure> {
     let report = local::down(dir)?;
     let status = match report.still_running.is_empty() {
         true => ExitStatus::Done,

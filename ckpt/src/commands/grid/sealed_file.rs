@@ -144,7 +144,8 @@ mod tests {
                 "{wrong:?}"
             );
         }
-        let (one, other) = (seal("a", b"same").unwrap(), seal("a", b"same").unwrap());
+        let one = seal("a", b"same").unwrap();
+        let other = seal("a", b"same").unwrap();
         assert_ne!(
             one[HEAD_BYTES..],
             other[HEAD_BYTES..],

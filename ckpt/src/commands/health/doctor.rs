@@ -13,7 +13,7 @@ use crate::commands::connect::{agent_for, grid_file};
 use crate::commands::health::doctor_report::{Check, DoctorReport, Verdict};
 use crate::commands::key::identity;
 use crate::commands::render::{Report, bytes, json_of_self, one_line};
-use crate::commands::{Outcome, health};
+use crate::commands::{Answer, health};
 use ::health::{ahead, expiry, middle_offset, span};
 use ckpt_agent::agent::{MTU_USUAL, Reached, Way};
 use ckpt_agent::connection::{list_files, load_grid};
@@ -37,7 +37,7 @@ const FILES_NEEDED: u64 = 24;
 const ADDRESS_SPACE_NEEDED: u64 = 512 << 20;
 
 /// Checks everything that a command needs. Problems are not errors, but findings in the report.
-pub(crate) async fn run(global: &Global) -> Result<Outcome, Failure> {
+pub(crate) async fn run(global: &Global) -> Result<Answer, Failure> {
     let mut report = DoctorReport {
         findings: Vec::new(),
     };
@@ -73,7 +73,8 @@ fn check_grid(global: &Global, report: &mut DoctorReport) -> Option<(PathBuf, Gr
     };
     match load_grid(&path) {
         Ok(grid) => {
-            let (hosts, registries) = (grid.hosts.len(), grid.registries.len());
+            let hosts = grid.hosts.len();
+            let registries = grid.registries.len();
             report.good(
                 Check::GridFile,
                 format!(

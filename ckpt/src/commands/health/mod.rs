@@ -18,7 +18,7 @@ use super::key::any::AnyKey;
 use super::key::identity;
 use super::output::write_report;
 use super::render::{Text, one_line};
-use super::{Outcome, done};
+use super::{Answer, done};
 use ckpt_agent::agent::{grid_health, health_status, registries_health, with_retired};
 use ckpt_agent::cancel::{Cancel, canceller};
 use ckpt_agent::connection::{list_files, notebook, roster};
@@ -31,7 +31,7 @@ pub(super) async fn run(
     global: &Global,
     args: HealthCommand,
     cancel: Cancel,
-) -> Result<Outcome, Failure> {
+) -> Result<Answer, Failure> {
     if args.watch {
         return watch(global, &args, cancel).await;
     }
@@ -49,7 +49,7 @@ async fn watch(
     global: &Global,
     args: &HealthCommand,
     mut cancel: Cancel,
-) -> Result<Outcome, Failure> {
+) -> Result<Answer, Failure> {
     let is_terminal = io::stdout().is_terminal() && !global.json;
     let mut shown: Option<Health> = None;
     loop {

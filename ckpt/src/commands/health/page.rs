@@ -8,7 +8,7 @@ use web::{Server, Settings, StartError, Token};
 use crate::commands::args::DashboardArgs;
 use crate::commands::args::options::Global;
 use crate::commands::connect::named_grid;
-use crate::commands::{Outcome, done, health, render};
+use crate::commands::{Answer, done, health, render};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{ExitStatus, Failure};
 
@@ -17,7 +17,7 @@ pub(crate) async fn run(
     global: &Global,
     args: &DashboardArgs,
     mut cancel: Cancel,
-) -> Result<Outcome, Failure> {
+) -> Result<Answer, Failure> {
     let usage = |what: String| Failure::new(ExitStatus::Usage, what);
     let token = args.token_file.as_deref().map(Token::read).transpose();
     let token = token.map_err(|cause| usage(cause.to_string()))?;

@@ -9,7 +9,7 @@ use crate::commands::args::{Cat, Forget, ForgetChoice, ListArgs, Restore, Verify
 use crate::commands::cat::{self, standard_output};
 use crate::commands::connect::{Connected, agent_for};
 use crate::commands::key::identity;
-use crate::commands::{Outcome, done, heard, which};
+use crate::commands::{Answer, done, heard, which};
 use ckpt_agent::agent::{
     Agent, Depth, Disposal, ForgetWhich, HealthRequest, RestoreRequest, RestoreTarget,
 };
@@ -81,7 +81,7 @@ impl<'a> AnyKey<'a> {
 
     /// Restores what the present key saved or, if that is nothing, what a retired key saved. The status is
     /// `Degraded` if a newer version than the restored one is known.
-    pub(crate) async fn restore(&self, args: Restore) -> Result<Outcome, Failure> {
+    pub(crate) async fn restore(&self, args: Restore) -> Result<Answer, Failure> {
         let request = restore_request(args);
         let restore = |agent: &Agent| {
             let agent = agent.clone();
@@ -107,7 +107,7 @@ impl<'a> AnyKey<'a> {
 
     /// Writes what the present key saved or, if that is nothing, what a retired key saved. Nothing is
     /// written before a checkpoint is found.
-    pub(crate) async fn cat(&self, args: Cat) -> Result<Outcome, Failure> {
+    pub(crate) async fn cat(&self, args: Cat) -> Result<Answer, Failure> {
         let request = cat::request(args);
         let cat = async |agent: &Agent| {
             let out = standard_output()?;
@@ -132,7 +132,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Lists the checkpoints of all keys.
-    pub(crate) async fn list(&self, args: ListArgs) -> Result<Outcome, Failure> {
+    pub(crate) async fn list(&self, args: ListArgs) -> Result<Answer, Failure> {
         let sought = args.filter.sought();
         let host = args.host.as_deref();
         let mut list = self.listed(args.job.as_ref(), &sought, host).await?;
@@ -180,7 +180,7 @@ impl<'a> AnyKey<'a> {
         &self,
         job: &JobId,
         version: Option<Version>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Answer, Failure> {
         let which = which(version);
         let first = self.present.show(job, which).await;
         if !is_missing(&first) {
@@ -200,7 +200,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Checks the shards of the checkpoints of all keys.
-    pub(crate) async fn verify(&self, args: VerifyArgs) -> Result<Outcome, Failure> {
+    pub(crate) async fn verify(&self, args: VerifyArgs) -> Result<Answer, Failure> {
         let depth = match (args.read_data, args.sample) {
             (true, _) => Depth::All,
             (false, Some(blocks)) => Depth::Sample(blocks),
@@ -243,7 +243,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Removes checkpoints of a job, of all keys.
-    pub(crate) async fn forget(&self, args: Forget) -> Result<Outcome, Failure> {
+    pub(crate) async fn forget(&self, args: Forget) -> Result<Answer, Failure> {
         let which = forget_which(&args.which);
         let sought = args.filter.sought();
         let report = self.forgotten(&args.job, which, &sought).await?;
@@ -293,7 +293,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Removes what hosts keep without use, of all keys.
-    pub(crate) async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<Outcome, Failure> {
+    pub(crate) async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<Answer, Failure> {
         let disposal = match dry_run {
             true => Disposal::Show,
             false => Disposal::Remove,

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::commands::connect::Connected;
 use crate::commands::render::{Report, json_of_self};
-use crate::commands::{Outcome, render};
+use crate::commands::{Answer, render};
 use ckpt_agent::agent::Voided;
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use ckpt_agent::unix_time::unix_millis;
@@ -91,7 +91,7 @@ fn needs_owner(connected: &Connected) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) async fn revoke(connected: &Connected, file: Option<&Path>) -> Result<Outcome, Failure> {
+pub(super) async fn revoke(connected: &Connected, file: Option<&Path>) -> Result<Answer, Failure> {
     needs_owner(connected)?;
     let serials_below = match file {
         None => unix_millis(),

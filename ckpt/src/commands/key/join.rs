@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use protocol::identity::{
     JoinToken, TokenRole, certificate_to_pem, is_name, new_key, read_key, replace_public, write_key,
 };
-use protocol::net::join::{JoinError, join as redeem};
+use protocol::net::join::{JoinError, NewMember, join as redeem};
 use serde::Serialize;
 
 use crate::commands::args::options::Global;
@@ -85,10 +85,6 @@ pub(crate) fn join(
             return Err(usage(message).next("another --grid FILE with --key-file and --cert-file"));
         }
     }
-    let failed = |path: &Path, cause: &dyn std::error::Error| {
-        let message = format!("{}: {}", path.display(), chain(cause));
-        Failure::new(ExitStatus::LocalIo, message)
-    };
     for path in [&files.key, &files.certificate, &grid_file] {
         if let Some(dir) = path.parent().filter(|dir| *dir != Path::new("")) {
             fs::create_dir_all(dir).map_err(|cause| failed(dir, &cause))?;
@@ -101,29 +97,45 @@ pub(crate) fn join(
     let secret = read_key(&files.key).map_err(|cause| failed(&files.key, &cause))?;
     let joined = runtime()?.block_on(redeem(&token, secret, &name));
     let joined = joined.map_err(|cause| not_joined(&cause))?;
-    let (grid, who) = (&joined.grid, &joined.identity);
-    if let Some(list) = &grid.list {
-        let path = grid.list_path(&grid_file);
-        replace_public(&path, list.bytes()).map_err(|cause| failed(&path, &cause))?;
-    }
-    grid.save(&grid_file)
-        .map_err(|cause| failed(&grid_file, &cause))?;
-    let chain = std::iter::once(&who.certificate).chain(&who.issuer);
-    let pem: String = chain.map(certificate_to_pem).collect();
-    // The certificate comes last: if it exists, everything else does.
-    replace_public(&files.certificate, pem.as_bytes())
-        .map_err(|cause| failed(&files.certificate, &cause))?;
+    write_membership(&joined, &grid_file, &files.certificate)?;
+    let grid = joined.grid;
+    let who = joined.identity;
     let peer = who.peer();
     Ok(JoinReport {
         expires: peer.map_or(0, |peer| peer.not_after),
         name,
-        grid: grid.name.clone(),
+        grid: grid.name,
         id: who.secret.id().hex(),
         key: files.key,
         certificate: files.certificate,
         grid_file,
         options,
     })
+}
+
+fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
+    let message = format!("{}: {}", path.display(), chain(cause));
+    Failure::new(ExitStatus::LocalIo, message)
+}
+
+/// Writes the grid's list, the grid file and the certificate.
+fn write_membership(
+    joined: &NewMember,
+    grid_file: &Path,
+    certificate: &Path,
+) -> Result<(), Failure> {
+    let grid = &joined.grid;
+    let who = &joined.identity;
+    if let Some(list) = &grid.list {
+        let path = grid.list_path(grid_file);
+        replace_public(&path, list.bytes()).map_err(|cause| failed(&path, &cause))?;
+    }
+    grid.save(grid_file)
+        .map_err(|cause| failed(grid_file, &cause))?;
+    let chain = std::iter::once(&who.certificate).chain(&who.issuer);
+    let pem: String = chain.map(certificate_to_pem).collect();
+    // The certificate comes last: if it exists, everything else does.
+    replace_public(certificate, pem.as_bytes()).map_err(|cause| failed(certificate, &cause))
 }
 
 fn not_joined(cause: &JoinError) -> Failure {

@@ -8,11 +8,11 @@ pub(super) mod own;
 
 use super::args::key::KeyCommand;
 use super::call::Call;
-use super::{Outcome, done};
+use super::{Answer, done};
 use ckpt_agent::report::Failure;
 
 /// Runs a command for keys.
-pub(crate) fn run(call: Call<'_>, command: KeyCommand) -> Result<Outcome, Failure> {
+pub(crate) fn run(call: Call<'_>, command: KeyCommand) -> Result<Answer, Failure> {
     match command {
         KeyCommand::Export { output } => own::export(call.global, &output),
         KeyCommand::Rotate { name, cert } => {

@@ -22,7 +22,7 @@ use crate::commands::args::options::Global;
 use crate::commands::connect::grid_file;
 use crate::commands::key::identity::{RETIRED_MAX, files, suffixed};
 use crate::commands::render::{self, Report, json_of_self};
-use crate::commands::{Outcome, done};
+use crate::commands::{Answer, done};
 use ckpt_agent::connection::{denied, load_grid, with_certificate};
 use ckpt_agent::report::{ExitStatus, Failure};
 
@@ -128,7 +128,7 @@ pub(crate) fn user_name() -> String {
 }
 
 /// Writes the key to a new file, or to standard output for `-`.
-pub(crate) fn export(global: &Global, output: &Path) -> Result<Outcome, Failure> {
+pub(crate) fn export(global: &Global, output: &Path) -> Result<Answer, Failure> {
     // The same key as all other commands use, so the grid file counts.
     let grid = grid_file(global).map(|path| load_grid(&path)).transpose()?;
     let files = files(global, grid.as_ref())?;

@@ -79,7 +79,7 @@ pub enum Format {
 }
 
 /// A host that could run the job.
-struct Candidate {
+struct FitHost {
     host: String,
     claim: Option<MachineClaim>,
     /// Speed of the host in the user's own runs.
@@ -87,7 +87,7 @@ struct Candidate {
     stays: SurvivalCurve,
 }
 
-impl Candidate {
+impl FitHost {
     /// Its speed. What the user's own runs showed outranks what the host claims.
     fn speed(&self) -> Option<f64> {
         self.seen.or_else(|| Some(self.claim.as_ref()?.speed))
@@ -97,7 +97,9 @@ impl Candidate {
 /// Ranks the hosts of the grid.
 pub(super) async fn run(agent: &Agent, args: &RankArgs) -> Result<RankReport, Failure> {
     let speeds = speeds(args)?;
-    let (mut fit, mut unfit, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    let mut fit = Vec::new();
+    let mut unfit = Vec::new();
+    let mut silent = Vec::new();
     for HostSays { host, said } in agent.announcements().await {
         let said = match said {
             Ok(said) => said,
@@ -112,7 +114,7 @@ pub(super) async fn run(agent: &Agent, args: &RankArgs) -> Result<RankReport, Fa
             unfit.push(HostNote { host, what });
             continue;
         }
-        fit.push(Candidate {
+        fit.push(FitHost {
             seen: speeds.get(&host).copied(),
             host,
             claim,
@@ -159,7 +161,7 @@ fn lacks(claim: &MachineClaim, args: &RankArgs) -> Option<String> {
 }
 
 fn report(
-    fit: &[Candidate],
+    fit: &[FitHost],
     args: &RankArgs,
     unfit: Vec<HostNote>,
     silent: Vec<HostNote>,
@@ -195,7 +197,7 @@ fn report(
     }
 }
 
-fn ranked_host(candidate: &Candidate, place: &Place, rated: &Rated) -> RankedHost {
+fn ranked_host(candidate: &FitHost, place: &Place, rated: &Rated) -> RankedHost {
     let known = |value: f64| Some(value).filter(|value| value.is_finite());
     RankedHost {
         host: candidate.host.clone(),
@@ -222,8 +224,8 @@ fn contended_load(claim: &MachineClaim, cores: u16) -> LoadForecast {
 }
 
 /// Mean speed and load of the machines that claim any; those of the reference if no machine does.
-fn average(fit: &[Candidate], args: &RankArgs) -> (f64, LoadForecast) {
-    let speeds: Vec<f64> = fit.iter().filter_map(Candidate::speed).collect();
+fn average(fit: &[FitHost], args: &RankArgs) -> (f64, LoadForecast) {
+    let speeds: Vec<f64> = fit.iter().filter_map(FitHost::speed).collect();
     let speed = match speeds.as_slice() {
         [] => 1.0,
         speeds => speeds.iter().sum::<f64>() / speeds.len() as f64,
@@ -243,7 +245,7 @@ fn average(fit: &[Candidate], args: &RankArgs) -> (f64, LoadForecast) {
     (speed, LoadForecast::new(means))
 }
 
-fn place(candidate: &Candidate, args: &RankArgs, average: &(f64, LoadForecast)) -> Place {
+fn place(candidate: &FitHost, args: &RankArgs, average: &(f64, LoadForecast)) -> Place {
     let speed = candidate.speed().unwrap_or(average.0);
     let load = match &candidate.claim {
         Some(claim) => contended_load(claim, args.cores),
@@ -386,8 +388,8 @@ mod tests {
         }
     }
 
-    fn candidate(host: &str, speed: f64, mtbf_hours: f64) -> Candidate {
-        Candidate {
+    fn candidate(host: &str, speed: f64, mtbf_hours: f64) -> FitHost {
+        FitHost {
             host: host.to_owned(),
             claim: (speed > 0.0).then(|| MachineClaim {
                 cores: 4,
@@ -401,7 +403,7 @@ mod tests {
         }
     }
 
-    fn order(fit: &[Candidate], args: &RankArgs) -> Vec<String> {
+    fn order(fit: &[FitHost], args: &RankArgs) -> Vec<String> {
         let report = report(fit, args, Vec::new(), Vec::new());
         report.hosts.into_iter().map(|host| host.host).collect()
     }

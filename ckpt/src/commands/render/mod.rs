@@ -584,7 +584,8 @@ impl Report for HostsReport {
             take_shards,
             free_bytes,
         } = self.summary;
-        let (known, free) = (count(known, "host"), bytes(free_bytes));
+        let known = count(known, "host");
+        let free = bytes(free_bytes);
         writeln!(
             out,
             "{up} of {known} up, {take_shards} take shards, {free} free"
@@ -600,7 +601,8 @@ fn misnamed(out: &mut dyn Write, hosts: &[HostReport]) -> io::Result<()> {
         let Some(reported) = &host.misnamed else {
             continue;
         };
-        let (name, reported) = (&host.name, one_line(reported));
+        let name = &host.name;
+        let reported = one_line(reported);
         writeln!(
             out,
             "note: a registry reports {name} as {reported}, which is not the name in its certificate"

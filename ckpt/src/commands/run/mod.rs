@@ -18,7 +18,7 @@ use super::args::options::{Global, ProgressMode};
 use super::args::run::{NotifyArgs, RunArgs, RunSave, Via};
 use super::connect::{Connected, agent_for, connect, grid_file};
 use super::render::{self, Report, json_of_self, one_line};
-use super::{Outcome, done};
+use super::{Answer, done};
 use ckpt_agent::agent::{Agent, SaveOptions};
 use ckpt_agent::connection::load_grid;
 use ckpt_agent::knowledge;
@@ -37,7 +37,7 @@ const AGENT_AGE_MAX: Duration = Duration::from_secs(600);
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// Runs a job under supervision.
-pub(super) async fn run(global: Global, args: RunArgs) -> Result<Outcome, Failure> {
+pub(super) async fn run(global: Global, args: RunArgs) -> Result<Answer, Failure> {
     let check = args.check;
     let staged = args.staged;
     if staged {
@@ -69,7 +69,7 @@ pub(super) async fn run(global: Global, args: RunArgs) -> Result<Outcome, Failur
 }
 
 /// Sends notices to the supervisor whose socket is in the environment. Does nothing without a supervisor.
-pub(super) fn notify(args: &NotifyArgs) -> Result<Outcome, Failure> {
+pub(super) fn notify(args: &NotifyArgs) -> Result<Answer, Failure> {
     let socket = std::env::var_os(CKPT_NOTIFY).filter(|path| !path.is_empty());
     let Some(socket) = socket else {
         // The same script may run without a supervisor.

@@ -22,7 +22,7 @@ use crate::commands::connect::{connect, grid_file};
 use crate::commands::rank::{Format, RankArgs, report::RankReport};
 use crate::commands::render::{Report, json_of_self, one_line};
 use crate::commands::run::{Connection, orders, write_end};
-use crate::commands::{Outcome, rank, runtime};
+use crate::commands::{Answer, rank, runtime};
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_millis;
@@ -60,7 +60,7 @@ const OWN_OPTIONS: [&str; 17] = [
 const JSON: &str = "json";
 
 /// Carries out the order on standard input, at the other end of a launcher.
-pub(crate) fn there() -> Outcome {
+pub(crate) fn there() -> Answer {
     let state = knowledge::default_dir(|name| std::env::var_os(name));
     let status = if away::serve(state) {
         ExitStatus::Done
@@ -71,15 +71,11 @@ pub(crate) fn there() -> Outcome {
 }
 
 /// Runs a job on other machines. `--nice` is for them.
-pub(crate) fn run(call: Call<'_>, args: RunArgs) -> Result<Outcome, Failure> {
+pub(crate) fn run(call: Call<'_>, args: RunArgs) -> Result<Answer, Failure> {
     runtime()?.block_on(move_around(call.global.clone(), args, call.typed))
 }
 
-async fn move_around(
-    global: Global,
-    args: RunArgs,
-    typed: &[OsString],
-) -> Result<Outcome, Failure> {
+async fn move_around(global: Global, args: RunArgs, typed: &[OsString]) -> Result<Answer, Failure> {
     let ranks = RankArgs {
         work: Duration::ZERO,
         cores: args.on.cores,

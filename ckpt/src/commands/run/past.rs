@@ -8,7 +8,7 @@ use clap::Args;
 use codec::JobId;
 
 use crate::commands::render::{self, Report, Table, json_of_self, one_line, shortened, time};
-use crate::commands::{Outcome, done};
+use crate::commands::{Answer, done};
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use runner::history::{HISTORY, History, PastLine};
@@ -55,7 +55,7 @@ pub(crate) fn history_file(named: Option<PathBuf>) -> Option<PathBuf> {
 }
 
 /// Lists runs, or forecasts one.
-pub(crate) fn run(args: RunsArgs) -> Result<Outcome, Failure> {
+pub(crate) fn run(args: RunsArgs) -> Result<Answer, Failure> {
     let path = history_file(args.history).ok_or_else(|| {
         let message =
             "no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set";

@@ -8,7 +8,7 @@ use crate::commands::args::run::WatchArgs;
 use crate::commands::connect::connect;
 use crate::commands::render::{self, Report, json_of_self, one_line};
 use crate::commands::run::{Connection, save_plan};
-use crate::commands::{Outcome, done, progress};
+use crate::commands::{Answer, done, progress};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{Failure, SaveReport};
 use runner::watching::{WatchEvent, WatchOrders, WatchReport, WatchedSave, watch};
@@ -18,7 +18,7 @@ pub(crate) async fn run(
     global: &Global,
     args: WatchArgs,
     cancel: Cancel,
-) -> Result<Outcome, Failure> {
+) -> Result<Answer, Failure> {
     let is_json = global.json;
     let orders = WatchOrders {
         save: save_plan(&args.job, args.save)?,

@@ -10,7 +10,7 @@ use protocol::errors::chain;
 use super::args::Save;
 use super::args::options::{Global, usage};
 use super::connect::connect;
-use super::{Outcome, progress};
+use super::{Answer, progress};
 use ckpt_agent::agent::{ALLOW_EMPTY, After, SaveInput, SaveOptions, SaveRequest};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::image::NamedPath;
@@ -18,7 +18,7 @@ use ckpt_agent::image::keeper::Keeper;
 use ckpt_agent::report::{ExitStatus, Failure, SaveReport};
 
 /// Saves, and enters how that went into the metrics file, if there is one.
-pub(super) async fn run(global: &Global, save: Save, cancel: Cancel) -> Result<Outcome, Failure> {
+pub(super) async fn run(global: &Global, save: Save, cancel: Cancel) -> Result<Answer, Failure> {
     let metrics = save.metrics_file.clone();
     let ended = attempt(global, save, cancel).await;
     if let Some(path) = metrics {
@@ -38,7 +38,7 @@ async fn attempt(global: &Global, save: Save, cancel: Cancel) -> Result<SaveRepo
     report
 }
 
-fn saved(report: SaveReport) -> Outcome {
+fn saved(report: SaveReport) -> Answer {
     let complete = report.holders.iter().all(|holder| holder.host.is_some());
     let status = if complete && report.warnings.is_empty() {
         ExitStatus::Done

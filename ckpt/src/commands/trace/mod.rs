@@ -13,7 +13,7 @@ use study::{Counts, HostPast, Options, Pool, PoolDescription};
 use traces::{RawTrace, Trace, format};
 
 use super::render::Report;
-use super::{Outcome, done};
+use super::{Answer, done};
 use ckpt_agent::report::{ExitStatus, Failure};
 
 /// What can be done with traces.
@@ -88,7 +88,7 @@ impl Report for Described {
 }
 
 /// Runs a command for traces.
-pub(super) fn run(command: TraceCommand) -> Result<Outcome, Failure> {
+pub(super) fn run(command: TraceCommand) -> Result<Answer, Failure> {
     let TraceCommand::Describe(args) = command;
     let raw = read(&args.dirs)?;
     let trace = Trace::new(raw);

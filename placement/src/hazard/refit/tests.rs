@@ -72,7 +72,8 @@ fn moved(hosts: &[FailingHost], from: &HazardModel, to: &HazardModel) -> (f64, f
     let changes: Vec<f64> = hosts
         .iter()
         .flat_map(|host| {
-            let (a, b) = (forecasts(from, host), forecasts(to, host));
+            let a = forecasts(from, host);
+            let b = forecasts(to, host);
             a.into_iter().zip(b).map(|(a, b)| (a - b).abs())
         })
         .collect();
@@ -124,7 +125,8 @@ fn a_grid_that_fails_less_or_more_than_the_shipped_model_expects_is_learnt() {
                 .sum::<f64>()
                 / hosts.len() as f64
         };
-        let (before, after) = (mean(&HazardModel::pretrained()), mean(&model));
+        let before = mean(&HazardModel::pretrained());
+        let after = mean(&model);
         assert_eq!(
             after > before,
             better,
@@ -185,7 +187,8 @@ proptest! {
         days in 3u64..28,
         kind in 0usize..6,
     ) {
-        let (honest, liars) = (tens * 10, tens);
+        let honest = tens * 10;
+        let liars = tens;
         let hosts = hosts(seed, honest, rate, days);
         let without = refitted(hosts.iter().map(|host| &host.sums), days as f64);
         let lie = match kind {

@@ -4,7 +4,7 @@ use codec::manifest::Manifest;
 use codec::{CheckpointId, Version};
 use tokio::sync::mpsc;
 
-use super::{Event, SaveEvent, SaveFailure, Shell};
+use super::{Event, SaveEvent, SaveFailure, SaveShell};
 use crate::agent::save::fencing::{Fenced, Fencing, FencingTask, Lost};
 use crate::agent::save::follow;
 use crate::core::fence::Quorum;
@@ -72,7 +72,7 @@ impl Choosing {
     }
 }
 
-impl Shell<'_> {
+impl SaveShell<'_> {
     pub(super) fn end_fencing(&mut self, fenced: Fenced) {
         match fenced {
             Ok(report) => {

@@ -4,7 +4,7 @@ use codec::Redundancy;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, timeout_at};
 
-use super::{DATA_USUAL, Shell};
+use super::{DATA_USUAL, SaveShell};
 use crate::agent::PARITY_USUAL;
 use crate::core::HostIndex;
 use crate::core::save::SaveOutcome;
@@ -17,7 +17,7 @@ const KNOWERS: usize = (DATA_USUAL + PARITY_USUAL) as usize;
 /// Longest wait for hosts that are asked to show a version.
 const SHOWING_MAX: Duration = Duration::from_secs(5);
 
-impl Shell<'_> {
+impl SaveShell<'_> {
     /// Has hosts that hold no shard keep the manifest of a committed version of fewer than three data shards,
     /// until [`KNOWERS`] hosts show it.
     pub(super) async fn show_to_more_hosts(&mut self) {
@@ -48,7 +48,8 @@ impl Shell<'_> {
                 let Some(host) = others.next().copied() else {
                     break;
                 };
-                let (hosts, bytes) = (self.agent.hosts.clone(), manifest.bytes().to_vec());
+                let hosts = self.agent.hosts.clone();
+                let bytes = manifest.bytes().to_vec();
                 asking.spawn(async move { hosts.keep_manifest(host, bytes).await.is_ok() });
             }
             // For each host that refuses, another one is asked.

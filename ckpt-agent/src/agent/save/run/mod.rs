@@ -96,7 +96,7 @@ use choosing::Choosing;
 use progress::{PROGRESS_PERIOD, Tally};
 
 /// The state of the shell.
-pub(super) struct Shell<'a> {
+pub(super) struct SaveShell<'a> {
     agent: &'a Agent,
     request: &'a SaveRequest,
     plan: CheckpointPlan,
@@ -127,7 +127,7 @@ pub(super) struct Shell<'a> {
     tally: Tally,
 }
 
-impl<'a> Shell<'a> {
+impl<'a> SaveShell<'a> {
     pub(super) fn start(
         agent: &'a Agent,
         request: &'a SaveRequest,
@@ -137,7 +137,8 @@ impl<'a> Shell<'a> {
         observer: Arc<dyn Observer>,
         started: Instant,
     ) -> Self {
-        let (source, base) = (input.source, input.base);
+        let source = input.source;
+        let base = input.base;
         let (sender, events) = mpsc::unbounded_channel();
         let choosing = Choosing::start(input.fencing, &sender);
         let cpus = agent.resources.cpus.max(1);
@@ -274,7 +275,8 @@ impl<'a> Shell<'a> {
             Event::Encoded(Encoded::Row(row)) => {
                 self.tally.read_bytes += row.image_bytes;
                 self.tally.stored_bytes += row.stored_bytes;
-                let (read, stored) = (self.tally.read_bytes, self.tally.stored_bytes);
+                let read = self.tally.read_bytes;
+                let stored = self.tally.stored_bytes;
                 self.tally.ends.push((read, stored));
                 let size = RowSize {
                     memory: row.memory_bytes,
@@ -382,7 +384,8 @@ impl<'a> Shell<'a> {
             shard: shard.number(),
             expected_bytes: 0,
         };
-        let (hosts, sender) = (self.agent.hosts.clone(), self.sender.clone());
+        let hosts = self.agent.hosts.clone();
+        let sender = self.sender.clone();
         let meter = Arc::new(Meter::default());
         let measuring = Arc::clone(&meter);
         let task = tokio::spawn(async move {
@@ -479,7 +482,8 @@ impl<'a> Shell<'a> {
         let Some(transfer) = self.transfers.get(&attempt) else {
             return;
         };
-        let (hosts, host) = (self.agent.hosts.clone(), transfer.host);
+        let hosts = self.agent.hosts.clone();
+        let host = transfer.host;
         let sender = self.sender.clone();
         tokio::spawn(async move {
             let event = match hosts.commit(host, manifest).await {

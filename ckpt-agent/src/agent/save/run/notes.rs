@@ -1,10 +1,10 @@
 //! Warnings and notes of a save's report.
 
-use super::Shell;
+use super::SaveShell;
 use crate::image::Warning;
 use crate::pipeline::encode::EncodedImage;
 
-impl Shell<'_> {
+impl SaveShell<'_> {
     pub(super) fn warnings(&self, image: &EncodedImage<Warning>) -> Vec<String> {
         image.warnings.iter().map(|w| w.0.clone()).collect()
     }

@@ -2,7 +2,7 @@
 
 use tokio::time::{Duration, Instant};
 
-use super::{Shell, millis};
+use super::{SaveShell, millis};
 use crate::core::save::{SaveOutcome, Setback};
 use crate::report::{Progress, ProgressEvent};
 
@@ -51,7 +51,7 @@ impl Tally {
     }
 }
 
-impl Shell<'_> {
+impl SaveShell<'_> {
     pub(super) fn report_setbacks(&mut self) {
         let now = self.now();
         for setback in self
