@@ -175,14 +175,15 @@ pub(crate) fn created_after(gathered: &Gathered) -> u64 {
 /// The note on versions of other lines.
 fn note_of_lines(request: &SaveRequest, other_lines: &[&KnownCheckpoint]) -> Option<String> {
     let oldest = other_lines.last()?.version();
-    let numbers: Vec<String> = other_lines
-        .iter()
-        .map(|known| known.version().to_string())
-        .collect();
-    let numbers = numbers.join(" ");
+    let numbers = other_lines.iter().map(|known| known.version().to_string());
+    let numbers: Vec<String> = numbers.collect();
+    let stay = match numbers.as_slice() {
+        [one] => format!("version {one} stays"),
+        all => format!("versions {} stay", all.join(" ")),
+    };
     let job = &request.job;
     Some(format!(
-        "versions {numbers} stay: the job was begun anew without them; to remove one: \
-         ckpt forget --job {job} --version {oldest}"
+        "{stay}: the job was begun anew without it; to remove it: ckpt forget --job {job} \
+         --version {oldest}"
     ))
 }
