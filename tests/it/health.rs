@@ -63,7 +63,11 @@ fn all_is_well_until_hosts_are_missing() -> Result<()> {
     let holders = grid.holders("42")?;
     grid.kill(&holders[0])?;
     let unwell = grid.run(["--json", "health"])?.expect(3)?.json()?;
-    ensure!(kinds(&unwell) == ["below_redundancy"], "{unwell}");
+    // The cause comes first.
+    ensure!(
+        kinds(&unwell) == ["hosts_away", "below_redundancy"],
+        "{unwell}"
+    );
     ensure!(unwell["jobs"][0]["can_lose"]["value"] == 1, "{unwell}");
     // Three holders are gone: two shards are too few to restore the checkpoint.
     grid.kill(&holders[1])?;
