@@ -1,4 +1,4 @@
-//! Small JSON files in the data directory, with counts and names that a daemon can start without.
+//! Small files in the data directory, most of them JSON, with counts and names that a daemon can start without.
 
 use std::fs;
 use std::io::{self, Write};
@@ -28,8 +28,16 @@ pub fn read<T: DeserializeOwned>(path: &Path, bytes_max: u64) -> io::Result<Opti
 /// # Errors
 /// When the file can't be written.
 pub fn write(data: &Path, path: &Path, contents: &impl Serialize) -> io::Result<()> {
+    replace(data, path, &serde_json::to_vec(contents)?)
+}
+
+/// As [`write()`], for contents of any kind.
+///
+/// # Errors
+/// When the file can't be written.
+pub fn replace(data: &Path, path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(data)?;
-    file.write_all(&serde_json::to_vec(contents)?)?;
+    file.write_all(contents)?;
     file.as_file().sync_data()?;
     file.persist(path).map_err(|persist| persist.error)?;
     Ok(())

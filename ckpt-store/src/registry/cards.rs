@@ -98,12 +98,11 @@ impl Shared {
         let mut entered = Entered::default();
         for record in cards {
             let at = self.moment();
-            let good = self.verifier.read(&record.card).ok().filter(|card| {
-                let is_there = card.is_at(record.addr) && may_be_announced(record.addr);
-                is_there
-                    && !card.is_revoked(&grid.revoked)
-                    && !card.is_early(at.unix)
-                    && card.is_current(at.unix)
+            let card = self
+                .verifier
+                .read_at(&record.card, record.addr, &grid.revoked);
+            let good = card.filter(|card| {
+                may_be_announced(record.addr) && !card.is_early(at.unix) && card.is_current(at.unix)
             });
             let Some(card) = good else {
                 entered.bad += 1;

@@ -2,7 +2,7 @@
 //! belongs to the grid, and where the silent ones were.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use super::Shared;
 use crate::core::known_donors::{self, FILE_BYTES_MAX};
 use crate::core::registry::{KnownDonor, Registry};
+use crate::json_file;
 
 /// Name of the file in the data directory.
 const FILE: &str = "known-donors";
@@ -88,20 +89,14 @@ impl KnownDonorsFile {
     /// Replaces the file in one step.
     fn write(&self, donors: &[KnownDonor]) -> io::Result<()> {
         let dir = protocol::identity::directory_of(&self.0);
-        let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        file.write_all(&known_donors::encode(donors))?;
-        file.as_file().sync_data()?;
-        file.persist(&self.0).map_err(|persist| persist.error)?;
-        Ok(())
+        json_file::replace(dir, &self.0, &known_donors::encode(donors))
     }
 }
 
 /// The card of a donor that was written down, if it is good.
 fn good_card(donor: &KnownDonor, grid: &Grid, verifier: &CardVerifier) -> Option<MemberCard> {
-    let card = verifier.read(&donor.card).ok()?;
-    let is_good =
-        card.id() == donor.id && card.is_at(donor.addr) && !card.is_revoked(&grid.revoked);
-    is_good.then_some(card)
+    let card = verifier.read_at(&donor.card, donor.addr, &grid.revoked)?;
+    (card.id() == donor.id).then_some(card)
 }
 
 /// Writes the donors down when one came, went or fell silent, but not too often; does not return.
@@ -126,31 +121,22 @@ pub(super) async fn keep(shared: Arc<Shared>) {
         };
         let Some(donors) = donors else { continue };
         written = Instant::now();
-        let file = shared.known_donors.clone();
-        let writing = tokio::task::spawn_blocking(move || file.write(&donors));
-        warn_of(
-            writing
-                .await
-                .unwrap_or_else(|cause| Err(io::Error::other(cause))),
-            &shared,
-        );
+        write_down(&shared, donors).await;
     }
 }
 
 /// Writes the donors down when the registry stops.
 pub(super) async fn keep_at_stop(shared: Arc<Shared>) {
     let donors = shared.registry().all_to_write_down(shared.moment());
-    let file = shared.known_donors.clone();
-    let writing = tokio::task::spawn_blocking(move || file.write(&donors));
-    warn_of(
-        writing
-            .await
-            .unwrap_or_else(|cause| Err(io::Error::other(cause))),
-        &shared,
-    );
+    write_down(&shared, donors).await;
 }
 
-fn warn_of(written: io::Result<()>, shared: &Shared) {
+async fn write_down(shared: &Shared, donors: Vec<KnownDonor>) {
+    let file = shared.known_donors.clone();
+    let writing = tokio::task::spawn_blocking(move || file.write(&donors));
+    let written = writing
+        .await
+        .unwrap_or_else(|cause| Err(io::Error::other(cause)));
     if let Err(cause) = written {
         let file = shared.known_donors.0.display();
         warn!(%file, %cause, "can't write down which donors are known");

@@ -293,9 +293,9 @@ impl OtherCards {
     }
 
     fn good(&self, record: &CardRecord, grid: &Grid) -> Option<MemberCard> {
-        let card = self.verifier.as_ref()?.read(&record.card).ok()?;
-        let is_there = card.is_at(record.addr) && may_be_announced(record.addr);
-        (is_there && !card.is_revoked(&grid.revoked)).then_some(card)
+        let verifier = self.verifier.as_ref()?;
+        let card = verifier.read_at(&record.card, record.addr, &grid.revoked)?;
+        may_be_announced(record.addr).then_some(card)
     }
 
     /// The card of a donor. A file that is damaged counts as none, and is removed.

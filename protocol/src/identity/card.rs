@@ -127,6 +127,17 @@ impl CardVerifier {
         Ok(Self(verifier.map_err(|cause| chain(&cause))?))
     }
 
+    /// The card in these bytes, if it is that of a donor at `addr` that is not revoked; `None` otherwise.
+    pub fn read_at(
+        &self,
+        bytes: &[u8],
+        addr: SocketAddr,
+        revoked: &Revocations,
+    ) -> Option<MemberCard> {
+        let card = self.read(bytes).ok()?;
+        (card.is_at(addr) && !card.is_revoked(revoked)).then_some(card)
+    }
+
     /// Reads a card and checks it as TLS would check the donor at the time of the card: the certificates
     /// lead to the authority, are those of a donor and were valid then; and that the donor signed the card.
     /// Whether keys were revoked since, and whether the time of the card is in the future, is left to
