@@ -64,8 +64,9 @@ pub struct RunArgs {
     pub local: bool,
     /// Begin anew if no host that answers shows a version, also if silent members may hold one.
     ///
-    /// Versions that come back later stay, with lower numbers than those that are saved from now on.
-    #[arg(long)]
+    /// Versions that come back later stay, with lower numbers than those that are saved from now on. Leave it
+    /// out of a script that starts the job again: a job that has saved would begin anew, too.
+    #[arg(long, conflicts_with = "on")]
     pub new: bool,
     /// Wait this long for the newest known version, if it can't be restored now, before an older one.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
@@ -281,6 +282,14 @@ mod tests {
             Command::Run(run) => Some(*run),
             _ => None,
         }
+    }
+
+    #[test]
+    fn a_job_that_moves_does_not_begin_anew_on_each_host() {
+        let run = |more: &[&str]| parse(&[more, &["--files", "a", "--", "./job"]].concat());
+        assert!(run(&["--new"]).is_some_and(|run| run.new));
+        let on = ["--new", "--on", "ssh {host} --", "--", "./job"];
+        assert!(parse(&on).is_none() && parse(&on[1..]).is_some());
     }
 
     #[test]
