@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ckpt_agent::core::gather::silence::{Remembered, Silence, Unshown};
+use ckpt_agent::core::gather::silence::{NextNumber, Remembered, Silence, Unshown};
 use codec::notice::{Intervals, Stamp};
 use codec::{CheckpointId, ManifestHash, Version};
 use rand::rngs::SmallRng;
@@ -317,8 +317,10 @@ impl World {
         let newest = look.shown.last().map(|(saved, _)| saved.clone());
         let seen = self.machines[machine].seen.map(|(number, _)| number);
         let shown = newest.as_ref().map(|saved| saved.number);
-        let number = look.silence.next_number(shown, seen, now);
-        let is_by_time = number.number() >= BEGIN && shown.is_none();
+        let NextNumber {
+            number,
+            begins_line,
+        } = look.silence.next_number(shown, seen, now);
         let mut id = [0; 32];
         self.random.fill(&mut id);
         let hash = ManifestHash(id);
@@ -338,7 +340,7 @@ impl World {
             },
             hash,
             begun_with: self.goes_on_with.unwrap_or(hash),
-            line: if is_by_time {
+            line: if begins_line {
                 Some(number)
             } else {
                 newest.as_ref().and_then(|newest| newest.line)

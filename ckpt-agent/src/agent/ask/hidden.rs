@@ -17,7 +17,9 @@ impl Agent {
         wish: &Wish<'_>,
         started: Instant,
     ) -> Result<RestoreReport, Failure> {
-        let unshown = self.unshown(request, gathered, wish);
+        let remembered = self.remembered(wish.job_tag, gathered);
+        let silence = gathered.silence();
+        let unshown = silence.of_unshown(remembered, request.least_data, request.is_new);
         if request.if_exists && unshown == Unshown::None {
             return Ok(RestoreReport {
                 job: request.job.clone(),
@@ -39,15 +41,16 @@ impl Agent {
             Unshown::None => {}
             Unshown::Lost => {
                 failure.status = ExitStatus::Damaged;
-                failure.next = Some(begin_anew.into());
+                if request.if_exists {
+                    failure.next = Some(begin_anew.into());
+                }
             }
             Unshown::MayBeAway => {
                 failure.status = ExitStatus::TooFewHosts;
-                let known = self.remembered(wish.job_tag, gathered) != Remembered::Nothing;
-                let when = if known {
+                let when = if remembered != Remembered::Nothing {
                     "again when more hosts are up".to_owned()
                 } else {
-                    let least = gathered.silence().least_holders(request.least_data);
+                    let least = silence.least_holders(request.least_data);
                     format!(
                         "again when fewer than {least} members are silent (ckpt hosts); for jobs \
                          saved with at least N data shards: --data N"
@@ -61,12 +64,6 @@ impl Agent {
             }
         }
         Err(failure)
-    }
-
-    fn unshown(&self, request: &RestoreRequest, gathered: &Gathered, wish: &Wish<'_>) -> Unshown {
-        let remembered = self.remembered(wish.job_tag, gathered);
-        let silence = gathered.silence();
-        silence.of_unshown(remembered, request.least_data, request.is_new)
     }
 
     /// The failure of a read when no host that answers shows the wanted checkpoint.

@@ -95,12 +95,17 @@ impl Agent {
     }
 
     /// The newest version of a job that this machine has seen, if it is to be kept and no host that answers
-    /// shows it or a later one. What an older program recorded does not show whether the owner deleted it, so
-    /// it counts only while a host is away.
-    pub(crate) fn unfound(&self, job_tag: JobTag, gathered: &Gathered) -> Option<Sighting> {
+    /// shows it or a later one.
+    fn unshown_sighting(&self, job_tag: JobTag, gathered: &Gathered) -> Option<Sighting> {
         let seen = self.kept_sighting(job_tag, gathered)?;
-        let is_sure = seen.more.is_some() || gathered.away() > 0;
-        (is_sure && !is_shown(&gathered.inventory, job_tag, &seen)).then_some(seen)
+        (!is_shown(&gathered.inventory, job_tag, &seen)).then_some(seen)
+    }
+
+    /// As [`Self::unshown_sighting`]. What an older program recorded does not show whether the owner deleted
+    /// it, so it counts only while a host is away.
+    pub(crate) fn unfound(&self, job_tag: JobTag, gathered: &Gathered) -> Option<Sighting> {
+        let seen = self.unshown_sighting(job_tag, gathered)?;
+        (seen.more.is_some() || gathered.away() > 0).then_some(seen)
     }
 
     /// The newest versions of the owner's jobs that this machine has seen, of those jobs that were seen last. A
@@ -134,8 +139,7 @@ impl Agent {
 
     /// What this machine remembers of a job of which no host that answers shows a version.
     pub(crate) fn remembered(&self, job_tag: JobTag, gathered: &Gathered) -> Remembered {
-        match self.kept_sighting(job_tag, gathered) {
-            Some(seen) if is_shown(&gathered.inventory, job_tag, &seen) => Remembered::Nothing,
+        match self.unshown_sighting(job_tag, gathered) {
             Some(seen) if seen.more.is_some() => Remembered::Version,
             Some(_) => Remembered::Perhaps,
             None => Remembered::Nothing,

@@ -16,14 +16,6 @@ use crate::report::{ExitStatus, Failure, SaveReport};
 /// Fewest bytes, on all hosts together, with which a save shows how fast this machine can send.
 const UPLINK_BYTES_MIN: u64 = 16 << 20;
 
-/// The note on a version whose number is the time.
-fn note_of_number(gathered: &Gathered) -> String {
-    format!(
-        "the version's number is the time: {} members are silent and may hold older versions",
-        gathered.silence().silent
-    )
-}
-
 impl Agent {
     /// Completes the report of a save that was committed, and removes what it supersedes.
     pub(super) async fn finish(
@@ -33,17 +25,20 @@ impl Agent {
         request: &SaveRequest,
     ) -> SaveReport {
         let gathered = &prepared.gathered;
+        let unfound = self.note_of_unfound(&prepared);
         if let Some(base) = &prepared.base {
             base.report_to(&mut report);
         }
         report.notes.extend(prepared.following.notes);
         report.fence = report.fence.or(prepared.following.unfenced);
         self.learn(prepared.job_tag, &report);
-        let unfound = self.note_of_unfound(prepared.job_tag, gathered);
-        let by_time = prepared
-            .is_numbered_by_time
-            .then(|| note_of_number(gathered));
-        report.notes.extend(unfound.into_iter().chain(by_time));
+        report.notes.extend(unfound);
+        if prepared.begins_line {
+            let silent = gathered.silence().silent;
+            report.notes.push(format!(
+                "the version's number is the time: {silent} members are silent and may hold older versions"
+            ));
+        }
         if let Some(placed) = &prepared.placed {
             self.add_placement(&mut report, placed, request, gathered);
         }
@@ -69,12 +64,16 @@ impl Agent {
 
     /// A note on a version that this machine has seen and that no host showed before the save: this save does
     /// not continue it.
-    fn note_of_unfound(&self, job_tag: JobTag, gathered: &Gathered) -> Option<String> {
-        let seen = self.unfound(job_tag, gathered)?;
+    fn note_of_unfound(&self, prepared: &Prepared) -> Option<String> {
+        let gathered = &prepared.gathered;
+        let seen = self.unfound(prepared.job_tag, gathered)?;
         let note = self.unfound_note(&seen, gathered);
-        Some(format!(
-            "before this save, {note}; this save begins anew without it, and --keep removes neither it nor what it follows"
-        ))
+        let then = if prepared.begins_line {
+            "this save begins anew without it, and --keep removes neither it nor what it follows"
+        } else {
+            "when its hosts are back it counts as an older version (--keep)"
+        };
+        Some(format!("before this save, {note}; {then}"))
     }
 
     /// Gives the claimed version back unless its checkpoint may have been chosen, and adds to the failure what

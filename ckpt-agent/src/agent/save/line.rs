@@ -2,15 +2,13 @@
 //! and neither follows from the other. Each version of a later line names the first of its line.
 
 use codec::Version;
-use codec::labels::{Labels, RESERVED};
+use codec::labels::Labels;
 
 use crate::agent::Agent;
 use crate::inventory::KnownCheckpoint;
 
 /// Key of the label with the number of the first version of the line.
 const LINE: &str = "ckpt.line";
-
-const _: () = assert!(LINE.len() > RESERVED.len());
 
 /// The first version of a line; `None` in the first line of a job.
 pub(super) type Line = Option<Version>;
@@ -36,5 +34,28 @@ impl Agent {
         Ok(first
             .and_then(|first| first.parse().ok())
             .and_then(Version::new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::labels::LABELS_BYTES_MAX;
+
+    use super::*;
+
+    fn labels(value: String) -> Labels {
+        Labels::of_user(vec![("step".to_owned(), value)]).unwrap()
+    }
+
+    #[test]
+    fn a_line_is_a_label_that_users_can_not_give() {
+        let user = labels("9".to_owned());
+        assert_eq!(with_line(&user, None), user);
+        let labelled = with_line(&user, Version::new(1_800_000_000));
+        assert_eq!(labelled.get(LINE), Some("1800000000"));
+        assert_eq!(labelled.get("step"), Some("9"));
+        assert!(Labels::of_user(Vec::from(labelled)).is_err());
+        let full = labels("x".repeat(LABELS_BYTES_MAX - 4));
+        assert_eq!(with_line(&full, Version::new(7)), full);
     }
 }

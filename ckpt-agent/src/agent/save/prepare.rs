@@ -24,6 +24,7 @@ use crate::agent::{Agent, SaveInput, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::HostIndex;
 use crate::core::claims::ClaimDoubts;
+use crate::core::gather::silence::NextNumber;
 use crate::core::place::Placed;
 use crate::image::{Source, SourceError, SourceOptions};
 use crate::inventory::KnownCheckpoint;
@@ -43,8 +44,8 @@ pub(super) struct Prepared {
     pub(super) checkpoint: CheckpointId,
     pub(super) job_tag: JobTag,
     version: Version,
-    /// Whether its number is the time, because silent members may hold versions.
-    pub(super) is_numbered_by_time: bool,
+    /// Whether silent members may hold versions that this one does not continue.
+    pub(super) begins_line: bool,
     /// The line that it belongs to.
     pub(super) line: Line,
     /// When it was created, by the clocks of the job's checkpoints, seconds since 1970.
@@ -81,12 +82,13 @@ impl Agent {
         let known_versions = self.notebook.read(unix_seconds());
         let seen = known_versions.newest(job_tag).map(|seen| seen.version);
         let shown = newest.as_ref().map(KnownCheckpoint::version);
-        let silence = gathered.silence();
-        let first = silence.next_number(shown, seen, unix_seconds());
-        let is_numbered_by_time = first != shown.max(seen).map_or(Version::FIRST, Version::next);
-        let version = self.claim(&gathered, job_tag, checkpoint, first).await?;
+        let NextNumber {
+            number,
+            begins_line,
+        } = gathered.silence().next_number(shown, seen, unix_seconds());
+        let version = self.claim(&gathered, job_tag, checkpoint, number).await?;
         let line = match &newest {
-            _ if is_numbered_by_time => Some(version),
+            _ if begins_line => Some(version),
             // What can't be opened here is not removed by this save.
             Some(newest) => self.line_of(newest).unwrap_or(Some(version)),
             None => None,
@@ -111,7 +113,7 @@ impl Agent {
             checkpoint,
             job_tag,
             version,
-            is_numbered_by_time,
+            begins_line,
             line,
             created,
             following,

@@ -42,6 +42,15 @@ pub enum Unshown {
     Lost,
 }
 
+/// How a job's next version is numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextNumber {
+    /// The number.
+    pub number: Version,
+    /// Whether silent members may hold versions that this one does not continue.
+    pub begins_line: bool,
+}
+
 impl Silence {
     /// The fewest holders that a version may have which no answering host shows: as many as its data shards,
     /// since a version may be committed without its parity. `said`: the data shards with which the job is
@@ -81,20 +90,29 @@ impl Silence {
         unread + absent.count().min(self.silent)
     }
 
-    /// The number of a job's next version. `shown` is the newest that hosts show, `seen` the newest that this
+    /// How a job's next version is numbered. `shown` is the newest that hosts show, `seen` the newest that this
     /// machine remembers, and `now` the time in Unix seconds.
     ///
     /// If silent members may hold versions and hosts show none, the number is the time. So versions that come
     /// back later are older by their numbers, too: no job is saved more often than once a second.
-    pub fn next_number(self, shown: Option<Version>, seen: Option<Version>, now: u64) -> Version {
+    pub fn next_number(
+        self,
+        shown: Option<Version>,
+        seen: Option<Version>,
+        now: u64,
+    ) -> NextNumber {
         let next = shown.max(seen).map_or(Version::FIRST, Version::next);
         let remembered = match seen {
             Some(_) => Remembered::Version,
             None => Remembered::Nothing,
         };
         let is_hidden = self.of_unshown(remembered, None, false) == Unshown::MayBeAway;
-        let by_time = Version::new(now).filter(|_| shown.is_none() && is_hidden);
-        by_time.map_or(next, |by_time| next.max(by_time))
+        let begins_line = shown.is_none() && is_hidden;
+        let by_time = Version::new(now).filter(|_| begins_line);
+        NextNumber {
+            number: by_time.map_or(next, |by_time| next.max(by_time)),
+            begins_line,
+        }
     }
 }
 
@@ -158,7 +176,8 @@ mod tests {
         let next = |silent, shown: Option<u64>, seen: Option<u64>| {
             let silence = silence(9, silent);
             let next = silence.next_number(shown.map(version), seen.map(version), 1_700_000_000);
-            next.number()
+            assert!(next.begins_line || next.number.number() < 1_700_000_000);
+            next.number.number()
         };
         assert_eq!(next(0, None, None), 1);
         assert_eq!(next(2, None, None), 1);
