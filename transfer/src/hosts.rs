@@ -337,13 +337,16 @@ impl Hosts {
 
     /// The fault of a host whose exchange failed with `fault`. It is `Silent` if the host fell silent.
     pub(crate) fn blamed(&self, host: HostIndex, fault: Fault) -> Fault {
-        match fault {
-            Fault::Gone(_) if let Some(rejected) = self.rejection(host) => rejected,
-            Fault::Gone(_) if self.is_silent(host) => {
-                Fault::Silent(u64::try_from(SILENCE.as_millis()).unwrap_or(u64::MAX))
-            }
-            other => other,
+        if !matches!(fault, Fault::Gone(_)) {
+            return fault;
         }
+        if let Some(rejected) = self.rejection(host) {
+            return rejected;
+        }
+        if self.is_silent(host) {
+            return Fault::Silent(u64::try_from(SILENCE.as_millis()).unwrap_or(u64::MAX));
+        }
+        fault
     }
 
     /// The refusal of a host that has closed its connection because it does not accept this client any more: the

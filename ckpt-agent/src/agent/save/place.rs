@@ -52,7 +52,7 @@ fn given_width(code: Redundancy) -> Result<Width, Failure> {
 
 impl Agent {
     /// Reports where a checkpoint of the job would go if it were saved now, with `redundancy` as in
-    /// [`SaveRequest::redundancy`](crate::agent::SaveRequest::redundancy).
+    /// [`SaveOptions::redundancy`](crate::agent::SaveOptions::redundancy).
     ///
     /// # Errors
     /// When no host answers.

@@ -618,12 +618,12 @@ fn host_state(host: &HostReport) -> String {
         .silent_since
         .map(|at| format!("since {}", since(at, unix_seconds())));
     let state = match (&host.error, host.refuses_for_s) {
-        (Some(_), _) if host.status == HostState::Silent => match silent {
-            Some(silent) => format!("silent {silent}"),
-            None => "silent".to_owned(),
+        (Some(error), _) => match (host.status == HostState::Silent, silent) {
+            (true, Some(silent)) => format!("silent {silent}"),
+            (true, None) => "silent".to_owned(),
+            (false, Some(silent)) => format!("silent {silent}: {error}"),
+            (false, None) => error.clone(),
         },
-        (Some(error), _) if let Some(silent) = silent => format!("silent {silent}: {error}"),
-        (Some(error), _) => error.clone(),
         (None, Some(seconds @ 1..)) => {
             let why = host.why.as_deref();
             let why = why.map_or(String::new(), |why| format!(": {why}"));

@@ -617,28 +617,28 @@ impl<'a> SaveShell<'a> {
         }
     }
 
+    fn too_few(&self, doing: &str, placed: usize, needed: usize) -> Failure {
+        if let Some(fault) = self.shut_out(needed) {
+            return Failure::new(ExitStatus::Denied, format!("{doing}: {fault}"));
+        }
+        let ended = self
+            .request
+            .options
+            .deadline
+            .is_some_and(|end| self.started.elapsed() + Duration::from_secs(1) >= end);
+        let shortage = Shortage {
+            placed,
+            needed,
+            soonest_ms: self.session.soonest().map(|at| at.since(self.now())),
+            deadline_ended: ended,
+        };
+        shortage.failure(doing)
+    }
+
     fn failure(&self, failure: SaveFailure) -> Failure {
         let doing = format!("cannot save job {}", self.request.job);
         let mut failure = match failure {
-            SaveFailure::NotEnoughHosts { needed, .. }
-                if let Some(fault) = self.shut_out(needed) =>
-            {
-                Failure::new(ExitStatus::Denied, format!("{doing}: {fault}"))
-            }
-            SaveFailure::NotEnoughHosts { placed, needed } => {
-                let ended = self
-                    .request
-                    .options
-                    .deadline
-                    .is_some_and(|end| self.started.elapsed() + Duration::from_secs(1) >= end);
-                let shortage = Shortage {
-                    placed,
-                    needed,
-                    soonest_ms: self.session.soonest().map(|at| at.since(self.now())),
-                    deadline_ended: ended,
-                };
-                shortage.failure(&doing)
-            }
+            SaveFailure::NotEnoughHosts { placed, needed } => self.too_few(&doing, placed, needed),
             SaveFailure::VersionTaken => Failure::new(
                 ExitStatus::Failed,
                 format!("{doing}: another save took version {}", self.plan.version),
