@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use crate::claimant::Claimant;
 use crate::liar::{Liar, Lie};
 use crate::members::{self, Members};
-use crate::program::{Outcome, command, run};
+use crate::program::{COMMAND_TIMEOUT, Outcome, command, run, wait_until};
 use crate::relay::Relay;
 
 /// A running grid. Dropping it stops all its hosts and registries.
@@ -47,6 +47,15 @@ impl Drop for MixedGrid {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Waits until each daemon knows this many hosts. One that knows only those that started before it would rebuild
+/// what the others hold.
+fn await_members(daemons: &[(String, Daemon)], hosts: usize) -> Result<()> {
+    wait_until("each host knows all hosts", COMMAND_TIMEOUT, || {
+        let known = |daemon: &Daemon| daemon.members().grid().hosts.len();
+        Ok(daemons.iter().all(|(_, daemon)| known(daemon) == hosts))
+    })
 }
 
 impl MixedGrid {
@@ -132,6 +141,9 @@ impl MixedGrid {
         }
         grid.owner = Some(members.owner_in(dir.path())?);
         grid.save(&dir.path().join("grid.toml"))?;
+        if !is_relayed {
+            await_members(&daemons, grid.hosts.len())?;
+        }
         Ok(Self {
             dir,
             members,
