@@ -124,7 +124,7 @@ fn what_dead_donors_have_is_away_until_they_are_back() -> Result<()> {
 
 #[test]
 fn a_job_that_is_begun_anew_has_a_line_of_its_own_when_the_old_one_is_back() -> Result<()> {
-    let (mut machines, token) = saved(&["42", "43"])?;
+    let (mut machines, token) = saved(&["42", "43", "44"])?;
     stop(&mut machines, &DONORS)?;
     machines.join("m6", &token)?;
     await_hosts(&machines, &["m6"])?;
@@ -136,6 +136,7 @@ fn a_job_that_is_begun_anew_has_a_line_of_its_own_when_the_old_one_is_back() -> 
     // The donors hear of a removal when they are back.
     zoe(&machines, "forget --job 43 --all")?.expect(3)?;
     ensure!(begins_with(&machines, "43")?.is_none());
+    ensure!(begins_with(&machines, "44")?.is_none());
     begins_anew_beside_what_is_away(&mut machines)
 }
 
@@ -169,6 +170,14 @@ fn begins_anew_beside_what_is_away(machines: &mut Machines) -> Result<()> {
         ensure!(saved["notes"].to_string().contains("begun anew"), "{saved}");
     }
     let old = zoe(machines, "restore --job 42 --version 1 --force -o out")?;
+    old.expect(0)?;
+    // Job 44 began anew, too, and what it was begun without is back before its first save.
+    for _ in 0..3 {
+        let save = "--json save --job 44 --keep 1 --data 3 --parity 2 img";
+        let saved = zoe(machines, save)?.expect(0)?.json()?;
+        ensure!(saved["version"].as_u64() > Some(1_700_000_000), "{saved}");
+    }
+    let old = zoe(machines, "restore --job 44 --version 1 --force -o out")?;
     old.expect(0)?;
     zoe(machines, "gc")?.expect(0)?;
     zoe(machines, "forget --job 42 --version 1")?.expect(0)?;

@@ -1,16 +1,23 @@
 //! A simulated grid, whose members go home at night: what silence allows, how versions are numbered and what
-//! `--keep` removes, by the real cores. Left out: bases and leases, the transfer of bytes, and how long hosts
-//! are waited for. Registries, cards and notices are sets that pass between members once an hour, and a registry
-//! is reinstalled only while an honest member that knows the others is there.
+//! `--keep` removes, by the client's real cores. Left out: bases and leases, the transfer of bytes, and how long
+//! hosts are waited for. Registries, cards and notices are sets that pass between members once an hour, and a
+//! registry is reinstalled only while an honest member that knows the others is there.
 //!
 //! No acknowledged version is reported as absent or lost, or deleted, while as many of its shards as it has data
 //! shards are on honest members that may return; unless newer versions that follow it are kept in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use ckpt_agent::core::gather::silence::{NextNumber, Remembered, Silence, Unshown};
+use ckpt_agent::core::knowledge::{
+    Contact, Knowledge, Missed, Named, Observation, SaveTimes, Sighting, SightingDetails,
+};
 use codec::notice::{Intervals, Stamp};
-use codec::{CheckpointId, ManifestHash, Version};
+use codec::{CheckpointId, JobTag, ManifestHash, OwnerId, Version};
+use protocol::address::Address;
+use protocol::grid::GridHost;
+use protocol::identity::HostId;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -61,13 +68,25 @@ impl Habit {
 /// One registry: the members that it knows.
 type Registry = BTreeSet<Member>;
 
-/// A machine of the user.
-#[derive(Clone, Debug, Default)]
-struct Machine {
-    /// Members that a registry named, or that it reached.
-    members: BTreeSet<Member>,
-    /// The newest version that it has seen.
-    seen: Option<(Version, Stamp)>,
+/// The job's tag.
+const JOB: JobTag = JobTag([4; 32]);
+
+fn id(member: Member) -> HostId {
+    HostId(OwnerId([member as u8; 32]))
+}
+
+fn member(id: HostId) -> Member {
+    usize::from(id.0.0[0])
+}
+
+fn host(member: Member) -> GridHost {
+    GridHost {
+        name: format!("m{member}"),
+        addr: Address::Ip(([10, 0, 0, member as u8], 7600).into()),
+        id: id(member),
+        site: None,
+        owner: None,
+    }
 }
 
 #[derive(Debug)]
@@ -86,8 +105,9 @@ struct World {
     held: Vec<BTreeSet<ManifestHash>>,
     /// What each member knows as deleted.
     notices: Vec<Intervals>,
-    machines: Vec<Machine>,
-    saved: Vec<Saved>,
+    /// What each of the user's machines knows.
+    machines: Vec<Knowledge>,
+    saved: Vec<Rc<Saved>>,
     /// The first version of the work that the running job goes on with; `None`: it has begun anew.
     goes_on_with: Option<ManifestHash>,
     /// How often each thing happened.
@@ -99,7 +119,7 @@ struct Look {
     silence: Silence,
     answered: BTreeSet<Member>,
     /// The versions that are shown, oldest first, with how many of their shards.
-    shown: Vec<(Saved, usize)>,
+    shown: Vec<(Rc<Saved>, usize)>,
     deleted: Intervals,
 }
 
@@ -126,7 +146,7 @@ impl World {
             cards: vec![all; members],
             held: vec![BTreeSet::new(); members],
             notices: vec![Intervals::default(); members],
-            machines: vec![Machine::default(); 3],
+            machines: vec![Knowledge::default(); 3],
             saved: Vec::new(),
             goes_on_with: None,
             seen: BTreeMap::new(),
@@ -164,7 +184,7 @@ impl World {
         }
         if self.random.random_bool(0.02) {
             let machine = self.random.random_range(0..self.machines.len());
-            self.machines[machine] = Machine::default();
+            self.machines[machine] = Knowledge::default();
             self.count("a machine was reinstalled");
         }
         self.exchange();
@@ -206,11 +226,32 @@ impl World {
     /// What a machine is answered by the members that it knows.
     fn look(&mut self, machine: usize) -> Look {
         let reached = usize::from(self.random.random_bool(0.9));
-        let named: BTreeSet<Member> = self.registries[1 - reached].clone();
-        let known = &mut self.machines[machine].members;
-        known.extend(&named);
-        known.retain(|member| !self.removed.contains(member));
+        let now = self.now();
+        let registry = &self.registries[1 - reached];
+        let silent = registry.difference(&self.there).map(|member| Missed {
+            host: host(*member),
+            seen_at: now,
+            certified_until: Some(now + 365 * 86_400),
+        });
+        let named = Named {
+            there: registry
+                .intersection(&self.there)
+                .copied()
+                .map(host)
+                .collect(),
+            listed: Vec::new(),
+            silent: silent.collect(),
+            revoked: self.removed.iter().copied().map(id).collect(),
+        };
+        let machine = &mut self.machines[machine];
+        machine.observe(&Observation::Roster(named), now);
+        let roster = machine.roster().iter();
+        let members = roster.chain(machine.missed(now).map(|missed| &missed.host));
+        let known: BTreeSet<Member> = members.map(|host| member(host.id)).collect();
         let answered: BTreeSet<Member> = known.intersection(&self.there).copied().collect();
+        for member in &answered {
+            machine.observe(&Observation::Contact(id(*member), Contact::Answered), now);
+        }
         let silence = Silence {
             members: known.len(),
             silent: known.len() - answered.len(),
@@ -223,7 +264,7 @@ impl World {
             let holders = honest().filter(|member| self.held[**member].contains(&saved.hash));
             holders.count()
         };
-        let mut shown: Vec<(Saved, usize)> = self
+        let mut shown: Vec<(Rc<Saved>, usize)> = self
             .saved
             .iter()
             .map(|saved| (saved.clone(), shards(saved)))
@@ -239,7 +280,7 @@ impl World {
     }
 
     fn remembered(&self, machine: usize, look: &Look) -> Remembered {
-        let seen = self.machines[machine].seen;
+        let seen = self.machines[machine].newest(JOB).and_then(Sighting::place);
         let kept = seen.filter(|(_, stamp)| !look.deleted.has(*stamp));
         let is_shown = |number| look.shown.iter().any(|(saved, _)| saved.number >= number);
         match kept {
@@ -260,7 +301,29 @@ impl World {
             honest.count()
         };
         let all = self.saved.iter();
-        all.filter(|saved| holders(saved) >= DATA).collect()
+        all.map(Rc::as_ref)
+            .filter(|saved| holders(saved) >= DATA)
+            .collect()
+    }
+
+    fn now(&self) -> u64 {
+        BEGIN + self.hour * 3600
+    }
+
+    /// A machine sees a version.
+    fn see(&mut self, machine: usize, saved: &Saved) {
+        let details = SightingDetails {
+            owner: OwnerId([9; 32]),
+            job: "42".parse().expect("a name of a job"),
+            stamp: saved.stamp,
+            until: None,
+        };
+        let seen = Sighting {
+            version: saved.number,
+            more: Some(details),
+        };
+        let now = self.now();
+        self.machines[machine].observe(&Observation::Version(JOB, seen), now);
     }
 
     /// `restore --if-exists`; returns whether the job begins: with a version, or anew.
@@ -271,7 +334,10 @@ impl World {
         }
         let newest = look.shown.iter().rev().find(|(_, shards)| *shards >= DATA);
         if let Some((saved, _)) = newest {
-            self.machines[machine].seen = Some((saved.number, saved.stamp));
+            let saved = saved.clone();
+            self.see(machine, &saved);
+            let now = self.now();
+            self.machines[machine].observe(&Observation::GoesOn(JOB), now);
             self.goes_on_with = Some(saved.begun_with);
             self.count("restored");
             return true;
@@ -286,7 +352,11 @@ impl World {
         let remembered = self.remembered(machine, &look);
         let unshown = look.silence.of_unshown(remembered, None, is_new);
         match unshown {
-            Unshown::None if is_new => self.count("begun anew although members are silent"),
+            Unshown::None if is_new => {
+                let now = self.now();
+                self.machines[machine].observe(&Observation::BegunAnew(JOB), now);
+                self.count("begun anew although members are silent");
+            }
             Unshown::None => {
                 let there = self.may_return();
                 assert!(there.is_empty(), "reported as absent: {there:?}");
@@ -313,14 +383,17 @@ impl World {
             let out = self.random.random_range(0..holders.len());
             holders.remove(out);
         }
-        let now = BEGIN + self.hour * 3600 + machine as u64;
+        let now = self.now() + machine as u64;
         let newest = look.shown.last().map(|(saved, _)| saved.clone());
-        let seen = self.machines[machine].seen.map(|(number, _)| number);
+        let known = &self.machines[machine];
+        let seen = known.newest(JOB).map(|seen| seen.version);
         let shown = newest.as_ref().map(|saved| saved.number);
         let NextNumber {
             number,
             begins_line,
-        } = look.silence.next_number(shown, seen, now);
+        } = look
+            .silence
+            .next_number(shown, seen, known.is_begun_anew(JOB), now);
         let mut id = [0; 32];
         self.random.fill(&mut id);
         let hash = ManifestHash(id);
@@ -359,9 +432,14 @@ impl World {
             self.held[*member].insert(hash);
         }
         self.remove_old(&look, &saved);
-        self.machines[machine].seen = Some((number, saved.stamp));
+        let times = SaveTimes {
+            seconds: 1.0,
+            held_seconds: None,
+        };
+        self.machines[machine].observe(&Observation::Save(JOB, times), now);
+        self.see(machine, &saved);
         self.goes_on_with = Some(saved.begun_with);
-        self.saved.push(saved);
+        self.saved.push(Rc::new(saved));
         self.count("saved");
     }
 
@@ -382,10 +460,12 @@ impl World {
         let removal = Intervals::default().with_stretches(&gone, &stay);
         // Whatever the intervals cover, they delete nothing that is not to be deleted.
         for saved in self.may_return() {
-            let newer =
-                self.saved.iter().chain([new]).filter(|other| {
-                    other.begun_with == saved.begun_with && other.stamp > saved.stamp
-                });
+            let newer = self
+                .saved
+                .iter()
+                .map(Rc::as_ref)
+                .chain([new])
+                .filter(|other| other.begun_with == saved.begun_with && other.stamp > saved.stamp);
             let is_superseded = newer.count() >= KEEP;
             assert!(
                 is_superseded || !removal.has(saved.stamp),
@@ -440,7 +520,12 @@ fn schedules(seeds: std::ops::Range<u64>) {
 }
 
 #[test]
-#[ignore = "it finds that --keep removes what comes back between --new and the first save: docs/decisions.md, Open"]
+fn what_members_that_went_home_hold_is_never_absent_or_deleted() {
+    schedules(0..100);
+}
+
+#[test]
+#[ignore = "a hundred thousand schedules take long: docs/performance.md, Faults"]
 fn what_members_that_went_home_hold_is_never_absent_or_deleted_in_a_hundred_thousand_schedules() {
     schedules(0..100_000);
 }

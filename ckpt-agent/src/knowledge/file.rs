@@ -59,6 +59,9 @@ struct FileText {
     saves: Vec<SaveText>,
     #[serde(default)]
     newest: Vec<NewestText>,
+    /// Older programs neither know this field nor keep it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    begun_anew: Vec<BegunAnewText>,
     #[serde(default)]
     roster: Vec<RosterText>,
     /// Older programs neither know this field nor keep it.
@@ -100,6 +103,12 @@ struct SaveText {
     seconds: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     held_seconds: Option<f64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct BegunAnewText {
+    job_tag: String,
+    at: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -253,6 +262,11 @@ impl Knowledge {
                 known.newest.insert(tag, (newest.at, seen));
             }
         }
+        for begun in file.begun_anew {
+            let tag = JobTag::from_hex(&begun.job_tag)
+                .ok_or_else(|| format!("job tag {:?}", begun.job_tag))?;
+            known.begun_anew.insert(tag, begun.at);
+        }
         Ok(known)
     }
 
@@ -267,6 +281,9 @@ impl Knowledge {
         let mut newest: Vec<_> = self.newest.iter().collect();
         newest.sort_by_key(|(_, (at, _))| std::cmp::Reverse(*at));
         newest.truncate(KEPT_MAX);
+        let mut begun_anew: Vec<_> = self.begun_anew.iter().collect();
+        begun_anew.sort_by_key(|(_, at)| std::cmp::Reverse(**at));
+        begun_anew.truncate(KEPT_MAX);
         let file = FileText {
             version: VERSION,
             roster: self
@@ -291,6 +308,13 @@ impl Knowledge {
                     at: *at,
                     version: seen.version.number(),
                     more: seen.more.as_ref().map(NewestDetails::of),
+                })
+                .collect(),
+            begun_anew: begun_anew
+                .into_iter()
+                .map(|(tag, at)| BegunAnewText {
+                    job_tag: tag.hex(),
+                    at: *at,
                 })
                 .collect(),
             uplink: rates_text(&self.uplink),
@@ -473,6 +497,7 @@ mod tests {
             }),
         };
         notebook.note(Observation::Version(JobTag([4; 32]), seen.clone()));
+        notebook.note(Observation::BegunAnew(JobTag([5; 32])));
         let host = GridHost {
             name: "h1".into(),
             addr: Address::Ip(([10, 0, 0, 1], 7600).into()),
@@ -504,6 +529,7 @@ mod tests {
         assert_eq!(later, now);
         assert_eq!(later.save_times(JobTag([4; 32])), Some(times));
         assert_eq!(later.newest(JobTag([4; 32])), Some(&seen));
+        assert!(later.is_begun_anew(JobTag([5; 32])));
         let all: Vec<_> = later.missed(1000).collect();
         assert_eq!((&all[0].host, all[0].certified_until), (&host, None));
         assert_eq!(all[1..], [&missed]);

@@ -17,11 +17,12 @@ use crate::agent::ask::gather::Gathered;
 use crate::agent::read::choose::{FoundBase, FoundImage, Wish};
 use crate::agent::read::fetch::{Driver, Unreadable, runs};
 use crate::agent::read::row_feed::{Lane, Lanes};
-use crate::agent::{Agent, RestoreRequest, RestoreTarget};
+use crate::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use crate::cancel::Cancel;
 use crate::core::pick::{Pick, Wanted};
 use crate::image::{self, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
+use crate::knowledge::Observation;
 use crate::pipeline::decode::{self, Decoded, Earlier};
 use crate::report::{
     ExitStatus, Failure, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
@@ -62,6 +63,9 @@ impl Agent {
                 self.nothing_to_restore(&request, choices.gathered(), &wish, started)?;
             let hidden = choices.skipped.iter().map(SkippedVersion::to_string);
             report.warnings.extend(hidden);
+            if request.is_new && !request.dry_run {
+                self.notebook.note(Observation::BegunAnew(job_tag));
+            }
             return Ok(report);
         }
         for skip in &choices.skipped {
@@ -83,6 +87,10 @@ impl Agent {
                         observer.event(ProgressEvent::Warning { message });
                     }
                     report.skipped = choices.skipped;
+                    // Who only looks at an older version does not yet go on with it.
+                    if request.which == Which::Newest && !request.dry_run {
+                        self.notebook.note(Observation::GoesOn(job_tag));
+                    }
                     return Ok(report);
                 }
                 Err(Unreadable::Fatal(failure)) => return Err(failure),

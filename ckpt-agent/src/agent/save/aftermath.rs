@@ -34,10 +34,13 @@ impl Agent {
         self.learn(prepared.job_tag, &report);
         report.notes.extend(unfound);
         if prepared.begins_line {
-            let silent = gathered.silence().silent;
-            report.notes.push(format!(
-                "the version's number is the time: {silent} members are silent and may hold older versions"
-            ));
+            let why = match gathered.silence().silent {
+                0 => "the job began anew, without the versions that are there now".to_owned(),
+                silent => format!("{silent} members are silent and may hold older versions"),
+            };
+            report
+                .notes
+                .push(format!("the version's number is the time: {why}"));
         }
         if let Some(placed) = &prepared.placed {
             self.add_placement(&mut report, placed, request, gathered);

@@ -85,7 +85,12 @@ impl Agent {
         let NextNumber {
             number,
             begins_line,
-        } = gathered.silence().next_number(shown, seen, unix_seconds());
+        } = gathered.silence().next_number(
+            shown,
+            seen,
+            known_versions.is_begun_anew(job_tag),
+            unix_seconds(),
+        );
         let version = self.claim(&gathered, job_tag, checkpoint, number).await?;
         let line = match &newest {
             _ if begins_line => Some(version),

@@ -91,14 +91,17 @@ impl Silence {
     }
 
     /// How a job's next version is numbered. `shown` is the newest that hosts show, `seen` the newest that this
-    /// machine remembers, and `now` the time in Unix seconds.
+    /// machine remembers, and `now` the time in Unix seconds. `is_begun_anew`: the job began without the
+    /// versions that silent members may hold, and was not saved since.
     ///
-    /// If silent members may hold versions and hosts show none, the number is the time. So versions that come
-    /// back later are older by their numbers, too: no job is saved more often than once a second.
+    /// If the job began anew, or silent members may hold versions and hosts show none, the number is the time.
+    /// So versions that come back later are older by their numbers, too: no job is saved more often than once
+    /// a second.
     pub fn next_number(
         self,
         shown: Option<Version>,
         seen: Option<Version>,
+        is_begun_anew: bool,
         now: u64,
     ) -> NextNumber {
         let next = shown.max(seen).map_or(Version::FIRST, Version::next);
@@ -107,7 +110,7 @@ impl Silence {
             None => Remembered::Nothing,
         };
         let is_hidden = self.of_unshown(remembered, None, false) == Unshown::MayBeAway;
-        let begins_line = shown.is_none() && is_hidden;
+        let begins_line = is_begun_anew || (shown.is_none() && is_hidden);
         let by_time = Version::new(now).filter(|_| begins_line);
         NextNumber {
             number: by_time.map_or(next, |by_time| next.max(by_time)),
@@ -173,9 +176,13 @@ mod tests {
     #[test]
     fn the_next_number_is_above_what_may_come_back() {
         let version = |number| Version::new(number).unwrap();
-        let next = |silent, shown: Option<u64>, seen: Option<u64>| {
-            let silence = silence(9, silent);
-            let next = silence.next_number(shown.map(version), seen.map(version), 1_700_000_000);
+        let of = |silent, shown: Option<u64>, seen: Option<u64>, is_begun_anew| {
+            let shown = shown.map(version);
+            let seen = seen.map(version);
+            silence(9, silent).next_number(shown, seen, is_begun_anew, 1_700_000_000)
+        };
+        let next = |silent, shown, seen| {
+            let next = of(silent, shown, seen, false);
             assert!(next.begins_line || next.number.number() < 1_700_000_000);
             next.number.number()
         };
@@ -190,5 +197,9 @@ mod tests {
         assert_eq!(next(0, None, Some(7)), 8);
         assert_eq!(next(1, None, Some(7)), 1_700_000_000);
         assert_eq!(next(5, None, Some(1_800_000_000)), 1_800_000_001);
+        // The job began anew, and what it was begun without is back before its first save.
+        let anew = of(0, Some(3), Some(3), true);
+        assert_eq!(anew.number.number(), 1_700_000_000);
+        assert!(anew.begins_line);
     }
 }
