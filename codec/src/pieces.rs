@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 use crate::geometry::SEGMENT_BYTES;
 use crate::hash::{ManifestHash, PieceHash};
 use crate::id::CheckpointId;
+use crate::notice::Stamp;
 use crate::seal::DataKey;
 
 /// Bytes of a piece. Of a memory image in which a tenth of all 4 KiB pages changed, a seventh of the
@@ -38,6 +39,23 @@ pub struct BaseRef {
     pub checkpoint: CheckpointId,
     /// Hash of the base's manifest.
     pub manifest: ManifestHash,
+    /// When the base's save began, Unix seconds: with its id, the base's place in the history of the job. So
+    /// it can be kept out of what is deleted while its hosts are away. `None` if an older program wrote the
+    /// reference. It is encoded apart from the others, where older programs pass over it.
+    #[serde(skip)]
+    pub created: Option<u64>,
+}
+
+impl BaseRef {
+    /// The base's place in the history of its job, if the reference has it.
+    pub fn stamp(&self) -> Option<Stamp> {
+        let checkpoint = self.checkpoint;
+        let stamp = |created| Stamp {
+            created,
+            checkpoint,
+        };
+        self.created.map(stamp)
+    }
 }
 
 /// Hashes pieces. Two checkpoints are compared by hashes under the data key of the earlier one.

@@ -317,6 +317,7 @@ impl Version1 {
         settings.plan.base = Some(BaseRef {
             checkpoint: self.manifest.public().checkpoint,
             manifest: self.manifest.hash(),
+            created: None,
         });
         settings
     }

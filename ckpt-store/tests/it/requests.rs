@@ -342,7 +342,7 @@ async fn a_checkpoint_older_than_a_deletion_of_all_is_taken_from_its_owner_alone
     };
     let say = |number, gone: &[Stamp]| {
         let none = Intervals::default();
-        let intervals = none.with_stretches(gone, &[stamp(held)]);
+        let intervals = none.with_stretches(gone, &[stamp(held).into()]);
         let job = (owner.secret.id(), tag);
         let words = Words::following(None, job, number, None, &[], &intervals);
         let notice = Notice::sign(&keys, &path.blinded(), &words).unwrap();

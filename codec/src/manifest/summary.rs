@@ -57,6 +57,9 @@ pub struct Tail {
 /// Number of the extension with [`Tail::after`].
 const AFTER_EXTENSION: u16 = 1;
 
+/// Number of the extension with [`BaseRef::created`].
+const BASE_CREATED_EXTENSION: u16 = 2;
+
 /// The tail as it is encoded.
 #[derive(Serialize, Deserialize)]
 struct TailBody {
@@ -83,12 +86,17 @@ impl Summary {
     pub(super) fn encode(&self) -> Result<Vec<u8>, ManifestError> {
         let after = self.tail.after.iter();
         let after = after.map(|id| (AFTER_EXTENSION, serde_bytes::ByteBuf::from(id.0)));
+        let created = self.tail.base.and_then(|base| base.created);
+        let created = created.map(|created| {
+            let bytes = serde_bytes::ByteBuf::from(created.to_le_bytes());
+            (BASE_CREATED_EXTENSION, bytes)
+        });
         let tail = TailBody {
             base: self.tail.base,
             pieces: self.tail.pieces.clone(),
             labels: self.tail.labels.clone(),
             witnesses: self.tail.witnesses.clone(),
-            extensions: after.collect(),
+            extensions: after.chain(created).collect(),
         };
         Ok(serial::encode(&(self, tail), MANIFEST_BYTES_MAX)?)
     }
@@ -98,17 +106,31 @@ impl Summary {
         if tail.witnesses.len() > WITNESSES_MAX {
             return Err(ManifestError::Number("number of witnesses"));
         }
-        let mut extensions = tail.extensions.iter();
-        let after = extensions.find(|(number, _)| *number == AFTER_EXTENSION);
-        let after = after.and_then(|(_, id)| <[u8; 16]>::try_from(id.as_slice()).ok());
+        let extension = |wanted| {
+            let mut all = tail.extensions.iter();
+            all.find(|(number, _)| *number == wanted)
+                .map(|(_, bytes)| bytes.as_slice())
+        };
+        let after = extension(AFTER_EXTENSION).and_then(|id| <[u8; 16]>::try_from(id).ok());
+        let created = extension(BASE_CREATED_EXTENSION);
+        let created = created.and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+        let base = tail.base.map(|base| BaseRef {
+            created: created.map(u64::from_le_bytes),
+            ..base
+        });
         let tail = Tail {
-            base: tail.base,
+            base,
             pieces: tail.pieces,
             labels: tail.labels,
             witnesses: tail.witnesses,
             after: after.map(CheckpointId),
         };
         Ok(Self { tail, ..summary })
+    }
+
+    /// The checkpoints of which a restore of this one reads rows, each of them named: also what those build on.
+    pub fn needs(&self) -> impl Iterator<Item = BaseRef> + use<> {
+        self.tail.base.into_iter()
     }
 
     /// Number of the rows after those of the image: of piece hashes and of the index.
@@ -141,6 +163,20 @@ mod tests {
         fenced.tail.after = Some(CheckpointId([5; 16]));
         let bytes = fenced.encode().unwrap();
         assert_eq!(Summary::decode(&bytes), Ok(fenced));
+    }
+
+    #[test]
+    fn when_the_base_was_created_comes_back_and_older_summaries_lack_it() {
+        for created in [None, Some(1_800_000_000)] {
+            let mut patch = summary();
+            patch.tail.base = Some(BaseRef {
+                checkpoint: CheckpointId([5; 16]),
+                manifest: crate::ManifestHash([6; 32]),
+                created,
+            });
+            let bytes = patch.encode().unwrap();
+            assert_eq!(Summary::decode(&bytes), Ok(patch));
+        }
     }
 
     #[test]

@@ -193,6 +193,7 @@ fn with_base(new: &mut NewManifest, summary: &mut Summary) {
     summary.tail.base = Some(BaseRef {
         checkpoint: CheckpointId([8; 16]),
         manifest: ManifestHash([7; 32]),
+        created: None,
     });
     summary.tail.pieces = vec![StoredSegment {
         raw_len: 2,

@@ -34,6 +34,16 @@ pub struct Interval {
     pub to: Stamp,
 }
 
+impl From<Stamp> for Interval {
+    /// The interval of one stamp alone.
+    fn from(stamp: Stamp) -> Self {
+        Self {
+            from: stamp,
+            to: stamp,
+        }
+    }
+}
+
 /// Intervals in ascending order that do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Interval>", into = "Vec<Interval>")]
@@ -105,28 +115,26 @@ impl Intervals {
     /// These intervals, and one for each checkpoint of `gone`.
     #[must_use]
     pub fn with(&self, gone: &[Stamp]) -> Self {
-        let mut points: Vec<Interval> = gone
-            .iter()
-            .map(|stamp| Interval {
-                from: *stamp,
-                to: *stamp,
-            })
-            .collect();
+        let mut points: Vec<Interval> = gone.iter().copied().map(Interval::from).collect();
         points.sort_unstable_by_key(|point| point.from);
         points.dedup();
         self.union(&Self(points))
     }
 
-    /// These intervals and `gone`, joined wherever no checkpoint of `kept` lies between two of them. So a
+    /// These intervals and `gone`, joined wherever nothing of `barriers` lies between two of them. So a
     /// checkpoint that is not known now, and turns up in between later, is gone, too. What was created before
     /// the first of them is not: it may be a version that was away when the job was begun anew.
     ///
-    /// For example, with checkpoints 3, 5 and 9 gone: if none is kept, the interval is from 3 to 9; if 4 is
-    /// kept, the intervals are from 3 to 3 and from 5 to 9.
+    /// For example, with checkpoints 3, 5 and 9 gone: without barriers, the interval is from 3 to 9; with one
+    /// at 4, the intervals are from 3 to 3 and from 5 to 9. There is at most one interval more than there are
+    /// barriers, unless there was before, within a barrier.
     #[must_use]
-    pub fn with_stretches(&self, gone: &[Stamp], kept: &[Stamp]) -> Self {
+    pub fn with_stretches(&self, gone: &[Stamp], barriers: &[Interval]) -> Self {
         let all = self.with(gone);
-        let is_free = |from: Stamp, to: Stamp| !kept.iter().any(|one| from <= *one && *one <= to);
+        let is_free = |from: Stamp, to: Stamp| {
+            let is_between = |one: &Interval| from <= one.to && one.from <= to;
+            !barriers.iter().any(is_between)
+        };
         let mut joined: Vec<Interval> = Vec::with_capacity(all.0.len());
         for one in all.0 {
             match joined.last_mut() {
@@ -182,6 +190,10 @@ mod tests {
         all.iter().map(|created| stamp(*created)).collect()
     }
 
+    fn points(all: &[u64]) -> Vec<Interval> {
+        stamps(all).into_iter().map(Interval::from).collect()
+    }
+
     fn shown(intervals: &Intervals) -> Vec<(u64, u64)> {
         let ends = intervals
             .iter()
@@ -194,11 +206,11 @@ mod tests {
         let none = Intervals::default();
         let all = none.with_stretches(&stamps(&[5, 3, 9]), &[]);
         assert_eq!(shown(&all), [(3, 9)]);
-        let cut = none.with_stretches(&stamps(&[5, 3, 9]), &stamps(&[4, 10]));
+        let cut = none.with_stretches(&stamps(&[5, 3, 9]), &points(&[4, 10]));
         assert_eq!(shown(&cut), [(3, 3), (5, 9)]);
-        let base = none.with_stretches(&stamps(&[5, 3, 9]), &stamps(&[1, 10]));
+        let base = none.with_stretches(&stamps(&[5, 3, 9]), &points(&[1, 10]));
         assert_eq!(shown(&base), [(3, 9)]);
-        let more = base.with_stretches(&stamps(&[1, 10]), &stamps(&[11]));
+        let more = base.with_stretches(&stamps(&[1, 10]), &points(&[11]));
         assert_eq!(shown(&more), [(1, 10)]);
         assert_eq!(shown(&none.with(&stamps(&[5, 3, 5]))), [(3, 3), (5, 5)]);
     }
@@ -248,7 +260,7 @@ mod tests {
         ) {
             let kept: Vec<u64> = kept.into_iter().filter(|one| !a.contains(one) && !b.contains(one)).collect();
             let none = Intervals::default();
-            let one = none.with_stretches(&stamps(&a), &stamps(&kept));
+            let one = none.with_stretches(&stamps(&a), &points(&kept));
             let two = none.with(&stamps(&b));
             let both = one.union(&two);
             prop_assert!(Intervals::try_from(Vec::from(both.clone())).is_ok());

@@ -83,6 +83,7 @@ fn write(base: Option<&Manifest>) -> Saved {
     let reference = base.map(|base| BaseRef {
         checkpoint: base.public().checkpoint,
         manifest: base.hash(),
+        created: None,
     });
     let plan = plan(number, reference);
     let mut writers = writers(&plan);

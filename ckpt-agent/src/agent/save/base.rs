@@ -269,6 +269,7 @@ impl Agent {
             reference: BaseRef {
                 checkpoint: public.checkpoint,
                 manifest: known.manifest.hash(),
+                created: Some(public.created),
             },
             version: known.version(),
             pieces: Arc::new(pieces),
