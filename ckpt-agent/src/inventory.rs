@@ -1,13 +1,14 @@
 //! Puts the answers of all hosts together: which checkpoints there are, and which hosts hold their
 //! shards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use codec::grant::VoidList;
 use codec::keys::Keys;
 use codec::manifest::{Manifest, ManifestError, Summary};
 use codec::notice::{Stamp, Words};
+use codec::pieces::BaseRef;
 use codec::{CheckpointId, ShardIndex, Version};
 use transfer::find::Shown;
 
@@ -141,12 +142,11 @@ impl Inventory {
         let Ok(summary) = known.manifest.open(keys) else {
             return false;
         };
-        let base = summary.tail.base;
-        let base_is_there = base.is_none_or(|base| {
-            let known = self.get(base.checkpoint);
-            known.is_some_and(|known| known.can_lose().is_some())
+        let are_there = summary.needs().all(|need| {
+            let needed = self.needed(need);
+            needed.is_some_and(|known| known.can_lose().is_some())
         });
-        known.can_lose().is_some() && base_is_there
+        known.can_lose().is_some() && are_there
     }
 
     /// Splits into the checkpoints that stay when the newest `keep` are kept, and the others; both newest
@@ -239,6 +239,27 @@ impl Inventory {
         let known = self.checkpoints.get(&checkpoint);
         let known = known.or_else(|| self.passed.get(&checkpoint));
         known.map(|known| &**known)
+    }
+
+    /// The checkpoint that another one builds on, wherever it stands. Also one that was signed with a key that
+    /// is void now: the hash of its manifest is as the other one's signer stated it, so a thief of the void key
+    /// has not put it in the place of another.
+    pub fn needed(&self, reference: BaseRef) -> Option<&KnownCheckpoint> {
+        let void = self.void.get(&reference.checkpoint).map(|known| &**known);
+        let all = self.get(reference.checkpoint).into_iter().chain(void);
+        let mut same = all.filter(|known| known.manifest.hash() == reference.manifest);
+        same.next()
+    }
+
+    /// Whether it was signed with a key that is void now.
+    pub fn is_void(&self, checkpoint: CheckpointId) -> bool {
+        self.void.contains_key(&checkpoint)
+    }
+
+    /// The ids of all checkpoints that hosts show, passed over or void ones, too.
+    pub fn all_ids(&self) -> BTreeSet<CheckpointId> {
+        let all = self.checkpoints.keys().chain(self.passed.keys());
+        all.chain(self.void.keys()).copied().collect()
     }
 
     /// The checkpoints that are passed over, newest first.

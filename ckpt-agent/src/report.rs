@@ -580,6 +580,8 @@ pub struct GcReport {
     pub dry_run: bool,
     /// The garbage that was found, and removed unless this was a dry run.
     pub garbage: Vec<GarbageItem>,
+    /// Remarks that do not change the exit status: jobs of which nothing is removed, and why.
+    pub notes: Vec<String>,
     /// Hosts that did not answer, or could not be reached for the removal.
     pub silent: Vec<HostNote>,
     /// Those of `silent` that hold shards of the garbage, or may hold shards that were not found. Any

@@ -24,6 +24,7 @@ pub mod place;
 pub mod pool_watch;
 pub mod read;
 pub mod restore;
+pub mod retention;
 pub mod save;
 #[cfg(test)]
 mod sim;

@@ -18,9 +18,9 @@ use transfer::find::Shown;
 use crate::agent::{Agent, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::gather::silence::Silence;
-use crate::core::gather::{Best, Gathering, WaitUntil};
+use crate::core::gather::{Best, Gathering, Wait, WaitUntil};
 use crate::core::place::DomainNames;
-use crate::core::pool_watch::Asked;
+use crate::core::pool_watch;
 use crate::core::{Fault, HostIndex, Millis};
 use crate::inventory::{Entered, Inventory, KnownCheckpoint};
 use crate::knowledge::{Contact, Observation};
@@ -191,6 +191,16 @@ impl Showing {
     }
 }
 
+/// Hosts' answers, before they are put in order.
+struct Asked {
+    gathered: Gathered,
+    /// Hosts that were not waited for any longer.
+    waiting: Vec<HostIndex>,
+    /// Whether that is because the others were enough.
+    was_enough: bool,
+    begun: Instant,
+}
+
 impl Agent {
     /// Asks all hosts before a save. With a deadline, if no host answers, all are asked again until three
     /// quarters of the time are over, at times that differ between clients: when many jobs are evicted
@@ -233,10 +243,43 @@ impl Agent {
 
     /// Asks all hosts for the checkpoints of one job, or of all jobs.
     pub(crate) async fn gather(&self, job_tag: Option<JobTag>, wait_until: WaitUntil) -> Gathered {
-        let mut gathered = Gathered::default();
         let showing = Showing::default();
+        let all = self.hosts.all().collect();
+        let mut asked = self.gather_of(all, job_tag, wait_until, &showing).await;
+        self.ask_absent(job_tag, wait_until, &showing, &mut asked.gathered)
+            .await;
+        let given_up: &[HostIndex] = if asked.was_enough {
+            &[]
+        } else {
+            &asked.waiting
+        };
+        self.saw_pool(&asked.gathered, given_up);
+        self.settled(asked, &showing)
+    }
+
+    /// Asks hosts again that have answered, for what became of a job meanwhile. Those that are silent now are
+    /// not waited for.
+    pub(crate) async fn gather_again(
+        &self,
+        hosts: BTreeSet<HostIndex>,
+        job_tag: JobTag,
+    ) -> Gathered {
+        let showing = Showing::default();
+        let hurried = WaitUntil::Answers(Wait::NotForSilent);
+        let asked = self.gather_of(hosts, Some(job_tag), hurried, &showing);
+        self.settled(asked.await, &showing)
+    }
+
+    async fn gather_of(
+        &self,
+        hosts: BTreeSet<HostIndex>,
+        job_tag: Option<JobTag>,
+        wait_until: WaitUntil,
+        showing: &Showing,
+    ) -> Asked {
+        let mut gathered = Gathered::default();
         let mut asking = JoinSet::new();
-        for host in self.hosts.all() {
+        for host in hosts.iter().copied() {
             let agent = self.clone();
             let showing = showing.clone();
             let to_place = matches!(wait_until, WaitUntil::ToSave { .. });
@@ -245,7 +288,7 @@ impl Agent {
         let begun = Instant::now();
         let now = || Millis::default().after(begun.elapsed());
         let best = || best(&showing.lock().0, wait_until);
-        let mut gathering = Gathering::begin(wait_until, self.hosts.all(), now());
+        let mut gathering = Gathering::begin(wait_until, hosts, now());
         loop {
             let next = match gathering.deadline() {
                 Some(Millis(until)) => {
@@ -262,7 +305,7 @@ impl Agent {
                     gathering.answered(host, best(), now());
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
-                    self.drop_liar(host, &fault, &showing).await;
+                    self.drop_liar(host, &fault, showing).await;
                     gathered.silent.push((host, fault));
                     gathering.failed(host, best(), now());
                 }
@@ -280,20 +323,12 @@ impl Agent {
         drop(asking);
         gathered.is_too_much = showing.lock().1;
         gathered.is_cut_short = !gathering.waiting().is_empty();
-        self.ask_absent(job_tag, wait_until, &showing, &mut gathered)
-            .await;
-        (gathered.inventory, gathered.is_too_much) = std::mem::take(&mut *showing.lock());
-        let waiting: Vec<HostIndex> = gathering.waiting().iter().copied().collect();
-        let given_up: &[HostIndex] = if gathering.was_enough() {
-            &[]
-        } else {
-            &waiting
-        };
-        self.saw_pool(&gathered, given_up);
-        let why = not_waited_for(begun, gathering.was_enough());
-        let slow = waiting.into_iter().map(|host| (host, why.clone()));
-        gathered.silent.extend(slow);
-        self.settled(gathered)
+        Asked {
+            gathered,
+            waiting: gathering.waiting().iter().copied().collect(),
+            was_enough: gathering.was_enough(),
+            begun,
+        }
     }
 
     /// Forgets what a host showed that lies.
@@ -306,7 +341,12 @@ impl Agent {
     }
 
     /// What was gathered, in order, and without what the owner deleted.
-    fn settled(&self, mut gathered: Gathered) -> Gathered {
+    fn settled(&self, asked: Asked, showing: &Showing) -> Gathered {
+        let mut gathered = asked.gathered;
+        (gathered.inventory, gathered.is_too_much) = std::mem::take(&mut *showing.lock());
+        let why = not_waited_for(asked.begun, asked.was_enough);
+        let slow = asked.waiting.into_iter().map(|host| (host, why.clone()));
+        gathered.silent.extend(slow);
         gathered.answered.sort_by_key(|(host, _)| *host);
         gathered.silent.sort_by_key(|(host, _)| *host);
         if let Some(said) = gathered.said.clone() {
@@ -426,7 +466,7 @@ impl Agent {
             let addr = self.hosts.address(host).map(|addr| addr.ip());
             let addr = addr.unwrap_or(Ipv4Addr::LOCALHOST.into());
             let [place, _] = names.of(site, owner, addr);
-            Some(Asked {
+            Some(pool_watch::Asked {
                 host: entry.id,
                 place,
                 answered: came(&host),

@@ -1,16 +1,14 @@
 //! Removes checkpoints of a job.
 
-use std::collections::BTreeMap;
-
 use codec::grant::Rights;
-use codec::notice::Stamp;
-use codec::{CheckpointId, JobId, Version};
+use codec::notice::{Stamp, Words};
+use codec::{JobId, Version};
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::keep::notices::Removal;
 use crate::agent::{Agent, ForgetWhich};
 use crate::core::gather::Wait;
 use crate::core::gather::WaitUntil;
+use crate::core::retention::{Checkpoint, Contents, Plan, Reach, plan};
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Observation, Sighting};
@@ -55,51 +53,61 @@ impl Agent {
         let doing = format!("cannot forget job {job}");
         let named = self.named_job(job)?;
         self.needs(Rights::REMOVE, &doing)?;
+        let wish = Wish {
+            which,
+            sought,
+            doing: &doing,
+        };
         let mut gathered = self.gather(Some(named.tag), WaitUntil::Answers(wait)).await;
         self.require_answers(&gathered, &doing)?;
-        let is_keeping = matches!(which, ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_));
-        let mut newest = gathered.inventory.newest_first();
-        if !is_keeping {
-            newest.extend(gathered.inventory.void());
-        }
-        let chosen = self.chosen(&gathered, &newest, which, sought, &doing)?;
         let is_all = which == ForgetWhich::All && sought.is_all();
         let unfound = is_all.then(|| self.unfound(named.tag, &gathered)).flatten();
-        if chosen.is_empty() && !is_keeping && unfound.is_none() {
+        let mut chosen = self.chosen(&gathered, None, &wish)?;
+        if chosen.versions.is_empty() && !wish.is_keeping() && unfound.is_none() {
             return Err(self.not_found(&doing, which.wanted(), sought, &gathered));
         }
-        let hosts = gathered.hosts().collect();
-        let (mut removed, mut gone): (Vec<Version>, Vec<Stamp>) = chosen
+        if !chosen.versions.is_empty() {
+            let last = gathered.said.as_ref();
+            let hosts = gathered.hosts();
+            self.announce_deletion(hosts, &named, last, wait).await?;
+            // What was saved in between may need something that was chosen before.
+            let again = self
+                .gather_again(gathered.hosts().collect(), named.tag)
+                .await;
+            self.require_answers(&again, &doing)?;
+            chosen = self.chosen(&again, Some(&chosen), &wish)?;
+            gathered.said = again.said;
+        }
+        let mut removed: Vec<Version> = chosen
+            .versions
             .iter()
-            .map(|one| (one.version(), one.stamp()))
-            .unzip();
+            .map(KnownCheckpoint::version)
+            .collect();
         // A host takes no notice on a job of which it has nothing.
         let place = unfound.as_ref().and_then(Sighting::place);
-        if let Some((version, stamp)) = place.filter(|_| !chosen.is_empty()) {
+        if let Some((version, stamp)) = place.filter(|_| !chosen.versions.is_empty()) {
             removed.insert(0, version);
-            gone.insert(0, stamp);
+            chosen.also(stamp, gathered.said.as_ref());
         }
-        let left = newest.iter().filter(|known| !gone.contains(&known.stamp()));
-        let left: Vec<&KnownCheckpoint> = left.copied().collect();
-        let kept: Vec<Stamp> = left.iter().map(|known| known.stamp()).collect();
-        let removal = removal_of(which, sought, &kept, &gone);
         let mut unheard = unfound
             .as_ref()
             .map_or(Vec::new(), |_| self.silent_notes(&gathered));
-        if !removal.is_empty() {
+        if !chosen.plan.gone.is_empty() {
             let last = gathered.said.as_ref();
             let lease = last.and_then(|last| last.lease);
-            let announcing = self.announce_to(hosts, &named, last, lease, &removal, wait);
+            let hosts = gathered.hosts().collect();
+            let announcing = self.announce_to(hosts, &named, last, lease, &chosen.plan, wait);
             let failed = announcing.await;
             self.require_heard(&gathered, &failed, &doing)?;
             if unfound.is_none() {
-                unheard = self.unheard(&gathered, &failed, &chosen);
+                let about: Vec<&KnownCheckpoint> = chosen.versions.iter().collect();
+                unheard = self.unheard(&gathered, &failed, &about);
             }
             gathered.silent.extend(failed);
         }
-        let left = left.first().map(|known| {
+        let left = chosen.left.map(|(version, stamp)| {
             let lease = gathered.leases.get(&named.tag);
-            self.sighting(job, known.version(), known.stamp(), lease)
+            self.sighting(job, version, stamp, lease)
         });
         self.notebook.note(Observation::Removed(named.tag, left));
         let only_here = unfound.filter(|seen| !removed.contains(&seen.version));
@@ -113,27 +121,139 @@ impl Agent {
         })
     }
 
-    /// The checkpoints that are to be removed: those selected, without bases of those that stay.
-    fn chosen<'a>(
+    /// The checkpoints that are to be removed: those selected, without what those that stay need. With what was
+    /// chosen `before`, what was kept then is kept, and with [`ForgetWhich::All`] what was chosen stays chosen.
+    fn chosen(
         &self,
         gathered: &Gathered,
-        newest: &[&'a KnownCheckpoint],
-        which: ForgetWhich,
-        sought: &Sought,
-        doing: &str,
-    ) -> Result<Vec<&'a KnownCheckpoint>, Failure> {
-        let (kept, others) = self.divided(gathered, newest, which, sought, unix_seconds());
-        let bases: BTreeMap<CheckpointId, Version> = kept
-            .iter()
-            .filter_map(|known| Some((self.base_of(known)?, known.version())))
-            .collect();
-        if let ForgetWhich::Version(version) = which {
-            refuse_base(doing, version, newest, &bases)?;
+        before: Option<&Chosen>,
+        wish: &Wish<'_>,
+    ) -> Result<Chosen, Failure> {
+        let mut newest = gathered.inventory.newest_first();
+        if !wish.is_keeping() {
+            newest.extend(gathered.inventory.void());
         }
-        let is_base =
-            |known: &KnownCheckpoint| bases.contains_key(&known.manifest.public().checkpoint);
-        let chosen = others.into_iter().filter(|known| !is_base(known));
-        Ok(chosen.collect())
+        let (kept, others) =
+            self.divided(gathered, &newest, wish.which, wish.sought, unix_seconds());
+        let mut others: Vec<KnownCheckpoint> = others.into_iter().cloned().collect();
+        // What a thief of a job key signed need not open.
+        let judged = |known: &KnownCheckpoint| {
+            let judged = self.judged(known);
+            let is_void = gathered.inventory.is_void(judged.stamp.checkpoint);
+            let nothing = is_void.then(Contents::default);
+            Checkpoint {
+                contents: judged.contents.or(nothing),
+                ..judged
+            }
+        };
+        let mut keeps: Vec<Checkpoint> = kept.into_iter().map(judged).collect();
+        if let Some(before) = before {
+            let is_new =
+                |one: &&KnownCheckpoint| !others.iter().any(|other| other.stamp() == one.stamp());
+            let first = before
+                .versions
+                .iter()
+                .filter(is_new)
+                .cloned()
+                .collect::<Vec<_>>();
+            others.extend(first.into_iter().filter(|_| wish.which == ForgetWhich::All));
+            keeps.extend(before.keeps.iter().cloned());
+        }
+        let unwanted: Vec<Checkpoint> = others.iter().map(judged).collect();
+        let said = gathered.said.as_ref();
+        let plan = plan(&keeps, &unwanted, said, wish.reach());
+        self.refuse(&plan, wish, &newest)?;
+        let is_gone = |known: &KnownCheckpoint| plan.gone.contains(&known.stamp());
+        let left = newest.iter().find(|known| !is_gone(known));
+        let left = left.map(|known| (known.version(), known.stamp()));
+        let versions = others.into_iter().filter(is_gone).collect();
+        Ok(Chosen {
+            versions,
+            keeps,
+            left,
+            plan,
+        })
+    }
+
+    /// Fails when the version that is to be forgotten is needed, or when something can't be opened.
+    fn refuse(
+        &self,
+        plan: &Plan,
+        wish: &Wish<'_>,
+        all: &[&KnownCheckpoint],
+    ) -> Result<(), Failure> {
+        let doing = wish.doing;
+        let version_of = |stamp: Stamp| {
+            let known = all.iter().find(|known| known.stamp() == stamp);
+            known.map_or_else(|| "another".to_owned(), |known| known.version().to_string())
+        };
+        if let Some(stamp) = plan.stopped_by {
+            let version = version_of(stamp);
+            let why = format!(
+                "{doing}: version {version} can't be opened, so what it needs is not known: perhaps a newer \
+                 program saved it"
+            );
+            return Err(Failure::new(ExitStatus::Failed, why).next("a newer version of ckpt"));
+        }
+        let ForgetWhich::Version(version) = wish.which else {
+            return Ok(());
+        };
+        let Some(by) = plan.needed.values().next() else {
+            return Ok(());
+        };
+        let by = version_of(*by);
+        let why = format!("{doing}: version {by} builds on version {version}");
+        let failure = Failure::new(ExitStatus::Failed, why);
+        Err(failure.next("ckpt save --full, then forget both"))
+    }
+}
+
+/// What the user wants to be forgotten.
+struct Wish<'a> {
+    which: ForgetWhich,
+    sought: &'a Sought,
+    /// What is being done, for messages.
+    doing: &'a str,
+}
+
+impl Wish<'_> {
+    const fn is_keeping(&self) -> bool {
+        matches!(
+            self.which,
+            ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_)
+        )
+    }
+
+    fn reach(&self) -> Reach {
+        match self.which {
+            ForgetWhich::Version(_) => Reach::Named,
+            // A checkpoint that turns up later need not meet the conditions of `sought`.
+            _ if !self.sought.is_all() => Reach::Named,
+            ForgetWhich::All => Reach::FromFirst,
+            ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_) => Reach::Between,
+        }
+    }
+}
+
+/// What is to be removed of a job.
+struct Chosen {
+    versions: Vec<KnownCheckpoint>,
+    keeps: Vec<Checkpoint>,
+    /// The newest version that stays.
+    left: Option<(Version, Stamp)>,
+    plan: Plan,
+}
+
+impl Chosen {
+    /// Adds a version that no host shows.
+    fn also(&mut self, stamp: Stamp, said: Option<&Words>) {
+        let unseen = |stamp| Checkpoint {
+            stamp,
+            contents: Some(Contents::default()),
+        };
+        let unwanted = self.plan.gone.iter().copied().chain([stamp]).map(unseen);
+        let unwanted: Vec<Checkpoint> = unwanted.collect();
+        self.plan = plan(&self.keeps, &unwanted, said, Reach::FromFirst);
     }
 }
 
@@ -144,33 +264,4 @@ fn forgotten_here(seen: &Sighting) -> String {
         "version {version}, which no host that answers shows, is forgotten on this machine alone: when its \
          hosts are back, so is the version"
     )
-}
-
-/// Fails when a kept version builds on the one that is to be forgotten. `bases` maps the bases of kept
-/// versions to these versions.
-fn refuse_base(
-    doing: &str,
-    version: Version,
-    all: &[&KnownCheckpoint],
-    bases: &BTreeMap<CheckpointId, Version>,
-) -> Result<(), Failure> {
-    let wanted = all.iter().find(|known| known.version() == version);
-    let needed = wanted.and_then(|known| bases.get(&known.manifest.public().checkpoint));
-    let Some(by) = needed else {
-        return Ok(());
-    };
-    let why = format!("{doing}: version {by} builds on version {version}");
-    let failure = Failure::new(ExitStatus::Failed, why);
-    Err(failure.next("ckpt save --full, then forget both"))
-}
-
-/// What a notice declares gone, so that the versions `kept` stay.
-fn removal_of(which: ForgetWhich, sought: &Sought, kept: &[Stamp], gone: &[Stamp]) -> Removal {
-    match which {
-        ForgetWhich::Version(_) => Removal::of(gone),
-        // A checkpoint that turns up later need not meet the conditions of `sought`.
-        _ if !sought.is_all() => Removal::of(gone),
-        ForgetWhich::All if kept.is_empty() => Removal::all_until(gone),
-        _ => Removal::all_but(kept, gone),
-    }
 }

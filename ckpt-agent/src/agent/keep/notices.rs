@@ -3,36 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use codec::grant::Rights;
-use codec::notice::{GONE_MAX, Interval, Intervals, Lease, Notice, Stamp, Words, agreed_clock};
+use codec::notice::{GONE_MAX, Interval, Lease, Notice, Stamp, Words, agreed_clock};
 use codec::scope::Blinded;
 use codec::{CheckpointId, JobId, JobTag};
 use tokio::task::JoinSet;
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::ask::hidden::unless_hidden;
+use crate::agent::handle::random;
 use crate::agent::{Agent, Tenure};
 use crate::core::gather::Wait;
 use crate::core::gather::WaitUntil;
+use crate::core::retention::Plan;
 use crate::core::{Fault, HostIndex};
-use crate::inventory::OpenedCheckpoint;
-use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
+use crate::report::{ExitStatus, Failure, TouchReport};
 use crate::unix_time::{unix_millis, unix_seconds};
 
 /// One in this many bytes of the memory is for the notices of all jobs.
 const MEMORY_SHARE: u64 = 8;
-
-/// A save that began longer ago than this is not being committed any more, seconds.
-const SETTLED_S: u64 = 2 * 86_400;
-
-/// What becomes of checkpoints that are kept for nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disposal {
-    /// They are listed and stay.
-    Show,
-    /// They are listed and removed.
-    Remove,
-}
 
 /// The lease that begins now: as the user wishes or, without a wish, as long as the last one.
 pub(crate) fn renewed(last: Option<&Words>, wish: Option<Tenure>) -> Option<Lease> {
@@ -50,48 +38,6 @@ pub(crate) fn renewed(last: Option<&Words>, wish: Option<Tenure>) -> Option<Leas
 pub(crate) struct NamedJob {
     pub(crate) tag: JobTag,
     path: Vec<Blinded>,
-}
-
-/// Which checkpoints of a job are to be deleted.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Removal {
-    ids: Vec<CheckpointId>,
-    intervals: Intervals,
-}
-
-impl Removal {
-    /// Deletes exactly these checkpoints.
-    pub(crate) fn of(gone: &[Stamp]) -> Self {
-        Self {
-            ids: gone.iter().map(|stamp| stamp.checkpoint).collect(),
-            intervals: Intervals::default().with(gone),
-        }
-    }
-
-    /// Deletes all but `kept`, which are the newest ones and their bases: the `gone` ones, and any checkpoint
-    /// that turns up later and was created between two of these.
-    pub(crate) fn all_but(kept: &[Stamp], gone: &[Stamp]) -> Self {
-        Self {
-            intervals: Intervals::default().with_stretches(gone, kept),
-            ..Self::of(gone)
-        }
-    }
-
-    /// Deletes the `gone` ones, and any checkpoint that turns up later and was created before the last of them.
-    pub(crate) fn all_until(gone: &[Stamp]) -> Self {
-        let from_first: Vec<Stamp> = [Stamp::FIRST]
-            .into_iter()
-            .chain(gone.iter().copied())
-            .collect();
-        Self {
-            intervals: Intervals::default().with_stretches(&from_first, &[]),
-            ..Self::of(gone)
-        }
-    }
-
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
 }
 
 impl Agent {
@@ -114,10 +60,10 @@ impl Agent {
         named: &NamedJob,
         last: Option<&Words>,
         lease: Option<Lease>,
-        removal: &Removal,
+        plan: &Plan,
     ) -> Vec<(HostIndex, Fault)> {
         let hosts = hosts.into_iter().collect();
-        self.announce_to(hosts, named, last, lease, removal, Wait::ForAll)
+        self.announce_to(hosts, named, last, lease, plan, Wait::ForAll)
             .await
     }
 
@@ -128,23 +74,54 @@ impl Agent {
         named: &NamedJob,
         last: Option<&Words>,
         lease: Option<Lease>,
-        removal: &Removal,
+        plan: &Plan,
         wait: Wait,
     ) -> Vec<(HostIndex, Fault)> {
         let mut failed = BTreeMap::new();
         let mut last = last.cloned();
         let job = (self.keys.owner(), named.tag);
-        let mut some = removal.ids.chunks(GONE_MAX);
+        let ids: Vec<CheckpointId> = plan.gone.iter().map(|stamp| stamp.checkpoint).collect();
+        let mut some = ids.chunks(GONE_MAX);
         let mut next = Some(some.next().unwrap_or_default());
         while let Some(ids) = next {
             let now = unix_millis();
-            let intervals = &removal.intervals;
+            let intervals = &plan.intervals;
             let words = Words::following(last.as_ref(), job, now, lease, ids, intervals);
             failed.extend(self.announce_one(&hosts, named, &words, ids, wait).await);
             last = Some(words);
             next = some.next();
         }
         failed.into_iter().collect()
+    }
+
+    /// Announces to hosts that something of the job is about to be deleted, by a notice with the name of a
+    /// checkpoint that nobody has. A save that reads the notices after its commit then knows that whoever
+    /// deletes may not have seen it. A job key can't sign a notice, and announces nothing.
+    pub(crate) async fn announce_deletion(
+        &self,
+        hosts: impl IntoIterator<Item = HostIndex>,
+        named: &NamedJob,
+        last: Option<&Words>,
+        wait: Wait,
+    ) -> Result<(), Failure> {
+        if self.keys.grant().is_some() {
+            return Ok(());
+        }
+        let nobodys = Stamp {
+            created: 0,
+            checkpoint: CheckpointId(random()?),
+        };
+        let announced = Plan {
+            gone: vec![nobodys],
+            ..Plan::default()
+        };
+        let lease = last.and_then(|last| last.lease);
+        let hosts = hosts.into_iter().collect();
+        // A host that does not hear of this will most likely not hear of the deletion either.
+        let _ = self
+            .announce_to(hosts, named, last, lease, &announced, wait)
+            .await;
+        Ok(())
     }
 
     async fn announce_one(
@@ -195,7 +172,7 @@ impl Agent {
         let lease = renewed(gathered.said.as_ref(), wish);
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
         let last = gathered.said.clone();
-        let nothing = Removal::default();
+        let nothing = Plan::default();
         let failed = self
             .announce(hosts, &named, last.as_ref(), lease, &nothing)
             .await;
@@ -209,94 +186,6 @@ impl Agent {
             silent: self.silent_notes(&gathered),
             unheard,
         })
-    }
-
-    /// Finds checkpoints that are kept for nothing, and removes them if that is wanted. With `keep`, all but
-    /// that many of the newest versions of each job count as such.
-    ///
-    /// # Errors
-    /// When no host answers.
-    pub async fn gc(&self, keep: Option<u32>, disposal: Disposal) -> Result<GcReport, Failure> {
-        let doing = "cannot look for garbage";
-        if disposal == Disposal::Remove {
-            self.needs(Rights::REMOVE, doing)?;
-        }
-        let (mut gathered, opened) = self.show_all(doing, None).await?;
-        let (clock, notices) = self.all_notices(&gathered, doing).await?;
-        let everybody_answered = gathered.away() == 0;
-        let mut garbage: BTreeMap<JobId, (Vec<Stamp>, Vec<Stamp>)> = BTreeMap::new();
-        let mut items = Vec::new();
-        let mut ages: BTreeMap<JobTag, usize> = BTreeMap::new();
-        // The bases of later versions.
-        let mut needed = BTreeSet::new();
-        // Newest first within each job.
-        for one in opened.iter().rev().filter(|one| !one.is_void) {
-            let public = one.known.manifest.public();
-            let age = ages.entry(public.job_tag).or_default();
-            let notice = notices.get(&public.job_tag);
-            let is_needed = needed.contains(&public.checkpoint);
-            let keep = keep.filter(|_| !is_needed);
-            let Some(why) = why_garbage(one, notice, clock, *age, keep, everybody_answered) else {
-                let inventory = &gathered.inventory;
-                *age += usize::from(inventory.is_restorable(&self.keys, &one.known));
-                needed.extend(one.summary.tail.base.map(|base| base.checkpoint));
-                let (_, kept) = garbage.entry(one.summary.job.clone()).or_default();
-                kept.push(one.known.stamp());
-                continue;
-            };
-            let (gone, _) = garbage.entry(one.summary.job.clone()).or_default();
-            gone.push(one.known.stamp());
-            items.push(GarbageItem {
-                job: one.summary.job.clone(),
-                version: one.known.version(),
-                checkpoint: public.checkpoint,
-                why,
-                shards: one.known.holders.len(),
-                bytes: public.block_bytes * one.known.holders.len() as u64,
-            });
-        }
-        let mut unheard = Vec::new();
-        if disposal == Disposal::Remove && !items.is_empty() {
-            let failed = self
-                .announce_gone(&gathered, &notices, &garbage, keep)
-                .await?;
-            self.require_heard(&gathered, &failed, "cannot remove garbage")?;
-            let ids = garbage.values().flat_map(|(gone, _)| gone);
-            let about = ids.filter_map(|one| gathered.inventory.get(one.checkpoint));
-            let about: Vec<_> = about.collect();
-            unheard = self.unheard(&gathered, &failed, &about);
-            gathered.silent.extend(failed);
-        }
-        Ok(GcReport {
-            dry_run: disposal == Disposal::Show,
-            garbage: items,
-            silent: self.silent_notes(&gathered),
-            unheard,
-        })
-    }
-
-    /// Announces to all hosts that answered which checkpoints of some jobs are deleted. Returns the hosts
-    /// that did not hear at least one of the notices.
-    async fn announce_gone(
-        &self,
-        gathered: &Gathered,
-        notices: &BTreeMap<JobTag, Words>,
-        garbage: &BTreeMap<JobId, (Vec<Stamp>, Vec<Stamp>)>,
-        keep: Option<u32>,
-    ) -> Result<Vec<(HostIndex, Fault)>, Failure> {
-        let mut all = BTreeMap::new();
-        for (job, (gone, kept)) in garbage.iter().filter(|(_, (gone, _))| !gone.is_empty()) {
-            let removal = match keep {
-                Some(_) => Removal::all_but(kept, gone),
-                None => Removal::of(gone),
-            };
-            let named = self.named_job(job)?;
-            let last = notices.get(&named.tag);
-            let lease = last.and_then(|last| last.lease);
-            let hosts = gathered.hosts();
-            all.extend(self.announce(hosts, &named, last, lease, &removal).await);
-        }
-        Ok(all.into_iter().collect())
     }
 
     /// The notices on each job that hosts show, merged into one, and a clock that is not later than most
@@ -383,48 +272,10 @@ fn memory_of(words: &Words) -> u64 {
     (2 * size_of::<Words>() + lists) as u64
 }
 
-/// Why a checkpoint is kept for nothing, if it is. There are `age` newer ones of its job that are not.
-fn why_garbage(
-    one: &OpenedCheckpoint,
-    words: Option<&Words>,
-    clock: u64,
-    age: usize,
-    keep: Option<u32>,
-    everybody_answered: bool,
-) -> Option<&'static str> {
-    let id = one.known.manifest.public().checkpoint;
-    if words.is_some_and(|words| words.gone.contains(&id)) {
-        return Some("deleted, but a host was away");
-    }
-    if words.is_some_and(|words| words.intervals.has(one.known.stamp())) {
-        return Some(
-            "belongs to a deleted part of the job's history: saved or brought back afterwards",
-        );
-    }
-    let lease = words.and_then(|words| words.lease);
-    if lease.is_some_and(|lease| lease.until <= clock) {
-        return Some("its lease has expired");
-    }
-    // A save that is being committed is not yet known to all its hosts.
-    let is_settled = one
-        .known
-        .manifest
-        .public()
-        .created
-        .saturating_add(SETTLED_S)
-        <= clock;
-    if everybody_answered && is_settled && one.known.can_lose().is_none() {
-        return Some("too few shards are left to restore it");
-    }
-    if keep.is_some_and(|keep| age >= keep as usize) {
-        return Some("superseded");
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use codec::OwnerId;
+    use codec::notice::Intervals;
 
     use super::*;
 

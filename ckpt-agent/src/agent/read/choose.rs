@@ -250,20 +250,20 @@ impl Agent {
         summary: &Summary,
         gathered: &Gathered,
     ) -> Result<Option<FoundBase>, Unreadable> {
-        let Some(wanted) = summary.tail.base else {
+        let Some(wanted) = summary.needs().next() else {
             return Ok(None);
         };
-        let Some(known) = gathered.inventory.get(wanted.checkpoint) else {
-            let why = "the version that it builds on is not found";
+        let Some(known) = gathered.inventory.needed(wanted) else {
+            let why = match gathered.inventory.get(wanted.checkpoint) {
+                Some(_) => "the version that it builds on has another manifest",
+                None => "the version that it builds on is not found",
+            };
             return Err(Unreadable::because(why));
         };
         let version = known.version();
         let failed = |why: String| {
             Unreadable::because(format!("version {version}, on which it builds: {why}"))
         };
-        if known.manifest.hash() != wanted.manifest {
-            return Err(failed("another manifest".into()));
-        }
         if known.can_lose().is_none() {
             let found = known.shards_found();
             return Err(failed(format!("{found} shards found, more are needed")));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use codec::pieces::BaseRef;
 use codec::proof::Spot;
 use codec::{CheckpointId, ShardIndex};
 use protocol::grid::Grid;
@@ -241,8 +242,11 @@ impl Agent {
         for one in good() {
             versions.entry(&one.summary.job).or_default().push(one);
         }
-        let find =
-            |id: CheckpointId| good().find(|one| one.known.manifest.public().checkpoint == id);
+        // Also one that was signed with a key that is void now.
+        let find = |base: BaseRef| {
+            let mut all = opened.iter();
+            all.find(|one| one.known.manifest.hash() == base.manifest)
+        };
         let mut jobs = Vec::new();
         // `all` is in ascending order of versions.
         for (job, all) in versions {
@@ -253,8 +257,7 @@ impl Agent {
             let mut shards = Known::announced(newest.known.shards_found());
             let mut own = newest.known.can_lose();
             let mut of_base: BTreeMap<CheckpointId, Option<usize>> = BTreeMap::new();
-            let base = newest.summary.tail.base.map(|base| base.checkpoint);
-            if let Some(base) = base.and_then(find) {
+            if let Some(base) = newest.summary.needs().next().and_then(find) {
                 let lose = match proves {
                     true => self.can_lose_by_proofs(&base.known).await.1,
                     false => base.known.can_lose(),

@@ -1,15 +1,16 @@
 //! What a save does after its session: complete the report, learn from it, and remove what the new checkpoint
 //! supersedes. If nothing was committed, give the claimed version back and say what is stored.
 
-use codec::notice::Stamp;
 use codec::{CheckpointId, JobTag};
 use tokio::task::JoinSet;
 
+use super::older_versions::Older;
 use super::prepare::Prepared;
 use super::run::RETRACT_TIMEOUT;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::{Agent, SaveRequest};
 use crate::core::place::Placed;
+use crate::core::retention::{Checkpoint, Contents};
 use crate::knowledge::{Observation, SaveTimes};
 use crate::report::{ExitStatus, Failure, SaveReport};
 
@@ -23,13 +24,16 @@ impl Agent {
         mut report: SaveReport,
         prepared: Prepared,
         request: &SaveRequest,
+        again: &Gathered,
     ) -> SaveReport {
         let gathered = &prepared.gathered;
         let unfound = self.note_of_unfound(&prepared);
         if let Some(base) = &prepared.base {
             base.report_to(&mut report);
         }
-        report.notes.extend(prepared.following.notes);
+        report
+            .notes
+            .extend(prepared.following.notes.iter().cloned());
         report.fence = report.fence.or(prepared.following.unfenced);
         self.learn(prepared.job_tag, &report);
         report.notes.extend(unfound);
@@ -46,14 +50,21 @@ impl Agent {
             self.add_placement(&mut report, placed, request, gathered);
         }
         let kept = self.note_of_kept();
-        let new = Stamp {
-            created: prepared.created,
-            checkpoint: prepared.checkpoint,
-        };
+        let new = prepared.stamp();
         if kept.is_none() {
-            let base = prepared.base.map(|base| base.reference.checkpoint);
-            self.remove_old(gathered, &mut report, request, prepared.line, base, new)
-                .await;
+            let older = Older {
+                before: gathered,
+                again,
+                new: Checkpoint {
+                    stamp: new,
+                    contents: Some(Contents {
+                        needs: prepared.needs().collect(),
+                        line: prepared.line,
+                    }),
+                },
+                line: prepared.line,
+            };
+            self.remove_old(&older, &mut report, request).await;
         }
         report.notes.extend(kept);
         let mut seen = self.sighting(&request.job, report.version, new, None);

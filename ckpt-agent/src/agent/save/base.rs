@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use codec::CheckpointId;
 use codec::Version;
 use codec::base::Base;
 use codec::manifest::Summary;
@@ -15,6 +14,7 @@ use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::Unreadable;
 use crate::agent::{Agent, SaveRequest};
 use crate::core::place::{FIRST_RATE, Placed};
+use crate::core::retention;
 use crate::inventory::KnownCheckpoint;
 use crate::report::SaveReport;
 use crate::unix_time::unix_seconds;
@@ -156,6 +156,12 @@ impl Agent {
                 _ if request.options.is_last => Haste::Last,
                 _ => Haste::None,
             };
+            let said = gathered.said.as_ref();
+            let owner = self.keys.owner();
+            let base = &candidate.known.manifest;
+            if !retention::admits(base, owner, self.keys.signer(), said) {
+                continue;
+            }
             let is_near = age == 0 || haste == Haste::Pressed;
             if is_near && self.standing(&candidate, request).serves(haste) {
                 let before = (age == 0).then_some(candidate.patch_bytes);
@@ -182,8 +188,7 @@ impl Agent {
                 patch_bytes: 0,
             });
         };
-        let known = gathered.inventory.get(base.checkpoint)?;
-        (known.manifest.hash() == base.manifest).then_some(())?;
+        let known = gathered.inventory.needed(base)?;
         Some(Candidate {
             known,
             summary: known.manifest.open(&self.keys).ok()?,
@@ -280,12 +285,6 @@ impl Agent {
                 .saturating_sub(known.shards_found()),
             stored_before,
         })
-    }
-
-    /// The base of a checkpoint, if it has one.
-    pub(crate) fn base_of(&self, known: &KnownCheckpoint) -> Option<CheckpointId> {
-        let summary = known.manifest.open(&self.keys).ok()?;
-        summary.tail.base.map(|base| base.checkpoint)
     }
 }
 

@@ -5,7 +5,7 @@ mod aftermath;
 pub(crate) mod base;
 pub(crate) mod fencing;
 pub(crate) mod follow;
-mod line;
+mod kept;
 pub(crate) mod older_versions;
 pub(crate) mod place;
 mod prepare;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use self::kept::Found;
 use self::prepare::Prepared;
 use self::restart::Restarts;
 use self::run::{SaveShell, Unsaved};
@@ -38,13 +39,31 @@ impl Agent {
     ) -> Result<SaveReport, Failure> {
         let started = Instant::now();
         let mut cancel = cancel;
+        let mut request = request;
         let mut restarts = Restarts::of(&request)?;
         loop {
             let (unsaved, prepared) = match self
                 .save_once(&request, &observer, cancel.clone(), started)
                 .await?
             {
-                Ended::Committed(report) => return Ok(*report),
+                Ended::Committed(report, prepared) => {
+                    let may_repeat = restarts.may_repeat() && !request.options.full;
+                    let looking = self.look_again(&prepared, &request, &report, may_repeat);
+                    let why = match looking.await {
+                        Found::Kept(again) => {
+                            return Ok(self.finish(*report, *prepared, &request, &again).await);
+                        }
+                        Found::Lost(why) => why,
+                    };
+                    self.remove_own(&prepared, &request, &report).await;
+                    if !may_repeat {
+                        return Err(kept::failure(&request, &why));
+                    }
+                    let message = format!("{why}: the image is saved again, whole");
+                    observer.event(ProgressEvent::Warning { message });
+                    request.options.full = true;
+                    continue;
+                }
                 Ended::Failed(unsaved, prepared) => (unsaved, prepared),
             };
             let again = restarts.next(unsaved.crowded_for, started.elapsed());
@@ -85,10 +104,7 @@ impl Agent {
         let observer = Arc::clone(observer);
         let session = SaveShell::start(self, request, plan, candidates, input, observer, started);
         Ok(match session.run(cancel).await {
-            Ok(report) => {
-                let report = self.finish(report, prepared, request).await;
-                Ended::Committed(Box::new(report))
-            }
+            Ok(report) => Ended::Committed(Box::new(report), Box::new(prepared)),
             Err(unsaved) => Ended::Failed(unsaved, Box::new(prepared)),
         })
     }
@@ -96,6 +112,6 @@ impl Agent {
 
 /// How a session ended.
 enum Ended {
-    Committed(Box<SaveReport>),
+    Committed(Box<SaveReport>, Box<Prepared>),
     Failed(Unsaved, Box<Prepared>),
 }

@@ -2,76 +2,86 @@
 
 use std::collections::BTreeSet;
 
-use codec::notice::Stamp;
-use codec::{CheckpointId, Version};
+use codec::Version;
 
 use crate::agent::ask::gather::Gathered;
+use crate::agent::keep::line::Line;
 use crate::agent::keep::notices;
-use crate::agent::keep::notices::Removal;
-use crate::agent::save::line::Line;
 use crate::agent::{Agent, SaveRequest};
 use crate::core::gather::Wait;
+use crate::core::retention::{Checkpoint, Reach, plan};
 use crate::core::{Fault, HostIndex};
-use crate::inventory::{Inventory, KnownCheckpoint};
+use crate::inventory::KnownCheckpoint;
 use crate::report::SaveReport;
 use crate::unix_time::unix_seconds;
 
-/// The versions that hosts show, divided.
-struct Division {
-    /// The numbers of those that are removed, and their stamps.
-    removed: Vec<Version>,
-    gone: Vec<Stamp>,
+/// The versions that hosts show, divided; each newest first.
+struct Division<'a> {
     /// Those that stay.
-    stay: Vec<Stamp>,
+    stay: Vec<&'a KnownCheckpoint>,
+    /// Those of other lines, which stay.
+    other_lines: Vec<&'a KnownCheckpoint>,
+    /// Those that no policy keeps.
+    superseded: Vec<&'a KnownCheckpoint>,
+}
+
+/// What a save found when it looked again, and what it has to know to remove older versions.
+pub(super) struct Older<'a> {
+    /// The answers before the save.
+    pub(super) before: &'a Gathered,
+    /// The answers after its commit.
+    pub(super) again: &'a Gathered,
+    /// The new version.
+    pub(super) new: Checkpoint,
+    /// The line of the new version.
+    pub(super) line: Line,
 }
 
 impl Agent {
     /// Removes what `--keep` does not keep, and renews the lease. A host that can't be reached now hears of
-    /// that from another host, or at the next save. `base` is the new version's base, and `line` its line.
-    pub(crate) async fn remove_old(
+    /// that from another host, or at the next save.
+    pub(super) async fn remove_old(
         &self,
-        gathered: &Gathered,
+        older: &Older<'_>,
         report: &mut SaveReport,
         request: &SaveRequest,
-        line: Line,
-        base: Option<CheckpointId>,
-        new: Stamp,
     ) {
         let Ok(named) = self.named_job(&request.job) else {
             return;
         };
-        let inventory = &gathered.inventory;
-        let Division {
-            removed,
-            gone,
-            stay,
-        } = self.divide(inventory, request, report, line, base);
-        let stay: Vec<Stamp> = stay.into_iter().chain([new]).collect();
+        let gathered = older.before;
+        let inventory = &older.again.inventory;
+        let (keeps, unwanted) = self.divide(older, request, report);
         // Where a version that was seen is not shown, what turns up later may be needed yet.
-        let removal = match self.unfound(named.tag, gathered) {
-            Some(_) => Removal::of(&gone),
-            None => Removal::all_but(&stay, &gone),
+        let reach = match self.unfound(named.tag, gathered) {
+            Some(_) => Reach::Named,
+            None => Reach::Between,
         };
-        let last = gathered.said.as_ref();
+        let last = older.again.said.as_ref().or(gathered.said.as_ref());
+        let plan = plan(&keeps, &unwanted, last, reach);
+        if plan.stopped_by.is_some() {
+            let note = "older versions stay, because one of them can't be opened: perhaps a newer program \
+                        saved it";
+            report.notes.push(note.to_owned());
+        }
+        let about: Vec<&KnownCheckpoint> = plan
+            .gone
+            .iter()
+            .filter_map(|one| inventory.get(one.checkpoint))
+            .collect();
+        let removed: Vec<Version> = about.iter().map(|known| known.version()).collect();
         let lease = notices::renewed(last, request.options.tenure);
         let had_lease = last.is_some_and(|last| last.lease.is_some());
-        if removal.is_empty() && lease.is_none() && !had_lease {
+        if plan.gone.is_empty() && lease.is_none() && !had_lease {
             return;
         }
-        let names = report.holders.iter().filter_map(|one| one.host.as_ref());
-        let holders: Vec<HostIndex> = names
-            .filter_map(|name| self.hosts.all().find(|host| self.hosts.name(*host) == name))
-            .collect();
+        let holders = self.holders_in(report);
         let hosts: BTreeSet<HostIndex> = gathered.hosts().chain(holders.iter().copied()).collect();
         let asked = hosts.len();
         // The job does not wait for silent hosts: other hosts inform them.
         let hurried = Wait::NotForSilent;
-        let announcing = self.announce_to(hosts, &named, last, lease, &removal, hurried);
+        let announcing = self.announce_to(hosts, &named, last, lease, &plan, hurried);
         let failed = announcing.await;
-        let about: Vec<&KnownCheckpoint> = gone
-            .iter()
-            .filter_map(|one| inventory.get(one.checkpoint))
-            .collect();
         if failed.len() == asked {
             report
                 .notes
@@ -84,41 +94,51 @@ impl Agent {
         report.kept_until = lease.map(|lease| lease.until);
     }
 
-    /// Divides the versions that hosts show into those that a save removes and those that stay: the newest of
-    /// the line that it continues, their bases, and those of other lines, which were away when the job was
+    /// Divides the versions that hosts show into those that a save keeps and those that it does not want: the
+    /// newest of the line that it continues stay, and those of other lines, which were away when the job was
     /// begun anew. Adds a note on the latter to the report.
     fn divide(
         &self,
-        inventory: &Inventory,
+        older: &Older<'_>,
         request: &SaveRequest,
         report: &mut SaveReport,
-        line: Line,
-        base: Option<CheckpointId>,
-    ) -> Division {
-        let all = inventory.newest_first();
-        let is_older = |known: &&&KnownCheckpoint| known.version() < report.version;
-        let (older, other_lines): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) = all
-            .iter()
-            .filter(is_older)
-            .partition(|known| self.line_of(known).is_ok_and(|of_this| of_this == line));
-        let keep = usize::try_from(request.options.keep.max(1) - 1).unwrap_or(usize::MAX);
-        let (kept, superseded) = inventory.split_kept(&self.keys, older, keep);
-        let bases = kept.iter().filter_map(|known| self.base_of(known));
-        let bases: BTreeSet<CheckpointId> = bases.chain(base).collect();
-        let (needed, superseded): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) = superseded
-            .iter()
-            .partition(|known| bases.contains(&known.stamp().checkpoint));
-        let superseded = superseded.iter().map(|one| (one.version(), one.stamp()));
-        let (removed, gone) = superseded.unzip();
+    ) -> (Vec<Checkpoint>, Vec<Checkpoint>) {
+        let keeps_before = self.kept_of(older.before, older, request, report.version);
+        let kept = self.kept_of(older.again, older, request, report.version);
+        report
+            .notes
+            .extend(note_of_lines(request, &kept.other_lines));
+        let judged = |known: &KnownCheckpoint| self.judged(known);
+        let unwanted = kept.superseded.into_iter().map(judged).collect();
+        let before = [keeps_before.stay, keeps_before.other_lines];
+        let all = [kept.stay, kept.other_lines, before.concat()].concat();
+        let keeps = all.into_iter().map(judged).chain([older.new.clone()]);
+        (keeps.collect(), unwanted)
+    }
+
+    /// What a save of `version` keeps of what hosts show.
+    fn kept_of<'a>(
+        &self,
+        gathered: &'a Gathered,
+        older: &Older<'_>,
+        request: &SaveRequest,
+        version: Version,
+    ) -> Division<'a> {
+        let all = gathered.inventory.newest_first().into_iter();
         // Another save of the job may have committed a later version meanwhile.
-        let later = all.iter().filter(|known| known.version() >= report.version);
-        let stay = kept.iter().chain(&needed).chain(&other_lines).chain(later);
-        let stay = stay.map(|known| known.stamp()).collect();
-        report.notes.extend(note_of_lines(request, &other_lines));
+        let (before, mut stay): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) =
+            all.partition(|known| known.version() < version);
+        let (of_line, other_lines) = before
+            .into_iter()
+            .partition(|known| self.line_of(known).is_ok_and(|line| line == older.line));
+        let keep = usize::try_from(request.options.keep.max(1) - 1).unwrap_or(usize::MAX);
+        let inventory = &gathered.inventory;
+        let (kept, superseded) = inventory.split_kept(&self.keys, of_line, keep);
+        stay.extend(kept);
         Division {
-            removed,
-            gone,
             stay,
+            other_lines,
+            superseded,
         }
     }
 

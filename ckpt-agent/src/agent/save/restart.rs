@@ -47,6 +47,11 @@ impl Restarts {
         })
     }
 
+    /// Whether the image can be read again, and saved as another checkpoint.
+    pub(super) const fn may_repeat(&self) -> bool {
+        self.last_begin.is_some()
+    }
+
     /// The wait before the next session, `elapsed` after the beginning of the save; `None` if the save ends.
     /// `crowded_for` is the wait that a host with too many transfers named, if there was one.
     pub(super) fn next(

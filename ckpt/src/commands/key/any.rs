@@ -304,6 +304,7 @@ impl<'a> AnyKey<'a> {
                 continue;
             };
             all.garbage.extend(more.garbage);
+            all.notes.extend(more.notes);
             merge(&mut all.silent, more.silent);
             merge(&mut all.unheard, more.unheard);
         }

@@ -533,6 +533,9 @@ impl Report for GcReport {
             };
             writeln!(out, "{what}: {}", of_host(note))?;
         }
+        for note in &self.notes {
+            writeln!(out, "{note}")?;
+        }
         Ok(())
     }
 

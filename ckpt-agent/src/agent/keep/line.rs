@@ -3,18 +3,20 @@
 
 use codec::Version;
 use codec::labels::Labels;
+use codec::manifest::{ManifestError, Summary};
 
 use crate::agent::Agent;
+use crate::core::retention::Checkpoint;
 use crate::inventory::KnownCheckpoint;
 
 /// Key of the label with the number of the first version of the line.
 const LINE: &str = "ckpt.line";
 
 /// The first version of a line; `None` in the first line of a job.
-pub(super) type Line = Option<Version>;
+pub(crate) type Line = Option<Version>;
 
 /// These labels, and that of the line. If there is no room for it, they stay as they are.
-pub(super) fn with_line(labels: &Labels, line: Line) -> Labels {
+pub(crate) fn with_line(labels: &Labels, line: Line) -> Labels {
     let Some(first) = line else {
         return labels.clone();
     };
@@ -23,17 +25,27 @@ pub(super) fn with_line(labels: &Labels, line: Line) -> Labels {
     Labels::new(pairs.chain([of_line]).collect()).unwrap_or_else(|_| labels.clone())
 }
 
+fn line_in(summary: &Summary) -> Line {
+    let first = summary.tail.labels.get(LINE);
+    first
+        .and_then(|first| first.parse().ok())
+        .and_then(Version::new)
+}
+
 impl Agent {
     /// The line of a version. Fails if its summary can't be opened with this key.
-    pub(super) fn line_of(
-        &self,
-        known: &KnownCheckpoint,
-    ) -> Result<Line, codec::manifest::ManifestError> {
-        let summary = known.manifest.open(&self.keys)?;
-        let first = summary.tail.labels.get(LINE);
-        Ok(first
-            .and_then(|first| first.parse().ok())
-            .and_then(Version::new))
+    pub(crate) fn line_of(&self, known: &KnownCheckpoint) -> Result<Line, ManifestError> {
+        known
+            .manifest
+            .open(&self.keys)
+            .map(|summary| line_in(&summary))
+    }
+
+    /// What the rule of deletion has to know of a checkpoint.
+    pub(crate) fn judged(&self, known: &KnownCheckpoint) -> Checkpoint {
+        let summary = known.manifest.open(&self.keys).ok();
+        let line = summary.as_ref().and_then(line_in);
+        Checkpoint::of(&known.manifest, summary.as_ref(), line)
     }
 }
 
