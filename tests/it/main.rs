@@ -22,6 +22,7 @@ mod heard;
 mod job_script;
 mod jobkeys;
 mod junk;
+mod kept;
 mod labels;
 mod learning;
 mod liars;

@@ -13,7 +13,8 @@ use ckpt_agent::core::gather::silence::{NextNumber, Remembered, Silence, Unshown
 use ckpt_agent::core::knowledge::{
     Contact, Knowledge, Missed, Named, Observation, SaveTimes, Sighting, SightingDetails,
 };
-use codec::notice::{Intervals, Stamp};
+use ckpt_agent::core::retention::{Checkpoint, Contents, Reach, plan};
+use codec::notice::{Intervals, Stamp, Words};
 use codec::{CheckpointId, JobTag, ManifestHash, OwnerId, Version};
 use protocol::address::Address;
 use protocol::grid::GridHost;
@@ -447,7 +448,7 @@ impl World {
     fn remove_old(&mut self, look: &Look, new: &Saved) {
         let mut kept = 1;
         let mut gone = Vec::new();
-        let mut stay = vec![new.stamp];
+        let mut stay = vec![(new.stamp, new.line)];
         for (saved, shards) in look.shown.iter().rev() {
             let is_of_line = saved.line == new.line;
             if is_of_line && kept >= KEEP {
@@ -455,9 +456,32 @@ impl World {
                 continue;
             }
             kept += usize::from(is_of_line && *shards >= DATA);
-            stay.push(saved.stamp);
+            stay.push((saved.stamp, saved.line));
         }
-        let removal = Intervals::default().with_stretches(&gone, &stay);
+        let checkpoint = |stamp: &Stamp, line| Checkpoint {
+            stamp: *stamp,
+            contents: Some(Contents {
+                needs: Vec::new(),
+                line,
+            }),
+        };
+        let stay: Vec<Checkpoint> = stay
+            .iter()
+            .map(|(one, line)| checkpoint(one, *line))
+            .collect();
+        let gone: Vec<Checkpoint> = gone.iter().map(|one| checkpoint(one, new.line)).collect();
+        let notices = look.answered.difference(&self.liars);
+        let heard = notices.map(|member| self.notices[*member].clone());
+        let heard = heard.reduce(|all, one| all.union(&one));
+        let last = Words {
+            owner: OwnerId([1; 32]),
+            job_tag: JOB,
+            number: 1,
+            lease: None,
+            gone: Vec::new(),
+            intervals: heard.unwrap_or_default(),
+        };
+        let removal = plan(&stay, &gone, Some(&last), Reach::Between).intervals;
         // Whatever the intervals cover, they delete nothing that is not to be deleted.
         for saved in self.may_return() {
             let newer = self

@@ -69,7 +69,8 @@ impl Agent {
         if !chosen.versions.is_empty() {
             let last = gathered.said.as_ref();
             let hosts = gathered.hosts();
-            self.announce_deletion(hosts, &named, last, wait).await?;
+            self.announce_deletion(hosts, &named, last, &chosen.plan, wait)
+                .await?;
             // What was saved in between may need something that was chosen before.
             let again = self
                 .gather_again(gathered.hosts().collect(), named.tag)

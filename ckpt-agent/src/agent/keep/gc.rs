@@ -58,12 +58,12 @@ impl Agent {
         if disposal == Disposal::Show || plans.values().all(|plan| plan.gone.is_empty()) {
             return Ok(self.gc_report(&first, &plans, disposal, &[]));
         }
-        for (tag, _) in plans.iter().filter(|(_, plan)| !plan.gone.is_empty()) {
+        for (tag, plan) in plans.iter().filter(|(_, plan)| !plan.gone.is_empty()) {
             let Some(job) = first.job(*tag) else { continue };
             let named = self.named_job(job)?;
             let last = first.notices.get(tag);
             let hosts = first.gathered.hosts();
-            self.announce_deletion(hosts, &named, last, Wait::ForAll)
+            self.announce_deletion(hosts, &named, last, plan, Wait::ForAll)
                 .await?;
         }
         // What was saved in between may need something that was unwanted before.

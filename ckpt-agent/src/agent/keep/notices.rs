@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use codec::notice::{GONE_MAX, Interval, Lease, Notice, Stamp, Words, agreed_clock};
+use codec::notice::{GONE_MAX, Interval, Lease, Notice, Words, agreed_clock};
 use codec::scope::Blinded;
 use codec::{CheckpointId, JobId, JobTag};
 use tokio::task::JoinSet;
@@ -95,25 +95,20 @@ impl Agent {
     }
 
     /// Announces to hosts that something of the job is about to be deleted, by a notice with the name of a
-    /// checkpoint that nobody has. A save that reads the notices after its commit then knows that whoever
-    /// deletes may not have seen it. A job key can't sign a notice, and announces nothing.
+    /// checkpoint that nobody has, as if it had been saved in the same second as what is deleted. A save that
+    /// reads the notices after its commit then knows that whoever deletes may not have seen it. A job key can't
+    /// sign a notice, and announces nothing.
     pub(crate) async fn announce_deletion(
         &self,
         hosts: impl IntoIterator<Item = HostIndex>,
         named: &NamedJob,
         last: Option<&Words>,
+        plan: &Plan,
         wait: Wait,
     ) -> Result<(), Failure> {
-        if self.keys.grant().is_some() {
+        let announced = Plan::announcing(plan, CheckpointId(random()?));
+        let Some(announced) = announced.filter(|_| self.keys.grant().is_none()) else {
             return Ok(());
-        }
-        let nobodys = Stamp {
-            created: 0,
-            checkpoint: CheckpointId(random()?),
-        };
-        let announced = Plan {
-            gone: vec![nobodys],
-            ..Plan::default()
         };
         let lease = last.and_then(|last| last.lease);
         let hosts = hosts.into_iter().collect();

@@ -158,8 +158,9 @@ impl Agent {
             };
             let said = gathered.said.as_ref();
             let owner = self.keys.owner();
-            let base = &candidate.known.manifest;
-            if !retention::admits(base, owner, self.keys.signer(), said) {
+            let base = candidate.known;
+            let signed_by = base.manifest.signer();
+            if !retention::admits(base.stamp(), signed_by, owner, self.keys.signer(), said) {
                 continue;
             }
             let is_near = age == 0 || haste == Haste::Pressed;

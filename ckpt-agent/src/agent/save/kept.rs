@@ -43,12 +43,13 @@ impl Agent {
         self.renew_in_time(prepared, request).await;
         let needs = Vec::from_iter(prepared.needs());
         let mut again = self.ask_again(prepared, report).await;
-        let mut found = judge(prepared, &needs, &again);
+        let holders = self.holders_in(report);
+        let mut found = judge(prepared, &needs, &holders, &again);
         if found == AfterCommit::InDoubt && !may_repeat {
             // Whoever deletes has listed the job already, and deletes within the time of a request.
             tokio::time::sleep(REQUEST_TIMEOUT).await;
             again = self.ask_again(prepared, report).await;
-            found = judge(prepared, &needs, &again);
+            found = judge(prepared, &needs, &holders, &again);
         }
         let version_of = |id| {
             let known = prepared.gathered.inventory.get(id);
@@ -150,7 +151,13 @@ impl Prepared {
     }
 }
 
-fn judge(prepared: &Prepared, needs: &[BaseRef], again: &Gathered) -> AfterCommit {
+/// Judges a save whose `holders` have committed it.
+fn judge(
+    prepared: &Prepared,
+    needs: &[BaseRef],
+    holders: &BTreeSet<HostIndex>,
+    again: &Gathered,
+) -> AfterCommit {
     let before = prepared.gathered.inventory.all_ids();
     let now = again.inventory.all_ids();
     let found = after_commit(
@@ -165,6 +172,14 @@ fn judge(prepared: &Prepared, needs: &[BaseRef], again: &Gathered) -> AfterCommi
             said: again.said.as_ref(),
         },
     );
+    // A lease that ended has hosts delete everything.
+    let answering: BTreeSet<HostIndex> = again.hosts().collect();
+    let own = again.inventory.get(prepared.checkpoint);
+    let is_there = own.is_some_and(|own| own.can_lose().is_some())
+        || holders.difference(&answering).next().is_some();
+    if !is_there {
+        return AfterCommit::Deleted;
+    }
     if found == AfterCommit::Kept || found == AfterCommit::InDoubt {
         let mut lost = needs.iter().filter(|need| is_lost(need, prepared, again));
         return lost

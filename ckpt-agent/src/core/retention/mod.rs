@@ -90,6 +90,23 @@ pub struct Plan {
     pub stopped_by: Option<Stamp>,
 }
 
+impl Plan {
+    /// What announces that this plan is about to be carried out: the deletion of a checkpoint that nobody has,
+    /// with a random id, of the same second as something that is deleted. As an interval, no later notice makes
+    /// hosts lose it. `None` if nothing is deleted.
+    pub fn announcing(&self, nobodys: CheckpointId) -> Option<Self> {
+        let nobodys = Stamp {
+            checkpoint: nobodys,
+            ..*self.gone.first()?
+        };
+        Some(Self {
+            gone: vec![nobodys],
+            intervals: Intervals::default().with(&[nobodys]),
+            ..Self::default()
+        })
+    }
+}
+
 /// Decides what may be deleted of one job. A policy `keeps` some checkpoints and has some `unwanted`; both may
 /// come from more than one look at the hosts. `last` are the owner's words so far.
 pub fn plan(
@@ -194,14 +211,15 @@ fn barriers(
         .collect()
 }
 
-/// Whether a new version that `signer` signs may build on a checkpoint: only if the owner or the same key
-/// signed it, and the owner has not deleted it.
-pub fn admits(base: &Manifest, owner: OwnerId, signer: PublicKey, said: Option<&Words>) -> bool {
-    let public = base.public();
-    let stamp = Stamp {
-        created: public.created,
-        checkpoint: public.checkpoint,
-    };
-    let is_trusted = base.signer() == signer || base.signer() == PublicKey::from(owner);
-    is_trusted && !said.is_some_and(|said| said.is_gone(stamp))
+/// Whether a new version that `signer` signs may build on a checkpoint of `owner`: only if the owner or the same
+/// key signed it, and the owner has not deleted it.
+pub fn admits(
+    base: Stamp,
+    base_signer: PublicKey,
+    owner: OwnerId,
+    signer: PublicKey,
+    said: Option<&Words>,
+) -> bool {
+    let is_trusted = base_signer == signer || base_signer == PublicKey::from(owner);
+    is_trusted && !said.is_some_and(|said| said.is_gone(base))
 }

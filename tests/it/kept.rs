@@ -1,0 +1,252 @@
+//! Kept is kept: what a kept version builds on is never deleted, whoever deletes, and whatever is away.
+
+use std::fs;
+use std::process::Child;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use codec::notice::Notice;
+use rustix::process::Signal;
+use serde_json::Value;
+use tests::program::{wait, wait_until};
+use tests::{Grid, image};
+
+use crate::jobkeys::{key_for, run_with};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+const MIB: usize = 1 << 20;
+
+/// An image that is large enough to be a base, and others that differ from it in a few bytes.
+fn images() -> [Vec<u8>; 6] {
+    let first = image::noise(5 * MIB, 1);
+    std::array::from_fn(|number| {
+        let mut bytes = first.clone();
+        for byte in bytes.iter_mut().take(7) {
+            *byte ^= number as u8;
+        }
+        bytes
+    })
+}
+
+fn save_with(grid: &Grid, key: &str, bytes: &[u8], more: &[&str]) -> Result<Value> {
+    fs::write(grid.path("image"), bytes)?;
+    let save = ["--json", "save", "--job", "42", "--keep", "9", "image"];
+    let args: Vec<&str> = save.iter().chain(more).copied().collect();
+    run_with(grid, key, &args)?.expect(0)?.json()
+}
+
+fn save(grid: &Grid, bytes: &[u8], more: &[&str]) -> Result<Value> {
+    fs::write(grid.path("image"), bytes)?;
+    let save = ["--json", "save", "--job", "42", "image"];
+    grid.run(save.iter().chain(more))?.expect(0)?.json()
+}
+
+/// Restores a version, and fails unless it is `expected`.
+fn restores(grid: &Grid, version: &str, expected: &[u8]) -> Result<()> {
+    let restore = ["restore", "--job", "42", "--version", version, "-o", "-"];
+    let restored = grid.run(restore)?.expect(0)?;
+    ensure!(restored.stdout == expected, "version {version} differs");
+    Ok(())
+}
+
+fn revoke(grid: &Grid, key: &str) -> Result<()> {
+    grid.run(["key", "revoke", "--file", key])?.expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn revoking_a_job_key_takes_no_version_of_another_key_with_it() -> Result<()> {
+    let grid = Grid::up(6)?;
+    for key in ["k1.key", "k2.key"] {
+        key_for(&grid, "42", key, &[])?;
+    }
+    let images = images();
+    save_with(&grid, "k1.key", &images[1], &[])?;
+    save_with(&grid, "k2.key", &images[2], &[])?;
+    let patch = save_with(&grid, "k2.key", &images[3], &[])?;
+    ensure!(patch["base"] == 2, "a key builds on its own: {patch}");
+    revoke(&grid, "k1.key")?;
+    restores(&grid, "2", &images[2])?;
+    restores(&grid, "3", &images[3])?;
+    grid.run(["verify", "--job", "42"])?.expect(0)?;
+    let listed = grid.run(["--json", "list", "--job", "42"])?.json()?;
+    ensure!(listed["checkpoints"][2]["can_lose"] == 2, "{listed}");
+    // The owner's own versions do not build on what a job key signed either.
+    let by_hand = save(&grid, &images[4], &["--keep", "9"])?;
+    ensure!(by_hand["base"].is_null(), "{by_hand}");
+    revoke(&grid, "k2.key")?;
+    restores(&grid, "4", &images[4])
+}
+
+#[test]
+fn what_a_revoked_key_built_on_is_still_read_by_number() -> Result<()> {
+    let grid = Grid::up(6)?;
+    key_for(&grid, "42", "k1.key", &[])?;
+    let images = images();
+    save_with(&grid, "k1.key", &images[1], &[])?;
+    let patch = save_with(&grid, "k1.key", &images[2], &[])?;
+    ensure!(patch["base"] == 1, "{patch}");
+    revoke(&grid, "k1.key")?;
+    restores(&grid, "2", &images[2])?;
+    // The base of what is kept is not removed, and with all of it, it is.
+    let refused = grid.run(["forget", "--job", "42", "--version", "1"])?;
+    ensure!(refused.code == Some(1), "{refused}");
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    ensure!(grid.versions("42")?.is_empty());
+    Ok(())
+}
+
+/// Waits until a save has chosen what it builds on.
+fn wait_until_sending(grid: &Grid) -> Result<()> {
+    wait_until("the save has begun to send", LIMIT, || {
+        for host in 1..=6 {
+            let dir = grid.data_dir(&format!("h{host:02}")).join("incoming");
+            if fs::read_dir(dir)?.next().is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    })
+}
+
+/// Starts a save that takes some seconds, and waits until it has chosen what it builds on.
+fn slow_save(grid: &Grid, bytes: &[u8]) -> Result<Child> {
+    fs::write(grid.path("slow"), bytes)?;
+    let args = [
+        "--json",
+        "--bandwidth",
+        "1MiB",
+        "save",
+        "--job",
+        "42",
+        "slow",
+    ];
+    let child = grid.command(args)?.spawn()?;
+    wait_until_sending(grid)?;
+    Ok(child)
+}
+
+/// An image that differs from the first one in as much as takes some seconds to send.
+fn much_changed() -> Vec<u8> {
+    let [mut bytes, ..] = images();
+    let other = image::noise(2 * MIB, 9);
+    bytes[..other.len()].copy_from_slice(&other);
+    bytes
+}
+
+#[test]
+fn a_save_whose_base_is_deleted_meanwhile_is_saved_again_whole() -> Result<()> {
+    let grid = Grid::up(6)?;
+    save(&grid, &images()[0], &[])?;
+    let changed = much_changed();
+    let saving = slow_save(&grid, &changed)?;
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    let saved = wait(saving)?.expect(0)?.json()?;
+    ensure!(saved["base"].is_null(), "{saved}");
+    let version = saved["version"].as_u64().context("no version")?;
+    restores(&grid, &version.to_string(), &changed)?;
+    ensure!(
+        grid.versions("42")? == [version],
+        "what was saved first is gone"
+    );
+    grid.run(["verify", "--job", "42"])?.expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn a_stream_whose_base_is_deleted_meanwhile_is_no_success() -> Result<()> {
+    let grid = Grid::up(6)?;
+    save(&grid, &images()[0], &[])?;
+    fs::write(grid.path("stream"), much_changed())?;
+    let args = ["--json", "--bandwidth", "1MiB", "save", "--job", "42", "-"];
+    let mut command = grid.command(args)?;
+    command.stdin(fs::File::open(grid.path("stream"))?);
+    let saving = command.spawn()?;
+    wait_until_sending(&grid)?;
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    let failed = wait(saving)?;
+    ensure!(failed.code == Some(1), "{failed}");
+    ensure!(
+        grid.versions("42")?.is_empty(),
+        "what nobody can read is gone"
+    );
+    Ok(())
+}
+
+const ON_ALL: [&str; 6] = ["--data", "3", "--parity", "7", "--keep", "9"];
+
+/// When the versions of a job were created, from the first one on.
+fn created(listed: &Value) -> Result<Vec<u64>> {
+    let all = listed["checkpoints"].as_array().context("no checkpoints")?;
+    Ok(all
+        .iter()
+        .filter_map(|one| one["created"].as_u64())
+        .collect())
+}
+
+#[test]
+fn a_base_whose_hosts_are_away_is_in_no_stretch_of_deletion() -> Result<()> {
+    let grid = Grid::up(10)?;
+    let names = |from: u8| (from..from + 5).map(|number| format!("h{number:02}"));
+    let signal = |from, what| names(from).try_for_each(|host| grid.signal(&host, what).map(|_| ()));
+    let images = images();
+    save(&grid, &images[0], &ON_ALL)?;
+    signal(6, Signal::STOP)?;
+    save(&grid, &images[1], &["--full", "--keep", "9"])?;
+    signal(6, Signal::CONT)?;
+    let patch = save(&grid, &images[2], &ON_ALL)?;
+    ensure!(patch["base"] == 2, "{patch}");
+    std::thread::sleep(Duration::from_secs(2));
+    save(&grid, &images[3], &ON_ALL)?;
+    // The base of versions 3 and 4 is away.
+    signal(1, Signal::STOP)?;
+    save(&grid, &images[4], &["--full", "--keep", "9"])?;
+    let listed = grid.run(["--json", "list", "--job", "42"])?.json()?;
+    let created = created(&listed)?;
+    ensure!(created.len() == 4, "{listed}");
+    let within = format!("{}s", created[3] - created[2]);
+    let forget = ["forget", "--job", "42", "--keep-within", &within];
+    let forgotten = grid.run(["--json"].iter().chain(&forget))?.json()?;
+    ensure!(
+        forgotten["removed"] == serde_json::json!([3, 1]),
+        "{forgotten}"
+    );
+    signal(1, Signal::CONT)?;
+    grid.run(["gc"])?.expect(0)?;
+    restores(&grid, "4", &images[3])?;
+    restores(&grid, "5", &images[4])?;
+    ensure!(grid.versions("42")? == [2, 4, 5]);
+    Ok(())
+}
+
+/// How many intervals the last notice on the only job has, on the host that has most.
+fn intervals(grid: &Grid, hosts: u8) -> Result<usize> {
+    let mut most = 0;
+    for host in 1..=hosts {
+        let dir = grid.data_dir(&format!("h{host:02}")).join("notices");
+        for owner in fs::read_dir(dir)? {
+            for file in fs::read_dir(owner?.path())? {
+                let notice = Notice::parse(fs::read(file?.path())?)?;
+                most = most.max(notice.words().intervals.len());
+            }
+        }
+    }
+    Ok(most)
+}
+
+#[test]
+fn each_save_does_not_add_an_interval_to_the_notice() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let images = images();
+    save(&grid, &images[0], &["--keep", "1"])?;
+    for number in 1..=12 {
+        let patch = save(&grid, &images[1 + number % 5], &["--keep", "1"])?;
+        ensure!(patch["base"] == 1, "{patch}");
+    }
+    // Two are kept, the base and the newest.
+    let count = intervals(&grid, 6)?;
+    ensure!((1..=3).contains(&count), "{count} intervals");
+    ensure!(grid.versions("42")? == [1, 13]);
+    restores(&grid, "13", &images[3])
+}

@@ -1,0 +1,534 @@
+//! A model of what deletes: savers, forgetters, `gc`, a lease that ends, a job key that is revoked, a host that is
+//! away and comes back, and one kill, in every order of their single steps. What is decided is decided by the
+//! client's real core; hosts are here a set of checkpoints and the notices that they keep.
+//!
+//! Each step is one request to one host, or one look at all hosts that are there. A checkpoint has one data shard:
+//! one host is enough to read it.
+//!
+//! Checked in every state: a version whose save reported success can be read, and so can the versions that were
+//! there before, until a policy that selects it is carried out. What it needs is named or covered by no notice.
+//! At the end of every path, once all hosts have heard each other: `gc` leaves what is kept and what that needs,
+//! and nothing else, and the notice has at most one interval more.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{Hash, Hasher};
+
+use anyhow::{Result, ensure};
+use ckpt_agent::core::retention::{
+    AfterCommit, Checkpoint, Contents, Plan, Reach, View, admits, after_commit, plan,
+};
+use codec::notice::{Intervals, Lease, Stamp, Words};
+use codec::pieces::BaseRef;
+use codec::{CheckpointId, JobTag, ManifestHash, OwnerId, PublicKey};
+
+/// Hosts of the model.
+const HOSTS: usize = 2;
+
+const OWNER: OwnerId = OwnerId([1; 32]);
+const JOB: JobTag = JobTag([2; 32]);
+
+/// The key that is revoked.
+const OTHER_KEY: PublicKey = PublicKey([3; 32]);
+
+/// A set of checkpoints, as bits.
+type Set = u16;
+
+/// A checkpoint, by its number.
+type Number = usize;
+
+/// One saved image.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Saved {
+    version: u8,
+    created: u64,
+    needs: Option<Number>,
+    /// Whether the reference has the time of what it needs.
+    is_dated: bool,
+    signer: PublicKey,
+    /// The save reported success, and no policy that selects the version was carried out since.
+    is_promised: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Host {
+    is_away: bool,
+    has: Set,
+    /// The last notice, and the intervals of earlier ones.
+    last: Option<Words>,
+    older: Intervals,
+}
+
+impl Host {
+    fn said(&self) -> Option<Words> {
+        let last = self.last.clone()?;
+        Some(Words {
+            intervals: last.intervals.union(&self.older),
+            ..last
+        })
+    }
+
+    /// A notice arrives: what it names is deleted at once.
+    fn hear(&mut self, words: &Words) {
+        self.older = self.older.union(&words.intervals);
+        if self.last.as_ref().is_none_or(|last| last.number < words.number) {
+            self.last = Some(words.clone());
+            let named = words.gone.iter().map(|id| 1 << id.0[0].min(15));
+            self.has &= !named.fold(0, |all: Set, one: Set| all | one);
+        }
+    }
+}
+
+/// What one look at all hosts showed.
+#[derive(Clone, Debug, Default)]
+struct Look {
+    /// What is shown, also void or inside of a stretch.
+    shown: Set,
+    /// Without these.
+    good: Set,
+    said: Option<Words>,
+    /// Which hosts answered, as bits.
+    answered: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Policy {
+    /// The newest stays.
+    Keep,
+    /// All go.
+    All,
+    /// The first version goes, unless it is needed.
+    First,
+}
+
+/// What a machine does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    Begin,
+    Commit(usize),
+    Renew(usize),
+    LookAgain,
+    RemoveOwn(usize),
+    Announce(usize),
+    ListAgain,
+    Delete(usize),
+    End,
+}
+
+#[derive(Clone, Debug)]
+struct Machine {
+    /// `None`: it saves.
+    policy: Option<Policy>,
+    signer: PublicKey,
+    step: Step,
+    /// It saves again, whole.
+    is_second: bool,
+    new: Option<Number>,
+    before: Look,
+    /// What it sends to hosts.
+    words: Option<Words>,
+    /// What it kept at its first look.
+    kept: Set,
+    /// What it deletes.
+    gone: Set,
+}
+
+#[derive(Clone, Debug)]
+struct World {
+    hosts: [Host; HOSTS],
+    saved: Vec<Saved>,
+    machines: Vec<Machine>,
+    is_revoked: bool,
+    lease_has_ended: bool,
+    /// How often a host may go, the key may be revoked, the lease may end, and a machine may be killed.
+    goings: u8,
+    revocations: u8,
+    leases: u8,
+    kills: u8,
+}
+
+const fn id(number: Number) -> CheckpointId {
+    CheckpointId([number as u8; 16])
+}
+
+const fn hash(number: Number) -> ManifestHash {
+    ManifestHash([number as u8; 32])
+}
+
+/// The name that a machine announces a deletion with.
+const fn nobodys(machine: usize) -> CheckpointId {
+    CheckpointId([200 + machine as u8; 16])
+}
+
+fn members(set: Set) -> impl Iterator<Item = Number> {
+    (0..16).filter(move |number| set >> number & 1 == 1)
+}
+
+fn ids(set: Set) -> BTreeSet<CheckpointId> {
+    members(set).map(id).collect()
+}
+
+impl World {
+    fn stamp(&self, number: Number) -> Stamp {
+        Stamp {
+            created: self.saved[number].created,
+            checkpoint: id(number),
+        }
+    }
+
+    fn reference(&self, number: Number, is_dated: bool) -> BaseRef {
+        BaseRef {
+            checkpoint: id(number),
+            manifest: hash(number),
+            created: is_dated.then(|| self.saved[number].created),
+        }
+    }
+
+    fn needs(&self, number: Number) -> Vec<BaseRef> {
+        let saved = &self.saved[number];
+        let needs = saved.needs.iter();
+        needs
+            .map(|need| self.reference(*need, saved.is_dated))
+            .collect()
+    }
+
+    fn judged(&self, set: Set) -> Vec<Checkpoint> {
+        let judged = |number| Checkpoint {
+            stamp: self.stamp(number),
+            contents: Some(Contents {
+                needs: self.needs(number),
+                line: None,
+            }),
+        };
+        members(set).map(judged).collect()
+    }
+
+    fn is_void(&self, number: Number) -> bool {
+        self.is_revoked && self.saved[number].signer == OTHER_KEY
+    }
+
+    fn look(&self) -> Look {
+        let mut look = Look::default();
+        for (number, host) in self.hosts.iter().enumerate().filter(|(_, one)| !one.is_away) {
+            look.answered |= 1 << number;
+            look.shown |= host.has;
+            look.said = match (look.said.take(), host.said()) {
+                (Some(one), Some(other)) => Some(one.and(&other)),
+                (one, other) => one.or(other),
+            };
+        }
+        if let Some(said) = &look.said {
+            let named = said.gone.iter().map(|id| 1 << id.0[0].min(15));
+            look.shown &= !named.fold(0, |all: Set, one: Set| all | one);
+        }
+        look.good = look.shown;
+        for number in members(look.shown) {
+            let stamp = self.stamp(number);
+            let is_inside = look.said.as_ref().is_some_and(|said| said.is_gone(stamp));
+            if is_inside || self.is_void(number) {
+                look.good &= !(1 << number);
+            }
+        }
+        look
+    }
+
+    /// Newest first.
+    fn newest_first(&self, set: Set) -> Vec<Number> {
+        let mut all: Vec<Number> = members(set).collect();
+        all.sort_by_key(|number| {
+            let saved = &self.saved[*number];
+            std::cmp::Reverse((saved.version, saved.created, *number))
+        });
+        all
+    }
+
+    /// What a policy keeps of what a look showed; the newest one that can be restored counts.
+    fn kept(&self, look: &Look, policy: Policy) -> Set {
+        let can_be_read =
+            |number: Number| self.saved[number].needs.is_none_or(|need| look.shown >> need & 1 == 1);
+        let mut kept = 0;
+        match policy {
+            Policy::All => {}
+            Policy::First => kept = look.good & !1,
+            Policy::Keep => {
+                for number in self.newest_first(look.good) {
+                    kept |= 1 << number;
+                    if can_be_read(number) {
+                        break;
+                    }
+                }
+            }
+        }
+        kept
+    }
+
+    fn following(&self, last: Option<&Words>, lease: Option<Lease>, plan: &Plan) -> Words {
+        let gone: Vec<CheckpointId> = plan.gone.iter().map(|stamp| stamp.checkpoint).collect();
+        Words::following(last, (OWNER, JOB), 0, lease, &gone, &plan.intervals)
+    }
+
+    /// The first step of a machine.
+    fn begin(&mut self, at: usize) -> Step {
+        let look = self.look();
+        let machine = &self.machines[at];
+        let next = match machine.policy {
+            None => self.begin_save(at, &look),
+            Some(policy) => {
+                let plan = self.plan_of(at, policy, &look);
+                let announced = plan.announcing(nobodys(at));
+                let lease = look.said.as_ref().and_then(|said| said.lease);
+                let words = announced.map(|plan| self.following(look.said.as_ref(), lease, &plan));
+                let kept = self.kept(&look, policy);
+                let machine = &mut self.machines[at];
+                machine.kept = kept;
+                machine.words = words;
+                match machine.words {
+                    Some(_) => Step::Announce(0),
+                    None => Step::End,
+                }
+            }
+        };
+        self.machines[at].before = look;
+        next
+    }
+
+    fn begin_save(&mut self, at: usize, look: &Look) -> Step {
+        if look.answered == 0 {
+            return Step::End;
+        }
+        let machine = &self.machines[at];
+        let said = look.said.as_ref();
+        let newest = self.newest_first(look.good).first().copied();
+        let base = newest.map(|newest| self.saved[newest].needs.unwrap_or(newest));
+        let base = base.filter(|base| {
+            let signed_by = self.saved[*base].signer;
+            let is_admitted = admits(self.stamp(*base), signed_by, OWNER, machine.signer, said);
+            let is_there = look.shown >> base & 1 == 1;
+            is_admitted && is_there && !machine.is_second
+        });
+        let versions = self.saved.iter().map(|saved| saved.version);
+        let latest = members(look.shown).map(|number| self.saved[number].created);
+        let deleted = said.and_then(|said| said.intervals.end()).map(|end| end.created);
+        let latest = latest.chain(deleted).max().unwrap_or_default();
+        let new = self.saved.len();
+        self.saved.push(Saved {
+            version: versions.max().unwrap_or_default() + 1,
+            created: latest + 1,
+            needs: base,
+            is_dated: true,
+            signer: self.machines[at].signer,
+            is_promised: false,
+        });
+        self.machines[at].new = Some(new);
+        Step::Commit(0)
+    }
+
+    /// What a policy deletes, by this look and what was kept before.
+    fn plan_of(&self, at: usize, policy: Policy, look: &Look) -> Plan {
+        let kept = self.kept(look, policy);
+        let machine = &self.machines[at];
+        let again = match policy {
+            Policy::All => machine.gone,
+            Policy::Keep | Policy::First => 0,
+        };
+        let unwanted = (look.good | again) & !kept;
+        let reach = match policy {
+            Policy::Keep => Reach::Between,
+            Policy::All => Reach::FromFirst,
+            Policy::First => Reach::Named,
+        };
+        let keeps = self.judged(kept | machine.kept);
+        plan(&keeps, &self.judged(unwanted), look.said.as_ref(), reach)
+    }
+
+    /// A deletion is decided: the versions that its policy selects are no longer promised.
+    fn release(&mut self, policy: Policy, at_version: u8) {
+        let everywhere = self.hosts.iter().fold(0, |all, host| all | host.has);
+        let newest = self.newest_first(everywhere);
+        let newest = newest.iter().find(|number| !self.is_void(**number));
+        let newest = newest.map_or(0, |number| self.saved[*number].version);
+        for (number, saved) in self.saved.iter_mut().enumerate() {
+            let is_selected = match policy {
+                Policy::All => everywhere >> number & 1 == 1,
+                Policy::Keep => saved.version < newest.max(at_version),
+                Policy::First => number == 0,
+            };
+            saved.is_promised &= !is_selected;
+        }
+    }
+
+    /// One look, and the deletion that follows from it.
+    fn list_again(&mut self, at: usize) -> Step {
+        let look = self.look();
+        let Some(policy) = self.machines[at].policy else {
+            return Step::End;
+        };
+        let plan = self.plan_of(at, policy, &look);
+        self.delete(at, policy, &look, &plan)
+    }
+
+    fn delete(&mut self, at: usize, policy: Policy, look: &Look, plan: &Plan) -> Step {
+        if plan.gone.is_empty() {
+            return Step::End;
+        }
+        self.release(policy, 0);
+        let lease = look.said.as_ref().and_then(|said| said.lease);
+        self.machines[at].words = Some(self.following(look.said.as_ref(), lease, plan));
+        Step::Delete(0)
+    }
+
+    /// After its commit, and after its lease was renewed, a save looks again.
+    fn look_again(&mut self, at: usize) -> Step {
+        let look = self.look();
+        let machine = &self.machines[at];
+        let Some(new) = machine.new else {
+            return Step::End;
+        };
+        let needs = self.needs(new);
+        let before = ids(machine.before.shown);
+        let now = ids(look.shown);
+        let mut found = after_commit(
+            self.stamp(new),
+            &needs,
+            View {
+                shown: &before,
+                said: machine.before.said.as_ref(),
+            },
+            View {
+                shown: &now,
+                said: look.said.as_ref(),
+            },
+        );
+        // Hosts that do not answer now may have what they showed before.
+        let may_have = |number: Number| {
+            let hosts = self.hosts.iter().enumerate();
+            let silent = hosts.filter(|(host, _)| look.answered >> host & 1 == 0);
+            let shown = machine.before.answered;
+            look.shown >> number & 1 == 1
+                || silent.clone().any(|(host, one)| {
+                    shown >> host & 1 == 1 && one.has >> number & 1 == 1
+                })
+        };
+        if let Some(need) = self.saved[new].needs.filter(|need| !may_have(*need)) {
+            found = AfterCommit::NeedDeleted(id(need));
+        }
+        if !may_have(new) {
+            found = AfterCommit::Deleted;
+        }
+        if found == AfterCommit::Kept {
+            self.saved[new].is_promised = true;
+            let mut kept = self.kept(&look, Policy::Keep) | 1 << new;
+            kept |= members(look.good)
+                .filter(|number| self.saved[*number].version > self.saved[new].version)
+                .fold(0, |all, number| all | 1 << number);
+            self.machines[at].kept = kept;
+            let unwanted = look.good & !kept;
+            let keeps = self.judged(kept);
+            let plan = plan(&keeps, &self.judged(unwanted), look.said.as_ref(), Reach::Between);
+            let version = self.saved[new].version;
+            if !plan.gone.is_empty() {
+                self.release_older(version);
+            }
+            return self.delete(at, Policy::First, &look, &plan);
+        }
+        let keeps = self.judged(look.good & !(1 << new));
+        let own = self.judged(1 << new & look.shown);
+        let plan = plan(&keeps, &own, look.said.as_ref(), Reach::Named);
+        let lease = look.said.as_ref().and_then(|said| said.lease);
+        let words = self.following(look.said.as_ref(), lease, &plan);
+        self.machines[at].words = Some(words).filter(|_| !plan.gone.is_empty());
+        Step::RemoveOwn(0)
+    }
+
+    fn release_older(&mut self, than: u8) {
+        for saved in &mut self.saved {
+            saved.is_promised &= saved.version >= than;
+        }
+    }
+
+    /// Sends a machine's words to one host, and returns whether it was there.
+    fn send(&mut self, at: usize, host: usize) {
+        let words = self.machines[at].words.clone();
+        let host = &mut self.hosts[host];
+        if let Some(words) = words.filter(|_| !host.is_away) {
+            host.hear(&words);
+        }
+    }
+
+    fn after_commits(&mut self, at: usize) -> Step {
+        let new = self.machines[at].new.unwrap_or_default();
+        if !self.hosts.iter().any(|host| host.has >> new & 1 == 1) {
+            return Step::End;
+        }
+        let last = self.machines[at].before.said.clone();
+        let lease = last.as_ref().and_then(|last| last.lease);
+        let ends = lease.filter(|lease| lease.until == 1);
+        let Some(lease) = ends else {
+            return Step::LookAgain;
+        };
+        let renewed = Lease { until: 2, ..lease };
+        let words = self.following(last.as_ref(), Some(renewed), &Plan::default());
+        self.machines[at].words = Some(words);
+        Step::Renew(0)
+    }
+
+    fn step(&mut self, at: usize) {
+        let step = self.machines[at].step;
+        let next = |host: usize, next: fn(usize) -> Step, last: Step| match host + 1 {
+            HOSTS => last,
+            host => next(host),
+        };
+        let after = match step {
+            Step::Begin => self.begin(at),
+            Step::Commit(host) => {
+                let new = self.machines[at].new.unwrap_or_default();
+                let one = &mut self.hosts[host];
+                if !one.is_away {
+                    one.has |= 1 << new;
+                }
+                match next(host, Step::Commit, Step::LookAgain) {
+                    Step::LookAgain => self.after_commits(at),
+                    other => other,
+                }
+            }
+            Step::Renew(host) => {
+                self.send(at, host);
+                next(host, Step::Renew, Step::LookAgain)
+            }
+            Step::LookAgain => self.look_again(at),
+            Step::RemoveOwn(host) => {
+                self.send(at, host);
+                let machine = &mut self.machines[at];
+                let is_first = !std::mem::replace(&mut machine.is_second, host + 1 == HOSTS)
+                    || host + 1 < HOSTS;
+                let again = if is_first { Step::Begin } else { Step::End };
+                next(host, Step::RemoveOwn, again)
+            }
+            Step::Announce(host) => {
+                self.send(at, host);
+                next(host, Step::Announce, Step::ListAgain)
+            }
+            Step::ListAgain => self.list_again(at),
+            Step::Delete(host) => {
+                self.send(at, host);
+                next(host, Step::Delete, Step::End)
+            }
+            Step::End => Step::End,
+        };
+        self.machines[at].step = after;
+        if after == Step::End {
+            self.forget_what_is_done(at);
+        }
+    }
+
+    /// What has ended has nothing in mind, so that states do not differ by it.
+    fn forget_what_is_done(&mut self, at: usize) {
+        let machine = &mut self.machines[at];
+        machine.before = Look::default();
+        machine.words = None;
+        machine.kept = 0;
+        machine.gone = 0;
+        machine.is_second = false;
+        machine.new = None;
+    }
+}
