@@ -44,6 +44,7 @@ mod readme_grid;
 mod recipes;
 mod repair;
 mod restoring;
+mod retention_model;
 mod run;
 mod run_kills;
 mod run_signals;

@@ -5,6 +5,7 @@ use codec::notice::{Stamp, Words};
 use codec::{JobId, Version};
 
 use crate::agent::ask::gather::Gathered;
+use crate::agent::keep::notices::NamedJob;
 use crate::agent::{Agent, ForgetWhich};
 use crate::core::gather::Wait;
 use crate::core::gather::WaitUntil;
@@ -67,17 +68,8 @@ impl Agent {
             return Err(self.not_found(&doing, which.wanted(), sought, &gathered));
         }
         if !chosen.versions.is_empty() {
-            let last = gathered.said.as_ref();
-            let hosts = gathered.hosts();
-            self.announce_deletion(hosts, &named, last, &chosen.plan, wait)
-                .await?;
-            // What was saved in between may need something that was chosen before.
-            let again = self
-                .gather_again(gathered.hosts().collect(), named.tag)
-                .await;
-            self.require_answers(&again, &doing)?;
-            chosen = self.chosen(&again, Some(&chosen), &wish)?;
-            gathered.said = again.said;
+            let choosing = self.choose_again(&mut gathered, &named, chosen, &wish, wait);
+            chosen = choosing.await?;
         }
         let mut removed: Vec<Version> = chosen
             .versions
@@ -120,6 +112,27 @@ impl Agent {
             silent: self.silent_notes(&gathered),
             unheard,
         })
+    }
+
+    /// Announces that something is about to be deleted, and chooses again: what was saved in between may need
+    /// something that was chosen before.
+    async fn choose_again(
+        &self,
+        gathered: &mut Gathered,
+        named: &NamedJob,
+        before: Chosen,
+        wish: &Wish<'_>,
+        wait: Wait,
+    ) -> Result<Chosen, Failure> {
+        let last = gathered.said.as_ref();
+        self.announce_deletion(gathered.hosts(), named, last, &before.plan, wait)
+            .await?;
+        let hosts = gathered.hosts().collect();
+        let again = self.gather_again(hosts, named.tag).await;
+        self.require_answers(&again, wish.doing)?;
+        let chosen = self.chosen(&again, Some(&before), wish)?;
+        gathered.said = again.said.or_else(|| gathered.said.take());
+        Ok(chosen)
     }
 
     /// The checkpoints that are to be removed: those selected, without what those that stay need. With what was

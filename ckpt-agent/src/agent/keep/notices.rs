@@ -270,7 +270,7 @@ fn memory_of(words: &Words) -> u64 {
 #[cfg(test)]
 mod tests {
     use codec::OwnerId;
-    use codec::notice::Intervals;
+    use codec::notice::{Intervals, Stamp};
 
     use super::*;
 

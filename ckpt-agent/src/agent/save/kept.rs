@@ -18,9 +18,13 @@ use crate::core::retention::{AfterCommit, Checkpoint, Plan, Reach, View, after_c
 use crate::report::{ExitStatus, Failure, SaveReport};
 use crate::unix_time::unix_seconds;
 
-/// A lease that ends within this many seconds is renewed before the save looks again: hosts may be deleting
-/// what it builds on.
-const LEASE_ENDS_S: u64 = 60;
+/// A lease that ends within this many seconds is renewed before the save is judged: hosts may be deleting what it
+/// builds on.
+const LEASE_ENDS_S: u64 = 10;
+
+/// How often a lease is renewed at most, when notices of other machines with later numbers take the place of the
+/// renewal.
+const RENEWALS_MAX: usize = 3;
 
 /// What a save found after its commit.
 pub(super) enum Found {
@@ -40,9 +44,14 @@ impl Agent {
         report: &SaveReport,
         may_repeat: bool,
     ) -> Found {
-        self.renew_in_time(prepared, request).await;
         let needs = Vec::from_iter(prepared.needs());
         let mut again = self.ask_again(prepared, report).await;
+        for _ in 0..RENEWALS_MAX {
+            if !self.renew_in_time(&again, request).await {
+                break;
+            }
+            again = self.ask_again(prepared, report).await;
+        }
         let holders = self.holders_in(report);
         let mut found = judge(prepared, &needs, &holders, &again);
         if found == AfterCommit::InDoubt && !may_repeat {
@@ -74,22 +83,24 @@ impl Agent {
         }
     }
 
-    /// Renews a lease that has ended or ends soon.
-    async fn renew_in_time(&self, prepared: &Prepared, request: &SaveRequest) {
-        let last = prepared.gathered.said.as_ref();
+    /// Renews a lease that has ended or ends soon, and returns whether there was such a one.
+    async fn renew_in_time(&self, again: &Gathered, request: &SaveRequest) -> bool {
+        let last = again.said.as_ref();
         let until = last.and_then(|last| last.lease).map(|lease| lease.until);
         let soon = unix_seconds().saturating_add(LEASE_ENDS_S);
-        let Ok(named) = self.named_job(&request.job) else {
-            return;
+        // A job key can't sign a notice.
+        let ends = until.is_some_and(|until| until <= soon) && self.keys.grant().is_none();
+        let named = self.named_job(&request.job).ok().filter(|_| ends);
+        let Some(named) = named else {
+            return false;
         };
-        if until.is_some_and(|until| until <= soon) {
-            let lease = notices::renewed(last, request.options.tenure);
-            let hosts = prepared.gathered.hosts().collect();
-            let nothing = Plan::default();
-            let hurried = Wait::NotForSilent;
-            self.announce_to(hosts, &named, last, lease, &nothing, hurried)
-                .await;
-        }
+        let lease = notices::renewed(last, request.options.tenure);
+        let hosts = again.hosts().collect();
+        let nothing = Plan::default();
+        let hurried = Wait::NotForSilent;
+        self.announce_to(hosts, &named, last, lease, &nothing, hurried)
+            .await;
+        true
     }
 
     async fn ask_again(&self, prepared: &Prepared, report: &SaveReport) -> Gathered {

@@ -1,20 +1,7 @@
-//! A model of what deletes: savers, forgetters, `gc`, a lease that ends, a job key that is revoked, a host that is
-//! away and comes back, and one kill, in every order of their single steps. What is decided is decided by the
-//! client's real core; hosts are here a set of checkpoints and the notices that they keep.
-//!
-//! Each step is one request to one host, or one look at all hosts that are there. A checkpoint has one data shard:
-//! one host is enough to read it.
-//!
-//! Checked in every state: a version whose save reported success can be read, and so can the versions that were
-//! there before, until a policy that selects it is carried out. What it needs is named or covered by no notice.
-//! At the end of every path, once all hosts have heard each other: `gc` leaves what is kept and what that needs,
-//! and nothing else, and the notice has at most one interval more.
+//! Hosts, machines and their steps.
 
-use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeSet, HashSet};
-use std::hash::{Hash, Hasher};
+use std::collections::BTreeSet;
 
-use anyhow::{Result, ensure};
 use ckpt_agent::core::retention::{
     AfterCommit, Checkpoint, Contents, Plan, Reach, View, admits, after_commit, plan,
 };
@@ -23,44 +10,53 @@ use codec::pieces::BaseRef;
 use codec::{CheckpointId, JobTag, ManifestHash, OwnerId, PublicKey};
 
 /// Hosts of the model.
-const HOSTS: usize = 2;
+pub(super) const HOSTS: usize = 2;
 
-const OWNER: OwnerId = OwnerId([1; 32]);
-const JOB: JobTag = JobTag([2; 32]);
+pub(super) const OWNER: OwnerId = OwnerId([1; 32]);
+pub(super) const JOB: JobTag = JobTag([2; 32]);
 
 /// The key that is revoked.
-const OTHER_KEY: PublicKey = PublicKey([3; 32]);
+pub(super) const OTHER_KEY: PublicKey = PublicKey([3; 32]);
 
 /// A set of checkpoints, as bits.
-type Set = u16;
+pub(super) type Set = u16;
 
 /// A checkpoint, by its number.
-type Number = usize;
+pub(super) type Number = usize;
 
 /// One saved image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Saved {
-    version: u8,
-    created: u64,
-    needs: Option<Number>,
+pub(super) struct Saved {
+    pub(super) version: u8,
+    pub(super) created: u64,
+    pub(super) needs: Option<Number>,
     /// Whether the reference has the time of what it needs.
-    is_dated: bool,
-    signer: PublicKey,
-    /// The save reported success, and no policy that selects the version was carried out since.
-    is_promised: bool,
+    pub(super) is_dated: bool,
+    pub(super) signer: PublicKey,
+    /// The save reported success.
+    pub(super) is_reported: bool,
+    /// Somebody decided to carry out a policy that selects it, or its lease ended, or its key is void.
+    pub(super) is_released: bool,
+}
+
+impl Saved {
+    /// Whether it has to be readable.
+    pub(super) const fn is_promised(&self) -> bool {
+        self.is_reported && !self.is_released
+    }
 }
 
 #[derive(Clone, Debug, Default)]
-struct Host {
-    is_away: bool,
-    has: Set,
+pub(super) struct Host {
+    pub(super) is_away: bool,
+    pub(super) has: Set,
     /// The last notice, and the intervals of earlier ones.
-    last: Option<Words>,
-    older: Intervals,
+    pub(super) last: Option<Words>,
+    pub(super) older: Intervals,
 }
 
 impl Host {
-    fn said(&self) -> Option<Words> {
+    pub(super) fn said(&self) -> Option<Words> {
         let last = self.last.clone()?;
         Some(Words {
             intervals: last.intervals.union(&self.older),
@@ -69,9 +65,13 @@ impl Host {
     }
 
     /// A notice arrives: what it names is deleted at once.
-    fn hear(&mut self, words: &Words) {
+    pub(super) fn hear(&mut self, words: &Words) {
         self.older = self.older.union(&words.intervals);
-        if self.last.as_ref().is_none_or(|last| last.number < words.number) {
+        if self
+            .last
+            .as_ref()
+            .is_none_or(|last| last.number < words.number)
+        {
             self.last = Some(words.clone());
             let named = words.gone.iter().map(|id| 1 << id.0[0].min(15));
             self.has &= !named.fold(0, |all: Set, one: Set| all | one);
@@ -81,18 +81,18 @@ impl Host {
 
 /// What one look at all hosts showed.
 #[derive(Clone, Debug, Default)]
-struct Look {
+pub(super) struct Look {
     /// What is shown, also void or inside of a stretch.
-    shown: Set,
+    pub(super) shown: Set,
     /// Without these.
-    good: Set,
-    said: Option<Words>,
+    pub(super) good: Set,
+    pub(super) said: Option<Words>,
     /// Which hosts answered, as bits.
-    answered: u8,
+    pub(super) answered: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Policy {
+pub(super) enum Policy {
     /// The newest stays.
     Keep,
     /// All go.
@@ -103,12 +103,12 @@ enum Policy {
 
 /// What a machine does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Step {
+pub(super) enum Step {
     Begin,
     Commit(usize),
-    Renew(usize),
+    Renew,
     LookAgain,
-    RemoveOwn(usize),
+    RemoveOwn,
     Announce(usize),
     ListAgain,
     Delete(usize),
@@ -116,67 +116,67 @@ enum Step {
 }
 
 #[derive(Clone, Debug)]
-struct Machine {
+pub(super) struct Machine {
     /// `None`: it saves.
-    policy: Option<Policy>,
-    signer: PublicKey,
-    step: Step,
+    pub(super) policy: Option<Policy>,
+    pub(super) signer: PublicKey,
+    pub(super) step: Step,
     /// It saves again, whole.
-    is_second: bool,
-    new: Option<Number>,
-    before: Look,
+    pub(super) is_second: bool,
+    pub(super) new: Option<Number>,
+    pub(super) before: Look,
     /// What it sends to hosts.
-    words: Option<Words>,
+    pub(super) words: Option<Words>,
     /// What it kept at its first look.
-    kept: Set,
+    pub(super) kept: Set,
     /// What it deletes.
-    gone: Set,
+    pub(super) gone: Set,
 }
 
 #[derive(Clone, Debug)]
-struct World {
-    hosts: [Host; HOSTS],
-    saved: Vec<Saved>,
-    machines: Vec<Machine>,
-    is_revoked: bool,
-    lease_has_ended: bool,
+pub(super) struct World {
+    pub(super) hosts: [Host; HOSTS],
+    pub(super) saved: Vec<Saved>,
+    pub(super) machines: Vec<Machine>,
+    pub(super) is_revoked: bool,
+    pub(super) lease_has_ended: bool,
     /// How often a host may go, the key may be revoked, the lease may end, and a machine may be killed.
-    goings: u8,
-    revocations: u8,
-    leases: u8,
-    kills: u8,
+    pub(super) goings: u8,
+    pub(super) revocations: u8,
+    pub(super) leases: u8,
+    pub(super) kills: u8,
 }
 
-const fn id(number: Number) -> CheckpointId {
+pub(super) const fn id(number: Number) -> CheckpointId {
     CheckpointId([number as u8; 16])
 }
 
-const fn hash(number: Number) -> ManifestHash {
+pub(super) const fn hash(number: Number) -> ManifestHash {
     ManifestHash([number as u8; 32])
 }
 
 /// The name that a machine announces a deletion with.
-const fn nobodys(machine: usize) -> CheckpointId {
+pub(super) const fn nobodys(machine: usize) -> CheckpointId {
     CheckpointId([200 + machine as u8; 16])
 }
 
-fn members(set: Set) -> impl Iterator<Item = Number> {
+pub(super) fn members(set: Set) -> impl Iterator<Item = Number> {
     (0..16).filter(move |number| set >> number & 1 == 1)
 }
 
-fn ids(set: Set) -> BTreeSet<CheckpointId> {
+pub(super) fn ids(set: Set) -> BTreeSet<CheckpointId> {
     members(set).map(id).collect()
 }
 
 impl World {
-    fn stamp(&self, number: Number) -> Stamp {
+    pub(super) fn stamp(&self, number: Number) -> Stamp {
         Stamp {
             created: self.saved[number].created,
             checkpoint: id(number),
         }
     }
 
-    fn reference(&self, number: Number, is_dated: bool) -> BaseRef {
+    pub(super) fn reference(&self, number: Number, is_dated: bool) -> BaseRef {
         BaseRef {
             checkpoint: id(number),
             manifest: hash(number),
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    fn needs(&self, number: Number) -> Vec<BaseRef> {
+    pub(super) fn needs(&self, number: Number) -> Vec<BaseRef> {
         let saved = &self.saved[number];
         let needs = saved.needs.iter();
         needs
@@ -192,7 +192,7 @@ impl World {
             .collect()
     }
 
-    fn judged(&self, set: Set) -> Vec<Checkpoint> {
+    pub(super) fn judged(&self, set: Set) -> Vec<Checkpoint> {
         let judged = |number| Checkpoint {
             stamp: self.stamp(number),
             contents: Some(Contents {
@@ -203,13 +203,18 @@ impl World {
         members(set).map(judged).collect()
     }
 
-    fn is_void(&self, number: Number) -> bool {
+    pub(super) fn is_void(&self, number: Number) -> bool {
         self.is_revoked && self.saved[number].signer == OTHER_KEY
     }
 
-    fn look(&self) -> Look {
+    pub(super) fn look(&self) -> Look {
         let mut look = Look::default();
-        for (number, host) in self.hosts.iter().enumerate().filter(|(_, one)| !one.is_away) {
+        for (number, host) in self
+            .hosts
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| !one.is_away)
+        {
             look.answered |= 1 << number;
             look.shown |= host.has;
             look.said = match (look.said.take(), host.said()) {
@@ -233,7 +238,7 @@ impl World {
     }
 
     /// Newest first.
-    fn newest_first(&self, set: Set) -> Vec<Number> {
+    pub(super) fn newest_first(&self, set: Set) -> Vec<Number> {
         let mut all: Vec<Number> = members(set).collect();
         all.sort_by_key(|number| {
             let saved = &self.saved[*number];
@@ -243,9 +248,12 @@ impl World {
     }
 
     /// What a policy keeps of what a look showed; the newest one that can be restored counts.
-    fn kept(&self, look: &Look, policy: Policy) -> Set {
-        let can_be_read =
-            |number: Number| self.saved[number].needs.is_none_or(|need| look.shown >> need & 1 == 1);
+    pub(super) fn kept(&self, look: &Look, policy: Policy) -> Set {
+        let can_be_read = |number: Number| {
+            self.saved[number]
+                .needs
+                .is_none_or(|need| look.shown >> need & 1 == 1)
+        };
         let mut kept = 0;
         match policy {
             Policy::All => {}
@@ -262,13 +270,18 @@ impl World {
         kept
     }
 
-    fn following(&self, last: Option<&Words>, lease: Option<Lease>, plan: &Plan) -> Words {
+    pub(super) fn following(
+        &self,
+        last: Option<&Words>,
+        lease: Option<Lease>,
+        plan: &Plan,
+    ) -> Words {
         let gone: Vec<CheckpointId> = plan.gone.iter().map(|stamp| stamp.checkpoint).collect();
         Words::following(last, (OWNER, JOB), 0, lease, &gone, &plan.intervals)
     }
 
     /// The first step of a machine.
-    fn begin(&mut self, at: usize) -> Step {
+    pub(super) fn begin(&mut self, at: usize) -> Step {
         let look = self.look();
         let machine = &self.machines[at];
         let next = match machine.policy {
@@ -281,6 +294,7 @@ impl World {
                 let kept = self.kept(&look, policy);
                 let machine = &mut self.machines[at];
                 machine.kept = kept;
+                machine.gone = look.good & !kept;
                 machine.words = words;
                 match machine.words {
                     Some(_) => Step::Announce(0),
@@ -292,7 +306,7 @@ impl World {
         next
     }
 
-    fn begin_save(&mut self, at: usize, look: &Look) -> Step {
+    pub(super) fn begin_save(&mut self, at: usize, look: &Look) -> Step {
         if look.answered == 0 {
             return Step::End;
         }
@@ -308,7 +322,9 @@ impl World {
         });
         let versions = self.saved.iter().map(|saved| saved.version);
         let latest = members(look.shown).map(|number| self.saved[number].created);
-        let deleted = said.and_then(|said| said.intervals.end()).map(|end| end.created);
+        let deleted = said
+            .and_then(|said| said.intervals.end())
+            .map(|end| end.created);
         let latest = latest.chain(deleted).max().unwrap_or_default();
         let new = self.saved.len();
         self.saved.push(Saved {
@@ -317,14 +333,15 @@ impl World {
             needs: base,
             is_dated: true,
             signer: self.machines[at].signer,
-            is_promised: false,
+            is_reported: false,
+            is_released: false,
         });
         self.machines[at].new = Some(new);
         Step::Commit(0)
     }
 
     /// What a policy deletes, by this look and what was kept before.
-    fn plan_of(&self, at: usize, policy: Policy, look: &Look) -> Plan {
+    pub(super) fn plan_of(&self, at: usize, policy: Policy, look: &Look) -> Plan {
         let kept = self.kept(look, policy);
         let machine = &self.machines[at];
         let again = match policy {
@@ -342,48 +359,59 @@ impl World {
     }
 
     /// A deletion is decided: the versions that its policy selects are no longer promised.
-    fn release(&mut self, policy: Policy, at_version: u8) {
+    pub(super) fn release(&mut self, policy: Policy) {
         let everywhere = self.hosts.iter().fold(0, |all, host| all | host.has);
         let newest = self.newest_first(everywhere);
         let newest = newest.iter().find(|number| !self.is_void(**number));
         let newest = newest.map_or(0, |number| self.saved[*number].version);
         for (number, saved) in self.saved.iter_mut().enumerate() {
             let is_selected = match policy {
-                Policy::All => everywhere >> number & 1 == 1,
-                Policy::Keep => saved.version < newest.max(at_version),
+                Policy::All => true,
+                Policy::Keep => saved.version < newest,
                 Policy::First => number == 0,
             };
-            saved.is_promised &= !is_selected;
+            // `--keep` selects by the number of the version, also one whose save ends later.
+            let is_there = policy == Policy::Keep || everywhere >> number & 1 == 1;
+            saved.is_released |= is_selected && is_there;
         }
     }
 
     /// One look, and the deletion that follows from it.
-    fn list_again(&mut self, at: usize) -> Step {
+    pub(super) fn list_again(&mut self, at: usize) -> Step {
         let look = self.look();
         let Some(policy) = self.machines[at].policy else {
             return Step::End;
         };
         let plan = self.plan_of(at, policy, &look);
-        self.delete(at, policy, &look, &plan)
+        if !plan.gone.is_empty() {
+            self.release(policy);
+        }
+        self.delete(at, &look, &plan)
     }
 
-    fn delete(&mut self, at: usize, policy: Policy, look: &Look, plan: &Plan) -> Step {
+    pub(super) fn delete(&mut self, at: usize, look: &Look, plan: &Plan) -> Step {
         if plan.gone.is_empty() {
             return Step::End;
         }
-        self.release(policy, 0);
         let lease = look.said.as_ref().and_then(|said| said.lease);
         self.machines[at].words = Some(self.following(look.said.as_ref(), lease, plan));
         Step::Delete(0)
     }
 
     /// After its commit, and after its lease was renewed, a save looks again.
-    fn look_again(&mut self, at: usize) -> Step {
+    pub(super) fn look_again(&mut self, at: usize) -> Step {
         let look = self.look();
         let machine = &self.machines[at];
         let Some(new) = machine.new else {
             return Step::End;
         };
+        let lease = look.said.as_ref().and_then(|said| said.lease);
+        if let Some(lease) = lease.filter(|lease| lease.until == 1) {
+            let renewed = Lease { until: 2, ..lease };
+            let words = self.following(look.said.as_ref(), Some(renewed), &Plan::default());
+            self.machines[at].words = Some(words);
+            return Step::Renew;
+        }
         let needs = self.needs(new);
         let before = ids(machine.before.shown);
         let now = ids(look.shown);
@@ -405,9 +433,9 @@ impl World {
             let silent = hosts.filter(|(host, _)| look.answered >> host & 1 == 0);
             let shown = machine.before.answered;
             look.shown >> number & 1 == 1
-                || silent.clone().any(|(host, one)| {
-                    shown >> host & 1 == 1 && one.has >> number & 1 == 1
-                })
+                || silent
+                    .clone()
+                    .any(|(host, one)| shown >> host & 1 == 1 && one.has >> number & 1 == 1)
         };
         if let Some(need) = self.saved[new].needs.filter(|need| !may_have(*need)) {
             found = AfterCommit::NeedDeleted(id(need));
@@ -416,7 +444,7 @@ impl World {
             found = AfterCommit::Deleted;
         }
         if found == AfterCommit::Kept {
-            self.saved[new].is_promised = true;
+            self.saved[new].is_reported = true;
             let mut kept = self.kept(&look, Policy::Keep) | 1 << new;
             kept |= members(look.good)
                 .filter(|number| self.saved[*number].version > self.saved[new].version)
@@ -424,12 +452,17 @@ impl World {
             self.machines[at].kept = kept;
             let unwanted = look.good & !kept;
             let keeps = self.judged(kept);
-            let plan = plan(&keeps, &self.judged(unwanted), look.said.as_ref(), Reach::Between);
+            let plan = plan(
+                &keeps,
+                &self.judged(unwanted),
+                look.said.as_ref(),
+                Reach::Between,
+            );
             let version = self.saved[new].version;
             if !plan.gone.is_empty() {
                 self.release_older(version);
             }
-            return self.delete(at, Policy::First, &look, &plan);
+            return self.delete(at, &look, &plan);
         }
         let keeps = self.judged(look.good & !(1 << new));
         let own = self.judged(1 << new & look.shown);
@@ -437,17 +470,17 @@ impl World {
         let lease = look.said.as_ref().and_then(|said| said.lease);
         let words = self.following(look.said.as_ref(), lease, &plan);
         self.machines[at].words = Some(words).filter(|_| !plan.gone.is_empty());
-        Step::RemoveOwn(0)
+        Step::RemoveOwn
     }
 
-    fn release_older(&mut self, than: u8) {
+    pub(super) fn release_older(&mut self, than: u8) {
         for saved in &mut self.saved {
-            saved.is_promised &= saved.version >= than;
+            saved.is_released |= saved.version < than;
         }
     }
 
-    /// Sends a machine's words to one host, and returns whether it was there.
-    fn send(&mut self, at: usize, host: usize) {
+    /// Sends a machine's words to one host, if it is there.
+    pub(super) fn send(&mut self, at: usize, host: usize) {
         let words = self.machines[at].words.clone();
         let host = &mut self.hosts[host];
         if let Some(words) = words.filter(|_| !host.is_away) {
@@ -455,24 +488,15 @@ impl World {
         }
     }
 
-    fn after_commits(&mut self, at: usize) -> Step {
+    pub(super) fn after_commits(&mut self, at: usize) -> Step {
         let new = self.machines[at].new.unwrap_or_default();
         if !self.hosts.iter().any(|host| host.has >> new & 1 == 1) {
             return Step::End;
         }
-        let last = self.machines[at].before.said.clone();
-        let lease = last.as_ref().and_then(|last| last.lease);
-        let ends = lease.filter(|lease| lease.until == 1);
-        let Some(lease) = ends else {
-            return Step::LookAgain;
-        };
-        let renewed = Lease { until: 2, ..lease };
-        let words = self.following(last.as_ref(), Some(renewed), &Plan::default());
-        self.machines[at].words = Some(words);
-        Step::Renew(0)
+        Step::LookAgain
     }
 
-    fn step(&mut self, at: usize) {
+    pub(super) fn step(&mut self, at: usize) {
         let step = self.machines[at].step;
         let next = |host: usize, next: fn(usize) -> Step, last: Step| match host + 1 {
             HOSTS => last,
@@ -491,18 +515,18 @@ impl World {
                     other => other,
                 }
             }
-            Step::Renew(host) => {
-                self.send(at, host);
-                next(host, Step::Renew, Step::LookAgain)
+            Step::Renew => {
+                (0..HOSTS).for_each(|host| self.send(at, host));
+                Step::LookAgain
             }
             Step::LookAgain => self.look_again(at),
-            Step::RemoveOwn(host) => {
-                self.send(at, host);
+            Step::RemoveOwn => {
+                (0..HOSTS).for_each(|host| self.send(at, host));
                 let machine = &mut self.machines[at];
-                let is_first = !std::mem::replace(&mut machine.is_second, host + 1 == HOSTS)
-                    || host + 1 < HOSTS;
-                let again = if is_first { Step::Begin } else { Step::End };
-                next(host, Step::RemoveOwn, again)
+                match std::mem::replace(&mut machine.is_second, true) {
+                    true => Step::End,
+                    false => Step::Begin,
+                }
             }
             Step::Announce(host) => {
                 self.send(at, host);
@@ -522,7 +546,7 @@ impl World {
     }
 
     /// What has ended has nothing in mind, so that states do not differ by it.
-    fn forget_what_is_done(&mut self, at: usize) {
+    pub(super) fn forget_what_is_done(&mut self, at: usize) {
         let machine = &mut self.machines[at];
         machine.before = Look::default();
         machine.words = None;

@@ -1,0 +1,447 @@
+//! A model of what deletes: savers, forgetters, `gc`, a lease that ends, a job key that is revoked, a host that is
+//! away and comes back, and one kill, in every order of their single steps. What is decided is decided by the
+//! client's real core; hosts are here a set of checkpoints and the notices that they keep.
+//!
+//! Each step is one request to one host, or one look at all hosts that are there; renewals, and the removal of a
+//! version on which nobody relies, are one step at all hosts. A checkpoint has one data shard: one host is enough
+//! to read it.
+//!
+//! Checked in every state: a version whose save reported success can be read, and so can the versions that were
+//! there before, until a policy that selects it is carried out. What it needs is named or covered by no notice.
+//! At the end of every path, once all hosts have heard each other: `gc` leaves what is kept and what that needs,
+//! and nothing else, and the notice has at most one interval more.
+
+mod world;
+
+use std::collections::HashMap;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::hash::{Hash, Hasher};
+
+use anyhow::{Context, Result, ensure};
+use ckpt_agent::core::retention::{Reach, plan};
+use codec::PublicKey;
+use codec::notice::{Intervals, Lease, Words};
+
+use world::{
+    HOSTS, Host, JOB, Look, Machine, OTHER_KEY, OWNER, Policy, Saved, Set, Step, World, members,
+};
+
+/// What happened in a step, and to which machine or host.
+type Label = (&'static str, usize);
+
+/// What is in one model, and how often.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    savers: usize,
+    forgetters: &'static [Policy],
+    goings: u8,
+    revocations: u8,
+    leases: u8,
+    kills: u8,
+}
+
+impl World {
+    /// A job with a whole version of the other key, and one of the owner that an older program saved as a patch
+    /// on it.
+    fn new(bounds: Bounds) -> Self {
+        let first = Saved {
+            version: 1,
+            created: 1,
+            needs: None,
+            is_dated: false,
+            signer: OTHER_KEY,
+            is_reported: true,
+            is_released: false,
+        };
+        let second = Saved {
+            version: 2,
+            created: 2,
+            needs: Some(0),
+            signer: PublicKey::from(OWNER),
+            ..first.clone()
+        };
+        let lease = Lease { ttl_s: 1, until: 1 };
+        let words = Words {
+            owner: OWNER,
+            job_tag: JOB,
+            number: 1,
+            lease: Some(lease).filter(|_| bounds.leases > 0),
+            gone: Vec::new(),
+            intervals: Intervals::default(),
+        };
+        let host = |has| Host {
+            has,
+            last: Some(words.clone()),
+            ..Host::default()
+        };
+        let machine = |policy, signer| Machine {
+            policy,
+            signer,
+            step: Step::Begin,
+            is_second: false,
+            new: None,
+            before: Look::default(),
+            words: None,
+            kept: 0,
+            gone: 0,
+        };
+        let savers = (0..bounds.savers).map(|number| {
+            let signer = match number {
+                1 => OTHER_KEY,
+                _ => PublicKey::from(OWNER),
+            };
+            machine(None, signer)
+        });
+        let forgetters = bounds.forgetters.iter();
+        let forgetters = forgetters.map(|policy| machine(Some(*policy), OWNER.into()));
+        Self {
+            // What the second version builds on is on one host alone.
+            hosts: [host(0b11), host(0b10)],
+            saved: vec![first, second],
+            machines: savers.chain(forgetters).collect(),
+            is_revoked: false,
+            lease_has_ended: false,
+            goings: bounds.goings,
+            revocations: bounds.revocations,
+            leases: bounds.leases,
+            kills: bounds.kills,
+        }
+    }
+
+    /// Every world that can follow this one in one step.
+    fn next(&self) -> Vec<(Label, Self)> {
+        let mut all = Vec::new();
+        let mut add = |label: Label, change: &dyn Fn(&mut Self)| {
+            let mut next = self.clone();
+            change(&mut next);
+            all.push((label, next));
+        };
+        for (at, machine) in self.machines.iter().enumerate() {
+            if machine.step == Step::End {
+                continue;
+            }
+            add(("step of machine", at), &|next| next.step(at));
+            if self.kills > 0 && machine.step != Step::Begin {
+                add(("kill of machine", at), &|next| {
+                    next.kills -= 1;
+                    next.machines[at].step = Step::End;
+                    next.forget_what_is_done(at);
+                });
+            }
+        }
+        for (number, host) in self.hosts.iter().enumerate() {
+            if host.is_away {
+                let back = ("back: host", number);
+                add(back, &|next| next.hosts[number].is_away = false);
+                continue;
+            }
+            if self.goings > 0 {
+                add(("away: host", number), &|next| {
+                    next.goings -= 1;
+                    next.hosts[number].is_away = true;
+                });
+            }
+            add(("week of host", number), &|next| {
+                next.hear_from_others(number);
+                next.delete_inside(number);
+            });
+            if self.lease_has_ended && self.lease_is_over() {
+                let ends = ("lease ends at host", number);
+                add(ends, &|next| next.hosts[number].has = 0);
+            }
+        }
+        if self.revocations > 0 {
+            add(("revocation", 0), &|next| {
+                next.revocations -= 1;
+                next.is_revoked = true;
+                next.release_void();
+            });
+        }
+        if self.leases > 0 {
+            add(("lease", 0), &|next| {
+                next.leases -= 1;
+                next.lease_has_ended = true;
+                if next.lease_is_over() {
+                    next.saved
+                        .iter_mut()
+                        .for_each(|saved| saved.is_released = true);
+                }
+            });
+        }
+        all
+    }
+
+    /// The versions of a void key are no longer promised.
+    fn release_void(&mut self) {
+        for saved in &mut self.saved {
+            saved.is_released |= saved.signer == OTHER_KEY;
+        }
+    }
+
+    /// Whether no host that knows of a renewal is there to be asked.
+    fn lease_is_over(&self) -> bool {
+        let all = self
+            .hosts
+            .iter()
+            .filter_map(|host| host.last.as_ref()?.lease);
+        all.map(|lease| lease.until).max() == Some(1)
+    }
+
+    /// Hosts that are there ask each other for notices.
+    fn hear_from_others(&mut self, number: usize) {
+        let there = self.hosts.iter().filter(|host| !host.is_away);
+        let others: Vec<Words> = there.filter_map(Host::said).collect();
+        for words in others {
+            self.hosts[number].hear(&words);
+        }
+    }
+
+    /// A week is over: a host deletes what is inside of a stretch.
+    fn delete_inside(&mut self, number: usize) {
+        let intervals = self.hosts[number].older.clone();
+        let inside = members(self.hosts[number].has).filter(|one| intervals.has(self.stamp(*one)));
+        let inside = inside.fold(0, |all: Set, one| all | 1 << one);
+        self.hosts[number].has &= !inside;
+    }
+
+    /// What has to hold in every state.
+    fn check(&self) -> Result<()> {
+        let everywhere = self.hosts.iter().fold(0, |all, host| all | host.has);
+        for (number, saved) in self
+            .saved
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.is_promised())
+        {
+            for one in [Some(number), saved.needs].into_iter().flatten() {
+                ensure!(
+                    everywhere >> one & 1 == 1,
+                    "{number} needs {one}, which is deleted"
+                );
+                let stamp = self.stamp(one);
+                for host in &self.hosts {
+                    let is_gone = host.said().is_some_and(|said| said.is_gone(stamp));
+                    ensure!(!is_gone, "{number} needs {one}, which a notice deletes");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What has to hold once everything is done and all hosts have heard each other.
+    fn check_end(&self) -> Result<()> {
+        let mut end = self.clone();
+        for host in &mut end.hosts {
+            host.is_away = false;
+        }
+        for number in (0..HOSTS).chain(0..HOSTS) {
+            end.hear_from_others(number);
+            end.delete_inside(number);
+        }
+        end.check()?;
+        let look = end.look();
+        let kept = end.kept(&look, Policy::Keep);
+        let keeps = end.judged(kept);
+        let unwanted = look.good & !kept;
+        let plan = plan(
+            &keeps,
+            &end.judged(unwanted),
+            look.said.as_ref(),
+            Reach::Between,
+        );
+        let words = end.following(look.said.as_ref(), None, &plan);
+        end.hosts.iter_mut().for_each(|host| host.hear(&words));
+        let needs = members(kept).filter_map(|number| end.saved[number].needs);
+        let needs = needs.fold(0, |all: Set, one| all | 1 << one);
+        let left = end.look();
+        ensure!(
+            left.good & !(kept | needs) == 0,
+            "something is kept for nothing"
+        );
+        ensure!(kept & !left.good == 0, "what is kept is gone");
+        let most = usize::try_from((kept | needs).count_ones())? + 1;
+        ensure!(
+            plan.gone.is_empty() || plan.intervals.len() <= most,
+            "{} intervals, {most} are enough",
+            plan.intervals.len()
+        );
+        Ok(())
+    }
+
+    /// A number that differs between states that behave differently.
+    fn key(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let words = |words: &Option<Words>, hasher: &mut DefaultHasher| {
+            let Some(words) = words else {
+                return hasher.write_u8(0);
+            };
+            words.number.hash(hasher);
+            words.lease.map(|lease| lease.until).hash(hasher);
+            words.gone.hash(hasher);
+            hash_intervals(&words.intervals, hasher);
+        };
+        for host in &self.hosts {
+            host.is_away.hash(&mut hasher);
+            host.has.hash(&mut hasher);
+            words(&host.last, &mut hasher);
+            hash_intervals(&host.older, &mut hasher);
+        }
+        self.saved.hash(&mut hasher);
+        for machine in &self.machines {
+            machine.step.hash(&mut hasher);
+            machine.is_second.hash(&mut hasher);
+            machine.new.hash(&mut hasher);
+            let before = &machine.before;
+            [before.shown, before.good, machine.kept, machine.gone].hash(&mut hasher);
+            before.answered.hash(&mut hasher);
+            words(&before.said, &mut hasher);
+            words(&machine.words, &mut hasher);
+        }
+        let events = [self.goings, self.revocations, self.leases, self.kills];
+        events.hash(&mut hasher);
+        self.is_revoked.hash(&mut hasher);
+        self.lease_has_ended.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+fn hash_intervals(intervals: &Intervals, hasher: &mut DefaultHasher) {
+    for one in intervals.iter() {
+        (
+            one.from.created,
+            one.from.checkpoint,
+            one.to.created,
+            one.to.checkpoint,
+        )
+            .hash(hasher);
+    }
+}
+
+/// Goes through every state, and returns how many there are.
+fn explore(bounds: Bounds) -> Result<usize> {
+    let first = World::new(bounds);
+    let mut came_from: HashMap<u64, (u64, Label)> = HashMap::new();
+    came_from.insert(first.key(), (0, ("begin", 0)));
+    let mut open = vec![first];
+    while let Some(world) = open.pop() {
+        let key = world.key();
+        let machines = &world.machines;
+        let is_done = machines.iter().all(|machine| machine.step == Step::End);
+        let checked = world.check().and_then(|()| match is_done {
+            true => world.check_end(),
+            false => Ok(()),
+        });
+        checked.with_context(|| format!("{bounds:?}: {}; {world:#?}", way_to(key, &came_from)))?;
+        for (label, next) in world.next() {
+            if let Entry::Vacant(new) = came_from.entry(next.key()) {
+                new.insert((key, label));
+                open.push(next);
+            }
+        }
+    }
+    Ok(came_from.len())
+}
+
+/// How a state was reached.
+fn way_to(key: u64, came_from: &HashMap<u64, (u64, Label)>) -> String {
+    let mut labels = Vec::new();
+    let mut at = key;
+    while let Some((before, (what, number))) = came_from.get(&at) {
+        labels.push(format!("{what} {number}"));
+        at = *before;
+    }
+    labels.reverse();
+    labels.join(", ")
+}
+
+/// Explores models, and prints how many states there are.
+fn explore_all(all: &[Bounds]) -> Result<()> {
+    let mut states = 0;
+    for bounds in all {
+        let some = explore(*bounds)?;
+        println!("{some} states: {bounds:?}");
+        states += some;
+    }
+    println!("{states} states in all");
+    Ok(())
+}
+
+const NONE: Bounds = Bounds {
+    savers: 0,
+    forgetters: &[],
+    goings: 0,
+    revocations: 0,
+    leases: 0,
+    kills: 0,
+};
+
+/// Each of them is a model of its own: together they would be too many states.
+const SHORT: [Bounds; 6] = [
+    Bounds {
+        savers: 1,
+        forgetters: &[Policy::Keep, Policy::First],
+        ..NONE
+    },
+    Bounds {
+        savers: 1,
+        forgetters: &[Policy::First, Policy::All],
+        goings: 1,
+        ..NONE
+    },
+    Bounds {
+        savers: 1,
+        goings: 1,
+        revocations: 1,
+        leases: 1,
+        kills: 1,
+        ..NONE
+    },
+    Bounds {
+        savers: 1,
+        forgetters: &[Policy::Keep],
+        goings: 1,
+        revocations: 1,
+        kills: 1,
+        ..NONE
+    },
+    Bounds {
+        savers: 2,
+        goings: 1,
+        ..NONE
+    },
+    Bounds {
+        savers: 2,
+        leases: 1,
+        ..NONE
+    },
+];
+
+#[test]
+fn what_a_kept_version_needs_is_never_deleted_in_any_order_of_steps() -> Result<()> {
+    explore_all(&SHORT)
+}
+
+#[test]
+#[ignore = "millions of states take long: docs/performance.md, Faults"]
+fn what_a_kept_version_needs_is_never_deleted_in_millions_of_states() -> Result<()> {
+    explore_all(&[
+        Bounds {
+            savers: 2,
+            forgetters: &[Policy::Keep],
+            ..NONE
+        },
+        Bounds {
+            savers: 2,
+            goings: 1,
+            revocations: 1,
+            kills: 1,
+            ..NONE
+        },
+        Bounds {
+            savers: 2,
+            forgetters: &[Policy::All],
+            ..NONE
+        },
+        Bounds { savers: 3, ..NONE },
+    ])
+}
