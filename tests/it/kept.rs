@@ -8,7 +8,9 @@ use anyhow::{Context, Result, ensure};
 use codec::notice::Notice;
 use rustix::process::Signal;
 use serde_json::Value;
+use tests::cluster::Cluster;
 use tests::program::{wait, wait_until};
+use tests::skip::not_checked;
 use tests::{Grid, image};
 
 use crate::jobkeys::{key_for, run_with};
@@ -249,4 +251,125 @@ fn each_save_does_not_add_an_interval_to_the_notice() -> Result<()> {
     ensure!((1..=3).contains(&count), "{count} intervals");
     ensure!(grid.versions("42")? == [1, 13]);
     restores(&grid, "13", &images[3])
+}
+
+/// Eight days, in seconds: a host keeps what is inside of a deleted stretch for seven.
+const EIGHT_DAYS: i64 = 8 * 86_400;
+
+/// A job on ten hosts, each of which is there or away.
+struct Absences<'a> {
+    cluster: &'a Cluster,
+    job: &'a str,
+}
+
+impl Absences<'_> {
+    fn run(&self, args: &[&str]) -> Result<Value> {
+        let of_job = ["--job", self.job];
+        let args: Vec<&str> = ["--json"]
+            .into_iter()
+            .chain(args.iter().copied())
+            .chain(of_job)
+            .collect();
+        let ended = self.cluster.run(args)?;
+        // 3: some hosts did not hear of it, since they are away.
+        ensure!(matches!(ended.code, Some(0 | 3)), "{}: {ended}", self.job);
+        ended.json()
+    }
+
+    fn save(&self, bytes: &[u8], more: &[&str]) -> Result<Value> {
+        let image = format!("image-{}", self.job);
+        fs::write(self.cluster.path(&image), bytes)?;
+        let save = ["save", &image];
+        self.run(&save.iter().chain(more).copied().collect::<Vec<_>>())
+    }
+
+    fn restores(&self, version: &str, expected: &[u8]) -> Result<()> {
+        let restore = [
+            "restore",
+            "--job",
+            self.job,
+            "--version",
+            version,
+            "-o",
+            "-",
+        ];
+        let restored = self.cluster.run(restore)?.expect(0)?;
+        ensure!(
+            restored.stdout == expected,
+            "{} {version} differs",
+            self.job
+        );
+        Ok(())
+    }
+
+    fn versions(&self) -> Result<Vec<u64>> {
+        let listed = self.run(&["list"])?;
+        let all = listed["checkpoints"].as_array().context("no checkpoints")?;
+        Ok(all
+            .iter()
+            .filter_map(|one| one["version"].as_u64())
+            .collect())
+    }
+}
+
+#[test]
+fn what_is_kept_outlives_eight_days_whoever_was_away_when_others_were_deleted() -> Result<()> {
+    let cluster = Cluster::start(10, 0, &[("CKPT_REPAIR_PERIOD", "300ms")])?;
+    if !cluster.powers.clocks {
+        return not_checked("deletion after a week", "libfaketime is not installed");
+    }
+    let [first, second] = [&cluster.hosts[..5], &cluster.hosts[5..]];
+    let jobs = ["keep", "within", "gc"].map(|job| Absences {
+        cluster: &cluster,
+        job,
+    });
+    let images = images();
+    let save = |image: usize, more: &[&str]| -> Result<()> {
+        jobs.iter()
+            .try_for_each(|job| job.save(&images[image], more).map(|_| ()))
+    };
+    save(0, &ON_ALL)?;
+    second.iter().try_for_each(|host| host.kill())?;
+    // The base of the next two versions is on the first five hosts alone.
+    save(1, &["--full", "--keep", "9"])?;
+    cluster.start_stopped()?;
+    save(2, &ON_ALL)?;
+    std::thread::sleep(Duration::from_secs(2));
+    save(3, &ON_ALL)?;
+    first.iter().try_for_each(|host| host.kill())?;
+    save(4, &["--full", "--keep", "9"])?;
+    let [keep, within, gc] = &jobs;
+    let times = created(&within.run(&["list"])?)?;
+    let seconds = format!("{}s", times[3] - times[2]);
+    within.run(&["forget", "--keep-within", &seconds])?;
+    cluster.run(["gc", "--keep", "2"])?;
+    keep.save(&images[5], &["--full", "--keep", "2"])?;
+    let on_first = || -> Result<usize> {
+        let mut all = 0;
+        for host in first {
+            all += host.files_of("manifests")?.len();
+        }
+        Ok(all)
+    };
+    cluster.start_stopped()?;
+    wait_until("the first hosts have heard what is deleted", LIMIT, || {
+        Ok(keep.versions()? == [5, 6] && within.versions()? == [2, 4, 5])
+    })?;
+    let before = on_first()?;
+    for host in &cluster.hosts {
+        host.set_clock(EIGHT_DAYS)?;
+    }
+    // Nothing needs the base of the job of which two versions are kept: a week later, it goes.
+    wait_until("a week is over", LIMIT, || Ok(on_first()? < before))?;
+    for host in &cluster.hosts {
+        host.set_clock(0)?;
+    }
+    keep.restores("5", &images[4])?;
+    keep.restores("6", &images[5])?;
+    within.restores("4", &images[3])?;
+    within.restores("5", &images[4])?;
+    for (version, image) in [("1", 0), ("2", 1), ("3", 2), ("4", 3), ("5", 4)] {
+        gc.restores(version, &images[image])?;
+    }
+    Ok(())
 }
