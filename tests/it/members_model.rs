@@ -463,13 +463,16 @@ impl World {
         let removal = Intervals::default().with_stretches(&gone, &stay);
         // Whatever the intervals cover, they delete nothing that is not to be deleted.
         for saved in self.may_return() {
-            let newer = self
-                .saved
-                .iter()
-                .map(Rc::as_ref)
-                .chain([new])
-                .filter(|other| other.begun_with == saved.begun_with && other.stamp > saved.stamp);
-            let is_superseded = newer.count() >= KEEP;
+            let of_same_work = || {
+                let others = self.saved.iter().map(Rc::as_ref).chain([new]);
+                others.filter(|other| other.begun_with == saved.begun_with)
+            };
+            // Newer by their numbers are as many as are kept. The job may have gone on from an older version
+            // while the newest was away, so only one of them has to follow this one.
+            let newer = of_same_work()
+                .filter(|other| (other.number, other.stamp) > (saved.number, saved.stamp));
+            let follows = of_same_work().any(|other| other.stamp > saved.stamp);
+            let is_superseded = newer.count() >= KEEP && follows;
             assert!(
                 is_superseded || !removal.has(saved.stamp),
                 "--keep removes {saved:?}"

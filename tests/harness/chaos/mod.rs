@@ -98,6 +98,8 @@ pub struct Tally {
     pub restored_older: u64,
     /// Restores while most hosts were away which said so.
     pub away: u64,
+    /// Restores on new machines that reached no registry.
+    pub without_registry: u64,
     /// How often all checkpoints of a job were forgotten.
     pub forgotten: u64,
     /// Hosts that lied, by kind of lie.
@@ -117,7 +119,7 @@ impl std::fmt::Display for Tally {
             .collect();
         write!(
             f,
-            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most; jobs forgotten: {}; restores: {} right ({} of older versions), {} away at night, 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
+            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most; jobs forgotten: {}; restores: {} right ({} of older versions), {} away at night, {} without a registry, 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
             faults.join(", "),
             self.lies.len(),
             Lie::ALL.len(),
@@ -129,6 +131,7 @@ impl std::fmt::Display for Tally {
             self.restored,
             self.restored_older,
             self.away,
+            self.without_registry,
             self.peak_memory >> 20,
             self.healed_after
         )
@@ -415,6 +418,12 @@ impl Stage<'_> {
         let is_night = !self.was_day_since(day);
         if is_night && restored.code == Some(5) {
             self.tally().away += 1;
+            return Ok(());
+        }
+        // A machine that is new to the grid knows no hosts while no registry can be reached.
+        let shown = String::from_utf8_lossy(&restored.stdout);
+        if restored.code == Some(5) && machine != "state" && shown.contains("no host is known") {
+            self.tally().without_registry += 1;
             return Ok(());
         }
         // 3: a save that was not acknowledged left a newer version that has too few shards.
