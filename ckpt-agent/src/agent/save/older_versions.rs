@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use codec::Version;
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::keep::line::Line;
 use crate::agent::keep::notices;
 use crate::agent::{Agent, SaveRequest};
 use crate::core::gather::Wait;
+use crate::core::gather::silence::Line;
 use crate::core::retention::{Checkpoint, Reach, plan};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::KnownCheckpoint;

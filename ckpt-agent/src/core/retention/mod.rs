@@ -12,7 +12,7 @@
 //!   that becomes void takes no version of another key with it: [`admits`].
 //! - **Who saves commits, and then reads the notices. Who deletes announces that, and then lists.** At a host
 //!   that both ask, one of them sees the other. What announces a deletion is a version that was saved (of
-//!   `--keep`), or a notice with a new name in it. A save that sees either may be about to lose what it builds
+//!   `--keep`), or a notice with new names in it. A save that sees either may be about to lose what it builds
 //!   on: [`after_commit`].
 //!
 //! A version names all that a restore of it reads, not only what it directly builds on. So who keeps a version
@@ -88,20 +88,32 @@ pub struct Plan {
     pub intervals: Intervals,
     /// A checkpoint that can't be opened. While there is one, nothing is deleted.
     pub stopped_by: Option<Stamp>,
+    /// Those of the deleted ones on which a save that begins now may build.
+    pub bases: Vec<Stamp>,
 }
+
+/// How many of the newest deleted checkpoints count as such on which a save may build, besides those on which
+/// something builds already. A save looks at as many of the newest versions for what it builds on.
+const NEWEST: usize = 8;
+
+/// Most checkpoints on which a save may build: so many intervals an announcement has.
+const BASES_MAX: usize = 64;
 
 impl Plan {
     /// What announces that this plan is about to be carried out: the deletion of a checkpoint that nobody has,
-    /// with a random id, of the same second as something that is deleted. As an interval, no later notice makes
-    /// hosts lose it. `None` if nothing is deleted.
+    /// with a random id, in the second of each one that is deleted and on which a save may build. So no save that
+    /// begins now builds on these ([`admits`]), and one that is under way knows ([`after_commit`]). As intervals,
+    /// no later notice makes hosts lose them. `None` if nothing is deleted.
     pub fn announcing(&self, nobodys: CheckpointId) -> Option<Self> {
-        let nobodys = Stamp {
+        let first = self.gone.first()?;
+        let in_second_of = |stamp: &Stamp| Stamp {
             checkpoint: nobodys,
-            ..*self.gone.first()?
+            ..*stamp
         };
+        let all: Vec<Stamp> = self.bases.iter().map(in_second_of).collect();
         Some(Self {
-            gone: vec![nobodys],
-            intervals: Intervals::default().with(&[nobodys]),
+            gone: vec![in_second_of(first)],
+            intervals: Intervals::default().with(&all),
             ..Self::default()
         })
     }
@@ -147,11 +159,24 @@ pub fn plan(
         Reach::Between | Reach::FromFirst => before.with_stretches(&gone, &barriers),
     };
     Plan {
+        bases: bases(&gone, keeps, unwanted),
         gone,
         needed,
         intervals,
         stopped_by: None,
     }
+}
+
+/// Those of the deleted ones on which a save that begins now may build, the newest first.
+fn bases(gone: &[Stamp], keeps: &[Checkpoint], unwanted: &[Checkpoint]) -> Vec<Stamp> {
+    let contents = keeps.iter().chain(unwanted).flat_map(|one| &one.contents);
+    let built_on = contents.flat_map(|contents| &contents.needs);
+    let built_on: BTreeSet<CheckpointId> = built_on.map(|need| need.checkpoint).collect();
+    let mut newest = gone.to_vec();
+    newest.sort_unstable_by_key(|stamp| std::cmp::Reverse(*stamp));
+    let all = newest.into_iter().enumerate();
+    let bases = all.filter(|(age, one)| *age < NEWEST || built_on.contains(&one.checkpoint));
+    bases.map(|(_, one)| one).take(BASES_MAX).collect()
 }
 
 /// Something that a kept checkpoint needs.
@@ -212,7 +237,7 @@ fn barriers(
 }
 
 /// Whether a new version that `signer` signs may build on a checkpoint of `owner`: only if the owner or the same
-/// key signed it, and the owner has not deleted it.
+/// key signed it, and the owner has neither deleted it nor announced that.
 pub fn admits(
     base: Stamp,
     base_signer: PublicKey,
@@ -221,5 +246,11 @@ pub fn admits(
     said: Option<&Words>,
 ) -> bool {
     let is_trusted = base_signer == signer || base_signer == PublicKey::from(owner);
-    is_trusted && !said.is_some_and(|said| said.is_gone(base))
+    is_trusted && !said.is_some_and(|said| said.is_gone(base) || is_announced(said, base))
+}
+
+/// Whether the deletion of a checkpoint is announced: a stretch begins or ends in its second.
+fn is_announced(said: &Words, one: Stamp) -> bool {
+    let mut all = said.intervals.iter();
+    all.any(|it| it.from.created == one.created || it.to.created == one.created)
 }

@@ -266,6 +266,12 @@ fn a_version_builds_on_what_the_owner_or_its_own_signer_signed() {
     assert!(!may(7, 8, None) && !may(7, 1, None), "another key's");
     let named = words(&[2], Intervals::default());
     let inside = words(&[], Intervals::default().with(&[stamp(2)]));
+    let announced = plan(&[], &[whole(2)], None, Reach::Named).announcing(stamp(99).checkpoint);
+    let announced = words(&[99], announced.unwrap().intervals);
+    assert!(
+        !may(1, 1, Some(&announced)),
+        "one whose deletion is announced"
+    );
     assert!(
         !may(1, 1, Some(&named)) && !may(1, 1, Some(&inside)),
         "a deleted one"
