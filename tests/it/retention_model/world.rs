@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ckpt_agent::core::retention::{
-    AfterCommit, Checkpoint, Contents, Plan, Reach, View, admits, after_commit, plan,
+    AfterCommit, Checkpoint, Contents, Plan, Reach, View, admits, after_commit, is_announced, plan,
 };
 use codec::notice::{Intervals, Lease, Stamp, Words};
 use codec::pieces::BaseRef;
@@ -131,6 +131,8 @@ pub(super) struct Machine {
     pub(super) kept: Set,
     /// What it deletes.
     pub(super) gone: Set,
+    /// What of it it has announced.
+    pub(super) announced: Set,
 }
 
 #[derive(Clone, Debug)]
@@ -155,9 +157,15 @@ pub(super) const fn hash(number: Number) -> ManifestHash {
     ManifestHash([number as u8; 32])
 }
 
-/// The name that a machine announces a deletion with.
-pub(super) const fn nobodys(machine: usize) -> CheckpointId {
-    CheckpointId([200 + machine as u8; 16])
+/// The name that a machine announces a deletion with, another one each time.
+pub(super) const fn nobodys(machine: usize, announced: Set) -> CheckpointId {
+    CheckpointId([100 + 20 * machine as u8 + announced.count_ones() as u8; 16])
+}
+
+/// What a plan deletes.
+fn numbers(plan: &Plan) -> Set {
+    let all = plan.gone.iter().map(|stamp| 1 << stamp.checkpoint.0[0]);
+    all.fold(0, |all: Set, one: Set| all | one)
 }
 
 pub(super) fn members(set: Set) -> impl Iterator<Item = Number> {
@@ -288,18 +296,7 @@ impl World {
             None => self.begin_save(at, &look),
             Some(policy) => {
                 let plan = self.plan_of(at, policy, &look);
-                let announced = plan.announcing(nobodys(at));
-                let lease = look.said.as_ref().and_then(|said| said.lease);
-                let words = announced.map(|plan| self.following(look.said.as_ref(), lease, &plan));
-                let kept = self.kept(&look, policy);
-                let machine = &mut self.machines[at];
-                machine.kept = kept;
-                machine.gone = look.good & !kept;
-                machine.words = words;
-                match machine.words {
-                    Some(_) => Step::Announce(0),
-                    None => Step::End,
-                }
+                self.announce(at, policy, &look, &plan)
             }
         };
         self.machines[at].before = look;
@@ -318,7 +315,8 @@ impl World {
             let signed_by = self.saved[*base].signer;
             let is_admitted = admits(self.stamp(*base), signed_by, OWNER, machine.signer, said);
             let is_there = look.shown >> base & 1 == 1;
-            is_admitted && is_there && !machine.is_second
+            let good = members(look.good).map(|number| self.stamp(number));
+            is_admitted && is_there && !machine.is_second && !is_announced(good, said)
         });
         let versions = self.saved.iter().map(|saved| saved.version);
         let latest = members(look.shown).map(|number| self.saved[number].created);
@@ -383,10 +381,31 @@ impl World {
             return Step::End;
         };
         let plan = self.plan_of(at, policy, &look);
+        let announced = self.machines[at].announced;
+        if numbers(&plan) & !announced != 0 {
+            return self.announce(at, policy, &look, &plan);
+        }
         if !plan.gone.is_empty() {
             self.release(policy);
         }
         self.delete(at, &look, &plan)
+    }
+
+    /// What a plan is about to delete is announced.
+    fn announce(&mut self, at: usize, policy: Policy, look: &Look, plan: &Plan) -> Step {
+        let machine = &self.machines[at];
+        let Some(announcing) = plan.announcing(nobodys(at, machine.announced)) else {
+            return Step::End;
+        };
+        let lease = look.said.as_ref().and_then(|said| said.lease);
+        let words = self.following(look.said.as_ref(), lease, &announcing);
+        let kept = self.kept(look, policy);
+        let machine = &mut self.machines[at];
+        machine.kept |= kept;
+        machine.gone |= look.good & !kept;
+        machine.announced |= numbers(plan);
+        machine.words = Some(words);
+        Step::Announce(0)
     }
 
     pub(super) fn delete(&mut self, at: usize, look: &Look, plan: &Plan) -> Step {
@@ -552,6 +571,7 @@ impl World {
         machine.words = None;
         machine.kept = 0;
         machine.gone = 0;
+        machine.announced = 0;
         machine.is_second = false;
         machine.new = None;
     }

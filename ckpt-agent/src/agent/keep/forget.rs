@@ -67,10 +67,16 @@ impl Agent {
         if chosen.versions.is_empty() && !wish.is_keeping() && unfound.is_none() {
             return Err(self.not_found(&doing, which.wanted(), sought, &gathered));
         }
-        if !chosen.versions.is_empty() {
+        let mut announced: Vec<Stamp> = Vec::new();
+        for _ in 0..ANNOUNCEMENTS_MAX {
+            if chosen.plan.gone.iter().all(|one| announced.contains(one)) {
+                break;
+            }
+            announced.extend(chosen.plan.gone.iter().copied());
             let choosing = self.choose_again(&mut gathered, &named, chosen, &wish, wait);
             chosen = choosing.await?;
         }
+        chosen.only(&announced, gathered.said.as_ref(), wish.reach());
         let mut removed: Vec<Version> = chosen
             .versions
             .iter()
@@ -222,6 +228,17 @@ impl Agent {
     }
 }
 
+/// A checkpoint that is deleted, whatever it needs.
+fn unread(stamp: Stamp) -> Checkpoint {
+    Checkpoint {
+        stamp,
+        contents: Some(Contents::default()),
+    }
+}
+
+/// How often a deletion is announced at most, if the job shows more each time that is to be deleted.
+const ANNOUNCEMENTS_MAX: usize = 4;
+
 /// What the user wants to be forgotten.
 struct Wish<'a> {
     which: ForgetWhich,
@@ -259,13 +276,22 @@ struct Chosen {
 }
 
 impl Chosen {
+    /// Leaves out what was not announced: a save may be building on it.
+    fn only(&mut self, announced: &[Stamp], said: Option<&Words>, reach: Reach) {
+        if self.plan.gone.iter().all(|one| announced.contains(one)) {
+            return;
+        }
+        let is_announced = |stamp: &Stamp| announced.contains(stamp);
+        let unwanted = self.plan.gone.iter().copied().filter(is_announced);
+        let unwanted: Vec<Checkpoint> = unwanted.map(unread).collect();
+        self.plan = plan(&self.keeps, &unwanted, said, reach);
+        let gone = &self.plan.gone;
+        self.versions.retain(|known| gone.contains(&known.stamp()));
+    }
+
     /// Adds a version that no host shows.
     fn also(&mut self, stamp: Stamp, said: Option<&Words>) {
-        let unseen = |stamp| Checkpoint {
-            stamp,
-            contents: Some(Contents::default()),
-        };
-        let unwanted = self.plan.gone.iter().copied().chain([stamp]).map(unseen);
+        let unwanted = self.plan.gone.iter().copied().chain([stamp]).map(unread);
         let unwanted: Vec<Checkpoint> = unwanted.collect();
         self.plan = plan(&self.keeps, &unwanted, said, Reach::FromFirst);
     }

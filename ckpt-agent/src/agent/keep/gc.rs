@@ -68,7 +68,7 @@ impl Agent {
         }
         // What was saved in between may need something that was unwanted before.
         let second = self.look_for_garbage(keep).await?;
-        let plans = second.plans(Some(&first), keep);
+        let plans = second.plans(Some((&first, &plans)), keep);
         let failed = self.announce_gone(&second, &plans).await?;
         if plans.values().any(|plan| !plan.gone.is_empty()) {
             self.require_heard(&second.gathered, &failed, "cannot remove garbage")?;
@@ -176,18 +176,27 @@ impl Agent {
 }
 
 impl Look {
-    /// What may be deleted of each job, by this look and one `before`.
-    fn plans(&self, before: Option<&Self>, keep: Option<u32>) -> BTreeMap<JobTag, Plan> {
+    /// What may be deleted of each job, by this look and one `before`, of which only what was announced is
+    /// deleted.
+    fn plans(
+        &self,
+        before: Option<(&Self, &BTreeMap<JobTag, Plan>)>,
+        keep: Option<u32>,
+    ) -> BTreeMap<JobTag, Plan> {
         let reach = match keep {
             Some(_) => Reach::Between,
             None => Reach::Named,
         };
         let plans = self.jobs.iter().map(|(tag, job)| {
-            let before = before.and_then(|before| before.jobs.get(tag));
-            let before = before.map_or(&[][..], |before| &before.keeps);
-            let keeps: Vec<Checkpoint> = job.keeps.iter().chain(before).cloned().collect();
-            let plan = plan(&keeps, &job.unwanted, self.notices.get(tag), reach);
-            (*tag, plan)
+            let mut keeps = job.keeps.clone();
+            let mut unwanted = job.unwanted.clone();
+            if let Some((first, announced)) = before {
+                let first = first.jobs.get(tag);
+                keeps.extend(first.iter().flat_map(|first| first.keeps.iter().cloned()));
+                let announced = announced.get(tag);
+                unwanted.retain(|one| announced.is_some_and(|plan| plan.gone.contains(&one.stamp)));
+            }
+            (*tag, plan(&keeps, &unwanted, self.notices.get(tag), reach))
         });
         plans.collect()
     }

@@ -142,10 +142,14 @@ impl Agent {
         if request.options.full {
             return None;
         }
+        let newest = gathered.inventory.newest_first().into_iter();
+        let shown = newest.clone().map(KnownCheckpoint::stamp);
+        if retention::is_announced(shown, gathered.said.as_ref()) {
+            return None;
+        }
         let left = request.options.deadline;
         let left = left.map(|limit| limit.saturating_sub(started.elapsed()));
         let rate = placed.and_then(|placed| self.sure_rate(placed));
-        let newest = gathered.inventory.newest_first().into_iter();
         for (age, version) in newest.take(LOOKED_AT_MAX).enumerate() {
             let Some(candidate) = self.candidate(gathered, version) else {
                 continue;

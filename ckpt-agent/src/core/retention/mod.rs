@@ -102,7 +102,7 @@ const BASES_MAX: usize = 64;
 impl Plan {
     /// What announces that this plan is about to be carried out: the deletion of a checkpoint that nobody has,
     /// with a random id, in the second of each one that is deleted and on which a save may build. So no save that
-    /// begins now builds on these ([`admits`]), and one that is under way knows ([`after_commit`]). As intervals,
+    /// begins now builds on these ([`is_announced`]), and one that is under way knows ([`after_commit`]). As intervals,
     /// no later notice makes hosts lose them. `None` if nothing is deleted.
     pub fn announcing(&self, nobodys: CheckpointId) -> Option<Self> {
         let first = self.gone.first()?;
@@ -237,7 +237,7 @@ fn barriers(
 }
 
 /// Whether a new version that `signer` signs may build on a checkpoint of `owner`: only if the owner or the same
-/// key signed it, and the owner has neither deleted it nor announced that.
+/// key signed it, and the owner has not deleted it.
 pub fn admits(
     base: Stamp,
     base_signer: PublicKey,
@@ -246,11 +246,17 @@ pub fn admits(
     said: Option<&Words>,
 ) -> bool {
     let is_trusted = base_signer == signer || base_signer == PublicKey::from(owner);
-    is_trusted && !said.is_some_and(|said| said.is_gone(base) || is_announced(said, base))
+    is_trusted && !said.is_some_and(|said| said.is_gone(base))
 }
 
-/// Whether the deletion of a checkpoint is announced: a stretch begins or ends in its second.
-fn is_announced(said: &Words, one: Stamp) -> bool {
-    let mut all = said.intervals.iter();
-    all.any(|it| it.from.created == one.created || it.to.created == one.created)
+/// Whether a deletion is announced and not carried out: a stretch begins or ends in the second of a checkpoint
+/// that is shown and not deleted. A save that begins then builds on nothing.
+pub fn is_announced(shown: impl IntoIterator<Item = Stamp>, said: Option<&Words>) -> bool {
+    let Some(said) = said else {
+        return false;
+    };
+    let ends = said.intervals.iter().flat_map(|one| [one.from, one.to]);
+    let seconds: BTreeSet<u64> = ends.map(|end| end.created).collect();
+    let mut all = shown.into_iter();
+    all.any(|one| seconds.contains(&one.created) && !said.is_gone(one))
 }

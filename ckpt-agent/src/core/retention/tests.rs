@@ -268,10 +268,9 @@ fn a_version_builds_on_what_the_owner_or_its_own_signer_signed() {
     let inside = words(&[], Intervals::default().with(&[stamp(2)]));
     let announced = plan(&[], &[whole(2)], None, Reach::Named).announcing(stamp(99).checkpoint);
     let announced = words(&[99], announced.unwrap().intervals);
-    assert!(
-        !may(1, 1, Some(&announced)),
-        "one whose deletion is announced"
-    );
+    assert!(is_announced([stamp(1), stamp(2)], Some(&announced)));
+    assert!(!is_announced([stamp(1), stamp(3)], Some(&announced)));
+    assert!(!is_announced([stamp(2)], Some(&inside)), "carried out");
     assert!(
         !may(1, 1, Some(&named)) && !may(1, 1, Some(&inside)),
         "a deleted one"
