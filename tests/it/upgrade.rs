@@ -258,6 +258,40 @@ fn an_earlier_client_uses_daemons_of_today() -> Result<()> {
     check_removal(&grid, ckpt()?, "42", 7)
 }
 
+/// An earlier client does not know when the base of a version was created, nor announcements.
+#[test]
+#[ignore = "needs an earlier program: tests/ecosystem/mixed-grid.sh"]
+fn both_clients_save_and_delete_one_job_in_turn() -> Result<()> {
+    let old = older()?;
+    let new = ckpt()?;
+    let grid = Grid::up_of(new, 7, &QUICK_REPAIR)?;
+    let mut bytes = image::noise(5 << 20, 1);
+    for (round, client) in [new, &old, new, &old, &old, new].into_iter().enumerate() {
+        bytes[round] ^= 1;
+        fs::write(grid.path("image"), &bytes)?;
+        let save = ["--json", "save", "--job", "42", "--keep", "3", "image"];
+        let saved = grid.run_as(client, save)?.expect(0)?.json()?;
+        ensure!(round == 0 || saved["base"] == 1, "{saved}");
+        let other = if round % 2 == 0 { &*old } else { new.as_path() };
+        for (deleter, args) in [
+            (other, ["forget", "--job", "42", "--keep", "2"].as_slice()),
+            (client, ["gc", "--keep", "2"].as_slice()),
+        ] {
+            grid.run_as(deleter, args)?.expect(0)?;
+        }
+        for reader in [new.as_path(), &old] {
+            for version in grid.versions("42")?.iter().map(u64::to_string) {
+                let restore = ["restore", "--job", "42", "--version", &version, "-o", "-"];
+                grid.run_as(reader, restore)?.expect(0)?;
+            }
+            let restore = ["restore", "--job", "42", "-o", "-"];
+            ensure!(grid.run_as(reader, restore)?.expect(0)?.stdout == bytes);
+        }
+    }
+    ensure!(grid.versions("42")? == [1, 5, 6]);
+    Ok(())
+}
+
 /// Upgrades the hosts h01 to h04.
 fn upgrade(grid: &Grid) -> Result<[&'static str; 4]> {
     let upgraded = ["h01", "h02", "h03", "h04"];

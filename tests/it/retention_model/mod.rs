@@ -387,15 +387,10 @@ const NONE: Bounds = Bounds {
 };
 
 /// Each of them is a model of its own: together they would be too many states.
-const SHORT: [Bounds; 8] = [
+const SHORT: [Bounds; 7] = [
     Bounds {
         savers: 1,
         forgetters: &[Policy::Keep, Policy::First],
-        ..NONE
-    },
-    Bounds {
-        savers: 1,
-        forgetters: &[Policy::All, Policy::Keep],
         ..NONE
     },
     Bounds {

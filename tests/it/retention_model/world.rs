@@ -73,8 +73,7 @@ impl Host {
             .is_none_or(|last| last.number < words.number)
         {
             self.last = Some(words.clone());
-            let named = words.gone.iter().map(|id| 1 << id.0[0].min(15));
-            self.has &= !named.fold(0, |all: Set, one: Set| all | one);
+            self.has &= !named(&words.gone);
         }
     }
 }
@@ -150,22 +149,29 @@ pub(super) struct World {
 }
 
 pub(super) const fn id(number: Number) -> CheckpointId {
-    CheckpointId([number as u8; 16])
+    // Just before one there is nothing, as it is with random ids.
+    CheckpointId([number as u8 + 1; 16])
+}
+
+/// The checkpoint with this id, if there is one.
+fn number_of(wanted: CheckpointId) -> Option<Number> {
+    (0..15).find(|number| id(*number) == wanted)
+}
+
+/// Those of these ids that checkpoints have.
+fn named(ids: &[CheckpointId]) -> Set {
+    let numbers = ids.iter().filter_map(|id| number_of(*id));
+    numbers.fold(0, |all, number| all | 1 << number)
 }
 
 pub(super) const fn hash(number: Number) -> ManifestHash {
     ManifestHash([number as u8; 32])
 }
 
-/// The name that a machine announces a deletion with, another one each time.
-pub(super) const fn nobodys(machine: usize, announced: Set) -> CheckpointId {
-    CheckpointId([100 + 20 * machine as u8 + announced.count_ones() as u8; 16])
-}
-
 /// What a plan deletes.
 fn numbers(plan: &Plan) -> Set {
-    let all = plan.gone.iter().map(|stamp| 1 << stamp.checkpoint.0[0]);
-    all.fold(0, |all: Set, one: Set| all | one)
+    let ids: Vec<CheckpointId> = plan.gone.iter().map(|stamp| stamp.checkpoint).collect();
+    named(&ids)
 }
 
 pub(super) fn members(set: Set) -> impl Iterator<Item = Number> {
@@ -231,8 +237,7 @@ impl World {
             };
         }
         if let Some(said) = &look.said {
-            let named = said.gone.iter().map(|id| 1 << id.0[0].min(15));
-            look.shown &= !named.fold(0, |all: Set, one: Set| all | one);
+            look.shown &= !named(&said.gone);
         }
         look.good = look.shown;
         for number in members(look.shown) {
@@ -393,8 +398,7 @@ impl World {
 
     /// What a plan is about to delete is announced.
     fn announce(&mut self, at: usize, policy: Policy, look: &Look, plan: &Plan) -> Step {
-        let machine = &self.machines[at];
-        let Some(announcing) = plan.announcing(nobodys(at, machine.announced)) else {
+        let Some(announcing) = plan.announcing() else {
             return Step::End;
         };
         let lease = look.said.as_ref().and_then(|said| said.lease);
@@ -417,20 +421,28 @@ impl World {
         Step::Delete(0)
     }
 
-    /// After its commit, and after its lease was renewed, a save looks again.
+    /// A lease that has ended or will is renewed before a save is judged.
+    fn renews(&mut self, at: usize, look: &Look) -> bool {
+        let lease = look.said.as_ref().and_then(|said| said.lease);
+        let Some(lease) = lease.filter(|lease| lease.until == 1) else {
+            return false;
+        };
+        let renewed = Lease { until: 2, ..lease };
+        let words = self.following(look.said.as_ref(), Some(renewed), &Plan::default());
+        self.machines[at].words = Some(words);
+        true
+    }
+
+    /// After its commit, a save looks again.
     pub(super) fn look_again(&mut self, at: usize) -> Step {
         let look = self.look();
-        let machine = &self.machines[at];
-        let Some(new) = machine.new else {
+        let Some(new) = self.machines[at].new else {
             return Step::End;
         };
-        let lease = look.said.as_ref().and_then(|said| said.lease);
-        if let Some(lease) = lease.filter(|lease| lease.until == 1) {
-            let renewed = Lease { until: 2, ..lease };
-            let words = self.following(look.said.as_ref(), Some(renewed), &Plan::default());
-            self.machines[at].words = Some(words);
+        if self.renews(at, &look) {
             return Step::Renew;
         }
+        let machine = &self.machines[at];
         let needs = self.needs(new);
         let before = ids(machine.before.shown);
         let now = ids(look.shown);

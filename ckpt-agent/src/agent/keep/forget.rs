@@ -63,20 +63,12 @@ impl Agent {
         self.require_answers(&gathered, &doing)?;
         let is_all = which == ForgetWhich::All && sought.is_all();
         let unfound = is_all.then(|| self.unfound(named.tag, &gathered)).flatten();
-        let mut chosen = self.chosen(&gathered, None, &wish)?;
+        let chosen = self.chosen(&gathered, None, &wish)?;
         if chosen.versions.is_empty() && !wish.is_keeping() && unfound.is_none() {
             return Err(self.not_found(&doing, which.wanted(), sought, &gathered));
         }
-        let mut announced: Vec<Stamp> = Vec::new();
-        for _ in 0..ANNOUNCEMENTS_MAX {
-            if chosen.plan.gone.iter().all(|one| announced.contains(one)) {
-                break;
-            }
-            announced.extend(chosen.plan.gone.iter().copied());
-            let choosing = self.choose_again(&mut gathered, &named, chosen, &wish, wait);
-            chosen = choosing.await?;
-        }
-        chosen.only(&announced, gathered.said.as_ref(), wish.reach());
+        let announcing = self.announced(&mut gathered, &named, chosen, &wish, wait);
+        let mut chosen = announcing.await?;
         let mut removed: Vec<Version> = chosen
             .versions
             .iter()
@@ -120,6 +112,28 @@ impl Agent {
         })
     }
 
+    /// Announces what is about to be deleted, until nothing but that is chosen.
+    async fn announced(
+        &self,
+        gathered: &mut Gathered,
+        named: &NamedJob,
+        mut chosen: Chosen,
+        wish: &Wish<'_>,
+        wait: Wait,
+    ) -> Result<Chosen, Failure> {
+        let mut announced: Vec<Stamp> = Vec::new();
+        for _ in 0..ANNOUNCEMENTS_MAX {
+            if chosen.plan.gone.iter().all(|one| announced.contains(one)) {
+                break;
+            }
+            announced.extend(chosen.plan.gone.iter().copied());
+            let choosing = self.choose_again(gathered, named, chosen, wish, wait);
+            chosen = choosing.await?;
+        }
+        chosen.only(&announced, gathered.said.as_ref(), wish.reach());
+        Ok(chosen)
+    }
+
     /// Announces that something is about to be deleted, and chooses again: what was saved in between may need
     /// something that was chosen before.
     async fn choose_again(
@@ -132,7 +146,7 @@ impl Agent {
     ) -> Result<Chosen, Failure> {
         let last = gathered.said.as_ref();
         self.announce_deletion(gathered.hosts(), named, last, &before.plan, wait)
-            .await?;
+            .await;
         let hosts = gathered.hosts().collect();
         let again = self.gather_again(hosts, named.tag).await;
         self.require_answers(&again, wish.doing)?;

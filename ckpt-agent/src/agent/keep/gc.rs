@@ -64,7 +64,7 @@ impl Agent {
             let last = first.notices.get(tag);
             let hosts = first.gathered.hosts();
             self.announce_deletion(hosts, &named, last, plan, Wait::ForAll)
-                .await?;
+                .await;
         }
         // What was saved in between may need something that was unwanted before.
         let second = self.look_for_garbage(keep).await?;

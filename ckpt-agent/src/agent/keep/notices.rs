@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::ask::hidden::unless_hidden;
-use crate::agent::handle::random;
 use crate::agent::{Agent, Tenure};
 use crate::core::gather::Wait;
 use crate::core::gather::WaitUntil;
@@ -94,10 +93,9 @@ impl Agent {
         failed.into_iter().collect()
     }
 
-    /// Announces to hosts that something of the job is about to be deleted, by a notice with the name of a
-    /// checkpoint that nobody has, as if it had been saved in the same second as what is deleted. A save that
-    /// reads the notices after its commit then knows that whoever deletes may not have seen it. A job key can't
-    /// sign a notice, and announces nothing.
+    /// Announces to hosts that something of the job is about to be deleted, by a notice on checkpoints that
+    /// nobody has. A save that reads the notices after its commit then knows that whoever deletes may not have
+    /// seen it. A job key can't sign a notice, and announces nothing.
     pub(crate) async fn announce_deletion(
         &self,
         hosts: impl IntoIterator<Item = HostIndex>,
@@ -105,10 +103,10 @@ impl Agent {
         last: Option<&Words>,
         plan: &Plan,
         wait: Wait,
-    ) -> Result<(), Failure> {
-        let announced = Plan::announcing(plan, CheckpointId(random()?));
+    ) {
+        let announced = plan.announcing();
         let Some(announced) = announced.filter(|_| self.keys.grant().is_none()) else {
-            return Ok(());
+            return;
         };
         let lease = last.and_then(|last| last.lease);
         let hosts = hosts.into_iter().collect();
@@ -116,7 +114,6 @@ impl Agent {
         let _ = self
             .announce_to(hosts, named, last, lease, &announced, wait)
             .await;
-        Ok(())
     }
 
     async fn announce_one(

@@ -100,23 +100,31 @@ const NEWEST: usize = 8;
 const BASES_MAX: usize = 64;
 
 impl Plan {
-    /// What announces that this plan is about to be carried out: the deletion of a checkpoint that nobody has,
-    /// with a random id, in the second of each one that is deleted and on which a save may build. So no save that
-    /// begins now builds on these ([`is_announced`]), and one that is under way knows ([`after_commit`]). As intervals,
-    /// no later notice makes hosts lose them. `None` if nothing is deleted.
-    pub fn announcing(&self, nobodys: CheckpointId) -> Option<Self> {
-        let first = self.gone.first()?;
-        let in_second_of = |stamp: &Stamp| Stamp {
-            checkpoint: nobodys,
-            ..*stamp
-        };
-        let all: Vec<Stamp> = self.bases.iter().map(in_second_of).collect();
-        Some(Self {
-            gone: vec![in_second_of(first)],
-            intervals: Intervals::default().with(&all),
+    /// What announces that this plan is about to be carried out: the deletion of what lies just before each one
+    /// that is deleted and on which a save may build. Nobody has that. So a save that begins now builds on nothing
+    /// ([`is_announced`]), and one that is under way knows ([`after_commit`]). As intervals, no later notice makes
+    /// hosts lose them. `None` if nothing is deleted.
+    pub fn announcing(&self) -> Option<Self> {
+        let gone: Vec<Stamp> = self
+            .bases
+            .iter()
+            .filter_map(|one| just_before(*one))
+            .collect();
+        (!gone.is_empty()).then(|| Self {
+            intervals: Intervals::default().with(&gone),
+            gone,
             ..Self::default()
         })
     }
+}
+
+/// The last place in the history before a checkpoint. Ids are random, so no checkpoint has it.
+fn just_before(one: Stamp) -> Option<Stamp> {
+    let before = u128::from_be_bytes(one.checkpoint.0).checked_sub(1)?;
+    Some(Stamp {
+        checkpoint: CheckpointId(before.to_be_bytes()),
+        ..one
+    })
 }
 
 /// Decides what may be deleted of one job. A policy `keeps` some checkpoints and has some `unwanted`; both may
@@ -249,14 +257,12 @@ pub fn admits(
     is_trusted && !said.is_some_and(|said| said.is_gone(base))
 }
 
-/// Whether a deletion is announced and not carried out: a stretch begins or ends in the second of a checkpoint
-/// that is shown and not deleted. A save that begins then builds on nothing.
+/// Whether a deletion is announced and not carried out: a stretch ends just before a checkpoint that is shown. A
+/// save that begins then builds on nothing.
 pub fn is_announced(shown: impl IntoIterator<Item = Stamp>, said: Option<&Words>) -> bool {
     let Some(said) = said else {
         return false;
     };
-    let ends = said.intervals.iter().flat_map(|one| [one.from, one.to]);
-    let seconds: BTreeSet<u64> = ends.map(|end| end.created).collect();
-    let mut all = shown.into_iter();
-    all.any(|one| seconds.contains(&one.created) && !said.is_gone(one))
+    let mut places = shown.into_iter().filter(|one| !said.is_gone(*one));
+    places.any(|one| just_before(one).is_some_and(|before| said.intervals.has(before)))
 }

@@ -266,7 +266,7 @@ fn a_version_builds_on_what_the_owner_or_its_own_signer_signed() {
     assert!(!may(7, 8, None) && !may(7, 1, None), "another key's");
     let named = words(&[2], Intervals::default());
     let inside = words(&[], Intervals::default().with(&[stamp(2)]));
-    let announced = plan(&[], &[whole(2)], None, Reach::Named).announcing(stamp(99).checkpoint);
+    let announced = plan(&[], &[whole(2)], None, Reach::Named).announcing();
     let announced = words(&[99], announced.unwrap().intervals);
     assert!(is_announced([stamp(1), stamp(2)], Some(&announced)));
     assert!(!is_announced([stamp(1), stamp(3)], Some(&announced)));
