@@ -47,6 +47,11 @@ pub fn after_commit(new: Stamp, needs: &[BaseRef], before: View<'_>, now: View<'
     if !needs.is_empty() && (deletes || others.next().is_some()) {
         return AfterCommit::InDoubt;
     }
+    // A stretch that ends later may come to cover the save itself.
+    let end = now.said.and_then(|said| said.intervals.end());
+    if deletes && end > Some(new) {
+        return AfterCommit::InDoubt;
+    }
     AfterCommit::Kept
 }
 

@@ -120,11 +120,18 @@ impl Plan {
 
 /// The last place in the history before a checkpoint. Ids are random, so no checkpoint has it.
 fn just_before(one: Stamp) -> Option<Stamp> {
-    let before = u128::from_be_bytes(one.checkpoint.0).checked_sub(1)?;
-    Some(Stamp {
-        checkpoint: CheckpointId(before.to_be_bytes()),
-        ..one
-    })
+    let mut before = one.checkpoint.0;
+    for byte in before.iter_mut().rev() {
+        match byte.checked_sub(1) {
+            Some(less) => {
+                *byte = less;
+                let checkpoint = CheckpointId(before);
+                return Some(Stamp { checkpoint, ..one });
+            }
+            None => *byte = u8::MAX,
+        }
+    }
+    None
 }
 
 /// Decides what may be deleted of one job. A policy `keeps` some checkpoints and has some `unwanted`; both may

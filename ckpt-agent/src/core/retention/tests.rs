@@ -165,6 +165,30 @@ fn stretches_of_one_line_do_not_reach_into_the_one_before() {
 }
 
 #[test]
+fn just_before_an_id_is_the_id_less_one() {
+    let of = |id: [u8; 16]| {
+        let checkpoint = CheckpointId(id);
+        just_before(Stamp {
+            created: 5,
+            checkpoint,
+        })
+    };
+    let mut id = [7; 16];
+    id[14..].copy_from_slice(&[3, 0]);
+    let mut less = [7; 16];
+    less[14..].copy_from_slice(&[2, 255]);
+    assert_eq!(of(id).map(|it| it.checkpoint.0), Some(less));
+    assert!(
+        of(id)
+            < Some(Stamp {
+                created: 5,
+                checkpoint: CheckpointId(id)
+            })
+    );
+    assert_eq!(of([0; 16]), None);
+}
+
+#[test]
 fn after_its_commit_a_save_finds_what_became_of_it() {
     let shown = |numbers: &[u8]| -> BTreeSet<CheckpointId> {
         numbers.iter().map(|one| stamp(*one).checkpoint).collect()
@@ -198,7 +222,9 @@ fn after_its_commit_a_save_finds_what_became_of_it() {
         judge(&needs, &[1, 2, 5], Some(&announced)),
         AfterCommit::InDoubt
     );
-    // What builds on nothing loses nothing by that.
+    // What builds on nothing loses nothing by that, unless a stretch may come to cover it.
+    let later = words(&[77], Intervals::default().with(&[stamp(6)]));
+    assert_eq!(judge(&[], &[1, 2, 5], Some(&later)), AfterCommit::InDoubt);
     assert_eq!(
         judge(&[], &[1, 2, 4, 5], Some(&announced)),
         AfterCommit::Kept
