@@ -460,15 +460,5 @@ fn what_a_kept_version_needs_is_never_deleted_in_millions_of_states() -> Result<
             kills: 1,
             ..NONE
         },
-        Bounds {
-            savers: 2,
-            forgetters: &[Policy::All],
-            ..NONE
-        },
-        Bounds {
-            savers: 2,
-            forgetters: &[Policy::Keep],
-            ..NONE
-        },
     ])
 }
