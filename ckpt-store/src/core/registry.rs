@@ -2,7 +2,7 @@
 //! each holds. All of it may be lost, because donors send it again to a registry that does not know it: what
 //! they hold, and the cards of donors that are silent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound;
 use std::time::Duration;
@@ -553,10 +553,12 @@ impl Registry {
         holders.take(HOLDERS_MAX).collect()
     }
 
-    /// Whether a donor of this name with another key is there.
-    pub fn has_name(&self, name: &str, other_than: OwnerId) -> bool {
-        let mut hosts = self.hosts.iter();
-        hosts.any(|(id, host)| host.presence.name == name && *id != other_than)
+    /// The names of all donors, with their keys.
+    pub fn names(&self) -> BTreeSet<(String, OwnerId)> {
+        let hosts = self.hosts.iter();
+        hosts
+            .map(|(id, host)| (host.presence.name.clone(), *id))
+            .collect()
     }
 
     /// Forgets donors that are no members any more: those with a key that `is_revoked`, and those whose
@@ -1056,7 +1058,7 @@ mod tests {
         let many = vec![(1, 1); HOLDS_MAX + 1];
         let holds = registry.holds(Millis(0), id(1), page(1, true, true, &many));
         assert_eq!(holds, Err(NotHeard::TooLong));
-        assert!(registry.has_name("h1", id(2)) && !registry.has_name("h1", id(1)));
+        assert_eq!(registry.names(), BTreeSet::from([("h1".to_owned(), id(1))]));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::write_frame;
 use protocol::net::{Door, Members, send_list};
 use protocol::wire::Code;
-use protocol::wire::limits::MEMBERS_MAX;
+use protocol::wire::limits::{JOINERS_MAX, MEMBERS_MAX};
 use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Request, Response};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::sync::watch;
@@ -38,6 +38,7 @@ use web::board::Board;
 
 use crate::clock::Clock;
 use crate::config::{GIVES_WAY_AFTER, LIST_FILE};
+use crate::core::joiners::NoPlace;
 use crate::core::quiet::Quiet;
 use crate::core::registry::{Moment, NotHeard, Registry, Wanted};
 use crate::metrics::{self, RegistryMetrics};
@@ -51,6 +52,7 @@ use crate::tasks::Tasks;
 use counting::Counting;
 use enrolment::Enrolments;
 use keeping::KnownDonorsFile;
+use tokens::NotRedeemed;
 
 /// Most requests that one member may have open on a connection.
 const STREAMS_MAX: u32 = 16;
@@ -378,6 +380,10 @@ impl Shared {
         mut recv: RecvStream,
     ) {
         let peer = peer.as_deref();
+        if let Some(peer) = peer.filter(|peer| peer.grant.is_none()) {
+            let now = self.clock.unix_seconds();
+            self.enrolments.redeemed().hear(&peer.id, now);
+        }
         let (asked, read) = Asked::read(&connection, peer, &mut recv).await;
         let answered = match read {
             Ok(request) => {
@@ -429,6 +435,7 @@ impl Shared {
             }
             Request::Holders { checkpoint } => self.holders(peer, send, checkpoint).await,
             Request::Join(wish) => self.join(from, wish, send).await,
+            Request::Joiners { after } => self.joiners(send, after).await,
             Request::List { number } => self.list(asker()?, send, number).await,
             Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
             Request::CompareCards { digest, after } => {
@@ -555,6 +562,21 @@ impl Shared {
         (is_own && !card.is_early(self.clock.unix_seconds())).then_some(card)
     }
 
+    /// Sends one page of who joined here, and of whom tokens are redeemed now.
+    async fn joiners(&self, send: &mut SendStream, after: Option<OwnerId>) -> Result<(), Answer> {
+        // A certificate that can't be read was logged when somebody tried to join.
+        let enrolment = self.enrolments.now().ok().flatten();
+        let signs = |role| enrolment.as_ref().is_some_and(|one| one.signs(role));
+        let (joiners, more) = self.enrolments.redeemed().page(after, JOINERS_MAX);
+        let answer = Response::Joiners {
+            donors: signs(TokenRole::Donor),
+            submitters: signs(TokenRole::Submitter),
+            joiners,
+            more,
+        };
+        Ok(write_frame(send, &answer).await?)
+    }
+
     async fn join(
         &self,
         from: SocketAddr,
@@ -580,14 +602,19 @@ impl Shared {
             Answer::refuse(Code::Forbidden, why)
         };
         let token = enrolment.check(&wish, now).map_err(refused)?;
-        // Checked after the token, so that a client without a token does not learn which names exist.
-        let is_donor = token.terms.role == TokenRole::Donor;
-        if is_donor && self.registry().has_name(&wish.name, wish.key) {
-            let why = "another donor has this name: take another one (--name), or revoke that donor if it is gone";
-            return Err(Answer::refuse(Code::Exists, why));
-        }
         let grid = self.members.grid();
-        let joined = enrolment.join(&wish, &token, &grid, now).map_err(refused)?;
+        // Only now is the name looked at: a client without a token does not learn which names exist.
+        let others = self.registry().names();
+        let joined = enrolment.join(&wish, &token, (&grid, others), now);
+        let joined = joined.map_err(|cause| match cause {
+            NotRedeemed::NoPlace(NoPlace::NameTaken) => {
+                Answer::refuse(Code::Exists, cause.to_string())
+            }
+            NotRedeemed::NoPlace(NoPlace::Full) => Answer::refuse(Code::NoSpace, cause.to_string()),
+            NotRedeemed::NoPlace(NoPlace::Used) | NotRedeemed::Refused(_) | NotRedeemed::Io(_) => {
+                refused(cause.to_string())
+            }
+        })?;
         let role = token.terms.role.role().name();
         info!(%from, name = wish.name, key = wish.key.hex(), role, "joined");
         Ok(write_frame(send, &Response::Joined(Box::new(joined))).await?)

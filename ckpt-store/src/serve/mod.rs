@@ -368,7 +368,8 @@ impl Exchange<'_> {
             | Request::Join(_)
             | Request::CompareCards { .. }
             | Request::Cards { .. }
-            | Request::PutCards { .. } => Err(Answer::Refused(Server::Donor.does_not_answer())),
+            | Request::PutCards { .. }
+            | Request::Joiners { .. } => Err(Answer::Refused(Server::Donor.does_not_answer())),
             Request::Retired12(never) | Request::Retired18(never) => match never {},
         }
     }

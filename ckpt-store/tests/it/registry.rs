@@ -193,6 +193,7 @@ async fn without_a_token_nobody_learns_which_names_there_are() {
             token: token.to_owned(),
             name: name.to_owned(),
             key: key.id(),
+            numbered: false,
         });
         request(&connection, &asked, LIMIT).await.map(|_| ())
     };

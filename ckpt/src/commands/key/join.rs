@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use protocol::identity::{
     JoinToken, TokenRole, certificate_to_pem, is_name, new_key, read_key, replace_public, write_key,
 };
-use protocol::net::join::{JoinError, NewMember, join as redeem};
+use protocol::net::join::{JoinError, NameWish, NewMember, join as redeem};
 use serde::Serialize;
 
 use crate::commands::args::options::Global;
@@ -65,6 +65,8 @@ pub(crate) fn join(
     if token.terms.role != TokenRole::Submitter {
         return Err(usage("the token is for a donor".into()).next("ckpt-store join TOKEN"));
     }
+    // A name that nobody chose gets a number if another person has it.
+    let numbered = name.is_none();
     let name = name.map_or_else(user_name, str::to_owned);
     if !is_name(&name) {
         let message = format!("name {name:?}: only letters, digits, . _ - are allowed");
@@ -95,15 +97,22 @@ pub(crate) fn join(
         write_key(&files.key, &secret).map_err(|cause| failed(&files.key, &cause))?;
     }
     let secret = read_key(&files.key).map_err(|cause| failed(&files.key, &cause))?;
-    let joined = runtime()?.block_on(redeem(&token, secret, &name));
+    let joined = runtime()?.block_on(redeem(
+        &token,
+        secret,
+        NameWish {
+            name: &name,
+            numbered,
+        },
+    ));
     let joined = joined.map_err(|cause| not_joined(&cause))?;
     write_membership(&joined, &grid_file, &files.certificate)?;
     let grid = joined.grid;
     let who = joined.identity;
-    let peer = who.peer();
+    let peer = who.peer().ok();
     Ok(JoinReport {
-        expires: peer.map_or(0, |peer| peer.not_after),
-        name,
+        expires: peer.as_ref().map_or(0, |peer| peer.not_after),
+        name: peer.map_or(name, |peer| peer.name),
         grid: grid.name,
         id: who.secret.id().hex(),
         key: files.key,
