@@ -8,6 +8,8 @@ use command_line::time;
 use protocol::address::Address;
 use protocol::identity::Role;
 
+use crate::commands::args::options::PassphraseArgs;
+
 /// A role, as it is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RoleName {
@@ -89,14 +91,6 @@ impl SpeakingArgs {
             Audience::Members
         }
     }
-}
-
-/// Where the passphrase of a backup is.
-#[derive(Clone, Debug, Args)]
-pub struct PassphraseArgs {
-    /// File whose first line is the passphrase [default: ask on the terminal].
-    #[arg(long, value_name = "FILE", env = "CKPT_PASSPHRASE_FILE")]
-    pub passphrase_file: Option<PathBuf>,
 }
 
 /// Options of `grid sign`.

@@ -9,7 +9,6 @@ pub(super) mod man_page;
 mod members;
 mod revoke;
 mod roll;
-mod sealed_file;
 
 use std::path::{Path, PathBuf};
 

@@ -84,7 +84,14 @@ pub(crate) fn join(
     for there in [&grid_file, &files.certificate] {
         if there.exists() {
             let message = format!("{} exists already: you belong to a grid", there.display());
-            return Err(usage(message).next("another --grid FILE with --key-file and --cert-file"));
+            let next = match grid_file.exists() {
+                true => "another --grid FILE with --key-file and --cert-file".to_owned(),
+                false => format!(
+                    "ckpt key import FILE; or copy grid.toml of any member, which is no secret, to {}",
+                    grid_file.display()
+                ),
+            };
+            return Err(usage(message).next(next));
         }
     }
     for path in [&files.key, &files.certificate, &grid_file] {
