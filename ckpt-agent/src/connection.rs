@@ -141,7 +141,7 @@ pub fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
             failure
         } else {
             failure.next(
-                "ckpt key import FILE, with a copy of your key; if you never had one: ckpt join TOKEN",
+                "ckpt key import FILE, with a copy of your key; if you never had one: ckpt join TOKEN, or ckpt init, and ask the grid's admin to sign its .pub file",
             )
         }
     })

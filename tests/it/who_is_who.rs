@@ -131,8 +131,9 @@ fn people_who_joined_are_shown_with_their_tokens_and_are_revoked_by_eight_digits
     machines
         .ckpt("admin", &["grid", "revoke", &digits])?
         .expect(0)?;
-    let refused = machines.ckpt("p1", &["list"])?;
-    ensure!(refused.code == Some(6), "{refused}");
+    wait_until("the revoked person is refused", LIMIT, || {
+        Ok(machines.ckpt("p1", &["list"])?.code == Some(6))
+    })?;
     machines.ckpt("p2", &["list"])?.expect(0)?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use codec::seal::OwnerSecret;
+use command_line::secret::secret;
 use protocol::grid::Grid;
 use protocol::identity::{
     JoinToken, Peer, PublicPart, Role, TokenRole, certificate_to_pem, is_name, new_key, read_key,
@@ -122,7 +123,8 @@ fn checked_name(name: Option<String>) -> Result<String> {
 pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> Result<ExitCode> {
     let is_usual = data.is_none();
     let data = data_dir(data, UsualDir::Store)?;
-    let token = JoinToken::parse(token)?;
+    let token = secret(token).with_context(|| format!("token {token}"))?;
+    let token = JoinToken::parse(&token)?;
     if token.terms.role != TokenRole::Donor {
         bail!("the token is for a submitter; use: ckpt join TOKEN");
     }

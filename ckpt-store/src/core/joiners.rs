@@ -12,9 +12,11 @@ use codec::{CheckpointId, OwnerId};
 use protocol::identity::{NAME_BYTES_MAX, TokenRole, is_name};
 use protocol::wire::message::JoinerRecord;
 
-/// Most members that a registry signs. None is dropped to make room, because names are for ever. Each takes
-/// some 300 bytes.
+/// Most members that a registry signs. None is dropped to make room, because names are for ever.
 pub const JOINERS_MAX: usize = 1 << 15;
+
+/// What a member takes, with its token.
+pub const JOINER_BYTES: usize = 400;
 
 /// Most tokens of which it is remembered, until they expire, that they were used.
 const TOKENS_MAX: usize = 2 * JOINERS_MAX;

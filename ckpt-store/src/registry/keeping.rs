@@ -166,6 +166,7 @@ mod tests {
     use super::*;
     use crate::core::Millis;
     use crate::core::registry::Moment;
+    use crate::registry::RegistryPlan;
 
     fn grid() -> Grid {
         let validity = Validity {
@@ -201,7 +202,7 @@ mod tests {
             unix: 4000,
         };
         let known = || {
-            let mut registry = Registry::default();
+            let mut registry = Registry::new(RegistryPlan::new(0).limits);
             file.recall_into(&mut registry, &grid, &verifier);
             registry.members(at, None, 10).0
         };

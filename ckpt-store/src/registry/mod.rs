@@ -11,6 +11,7 @@ mod counting;
 mod enrolment;
 mod keeping;
 mod others;
+mod plan;
 mod tokens;
 
 use std::collections::BTreeMap;
@@ -43,29 +44,27 @@ use crate::core::quiet::Quiet;
 use crate::core::registry::{Moment, NotHeard, Registry, Wanted};
 use crate::metrics::{self, RegistryMetrics};
 use crate::serve::exchange::{Answer, Asked, serve_requests};
+use crate::serve::frames::FramePlaces;
 use crate::serve::lines::Lines;
 use crate::serve::lists::ListPlaces;
-use crate::serve::pool::Pool;
-use crate::serve::reception::{Reception, Visitor};
+use crate::serve::pool::{Pool, Size};
+use crate::serve::reception::{Connections, Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
+use crate::serve::{busy, who};
 use crate::tasks::Tasks;
 use counting::Counting;
 use enrolment::Enrolments;
 use keeping::KnownDonorsFile;
+use plan::{CONNECTIONS_OF_A_MEMBER_MAX, SEND_WINDOW, STREAMS_MAX, WINDOW};
+pub use plan::{MEMORY_USUAL, RegistryPlan};
 use tokens::NotRedeemed;
 
-/// Most requests that one member may have open on a connection.
-const STREAMS_MAX: u32 = 16;
-
-/// Most bytes that one member may have in flight to the registry on a connection.
-const WINDOW: u32 = 256 << 10;
-
-/// The same limits for a client without a certificate, which sends a single request, to join.
+/// The limits of [`plan`] for a client without a certificate, which sends a single request, to join.
 const STRANGER_STREAMS_MAX: u32 = 1;
 const STRANGER_WINDOW: u32 = 4 << 10;
 
-/// Most connections of members at the same time: one of every donor, and those of clients.
-const CONNECTIONS_MAX: usize = 20_000;
+/// How many answers may wait for a place.
+const ANSWERS_QUEUED_MAX: usize = 4096;
 
 /// How often silent donors are looked for.
 const EXPIRE_PERIOD: Duration = Duration::from_secs(60);
@@ -89,6 +88,8 @@ pub struct RegistryConfig {
     pub listen: SocketAddr,
     /// Where metrics and the page are served, and to whom. `None` serves none.
     pub metrics: Option<web::Settings>,
+    /// Most memory that members can make the registry take, bytes.
+    pub memory_bytes: u64,
 }
 
 /// Why a registry does not start.
@@ -141,6 +142,7 @@ impl RegistryServer {
     /// # Errors
     /// When its files or its address can't be used.
     pub fn start(config: RegistryConfig) -> Result<Self, RegistryError> {
+        let plan = RegistryPlan::new(config.memory_bytes);
         let enrolments = Enrolments::open(&config)?;
         let redeems_tokens = enrolments.now()?.is_some();
         let mut settings =
@@ -148,6 +150,7 @@ impl RegistryServer {
         settings.receive_window = STRANGER_WINDOW;
         settings.stream_window = WINDOW;
         settings.streams_max = STRANGER_STREAMS_MAX;
+        settings.send_window = SEND_WINDOW;
         let own = Some(config.data_dir.join(LIST_FILE));
         let members = Members::follow(config.grid_file.clone(), &config.grid, own);
         let followed = members.clone();
@@ -162,10 +165,11 @@ impl RegistryServer {
         let (stop, stopping) = watch::channel(false);
         let verifier = CardVerifier::new(&config.grid.authority)?;
         let known_donors = KnownDonorsFile::in_directory(&config.data_dir);
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(plan.limits);
         registry.list(addresses(&config.grid));
         known_donors.recall_into(&mut registry, &config.grid, &verifier);
         let clock = Clock::start();
+        let pool = |places, queue| Pool::new(Size { places, queue }, clock, GIVES_WAY_AFTER);
         let lines = Arc::new(Lines::new(clock));
         let shared = Arc::new(Shared {
             registry: Mutex::new(registry),
@@ -173,6 +177,8 @@ impl RegistryServer {
             members,
             lists: ListPlaces::new(clock, GIVES_WAY_AFTER),
             lists_sent: Mutex::default(),
+            frames: FramePlaces::new(plan.frames, clock, GIVES_WAY_AFTER),
+            answers: pool(plan.answers, ANSWERS_QUEUED_MAX),
             card_places: Pool::new(cards::CARDS_OF_MEMBERS, clock, GIVES_WAY_AFTER),
             verifier,
             known_donors,
@@ -184,7 +190,11 @@ impl RegistryServer {
         let mut tasks = Tasks::default();
         let web = show(&mut tasks, &config, &shared)?;
         info!(grid = config.grid.name, addr = %local_addr, redeems_tokens, "registry serving");
-        let reception = Reception::new(endpoint.clone(), door, CONNECTIONS_MAX, clock, lines);
+        let connections = Connections {
+            all: plan.connections,
+            of_a_member: CONNECTIONS_OF_A_MEMBER_MAX,
+        };
+        let reception = Reception::new(endpoint.clone(), door, connections, clock, lines);
         let serving = Arc::clone(&shared);
         tasks.spawn(reception.accept(move |visitor| {
             let shared = Arc::clone(&serving);
@@ -301,6 +311,10 @@ struct Shared {
     lists: ListPlaces,
     /// How often each member was recently sent the list.
     lists_sent: Mutex<Quiet<OwnerId>>,
+    /// Places for long requests that are being received.
+    frames: FramePlaces,
+    /// Places for answers that may be long.
+    answers: Arc<Pool<OwnerId>>,
     /// Places for cards that are being checked.
     card_places: Arc<Pool<OwnerId>>,
     verifier: CardVerifier,
@@ -384,7 +398,7 @@ impl Shared {
             let now = self.clock.unix_seconds();
             self.enrolments.redeemed().hear(&peer.id, now);
         }
-        let (asked, read) = Asked::read(&connection, peer, &mut recv).await;
+        let (asked, read) = Asked::read(&connection, peer, &mut recv, &self.frames).await;
         let answered = match read {
             Ok(request) => {
                 let mut visit = Visit {
@@ -393,7 +407,7 @@ impl Shared {
                     send: &mut send,
                     recv: &mut recv,
                 };
-                self.answer(&mut visit, request).await
+                self.answer_within(&mut visit, request).await
             }
             Err(cause) => Err(cause),
         };
@@ -403,6 +417,25 @@ impl Shared {
         asked
             .end(Server::Registry, requests, lines, answered, streams)
             .await;
+    }
+
+    /// Answers a request; one with a long answer once there is a place for it. A client that reads too
+    /// slowly loses the place if others wait.
+    async fn answer_within(
+        self: &Arc<Self>,
+        visit: &mut Visit<'_>,
+        asked: Request,
+    ) -> Result<(), Answer> {
+        let Some(peer) = visit.peer.filter(|_| has_long_answer(&asked)) else {
+            return self.answer(visit, asked).await;
+        };
+        let place = self.answers.enter(who(peer)).await;
+        let place = place.ok_or_else(|| busy("other answers are being sent"))?;
+        place.waits();
+        tokio::select! {
+            answered = self.answer(visit, asked) => answered,
+            () = place.gives_way() => Err(busy("too slow while another answer was waiting")),
+        }
     }
 
     async fn answer(self: &Arc<Self>, visit: &mut Visit<'_>, asked: Request) -> Result<(), Answer> {
@@ -619,6 +652,19 @@ impl Shared {
         info!(%from, name = wish.name, key = wish.key.hex(), role, "joined");
         Ok(write_frame(send, &Response::Joined(Box::new(joined))).await?)
     }
+}
+
+/// Whether the answer may be longer than a few hundred bytes.
+const fn has_long_answer(asked: &Request) -> bool {
+    matches!(
+        asked,
+        Request::Members { .. }
+            | Request::Holders { .. }
+            | Request::List { .. }
+            | Request::CompareCards { .. }
+            | Request::Cards { .. }
+            | Request::Joiners { .. }
+    )
 }
 
 /// Sends one page of members, and whether there are more.

@@ -7,15 +7,15 @@ use codec::serial::SerialError;
 use protocol::identity::Peer;
 use protocol::net::CertificateFault;
 use protocol::net::close::GIVEN_UP;
-use protocol::net::stream::{ExchangeError, read_frame, write_frame};
+use protocol::net::stream::{ExchangeError, write_frame};
 use protocol::wire::Code;
-use protocol::wire::limits::REQUEST_TIMEOUT;
 use protocol::wire::message::{Refusal, Request, Response};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
+use super::frames::FramePlaces;
 use super::lines::Lines;
 use super::rules::{Rule, Server};
 use crate::metrics::{Ended, Requests, UNREADABLE};
@@ -106,15 +106,16 @@ impl<'a> Asked<'a> {
         connection: &Connection,
         peer: Option<&'a Peer>,
         recv: &mut RecvStream,
+        frames: &FramePlaces,
     ) -> (Self, Result<Request, Answer>) {
-        let read = read_frame::<Request>(recv, REQUEST_TIMEOUT).await;
+        let read = frames.read(peer, recv).await;
         let name_of = |request| Rule::of(request).name;
         let asked = Self {
             from: connection.remote_address(),
             peer,
             request: read.as_ref().map_or(UNREADABLE, name_of),
         };
-        (asked, read.map_err(Answer::from))
+        (asked, read)
     }
 
     /// Counts and logs how the request ended, sends a refusal if it is one, and ends the stream once the

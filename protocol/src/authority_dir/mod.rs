@@ -125,6 +125,9 @@ pub enum AuthorityDirError {
         /// Name of the host or registry that has it.
         name: String,
     },
+    /// Nobody can be reached at port 0.
+    #[error("{0}: nobody can be reached at port 0; name the port at which the member listens")]
+    NoPort(Address),
     /// The list of the grid can't be made or must not be believed.
     #[error(transparent)]
     List(#[from] ListError),
@@ -451,8 +454,11 @@ impl AuthorityDir {
         }
     }
 
-    /// Checks that no other member has the address. Port 0 stands for a port that is not known yet.
+    /// Checks that a member can be reached at the address, and that no other one has it.
     fn check_address(&self, key: OwnerId, addr: &Address) -> Result<(), AuthorityDirError> {
+        if addr.port() == 0 {
+            return Err(AuthorityDirError::NoPort(addr.clone()));
+        }
         let hosts = self
             .grid
             .hosts
@@ -461,7 +467,7 @@ impl AuthorityDir {
         let registries = self.grid.registries.iter();
         let registries = registries.map(|one| (one.id, &one.addr, &one.name));
         let mut others = hosts.chain(registries).filter(|(id, ..)| id.0 != key);
-        match others.find(|(_, at, _)| **at == *addr && addr.port() != 0) {
+        match others.find(|(_, at, _)| **at == *addr) {
             None => Ok(()),
             Some((_, addr, name)) => Err(AuthorityDirError::AddressTaken {
                 addr: addr.clone(),

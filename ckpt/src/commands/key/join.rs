@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use command_line::secret::secret;
 use protocol::identity::{
     JoinToken, TokenRole, certificate_to_pem, is_name, new_key, read_key, replace_public, write_key,
 };
@@ -61,7 +62,8 @@ pub(crate) fn join(
     name: Option<&str>,
 ) -> Result<JoinReport, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
-    let token = JoinToken::parse(token).map_err(|cause| usage(cause.to_string()))?;
+    let token = secret(token).map_err(|cause| failed(Path::new(token), &cause))?;
+    let token = JoinToken::parse(&token).map_err(|cause| usage(cause.to_string()))?;
     if token.terms.role != TokenRole::Submitter {
         return Err(usage("the token is for a donor".into()).next("ckpt-store join TOKEN"));
     }
