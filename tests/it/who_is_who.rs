@@ -331,3 +331,48 @@ fn a_lost_grid_file_and_a_lost_key_are_put_back_by_one_command() -> Result<()> {
     machines.ckpt("laptop", &["join", &tokens[1]])?.expect(0)?;
     restored(&machines, "laptop")
 }
+
+#[test]
+fn after_a_laptop_was_stolen_its_key_reads_nothing_and_its_owner_goes_on_with_a_new_one()
+-> Result<()> {
+    let machines = saved()?;
+    let copy = machines.path("ada", "ada.export");
+    machines
+        .ckpt("ada", &["key", "export", "-o", text(&copy)?])?
+        .expect(0)?;
+    // The machine "ada" is with the thief. Ada has the copy, and a new machine.
+    machines
+        .ckpt("new", &["key", "import", text(&copy)?])?
+        .expect(0)?;
+    let restore = ["restore", "--job", "42", "-o", "out"];
+    machines.ckpt("new", &restore)?.expect(0)?;
+    let tokens = machines.invite(0, 1)?;
+    let files = [
+        "--grid",
+        "new.toml",
+        "--key-file",
+        "new.key",
+        "--cert-file",
+        "new.crt",
+    ];
+    // The token is not in the list of processes.
+    let token = machines.path("new", "token");
+    fs::write(&token, format!("{}\n", tokens[0]))?;
+    let join = [&files[..], &["join", "@token", "--name", "ada-new"]].concat();
+    machines.ckpt("new", &join)?.expect(0)?;
+    let save = [&files[..], &["save", "--job", "42", "out"]].concat();
+    machines.ckpt("new", &save)?.expect(0)?;
+    let all = record(&machines)?;
+    let stolen = all.iter().find(|one| one["name"] == "ada").context("ada")?;
+    let stolen = stolen["key"].as_str().context("key")?;
+    machines
+        .ckpt("admin", &["grid", "revoke", &stolen[..8]])?
+        .expect(0)?;
+    wait_until("the thief is refused", LIMIT, || {
+        Ok(machines.ckpt("ada", &["list"])?.code == Some(6))
+    })?;
+    let again = [&files[..], &["restore", "--job", "42", "-o", "back"]].concat();
+    machines.ckpt("new", &again)?.expect(0)?;
+    ensure!(fs::read(machines.path("new", "back"))? == b"precious\n");
+    Ok(())
+}

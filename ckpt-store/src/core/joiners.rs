@@ -4,7 +4,7 @@
 //! A line of the file is `TOKEN KEY EXPIRES ROLE NAME AT UNTIL SEEN`. Earlier programs wrote only the first
 //! three words: such a line says that the token was used.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Bound;
 
@@ -65,7 +65,7 @@ pub enum NoPlace {
 #[derive(Debug, Default)]
 pub struct Joiners {
     by_key: BTreeMap<OwnerId, Joiner>,
-    tokens: HashMap<[u8; 16], (OwnerId, u64)>,
+    tokens: BTreeMap<[u8; 16], (OwnerId, u64)>,
     /// When each member was heard, as it stands in the file, if that differs.
     written: BTreeMap<OwnerId, u64>,
 }

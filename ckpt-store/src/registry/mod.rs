@@ -48,15 +48,15 @@ use crate::serve::frames::FramePlaces;
 use crate::serve::lines::Lines;
 use crate::serve::lists::ListPlaces;
 use crate::serve::pool::{Pool, Size};
-use crate::serve::reception::{Connections, Reception, Visitor};
+use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
 use crate::serve::{busy, who};
 use crate::tasks::Tasks;
 use counting::Counting;
 use enrolment::Enrolments;
 use keeping::KnownDonorsFile;
-use plan::{CONNECTIONS_OF_A_MEMBER_MAX, SEND_WINDOW, STREAMS_MAX, WINDOW};
 pub use plan::{MEMORY_USUAL, RegistryPlan};
+use plan::{SEND_WINDOW, STREAMS_MAX, WINDOW};
 use tokens::NotRedeemed;
 
 /// The limits of [`plan`] for a client without a certificate, which sends a single request, to join.
@@ -190,10 +190,7 @@ impl RegistryServer {
         let mut tasks = Tasks::default();
         let web = show(&mut tasks, &config, &shared)?;
         info!(grid = config.grid.name, addr = %local_addr, redeems_tokens, "registry serving");
-        let connections = Connections {
-            all: plan.connections,
-            of_a_member: CONNECTIONS_OF_A_MEMBER_MAX,
-        };
+        let connections = plan.connections();
         let reception = Reception::new(endpoint.clone(), door, connections, clock, lines);
         let serving = Arc::clone(&shared);
         tasks.spawn(reception.accept(move |visitor| {
@@ -398,7 +395,8 @@ impl Shared {
             let now = self.clock.unix_seconds();
             self.enrolments.redeemed().hear(&peer.id, now);
         }
-        let (asked, read) = Asked::read(&connection, peer, &mut recv, &self.frames).await;
+        let reading = self.frames.read(peer, &mut recv);
+        let (asked, read) = Asked::read(&connection, peer, reading).await;
         let answered = match read {
             Ok(request) => {
                 let mut visit = Visit {

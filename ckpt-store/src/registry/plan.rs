@@ -7,6 +7,7 @@ use crate::core::joiners;
 use crate::core::registry::{DONOR_BYTES, DONORS_MAX, PAGE_BYTES_MAX, RegistryLimits, SHARD_BYTES};
 use crate::serve::frames::{PLACE_BYTES, SHORT_BYTES_MAX};
 use crate::serve::lists::LISTS_AT_ONCE;
+use crate::serve::reception::Connections;
 
 /// Default memory of a registry.
 pub const MEMORY_USUAL: u64 = 2 << 30;
@@ -21,7 +22,7 @@ pub(super) const WINDOW: u32 = 32 << 10;
 pub(super) const SEND_WINDOW: u64 = 64 << 10;
 
 /// Most connections of one member. A donor has one, and each command of a submitter has one.
-pub(super) const CONNECTIONS_OF_A_MEMBER_MAX: usize = 64;
+const CONNECTIONS_OF_A_MEMBER_MAX: usize = 64;
 
 /// Code, runtime, and what else does not grow with members.
 const PROGRAM_BYTES: u64 = 24 << 20;
@@ -73,6 +74,14 @@ impl RegistryPlan {
                 donors: share(4, DONOR_BYTES as u64, 16, DONORS_MAX as u64),
                 shards: share(2, SHARD_BYTES as u64, 4096, 1 << 23),
             },
+        }
+    }
+
+    /// How many connections members may have.
+    pub(super) const fn connections(&self) -> Connections {
+        Connections {
+            all: self.connections,
+            of_a_member: CONNECTIONS_OF_A_MEMBER_MAX,
         }
     }
 }

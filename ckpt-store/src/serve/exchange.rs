@@ -15,7 +15,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use super::frames::FramePlaces;
 use super::lines::Lines;
 use super::rules::{Rule, Server};
 use crate::metrics::{Ended, Requests, UNREADABLE};
@@ -101,14 +100,13 @@ pub(crate) struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Reads a request from its stream.
+    /// Waits for a request that is being read from its stream.
     pub(crate) async fn read(
         connection: &Connection,
         peer: Option<&'a Peer>,
-        recv: &mut RecvStream,
-        frames: &FramePlaces,
+        reading: impl Future<Output = Result<Request, Answer>>,
     ) -> (Self, Result<Request, Answer>) {
-        let read = frames.read(peer, recv).await;
+        let read = reading.await;
         let name_of = |request| Rule::of(request).name;
         let asked = Self {
             from: connection.remote_address(),

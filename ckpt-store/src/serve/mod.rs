@@ -297,8 +297,8 @@ async fn request(
     mut send: SendStream,
     mut recv: RecvStream,
 ) {
-    let (asked, read) =
-        Asked::read(&connection.connection, Some(peer), &mut recv, &host.frames).await;
+    let reading = host.frames.read(Some(peer), &mut recv);
+    let (asked, read) = Asked::read(&connection.connection, Some(peer), reading).await;
     let mut exchange = Exchange {
         host,
         peer,

@@ -83,19 +83,7 @@ pub(crate) fn join(
     let grid_file = named
         .or_else(usual_grid_file)
         .ok_or_else(|| usage("no home directory".into()).next("--grid FILE"))?;
-    for there in [&grid_file, &files.certificate] {
-        if there.exists() {
-            let message = format!("{} exists already: you belong to a grid", there.display());
-            let next = match grid_file.exists() {
-                true => "another --grid FILE with --key-file and --cert-file".to_owned(),
-                false => format!(
-                    "ckpt key import FILE; or copy grid.toml of any member, which is no secret, to {}",
-                    grid_file.display()
-                ),
-            };
-            return Err(usage(message).next(next));
-        }
-    }
+    refuse_members(&grid_file, &files.certificate)?;
     for path in [&files.key, &files.certificate, &grid_file] {
         if let Some(dir) = path.parent().filter(|dir| *dir != Path::new("")) {
             fs::create_dir_all(dir).map_err(|cause| failed(dir, &cause))?;
@@ -129,6 +117,24 @@ pub(crate) fn join(
         grid_file,
         options,
     })
+}
+
+/// Refuses whoever belongs to a grid already.
+fn refuse_members(grid_file: &Path, certificate: &Path) -> Result<(), Failure> {
+    for there in [grid_file, certificate] {
+        if there.exists() {
+            let message = format!("{} exists already: you belong to a grid", there.display());
+            let next = match grid_file.exists() {
+                true => "another --grid FILE with --key-file and --cert-file".to_owned(),
+                false => format!(
+                    "ckpt key import FILE; or copy grid.toml of any member, which is no secret, to {}",
+                    grid_file.display()
+                ),
+            };
+            return Err(Failure::new(ExitStatus::Usage, message).next(next));
+        }
+    }
+    Ok(())
 }
 
 fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
