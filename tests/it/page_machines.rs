@@ -141,6 +141,12 @@ impl Story {
         Ok(Some(story))
     }
 
+    /// The same machines, all with this host name, as machines of one image have it.
+    pub(crate) fn of_one_image(mut self, name: &str) -> Self {
+        self.lan.call_all(name);
+        self
+    }
+
     fn programs(&self) -> PathBuf {
         self.machines.home("programs")
     }

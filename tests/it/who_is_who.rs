@@ -11,6 +11,8 @@ use tests::machines::Machines;
 use tests::port::free_address;
 use tests::program::{run, wait_until};
 
+use crate::page_machines::Story;
+
 /// A registry notices within half a minute that a donor is silent.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -375,4 +377,16 @@ fn after_a_laptop_was_stolen_its_key_reads_nothing_and_its_owner_goes_on_with_a_
     machines.ckpt("new", &again)?.expect(0)?;
     ensure!(fs::read(machines.path("new", "back"))? == b"precious\n");
     Ok(())
+}
+
+/// [`twenty_machines.sh`](twenty_machines.sh), which a reader can follow: a grid of twenty machines of one
+/// image with two registries, a stolen laptop, a replaced disk, a lost authority and a revoked person.
+#[test]
+fn a_grid_of_twenty_machines_of_one_image_knows_who_is_who() -> Result<()> {
+    let Some(story) = Story::begin(20, |_| Ok(()))? else {
+        return Ok(());
+    };
+    story
+        .of_one_image("vm")
+        .run(include_str!("twenty_machines.sh"))
 }
