@@ -6,8 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tests::chaos::{Chaos, run};
 
-const USAGE: &str =
-    "usage: chaos [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N] [--registries N]";
+const USAGE: &str = "usage: chaos [--listed] [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N] [--registries N]";
 
 fn main() -> Result<()> {
     let mut chaos = Chaos {
@@ -16,9 +15,14 @@ fn main() -> Result<()> {
         hosts: 12,
         jobs: 4,
         registries: 2,
+        is_listed: false,
     };
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
+        if name == "--listed" {
+            chaos.is_listed = true;
+            continue;
+        }
         let value: u64 = args.next().context(USAGE)?.parse().context(USAGE)?;
         match name.as_str() {
             "--minutes" => chaos.time = Duration::from_secs(60 * value),

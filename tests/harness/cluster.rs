@@ -12,9 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use protocol::grid::{Grid, GridRegistry};
-use protocol::identity::{Identity, Role, read_key};
+use anyhow::{Context, Result, bail};
+use protocol::grid::{Grid, GridHost, GridRegistry};
+use protocol::identity::{HostId, Identity, Role, read_key};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::liar::{Hoard, Liar, Lie};
@@ -43,6 +43,8 @@ pub struct Node {
     dir: PathBuf,
     listen: SocketAddr,
     child: Mutex<Option<Child>>,
+    /// The token with which it has still to join.
+    token: Mutex<Option<String>>,
 }
 
 /// What a test can disturb on this machine besides processes and networks.
@@ -65,12 +67,25 @@ pub struct Cluster {
     pub registries: Vec<Node>,
     /// What this machine lets a test disturb.
     pub powers: Powers,
+    /// Whether the grid file lists the hosts; else they joined with tokens, as the README's do.
+    is_listed: bool,
+    /// The submitter's grid file.
+    grid_file: PathBuf,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Node {
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn token(&self) -> MutexGuard<'_, Option<String>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it belongs to the grid already.
+    pub fn has_joined(&self) -> bool {
+        self.token().is_none()
     }
 
     /// Data directory of the daemon or registry.
@@ -88,6 +103,25 @@ impl Node {
             child.wait()?;
         }
         Ok(())
+    }
+
+    /// Asks the process to end, if it runs, and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it does not end within `limit`.
+    pub fn end(&self, limit: Duration) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        wait_until("a daemon ends", limit, || {
+            let mut child = self.child();
+            let Some(running) = child.as_mut() else {
+                return Ok(true);
+            };
+            let has_ended = running.try_wait()?.is_some();
+            if has_ended {
+                *child = None;
+            }
+            Ok(has_ended)
+        })
     }
 
     /// Sends a signal to the process, if it runs.
@@ -177,16 +211,55 @@ impl Cluster {
         etcd: &[String],
         env: &[(&str, &str)],
     ) -> Result<Self> {
+        let cluster = Self::of(hosts, registries, env)?;
+        cluster.write_files(etcd)?;
+        cluster.start_stopped()?;
+        Ok(cluster)
+    }
+
+    /// Like [`Self::start`], by the README: an authority, at least one registry, and hosts and a submitter
+    /// that join with tokens. The last `later` hosts have not joined yet.
+    ///
+    /// # Errors
+    /// When a command fails, or a daemon does not start.
+    pub fn start_joined(
+        hosts: usize,
+        later: usize,
+        registries: usize,
+        env: &[(&str, &str)],
+    ) -> Result<Self> {
+        let mut cluster = Self::of(hosts, registries, env)?;
+        cluster.is_listed = false;
+        cluster.grid_file = cluster.path("owner/config/ckpt/grid.toml");
+        // Without a token yet, no host is started.
+        for host in &cluster.hosts {
+            *host.token() = Some(String::new());
+        }
+        let tokens = cluster.found()?;
+        for (host, token) in cluster.hosts.iter().zip(tokens) {
+            *host.token() = Some(token);
+        }
+        for host in cluster.hosts.iter().take(hosts.saturating_sub(later)) {
+            cluster.join(host)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Lays out a grid of this many hosts and registries, of which nothing runs.
+    fn of(hosts: usize, registries: usize, env: &[(&str, &str)]) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()?;
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let dir = tempfile::Builder::new()
+            .prefix("ckpt-cluster-")
+            .disable_cleanup(std::env::var_os("CKPT_KEEP_CLUSTER").is_some())
+            .tempdir()?;
         let mut cluster = Self {
-            dir: tempfile::Builder::new()
-                .prefix("ckpt-cluster-")
-                .disable_cleanup(std::env::var_os("CKPT_KEEP_CLUSTER").is_some())
-                .tempdir()?,
+            is_listed: true,
+            grid_file: dir.path().join("grid.toml"),
+            dir,
             env: env.iter().map(owned).collect(),
             hosts: Vec::new(),
             registries: Vec::new(),
@@ -205,9 +278,118 @@ impl Cluster {
             let node = cluster.node(&format!("r{number}"), "registry")?;
             cluster.registries.push(node);
         }
-        cluster.write_files(etcd)?;
-        cluster.start_stopped()?;
         Ok(cluster)
+    }
+
+    /// Makes the authority and the registries, starts these, and has the submitter join. Returns a token for
+    /// each host.
+    fn found(&self) -> Result<Vec<String>> {
+        let [first, others @ ..] = self.registries.as_slice() else {
+            bail!("hosts can't join without a registry");
+        };
+        let addr = first.relay.addr.to_string();
+        let data = first.data();
+        let init = ["grid", "init", "--name", "cluster", "--registry", &addr];
+        let data = ["--registry-data", text(&data)?];
+        self.admin([init.as_slice(), &data].concat())?;
+        for registry in others {
+            self.add_registry(registry)?;
+        }
+        self.start_stopped()?;
+        let count = self.hosts.len().to_string();
+        let invite = [
+            "--json",
+            "grid",
+            "invite",
+            "--registry",
+            // The name that `grid init` gives to the first one.
+            "registry",
+            "--submitters",
+            "1",
+            "--count",
+            &count,
+        ];
+        let made = self.admin(invite.to_vec())?.json()?;
+        let tokens = made["tokens"].as_array().context("tokens")?.iter();
+        let tokens = tokens.map(|token| token.as_str().map(str::to_owned).context("token"));
+        let mut tokens = tokens.collect::<Result<Vec<String>>>()?;
+        let of_submitter = tokens.pop().context("no token")?;
+        let mut join = command(["join", &of_submitter, "--name", "owner"])?;
+        run(self.at_home(&mut join, "owner")?)?.expect(0)?;
+        Ok(tokens)
+    }
+
+    /// Enters a further registry, as the operations page does.
+    fn add_registry(&self, registry: &Node) -> Result<()> {
+        let data = registry.data();
+        let file = |name: &str| text(&data.join(name)).map(str::to_owned);
+        let name = registry.name.as_str();
+        let init = [
+            "init",
+            "--role",
+            "registry",
+            "--name",
+            name,
+            "--data",
+            text(&data)?,
+        ];
+        self.store(registry, &init)?;
+        let addr = registry.relay.addr.to_string();
+        let key = file("identity.pub")?;
+        let certificate = file("identity.crt")?;
+        let sign = ["grid", "sign", "--role", "registry", "--addr", &addr];
+        let files = ["--pubkey", &key, "-o", &certificate];
+        self.admin([sign.as_slice(), &files].concat())?;
+        let enrol = file("enrol.crt")?;
+        self.admin(vec!["grid", "delegate", name, "-o", &enrol])?;
+        // Each registry, also the first one, starts with the list that has all of them.
+        let authority = self.path("admin/data/ckpt/authority");
+        for registry in &self.registries {
+            for file in ["grid.toml", "grid.members"] {
+                fs::copy(authority.join(file), registry.data().join(file))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a host join with its token, starts it, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it can't join, or does not start.
+    pub fn join(&self, host: &Node) -> Result<()> {
+        let token = host.token().clone();
+        if let Some(token) = token {
+            let data = host.data();
+            let join = ["join", &token, "--name", &host.name, "--data", text(&data)?];
+            self.store(host, &join)?;
+            *host.token() = None;
+        }
+        self.start_stopped()
+    }
+
+    fn admin(&self, args: Vec<&str>) -> Result<Outcome> {
+        let mut command = command(args)?;
+        run(self.at_home(&mut command, "admin")?)?.expect(0)
+    }
+
+    fn store(&self, node: &Node, args: &[&str]) -> Result<Outcome> {
+        let mut program = command(args)?;
+        program.arg0("ckpt-store");
+        run(self.at_home(&mut program, &node.name)?)?.expect(0)
+    }
+
+    /// Has a command run with a home of its own.
+    fn at_home<'a>(&self, command: &'a mut Command, name: &str) -> Result<&'a mut Command> {
+        let home = self.path(name);
+        fs::create_dir_all(&home)?;
+        Ok(command
+            .env("HOME", &home)
+            .env("XDG_CONFIG_HOME", home.join("config"))
+            .env("XDG_DATA_HOME", home.join("data"))
+            .env("XDG_STATE_HOME", home.join("state"))
+            .env_remove("CKPT_STATE_DIR")
+            .env_remove("CKPT_AUTHORITY")
+            .current_dir(&home))
     }
 
     fn node(&self, name: &str, verb: &'static str) -> Result<Node> {
@@ -221,6 +403,7 @@ impl Cluster {
             dir,
             listen,
             child: Mutex::new(None),
+            token: Mutex::new(None),
         };
         node.set_clock(0)?;
         Ok(node)
@@ -246,20 +429,21 @@ impl Cluster {
             grid.hosts.truncate(1);
         }
         grid.etcd = etcd.to_vec();
-        Ok(grid.save(&self.path("grid.toml"))?)
+        Ok(grid.save(&self.grid_file)?)
     }
 
-    /// Starts all daemons and registries that do not run, and waits until all are ready.
+    /// Starts all daemons and registries that joined and do not run, and waits until all are ready.
     ///
     /// # Errors
     /// When one does not start.
     pub fn start_stopped(&self) -> Result<()> {
-        for node in self.nodes() {
+        let joined = || self.nodes().filter(|node| node.has_joined());
+        for node in joined() {
             if node.child().is_none() {
                 self.start_node(node)?;
             }
         }
-        for node in self.nodes() {
+        for node in joined() {
             let ready = node.dir.join("ready");
             wait_until("a daemon is ready", Duration::from_secs(60), || {
                 if let Some(status) = node.child().as_mut().and_then(|c| c.try_wait().ok()?) {
@@ -284,8 +468,8 @@ impl Cluster {
         let mut daemon = Command::new(crate::ckpt()?);
         daemon
             .arg0("ckpt-store")
-            .args([node.verb, "--grid"])
-            .arg(self.path("grid.toml"))
+            .arg(node.verb)
+            .env_remove("CKPT_GRID")
             .arg("--data")
             .arg(node.data())
             .args(["--listen", &node.listen.to_string()])
@@ -295,6 +479,11 @@ impl Cluster {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
+        if self.is_listed {
+            daemon.arg("--grid").arg(&self.grid_file);
+        } else if node.verb == "serve" {
+            daemon.args(["--list-period", "1s"]);
+        }
         if node.verb == "serve" {
             let announced = node.relay.addr.to_string();
             daemon.args([
@@ -329,7 +518,10 @@ impl Cluster {
         let identity = Identity::from_pem(secret, &certificate)?;
         let mut hoard = more;
         hoard.add(Hoard::read(&data)?);
-        let grid = Grid::load(&self.path("grid.toml"))?;
+        let mut grid = Grid::load(&self.grid_file)?;
+        if !self.is_listed {
+            grid.hosts = self.members()?;
+        }
         let _inside = self.runtime.enter();
         let authority = grid.authority.clone();
         let liar = Liar::start_at(node.listen, &node.name, identity, authority, hoard)?;
@@ -339,6 +531,20 @@ impl Cluster {
             self.runtime.spawn(async move { replay.run().await });
         }
         Ok(liar)
+    }
+
+    /// The hosts that have joined.
+    fn members(&self) -> Result<Vec<GridHost>> {
+        let joined = self.hosts.iter().filter(|host| host.has_joined());
+        let member = |host: &Node| {
+            let secret = read_key(&host.data().join("identity.key"))?;
+            Ok(members::host(
+                &host.name,
+                host.relay.addr,
+                HostId(secret.id()),
+            ))
+        };
+        joined.map(member).collect()
     }
 
     /// Ends a host that lies, so that the daemon can be started again. Returns the shards that the liar had.
@@ -404,7 +610,9 @@ impl Cluster {
     ) -> Result<Command> {
         let mut command = command(args)?;
         command
-            .env("CKPT_GRID", self.path("grid.toml"))
+            .env("CKPT_GRID", &self.grid_file)
+            // Where the submitter's key is, if it joined with a token.
+            .env("XDG_CONFIG_HOME", self.path("owner/config"))
             .env("CKPT_STATE_DIR", self.path(machine))
             .current_dir(self.dir.path());
         Ok(command)
@@ -426,6 +634,10 @@ impl Drop for Cluster {
                 .status();
         }
     }
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("a path that is no UTF-8")
 }
 
 /// The library that sets clocks, if it is installed.

@@ -13,6 +13,7 @@ fn nothing_acknowledged_is_lost_in_a_minute_of_faults() -> Result<()> {
         hosts: 9,
         jobs: 2,
         registries: 2,
+        is_listed: true,
     };
     let tally = run(&chaos).with_context(|| format!("{chaos:?}"))?;
     eprintln!("{chaos:?}: {tally}");

@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use ckpt_agent::core::gather::silence::{NextNumber, Remembered, Silence, Unshown};
+use ckpt_agent::core::gather::silence::{GoesOn, Remembered, Silence, Unshown};
 use ckpt_agent::core::knowledge::{
-    Contact, Knowledge, Missed, Named, Observation, SaveTimes, Sighting, SightingDetails,
+    Contact, Knowledge, Missed, Named, Observation, Sighting, SightingDetails,
 };
 use codec::notice::{Intervals, Stamp};
 use codec::{CheckpointId, JobTag, ManifestHash, OwnerId, Version};
@@ -105,6 +105,8 @@ struct World {
     held: Vec<BTreeSet<ManifestHash>>,
     /// What each member knows as deleted.
     notices: Vec<Intervals>,
+    /// The machine on which the job runs.
+    runs_on: Option<usize>,
     /// What each of the user's machines knows.
     machines: Vec<Knowledge>,
     saved: Vec<Rc<Saved>>,
@@ -146,6 +148,7 @@ impl World {
             cards: vec![all; members],
             held: vec![BTreeSet::new(); members],
             notices: vec![Intervals::default(); members],
+            runs_on: None,
             machines: vec![Knowledge::default(); 3],
             saved: Vec::new(),
             goes_on_with: None,
@@ -185,6 +188,8 @@ impl World {
         if self.random.random_bool(0.02) {
             let machine = self.random.random_range(0..self.machines.len());
             self.machines[machine] = Knowledge::default();
+            // A job does not outlive the machine that it runs on.
+            self.runs_on = self.runs_on.filter(|on| *on != machine);
             self.count("a machine was reinstalled");
         }
         self.exchange();
@@ -312,9 +317,12 @@ impl World {
 
     /// A machine sees a version.
     fn see(&mut self, machine: usize, saved: &Saved) {
+        let Ok(job) = "42".parse() else {
+            panic!("no name of a job");
+        };
         let details = SightingDetails {
             owner: OwnerId([9; 32]),
-            job: "42".parse().expect("a name of a job"),
+            job,
             stamp: saved.stamp,
             until: None,
         };
@@ -337,7 +345,8 @@ impl World {
             let saved = saved.clone();
             self.see(machine, &saved);
             let now = self.now();
-            self.machines[machine].observe(&Observation::GoesOn(JOB), now);
+            let with = Observation::GoesOn(JOB, GoesOn::With(saved.line));
+            self.machines[machine].observe(&with, now);
             self.goes_on_with = Some(saved.begun_with);
             self.count("restored");
             return true;
@@ -354,7 +363,7 @@ impl World {
         match unshown {
             Unshown::None if is_new => {
                 let now = self.now();
-                self.machines[machine].observe(&Observation::BegunAnew(JOB), now);
+                self.machines[machine].observe(&Observation::GoesOn(JOB, GoesOn::Anew), now);
                 self.count("begun anew although members are silent");
             }
             Unshown::None => {
@@ -388,12 +397,9 @@ impl World {
         let known = &self.machines[machine];
         let seen = known.newest(JOB).map(|seen| seen.version);
         let shown = newest.as_ref().map(|saved| saved.number);
-        let NextNumber {
-            number,
-            begins_line,
-        } = look
-            .silence
-            .next_number(shown, seen, known.is_begun_anew(JOB), now);
+        let goes_on = known.goes_on(JOB);
+        let next = look.silence.next_number(shown, seen, goes_on, now);
+        let number = next.number;
         let mut id = [0; 32];
         self.random.fill(&mut id);
         let hash = ManifestHash(id);
@@ -413,11 +419,11 @@ impl World {
             },
             hash,
             begun_with: self.goes_on_with.unwrap_or(hash),
-            line: if begins_line {
-                Some(number)
-            } else {
-                newest.as_ref().and_then(|newest| newest.line)
-            },
+            line: next.line(
+                number,
+                goes_on,
+                newest.as_ref().and_then(|newest| newest.line),
+            ),
         };
         if newest.is_none() {
             let there = self
@@ -432,11 +438,8 @@ impl World {
             self.held[*member].insert(hash);
         }
         self.remove_old(&look, &saved);
-        let times = SaveTimes {
-            seconds: 1.0,
-            held_seconds: None,
-        };
-        self.machines[machine].observe(&Observation::Save(JOB, times), now);
+        let with = Observation::GoesOn(JOB, GoesOn::With(saved.line));
+        self.machines[machine].observe(&with, now);
         self.see(machine, &saved);
         self.goes_on_with = Some(saved.begun_with);
         self.saved.push(Rc::new(saved));
@@ -460,13 +463,16 @@ impl World {
         let removal = Intervals::default().with_stretches(&gone, &stay);
         // Whatever the intervals cover, they delete nothing that is not to be deleted.
         for saved in self.may_return() {
-            let newer = self
-                .saved
-                .iter()
-                .map(Rc::as_ref)
-                .chain([new])
-                .filter(|other| other.begun_with == saved.begun_with && other.stamp > saved.stamp);
-            let is_superseded = newer.count() >= KEEP;
+            let of_same_work = || {
+                let others = self.saved.iter().map(Rc::as_ref).chain([new]);
+                others.filter(|other| other.begun_with == saved.begun_with)
+            };
+            // Newer by their numbers are as many as are kept. The job may have gone on from an older version
+            // while the newest was away, so only one of them has to follow this one.
+            let newer = of_same_work()
+                .filter(|other| (other.number, other.stamp) > (saved.number, saved.stamp));
+            let follows = of_same_work().any(|other| other.stamp > saved.stamp);
+            let is_superseded = newer.count() >= KEEP && follows;
             assert!(
                 is_superseded || !removal.has(saved.stamp),
                 "--keep removes {saved:?}"
@@ -478,18 +484,17 @@ impl World {
     }
 
     fn run(mut self) -> BTreeMap<&'static str, u64> {
-        let mut machine = 0;
-        let mut runs = false;
         while self.hour < HOURS {
             self.pass_an_hour();
             self.drop_gone();
             // The job's machine is taken away now and then, and the job begins on another.
-            if !runs || self.random.random_bool(0.1) {
-                machine = self.random.random_range(0..self.machines.len());
+            if self.runs_on.is_none() || self.random.random_bool(0.1) {
+                let machine = self.random.random_range(0..self.machines.len());
                 let is_new = self.random.random_bool(0.05);
-                runs = self.restore(machine, is_new);
+                let begins = self.restore(machine, is_new);
+                self.runs_on = begins.then_some(machine);
             }
-            if runs {
+            if let Some(machine) = self.runs_on {
                 self.save(machine);
             }
         }

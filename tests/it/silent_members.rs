@@ -123,6 +123,12 @@ fn silent_members_are_known_to_a_registry_that_begins_anew_until_they_are_revoke
     let health = String::from_utf8(health.stdout)?;
     ensure!(health.contains("m3: silent since "), "{health}");
     ensure!(health.contains("2 of 4 hosts up"), "{health}");
+    let doctor = machines.ckpt("zoe", &["doctor"])?.expect(3)?;
+    let doctor = String::from_utf8(doctor.stdout)?;
+    ensure!(
+        doctor.contains("m3 (") && doctor.contains("silent since "),
+        "{doctor}"
+    );
 
     // With its directory, the registry knows them at once, and has what it knew of the time.
     let known = machines.usual("admin", "registry").join(KNOWN);

@@ -12,6 +12,7 @@ use placement::joint::Watched;
 use protocol::grid::GridHost;
 use protocol::identity::{HostId, KNOWN_AFTER_END_S};
 
+use crate::core::gather::silence::GoesOn;
 use crate::core::pool_watch::{Asked, PoolWatch, sight};
 
 /// Days after which an observation counts half.
@@ -67,10 +68,8 @@ pub enum Observation {
     Version(JobTag, Sighting),
     /// Versions of a job were removed on purpose. With the newest one that is left, if there is one.
     Removed(JobTag, Option<Sighting>),
-    /// A job began anew, although silent members may hold versions of it.
-    BegunAnew(JobTag),
-    /// A job goes on with the newest version that hosts showed.
-    GoesOn(JobTag),
+    /// What a job on this machine goes on with.
+    GoesOn(JobTag, GoesOn),
     /// This machine sent data to all hosts together at this rate, bytes per second.
     Uplink(f64),
     /// All hosts were asked at once. To be noted before the contacts of that time.
@@ -180,8 +179,8 @@ pub struct Knowledge {
     pub(crate) saves: BTreeMap<JobTag, (u64, SaveTimes)>,
     /// The newest version of each job that was ever seen, and when it was seen last (Unix seconds).
     pub(crate) newest: BTreeMap<JobTag, (u64, Sighting)>,
-    /// The jobs that began anew and have no version yet, and when they began (Unix seconds).
-    pub(crate) begun_anew: BTreeMap<JobTag, u64>,
+    /// What each job on this machine goes on with, and since when (Unix seconds).
+    pub(crate) goes_on: BTreeMap<JobTag, (u64, GoesOn)>,
     /// Rates at which this machine sent data to all hosts together.
     pub(crate) uplink: RateHistory,
     /// The hosts that registries listed last.
@@ -313,9 +312,9 @@ impl Knowledge {
         self.newest.get(&job).map(|(_, seen)| seen)
     }
 
-    /// Whether a job began anew on this machine, and was not saved since: it continues no version.
-    pub fn is_begun_anew(&self, job: JobTag) -> bool {
-        self.begun_anew.contains_key(&job)
+    /// What a job on this machine goes on with; `None` if it was neither restored nor saved here.
+    pub fn goes_on(&self, job: JobTag) -> Option<GoesOn> {
+        self.goes_on.get(&job).map(|(_, goes_on)| *goes_on)
     }
 
     /// The newest version of each of up to `most` jobs of an owner: those that were seen last, within the four
@@ -355,13 +354,9 @@ impl Knowledge {
             }),
             Observation::Save(job, times) => {
                 self.saves.insert(*job, (now, *times));
-                self.begun_anew.remove(job);
             }
-            Observation::BegunAnew(job) => {
-                self.begun_anew.insert(*job, now);
-            }
-            Observation::GoesOn(job) => {
-                self.begun_anew.remove(job);
+            Observation::GoesOn(job, with) => {
+                self.goes_on.insert(*job, (now, *with));
             }
             Observation::Roster(named) => self.take_roster(named, now),
             Observation::Version(job, seen) => {

@@ -14,6 +14,7 @@ use protocol::identity::HostId;
 use serde::{Deserialize, Serialize};
 
 use super::{Knowledge, KnownHost, Missed, SaveTimes, Sighting, SightingDetails};
+use crate::core::gather::silence::GoesOn;
 use crate::core::pool_watch::PoolWatch;
 use crate::file_lock;
 
@@ -61,7 +62,7 @@ struct FileText {
     newest: Vec<NewestText>,
     /// Older programs neither know this field nor keep it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    begun_anew: Vec<BegunAnewText>,
+    goes_on: Vec<GoesOnText>,
     #[serde(default)]
     roster: Vec<RosterText>,
     /// Older programs neither know this field nor keep it.
@@ -106,9 +107,38 @@ struct SaveText {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct BegunAnewText {
+struct GoesOnText {
     job_tag: String,
     at: u64,
+    /// Whether it began anew.
+    anew: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+}
+
+impl GoesOnText {
+    fn of((job, (at, goes_on)): (&JobTag, &(u64, GoesOn))) -> Self {
+        let line = match goes_on {
+            GoesOn::With(line) => line.map(Version::number),
+            GoesOn::Anew => None,
+        };
+        Self {
+            job_tag: job.hex(),
+            at: *at,
+            anew: *goes_on == GoesOn::Anew,
+            line,
+        }
+    }
+
+    fn read(self) -> Result<(JobTag, (u64, GoesOn)), String> {
+        let tag =
+            JobTag::from_hex(&self.job_tag).ok_or_else(|| format!("job tag {:?}", self.job_tag))?;
+        let goes_on = match self.anew {
+            true => GoesOn::Anew,
+            false => GoesOn::With(self.line.and_then(Version::new)),
+        };
+        Ok((tag, (self.at, goes_on)))
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -262,11 +292,8 @@ impl Knowledge {
                 known.newest.insert(tag, (newest.at, seen));
             }
         }
-        for begun in file.begun_anew {
-            let tag = JobTag::from_hex(&begun.job_tag)
-                .ok_or_else(|| format!("job tag {:?}", begun.job_tag))?;
-            known.begun_anew.insert(tag, begun.at);
-        }
+        let goes_on = file.goes_on.into_iter().map(GoesOnText::read);
+        known.goes_on = goes_on.collect::<Result<_, _>>()?;
         Ok(known)
     }
 
@@ -281,9 +308,9 @@ impl Knowledge {
         let mut newest: Vec<_> = self.newest.iter().collect();
         newest.sort_by_key(|(_, (at, _))| std::cmp::Reverse(*at));
         newest.truncate(KEPT_MAX);
-        let mut begun_anew: Vec<_> = self.begun_anew.iter().collect();
-        begun_anew.sort_by_key(|(_, at)| std::cmp::Reverse(**at));
-        begun_anew.truncate(KEPT_MAX);
+        let mut goes_on: Vec<_> = self.goes_on.iter().collect();
+        goes_on.sort_by_key(|(_, (at, _))| std::cmp::Reverse(*at));
+        goes_on.truncate(KEPT_MAX);
         let file = FileText {
             version: VERSION,
             roster: self
@@ -310,13 +337,7 @@ impl Knowledge {
                     more: seen.more.as_ref().map(NewestDetails::of),
                 })
                 .collect(),
-            begun_anew: begun_anew
-                .into_iter()
-                .map(|(tag, at)| BegunAnewText {
-                    job_tag: tag.hex(),
-                    at: *at,
-                })
-                .collect(),
+            goes_on: goes_on.into_iter().map(GoesOnText::of).collect(),
             uplink: rates_text(&self.uplink),
             pool: pool_text(&self.pool),
             hosts: hosts
@@ -497,7 +518,14 @@ mod tests {
             }),
         };
         notebook.note(Observation::Version(JobTag([4; 32]), seen.clone()));
-        notebook.note(Observation::BegunAnew(JobTag([5; 32])));
+        let all = [
+            GoesOn::Anew,
+            GoesOn::With(None),
+            GoesOn::With(Version::new(1_800_000_000)),
+        ];
+        for (number, goes_on) in (5..).zip(all) {
+            notebook.note(Observation::GoesOn(JobTag([number; 32]), goes_on));
+        }
         let host = GridHost {
             name: "h1".into(),
             addr: Address::Ip(([10, 0, 0, 1], 7600).into()),
@@ -529,7 +557,9 @@ mod tests {
         assert_eq!(later, now);
         assert_eq!(later.save_times(JobTag([4; 32])), Some(times));
         assert_eq!(later.newest(JobTag([4; 32])), Some(&seen));
-        assert!(later.is_begun_anew(JobTag([5; 32])));
+        for (number, goes_on) in (5..).zip(all) {
+            assert_eq!(later.goes_on(JobTag([number; 32])), Some(goes_on));
+        }
         let all: Vec<_> = later.missed(1000).collect();
         assert_eq!((&all[0].host, all[0].certified_until), (&host, None));
         assert_eq!(all[1..], [&missed]);

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use codec::JobTag;
 use codec::decode::Composer;
 use codec::grant::Rights;
 use codec::index::{FileEntry, Index};
@@ -19,6 +20,7 @@ use crate::agent::read::fetch::{Driver, Unreadable, runs};
 use crate::agent::read::row_feed::{Lane, Lanes};
 use crate::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use crate::cancel::Cancel;
+use crate::core::gather::silence::GoesOn;
 use crate::core::pick::{Pick, Wanted};
 use crate::image::{self, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
@@ -64,7 +66,8 @@ impl Agent {
             let hidden = choices.skipped.iter().map(SkippedVersion::to_string);
             report.warnings.extend(hidden);
             if request.is_new && !request.dry_run {
-                self.notebook.note(Observation::BegunAnew(job_tag));
+                self.notebook
+                    .note(Observation::GoesOn(job_tag, GoesOn::Anew));
             }
             return Ok(report);
         }
@@ -86,11 +89,8 @@ impl Agent {
                     if let Some(message) = self.note_of_void(choices.gathered(), request.which) {
                         observer.event(ProgressEvent::Warning { message });
                     }
+                    self.note_what_goes_on(&request, job_tag, known);
                     report.skipped = choices.skipped;
-                    // Who only looks at an older version does not yet go on with it.
-                    if request.which == Which::Newest && !request.dry_run {
-                        self.notebook.note(Observation::GoesOn(job_tag));
-                    }
                     return Ok(report);
                 }
                 Err(Unreadable::Fatal(failure)) => return Err(failure),
@@ -102,6 +102,25 @@ impl Agent {
             }
         }
         Err(self.lost(choices, &doing))
+    }
+}
+
+impl Agent {
+    /// Notes the line of the version that was restored: the job goes on with it. Who names a version may only
+    /// want to look at it.
+    fn note_what_goes_on(
+        &self,
+        request: &RestoreRequest,
+        job_tag: JobTag,
+        restored: &KnownCheckpoint,
+    ) {
+        if request.which != Which::Newest || request.dry_run {
+            return;
+        }
+        if let Ok(line) = self.line_of(restored) {
+            self.notebook
+                .note(Observation::GoesOn(job_tag, GoesOn::With(line)));
+        }
     }
 }
 

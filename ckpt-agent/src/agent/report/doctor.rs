@@ -36,6 +36,8 @@ pub struct Way {
     pub addr: Address,
     /// The addresses that a name resolves to, or at which the host was found.
     pub resolved: Result<Vec<SocketAddr>, ResolveError>,
+    /// Since when the host is silent, Unix seconds; `None` if a registry hears it, or nobody knows.
+    pub silent_since: Option<u64>,
     /// Whether the host answered.
     pub found: Result<Reached, Unreached>,
 }
@@ -62,10 +64,10 @@ pub struct Unreached {
 }
 
 impl Agent {
-    /// Tries to reach each host.
+    /// Tries to reach each host, also those that no registry hears.
     pub async fn ways(&self) -> Vec<Way> {
         let mut trying = JoinSet::new();
-        for host in self.hosts.all() {
+        for host in self.hosts.all().chain(self.hosts.absent()) {
             let agent = self.clone();
             trying.spawn(async move { (host, agent.way(host).await) });
         }
@@ -98,6 +100,7 @@ impl Agent {
             host: name,
             addr,
             resolved,
+            silent_since: self.hosts.silent_since(host),
             found,
         })
     }

@@ -9,6 +9,7 @@ use super::prepare::Prepared;
 use super::run::RETRACT_TIMEOUT;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::{Agent, SaveRequest};
+use crate::core::gather::silence::GoesOn;
 use crate::core::place::Placed;
 use crate::knowledge::{Observation, SaveTimes};
 use crate::report::{ExitStatus, Failure, SaveReport};
@@ -62,6 +63,9 @@ impl Agent {
         }
         let seen = Observation::Version(prepared.job_tag, seen);
         self.notebook.note(seen);
+        let goes_on = GoesOn::With(prepared.line);
+        self.notebook
+            .note(Observation::GoesOn(prepared.job_tag, goes_on));
         report
     }
 

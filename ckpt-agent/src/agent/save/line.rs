@@ -1,17 +1,14 @@
-//! Lines of versions. A job that is begun anew while its versions may be away has two lines once they are back,
-//! and neither follows from the other. Each version of a later line names the first of its line.
+//! The label with which each version of a later line names the first of its line.
 
 use codec::Version;
 use codec::labels::Labels;
 
 use crate::agent::Agent;
+use crate::core::gather::silence::Line;
 use crate::inventory::KnownCheckpoint;
 
 /// Key of the label with the number of the first version of the line.
 const LINE: &str = "ckpt.line";
-
-/// The first version of a line; `None` in the first line of a job.
-pub(super) type Line = Option<Version>;
 
 /// These labels, and that of the line. If there is no room for it, they stay as they are.
 pub(super) fn with_line(labels: &Labels, line: Line) -> Labels {
@@ -25,7 +22,7 @@ pub(super) fn with_line(labels: &Labels, line: Line) -> Labels {
 
 impl Agent {
     /// The line of a version. Fails if its summary can't be opened with this key.
-    pub(super) fn line_of(
+    pub(crate) fn line_of(
         &self,
         known: &KnownCheckpoint,
     ) -> Result<Line, codec::manifest::ManifestError> {

@@ -17,14 +17,14 @@ use crate::agent::ask::gather::Gathered;
 use crate::agent::handle::random;
 use crate::agent::save::base::ChosenBase;
 use crate::agent::save::follow::Following;
-use crate::agent::save::line::{Line, with_line};
+use crate::agent::save::line::with_line;
 use crate::agent::save::older_versions::created_after;
 use crate::agent::save::too_few_hosts::too_small;
 use crate::agent::{Agent, SaveInput, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::HostIndex;
 use crate::core::claims::ClaimDoubts;
-use crate::core::gather::silence::NextNumber;
+use crate::core::gather::silence::Line;
 use crate::core::place::Placed;
 use crate::image::{Source, SourceError, SourceOptions};
 use crate::inventory::KnownCheckpoint;
@@ -82,22 +82,18 @@ impl Agent {
         let known_versions = self.notebook.read(unix_seconds());
         let seen = known_versions.newest(job_tag).map(|seen| seen.version);
         let shown = newest.as_ref().map(KnownCheckpoint::version);
-        let NextNumber {
-            number,
-            begins_line,
-        } = gathered.silence().next_number(
-            shown,
-            seen,
-            known_versions.is_begun_anew(job_tag),
-            unix_seconds(),
-        );
-        let version = self.claim(&gathered, job_tag, checkpoint, number).await?;
-        let line = match &newest {
-            _ if begins_line => Some(version),
+        let goes_on = known_versions.goes_on(job_tag);
+        let silence = gathered.silence();
+        let next = silence.next_number(shown, seen, goes_on, unix_seconds());
+        let version = self
+            .claim(&gathered, job_tag, checkpoint, next.number)
+            .await?;
+        let newest_line = match &newest {
             // What can't be opened here is not removed by this save.
             Some(newest) => self.line_of(newest).unwrap_or(Some(version)),
             None => None,
         };
+        let line = next.line(version, goes_on, newest_line);
         let placed = self
             .place(
                 &gathered,
@@ -118,7 +114,7 @@ impl Agent {
             checkpoint,
             job_tag,
             version,
-            begins_line,
+            begins_line: next.begins_line,
             line,
             created,
             following,

@@ -42,6 +42,19 @@ pub enum Unshown {
     Lost,
 }
 
+/// The first version of a line of versions; `None` in the first line of a job. A job that is begun anew while
+/// its versions may be away has two lines once they are back, and neither follows from the other.
+pub type Line = Option<Version>;
+
+/// What a job on this machine goes on with: what it was restored from, or last saved as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GoesOn {
+    /// Nothing: it began anew, without what silent members may hold.
+    Anew,
+    /// A version of this line.
+    With(Line),
+}
+
 /// How a job's next version is numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextNumber {
@@ -49,6 +62,21 @@ pub struct NextNumber {
     pub number: Version,
     /// Whether silent members may hold versions that this one does not continue.
     pub begins_line: bool,
+}
+
+impl NextNumber {
+    /// The line of a version that got the number `number`, since others may have had this one. What the job
+    /// goes on with decides; on a machine that does not know that, `newest`: the line of the newest version
+    /// that hosts show.
+    pub fn line(self, number: Version, goes_on: Option<GoesOn>, newest: Line) -> Line {
+        match goes_on {
+            _ if self.begins_line => Some(number),
+            Some(GoesOn::With(line)) => line,
+            // What began anew begins a line.
+            Some(GoesOn::Anew) => Some(number),
+            None => newest,
+        }
+    }
 }
 
 impl Silence {
@@ -91,8 +119,7 @@ impl Silence {
     }
 
     /// How a job's next version is numbered. `shown` is the newest that hosts show, `seen` the newest that this
-    /// machine remembers, and `now` the time in Unix seconds. `is_begun_anew`: the job began without the
-    /// versions that silent members may hold, and was not saved since.
+    /// machine remembers, and `now` the time in Unix seconds. `goes_on`: what the job goes on with.
     ///
     /// If the job began anew, or silent members may hold versions and hosts show none, the number is the time.
     /// So versions that come back later are older by their numbers, too: no job is saved more often than once
@@ -101,7 +128,7 @@ impl Silence {
         self,
         shown: Option<Version>,
         seen: Option<Version>,
-        is_begun_anew: bool,
+        goes_on: Option<GoesOn>,
         now: u64,
     ) -> NextNumber {
         let next = shown.max(seen).map_or(Version::FIRST, Version::next);
@@ -110,7 +137,7 @@ impl Silence {
             None => Remembered::Nothing,
         };
         let is_hidden = self.of_unshown(remembered, None, false) == Unshown::MayBeAway;
-        let begins_line = is_begun_anew || (shown.is_none() && is_hidden);
+        let begins_line = goes_on == Some(GoesOn::Anew) || (shown.is_none() && is_hidden);
         let by_time = Version::new(now).filter(|_| begins_line);
         NextNumber {
             number: by_time.map_or(next, |by_time| next.max(by_time)),
@@ -176,13 +203,13 @@ mod tests {
     #[test]
     fn the_next_number_is_above_what_may_come_back() {
         let version = |number| Version::new(number).unwrap();
-        let of = |silent, shown: Option<u64>, seen: Option<u64>, is_begun_anew| {
+        let of = |silent, shown: Option<u64>, seen: Option<u64>, goes_on| {
             let shown = shown.map(version);
             let seen = seen.map(version);
-            silence(9, silent).next_number(shown, seen, is_begun_anew, 1_700_000_000)
+            silence(9, silent).next_number(shown, seen, goes_on, 1_700_000_000)
         };
         let next = |silent, shown, seen| {
-            let next = of(silent, shown, seen, false);
+            let next = of(silent, shown, seen, None);
             assert!(next.begins_line || next.number.number() < 1_700_000_000);
             next.number.number()
         };
@@ -198,8 +225,26 @@ mod tests {
         assert_eq!(next(1, None, Some(7)), 1_700_000_000);
         assert_eq!(next(5, None, Some(1_800_000_000)), 1_800_000_001);
         // The job began anew, and what it was begun without is back before its first save.
-        let anew = of(0, Some(3), Some(3), true);
+        let anew = of(0, Some(3), Some(3), Some(GoesOn::Anew));
         assert_eq!(anew.number.number(), 1_700_000_000);
         assert!(anew.begins_line);
+    }
+
+    #[test]
+    fn a_version_is_of_the_line_that_its_job_goes_on_with() {
+        let version = |number| Version::new(number).unwrap();
+        let number = version(9);
+        let line = |begins_line, goes_on| {
+            let next = NextNumber {
+                number,
+                begins_line,
+            };
+            next.line(number, goes_on, Some(version(5)))
+        };
+        assert_eq!(line(false, None), Some(version(5)));
+        // The newest version that hosts show may be another's.
+        assert_eq!(line(false, Some(GoesOn::With(None))), None);
+        assert_eq!(line(true, Some(GoesOn::With(None))), Some(number));
+        assert_eq!(line(true, Some(GoesOn::Anew)), Some(number));
     }
 }

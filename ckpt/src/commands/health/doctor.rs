@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use command_line::time::since;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
 use rustix::process::{Resource, getrlimit};
@@ -265,7 +266,10 @@ async fn check_ways(
 
 fn check_way(way: &Way, grid_file: &Path, report: &mut DoctorReport) {
     let name = one_line(&way.host);
-    let host = format!("{name} ({})", place(way));
+    let silent = way.silent_since.map_or_else(String::new, |at| {
+        format!(", silent since {}", since(at, unix_seconds()))
+    });
+    let host = format!("{name} ({}{silent})", place(way));
     match &way.found {
         Ok(Reached { mtu, rtt, .. }) => {
             let ms = rtt.as_secs_f64() * 1e3;

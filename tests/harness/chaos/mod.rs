@@ -7,10 +7,18 @@
 //! Every restore has to succeed, with the right bytes, of the newest acknowledged version or a later one.
 //! The acknowledged version before the newest has to be there, too. A forgotten or superseded version is
 //! never restored as the newest. All faults follow from a seed; their timing depends on the machine.
+//!
+//! Unless the hosts are listed, all members join with tokens, some of them later, and registries lose what
+//! they know. At night most hosts go home, for longer than registries count them as there. What was
+//! acknowledged is then restored, or is said to be away (5): never absent, lost, or wrong. It is there again
+//! in the morning. Some restores are made on machines that were never in the grid before.
+
+mod members;
+mod weather;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +47,8 @@ pub struct Chaos {
     pub jobs: usize,
     /// Number of registries.
     pub registries: usize,
+    /// Whether the grid file lists all hosts. Else members join with tokens, and hosts go home at night.
+    pub is_listed: bool,
 }
 
 /// Most hosts that are bad at once: the number of parity shards of the checkpoints.
@@ -56,6 +66,9 @@ const PATCHED_BYTES: usize = 5 << 20;
 
 /// Memory that no daemon or registry may exceed.
 const MEMORY_MAX: u64 = 64 << 20;
+
+/// Hosts that join later, unless all are listed.
+const LATER: usize = 2;
 
 /// Most checkpoints that a host keeps from one time that it lies to the next.
 const HOARD_MAX: usize = 8;
@@ -83,6 +96,10 @@ pub struct Tally {
     pub restored: u64,
     /// Those of `restored` that restored the version before the newest.
     pub restored_older: u64,
+    /// Restores while most hosts were away which said so.
+    pub away: u64,
+    /// Restores on new machines that reached no registry.
+    pub without_registry: u64,
     /// How often all checkpoints of a job were forgotten.
     pub forgotten: u64,
     /// Hosts that lied, by kind of lie.
@@ -102,7 +119,7 @@ impl std::fmt::Display for Tally {
             .collect();
         write!(
             f,
-            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most; jobs forgotten: {}; restores: {} right ({} of older versions), 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
+            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most; jobs forgotten: {}; restores: {} right ({} of older versions), {} away at night, {} without a registry, 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
             faults.join(", "),
             self.lies.len(),
             Lie::ALL.len(),
@@ -113,6 +130,8 @@ impl std::fmt::Display for Tally {
             self.forgotten,
             self.restored,
             self.restored_older,
+            self.away,
+            self.without_registry,
             self.peak_memory >> 20,
             self.healed_after
         )
@@ -129,7 +148,10 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
         ("CKPT_REPAIR_PERIOD", "1s"),
         ("CKPT_SCRUB_PASS", "5s"),
     ];
-    let cluster = Cluster::start(chaos.hosts, chaos.registries, &env)?;
+    let cluster = match chaos.is_listed {
+        true => Cluster::start(chaos.hosts, chaos.registries, &env)?,
+        false => Cluster::start_joined(chaos.hosts, LATER, chaos.registries, &env)?,
+    };
     if !cluster.powers.disks {
         not_checked(
             "full disks in chaos",
@@ -149,6 +171,9 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
         changing: (0..chaos.jobs).map(|_| Mutex::default()).collect(),
         starting: Mutex::default(),
         hoards: Mutex::default(),
+        is_listed: chaos.is_listed,
+        nights: AtomicU64::new(0),
+        fresh: AtomicU64::new(0),
     };
     let ended = std::thread::scope(|scope| {
         let agents: Vec<_> = (0..chaos.jobs)
@@ -201,6 +226,11 @@ struct Stage<'a> {
     starting: Mutex<()>,
     /// Shards that hosts kept when they lied, by name of the host.
     hoards: Mutex<BTreeMap<String, Hoard>>,
+    is_listed: bool,
+    /// Counts the beginnings and the ends of nights: it is odd at night.
+    nights: AtomicU64,
+    /// Counts the machines that were never in the grid before.
+    fresh: AtomicU64,
 }
 
 /// The image that follows from this seed.
@@ -241,6 +271,16 @@ impl Stage<'_> {
         self.over.load(Ordering::SeqCst)
     }
 
+    /// A number that does not change while it stays day.
+    fn day(&self) -> u64 {
+        self.nights.load(Ordering::SeqCst)
+    }
+
+    /// Whether it was day all the time since `day` was read.
+    fn was_day_since(&self, day: u64) -> bool {
+        day.is_multiple_of(2) && day == self.day()
+    }
+
     /// Saves, restores and forgets a job until the run is over.
     fn work(&self, job: usize, seed: u64) -> Result<()> {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -248,7 +288,11 @@ impl Stage<'_> {
             match rng.random_range(0..100) {
                 0..58 => self.save(job, rng.random())?,
                 58..60 => self.forget(job)?,
-                60..90 => self.restore(job)?,
+                60..80 => self.restore(job, "state")?,
+                80..90 => {
+                    let number = self.fresh.fetch_add(1, Ordering::SeqCst);
+                    self.restore(job, &format!("fresh-{number}"))?;
+                }
                 _ => self.restore_older(job)?,
             }
         }
@@ -310,6 +354,7 @@ impl Stage<'_> {
             return Ok(());
         }
         let name = format!("job-{job}");
+        let day = self.day();
         let forgotten = {
             let _changing = self.changing(job)?;
             self.cluster.run(["forget", "--job", &name, "--all"])?
@@ -320,6 +365,10 @@ impl Stage<'_> {
             // Some hosts may have removed the checkpoints nevertheless.
             Some(1 | 5) => job.known.clear(),
             _ => bail!("{name}: {forgotten}"),
+        }
+        if !self.was_day_since(day) {
+            // The few hosts that know of it may be away when the others are back.
+            job.known.clear();
         }
         job.acknowledged = None;
         // Versions count from 1 again.
@@ -345,9 +394,11 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn restore(&self, job: usize) -> Result<()> {
+    /// Restores a job on a machine.
+    fn restore(&self, job: usize, machine: &str) -> Result<()> {
         let name = format!("job-{job}");
         let out = format!("out-{job}");
+        let day = self.day();
         let acknowledged = self.job(job)?.acknowledged;
         let _ = fs::remove_file(self.cluster.path(&out));
         let restore = [
@@ -360,23 +411,33 @@ impl Stage<'_> {
             "-o",
             &out,
         ];
-        let restored = self.cluster.run(restore)?;
+        let restored = crate::program::run(&mut self.cluster.command(machine, restore)?)?;
         let Some(acknowledged) = acknowledged else {
             return self.check_not_revived(job, &restored);
         };
+        let is_night = !self.was_day_since(day);
+        if is_night && restored.code == Some(5) {
+            self.tally().away += 1;
+            return Ok(());
+        }
+        // A machine that is new to the grid knows no hosts while no registry can be reached.
+        let shown = String::from_utf8_lossy(&restored.stdout);
+        if restored.code == Some(5) && machine != "state" && shown.contains("no host is known") {
+            self.tally().without_registry += 1;
+            return Ok(());
+        }
         // 3: a save that was not acknowledged left a newer version that has too few shards.
         ensure!(
             matches!(restored.code, Some(0 | 3)),
-            "{name} has an acknowledged version and is not restored: {restored}"
+            "{name} has an acknowledged version and is not restored on {machine}: {restored}"
         );
-        let bytes = fs::read(self.cluster.path(&out))?;
+        let bytes = fs::read(self.cluster.path(&out))
+            .with_context(|| format!("{name} on {machine}: {restored}"))?;
+        // At night the newest that is there may be an older one.
+        let first = if is_night { 0 } else { acknowledged };
         let newer = {
             let job = self.job(job)?;
-            job.tried
-                .iter()
-                .skip(acknowledged)
-                .copied()
-                .collect::<Vec<_>>()
+            job.tried.iter().skip(first).copied().collect::<Vec<_>>()
         };
         let found = newer.iter().any(|seed| image_of(*seed) == bytes);
         ensure!(
@@ -400,6 +461,7 @@ impl Stage<'_> {
             (*version, *job.tried.get(*number).context("no such image")?)
         };
         let number = version.to_string();
+        let day = self.day();
         let restore = [
             "restore",
             "--job",
@@ -411,6 +473,10 @@ impl Stage<'_> {
             &out,
         ];
         let restored = self.cluster.run(restore)?;
+        if restored.code == Some(5) && !self.was_day_since(day) {
+            self.tally().away += 1;
+            return Ok(());
+        }
         ensure!(
             restored.code == Some(0),
             "{name}: version {version} was acknowledged, is kept, and is not restored: {restored}"
@@ -420,94 +486,6 @@ impl Stage<'_> {
         let mut tally = self.tally();
         tally.restored += 1;
         tally.restored_older += 1;
-        Ok(())
-    }
-
-    /// Injects faults that do not count as bad hosts: in networks, full disks, clocks and registries.
-    fn weather(&self, seed: u64) -> Result<()> {
-        let mut rng = SmallRng::seed_from_u64(seed ^ 0x5eed);
-        while !self.is_over() {
-            let lasting = Duration::from_millis(rng.random_range(500..10_000));
-            let mut hosts: Vec<&Node> = self.cluster.hosts.iter().collect();
-            let count = rng.random_range(1..=3);
-            hosts.rotate_left(rng.random_range(0..self.cluster.hosts.len()));
-            hosts.truncate(count);
-            let kind = self.draw_fault(&mut rng);
-            if !kind.is_empty() {
-                let many = if kind.starts_with("registry") {
-                    1
-                } else {
-                    count
-                };
-                *self.tally().faults.entry(kind).or_default() += many as u64;
-            }
-            self.change(kind, &hosts, &mut rng, true)?;
-            self.wait(lasting);
-            self.change(kind, &hosts, &mut rng, false)?;
-        }
-        Ok(())
-    }
-
-    fn draw_fault(&self, rng: &mut SmallRng) -> &'static str {
-        let kinds = [
-            "packets lost",
-            "packets delayed",
-            "slowed",
-            "disk full",
-            "clock set",
-            "registry killed",
-            "registry stopped",
-            "registry cut off",
-        ];
-        let powers = self.cluster.powers;
-        match kinds[rng.random_range(0..kinds.len())] {
-            "disk full" if !powers.disks => "",
-            "clock set" if !powers.clocks => "",
-            kind if kind.starts_with("registry") && self.cluster.registries.is_empty() => "",
-            kind => kind,
-        }
-    }
-
-    /// Begins or ends a fault of this kind.
-    fn change(&self, kind: &str, hosts: &[&Node], rng: &mut SmallRng, begin: bool) -> Result<()> {
-        let registries = &self.cluster.registries;
-        for host in hosts {
-            match (kind, begin) {
-                ("packets lost", true) => host.relay.weather(rng.random_range(5..80), 0, 0),
-                ("packets delayed", true) => host.relay.weather(0, rng.random_range(5..100), 0),
-                ("slowed", true) => {
-                    let rate = rng.random_range(200_000..2_000_000);
-                    host.relay.weather(0, 2, rate);
-                }
-                ("packets lost" | "packets delayed" | "slowed", false) => {
-                    host.relay.weather(0, 0, 0)
-                }
-                ("disk full", begin) => host.fill_disk(begin)?,
-                ("clock set", true) => host.set_clock(rng.random_range(-300_000..300_000))?,
-                ("clock set", false) => host.set_clock(0)?,
-                _ => {}
-            }
-        }
-        if !kind.starts_with("registry") {
-            return Ok(());
-        }
-        // One registry, or all of them.
-        let one = rng.random_range(0..=registries.len());
-        for (at, registry) in registries.iter().enumerate() {
-            if begin && one < registries.len() && at != one {
-                continue;
-            }
-            match (kind, begin) {
-                ("registry killed", true) => registry.kill()?,
-                ("registry stopped", true) => registry.signal(Signal::STOP)?,
-                ("registry stopped", false) => registry.signal(Signal::CONT)?,
-                ("registry cut off", begin) => registry.relay.cut(begin),
-                _ => {}
-            }
-        }
-        if kind == "registry killed" && !begin {
-            self.restart()?;
-        }
         Ok(())
     }
 
@@ -549,9 +527,13 @@ impl Stage<'_> {
     }
 
     fn fault(&self, rng: &mut SmallRng) -> Result<()> {
-        let mut chosen: Vec<&Node> = self.cluster.hosts.iter().collect();
+        if !self.is_listed {
+            self.change_members(rng)?;
+        }
+        let mut chosen: Vec<&Node> = self.members();
         for at in 0..chosen.len() {
-            chosen.swap(at, rng.random_range(at..self.cluster.hosts.len()));
+            let other = rng.random_range(at..chosen.len());
+            chosen.swap(at, other);
         }
         chosen.truncate(rng.random_range(1..=BAD_MAX));
         let lasting = Duration::from_millis(rng.random_range(200..8000));
@@ -598,21 +580,18 @@ impl Stage<'_> {
             "lied" => self.lie(&chosen, lasting, rng)?,
             kind => {
                 for host in &chosen {
-                    for file in host.shard_files()? {
-                        // The shard may have been superseded and its file removed meanwhile.
-                        let _ = if kind == "shards lost" {
-                            fs::remove_file(&file).map_err(Into::into)
-                        } else {
-                            let len = fs::metadata(&file).map_or(0, |data| data.len());
-                            flip(&file, rng.random_range(0..len.max(1)))
-                        };
-                    }
+                    spoil_shards(host, kind == "shards lost", rng)?;
                 }
                 // These hosts count as bad until the shards are rebuilt.
                 self.heal_for(HEAL_TIMEOUT)?;
             }
         }
         Ok(())
+    }
+
+    fn members(&self) -> Vec<&Node> {
+        let hosts = self.cluster.hosts.iter();
+        hosts.filter(|host| host.has_joined()).collect()
     }
 
     /// Replaces daemons by hosts that lie for a while. Each has the shards of its daemon, and those that it
@@ -715,9 +694,24 @@ impl Stage<'_> {
         self.restart()?;
         let took = self.heal_for(HEAL_TIMEOUT)?;
         for job in 0..self.jobs.len() {
-            self.restore(job)?;
+            self.restore(job, "state")?;
+            self.restore(job, "last")?;
             self.restore_older(job)?;
         }
         Ok(took)
     }
+}
+
+/// Removes or damages all shards of a host.
+fn spoil_shards(host: &Node, are_lost: bool, rng: &mut SmallRng) -> Result<()> {
+    for file in host.shard_files()? {
+        // The shard may have been superseded and its file removed meanwhile.
+        let _ = if are_lost {
+            fs::remove_file(&file).map_err(Into::into)
+        } else {
+            let len = fs::metadata(&file).map_or(0, |data| data.len());
+            flip(&file, rng.random_range(0..len.max(1)))
+        };
+    }
+    Ok(())
 }
