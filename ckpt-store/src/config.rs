@@ -120,17 +120,17 @@ impl MemoryPlan {
     pub fn new(memory_bytes: u64) -> Self {
         let whole = memory_bytes.saturating_sub(BASE_BYTES);
         let share = |parts: u64, each: u64, least: u64, most: u64| {
-            (whole / 32 * parts / each).clamp(least, most) as usize
+            (whole / 128 * parts / each).clamp(least, most) as usize
         };
         Self {
             // There are at least two places of each kind: one member may have one, and the other is for
             // the other members.
-            writers: share(18, WRITER_BYTES, 2, 256),
-            readers: share(8, READER_BYTES, 2, 256),
-            questions: share(1, QUESTION_BYTES, 4, 256),
+            writers: share(75, WRITER_BYTES, 2, 256),
+            readers: share(32, READER_BYTES, 2, 256),
+            questions: share(4, QUESTION_BYTES, 4, 256),
             changes: CHANGES_MAX,
-            frames: share(1, PLACE_BYTES, 4, 64),
-            connections: share(4, u64::from(CONNECTION_WINDOW), 16, 4096),
+            frames: share(1, PLACE_BYTES, 2, 64),
+            connections: share(16, u64::from(CONNECTION_WINDOW), 16, 4096),
         }
     }
 }

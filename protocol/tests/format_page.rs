@@ -279,6 +279,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         VOIDS_ASKED_MAX,
         CARDS_MAX,
         CARD_DAYS_MAX,
+        JOINERS_MAX,
         LIST_BYTES_MAX,
         CENSUS_OWNERS_MAX,
         ROWS_PER_READ_MAX,
