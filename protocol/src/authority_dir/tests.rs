@@ -369,8 +369,14 @@ fn two_members_are_not_at_one_address() {
         taken.to_string(),
         "10.0.0.1:7 is the address of h1: use another one, or first remove h1 (ckpt grid remove)"
     );
-    // A host that is signed again keeps its address, and several hosts may have port 0.
+    // A host that is signed again keeps its address.
     lab.certify(&donor("h1", 3, 7)).unwrap();
-    lab.certify(&donor("h3", 5, 0)).unwrap();
-    lab.certify(&donor("h4", 6, 0)).unwrap();
+}
+
+#[test]
+fn nobody_is_entered_with_port_0() {
+    let (_dir, mut lab) = lab();
+    let refused = lab.certify(&donor("h1", 3, 0)).unwrap_err();
+    assert!(matches!(refused, AuthorityDirError::NoPort(_)), "{refused}");
+    assert!(lab.grid().hosts.is_empty());
 }
