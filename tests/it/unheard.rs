@@ -143,7 +143,7 @@ async fn keep_lists_out(
     let addr = registry.addr.ip().context("an address")?;
     let connection = connect_as(&endpoint, addr, registry.id, Role::Registry).await?;
     let mut held = Vec::new();
-    for _ in 0..16 {
+    for _ in 0..8 {
         let (mut send, _) = connection.open_bi().await?;
         let offer = Request::PutList {
             number: u64::MAX,
