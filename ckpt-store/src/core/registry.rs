@@ -28,7 +28,7 @@ pub const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Of a donor that sends nothing for this long, the list of its shards is dropped. The donor stays.
 pub const LISTS_DROPPED_AFTER: Duration = Duration::from_secs(86_400);
 
-/// Most bytes of what a donor announces, as [`bytes_of`] counts them: several times what an honest donor does.
+/// Most bytes of what a donor announces: several times what an honest donor does.
 pub const DONOR_BYTES: usize = 24 << 10;
 
 /// Most bytes of the donors in one answer. The one that exceeds them is still in it.
