@@ -54,12 +54,15 @@ pub async fn roster(
     }
 }
 
-/// The file in which this user keeps what is learnt of the hosts of this grid.
+/// What this user keeps of what is learnt of the hosts of this grid.
 pub fn notebook(grid: &Grid) -> Notebook {
+    notebook_file(grid).map_or_else(Notebook::default, Notebook::at)
+}
+
+/// The file of [`notebook`]; `None` if there is no home directory.
+pub fn notebook_file(grid: &Grid) -> Option<PathBuf> {
     let dir = knowledge::default_dir(|name| std::env::var_os(name));
-    dir.map_or_else(Notebook::default, |dir| {
-        Notebook::at(dir.join(format!("{}.json", OwnerId(grid.id().0).hex())))
-    })
+    Some(dir?.join(format!("{}.json", OwnerId(grid.id().0).hex())))
 }
 
 fn grid_failure(cause: &GridError) -> Failure {
@@ -137,7 +140,9 @@ pub fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
         if files.key.exists() {
             failure
         } else {
-            failure.next("ckpt init, and ask the grid's admin to sign its .pub file")
+            failure.next(
+                "ckpt key import FILE, with a copy of your key; if you never had one: ckpt join TOKEN, or ckpt init, and ask the grid's admin to sign its .pub file",
+            )
         }
     })
 }
@@ -164,9 +169,13 @@ pub fn renewed(identity: Identity, grid: &Grid, files: &Files) -> (Identity, Opt
 pub fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failure> {
     let pem = fs::read_to_string(path).map_err(|cause| {
         denied(format!("certificate {}: {cause}", path.display()))
-            .next("ask the grid's admin to make it from your .pub file: ckpt grid sign")
+            .next("ckpt key import FILE, with what ckpt key export wrote; or ckpt join TOKEN, which keeps the key; or ask the grid's admin to sign your .pub file")
     })?;
-    Identity::from_pem(secret, &pem).map_err(|cause| denied(format!("{}: {cause}", path.display())))
+    Identity::from_pem(secret, &pem).map_err(|cause| {
+        denied(format!("{}: {cause}", path.display())).next(
+            "ckpt key import FILE in another home, or with --key-file and --cert-file; a key alone: move this certificate away, then ckpt join TOKEN",
+        )
+    })
 }
 
 /// The failure that key, certificate or role do not allow the command.

@@ -10,6 +10,7 @@ use protocol::identity::Identity;
 use crate::core::ledger::Quota;
 use crate::repair::RepairSettings;
 use crate::scrub::ScrubSettings;
+use crate::serve::frames::PLACE_BYTES;
 
 /// The own copy of a daemon, or a registry, of the signed list of the grid, in the data directory. It is needed where the
 /// copy that the grid file names can't be written.
@@ -83,6 +84,8 @@ pub struct MemoryPlan {
     pub questions: usize,
     /// Most small changes at the same time, which wait for the disk.
     pub changes: usize,
+    /// Most long requests that are being received at the same time.
+    pub frames: usize,
     /// Most connections at the same time.
     pub connections: usize,
 }
@@ -117,16 +120,17 @@ impl MemoryPlan {
     pub fn new(memory_bytes: u64) -> Self {
         let whole = memory_bytes.saturating_sub(BASE_BYTES);
         let share = |parts: u64, each: u64, least: u64, most: u64| {
-            (whole / 32 * parts / each).clamp(least, most) as usize
+            (whole / 128 * parts / each).clamp(least, most) as usize
         };
         Self {
             // There are at least two places of each kind: one member may have one, and the other is for
             // the other members.
-            writers: share(19, WRITER_BYTES, 2, 256),
-            readers: share(8, READER_BYTES, 2, 256),
-            questions: share(1, QUESTION_BYTES, 4, 256),
+            writers: share(75, WRITER_BYTES, 2, 256),
+            readers: share(32, READER_BYTES, 2, 256),
+            questions: share(4, QUESTION_BYTES, 4, 256),
             changes: CHANGES_MAX,
-            connections: share(4, u64::from(CONNECTION_WINDOW), 16, 4096),
+            frames: share(1, PLACE_BYTES, 2, 64),
+            connections: share(16, u64::from(CONNECTION_WINDOW), 16, 4096),
         }
     }
 }
@@ -140,6 +144,7 @@ mod tests {
             + plan.writers as u64 * WRITER_BYTES
             + plan.readers as u64 * READER_BYTES
             + plan.questions as u64 * QUESTION_BYTES
+            + plan.frames as u64 * PLACE_BYTES
             + plan.connections as u64 * u64::from(CONNECTION_WINDOW)
     }
 

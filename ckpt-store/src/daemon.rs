@@ -41,7 +41,7 @@ use crate::repair::{Drained, Links, RepairSettings, Repairer};
 use crate::scrub;
 use crate::serve::auditing::Auditing;
 use crate::serve::lines::Lines;
-use crate::serve::reception::{Reception, Rooms, Visitor};
+use crate::serve::reception::{Connections, Reception, Rooms, Visitor};
 use crate::serve::{self, HostParts, STREAMS_MAX, ServedHost};
 use crate::shards::{Lent, Store, StoreError, Usage};
 use crate::status_file::StatusFile;
@@ -299,7 +299,11 @@ fn start_tasks(
     let plan = MemoryPlan::new(config.memory_bytes);
     let parts = opened.parts(config, Arc::clone(&lines), stopping, members.clone());
     let host = Arc::new(ServedHost::new(parts, &plan, config.gives_way_after));
-    let reception = Reception::new(endpoint, door, plan.connections, clock, lines);
+    let connections = Connections {
+        all: plan.connections,
+        of_a_member: plan.connections,
+    };
+    let reception = Reception::new(endpoint, door, connections, clock, lines);
     let rooms = reception.rooms();
     tasks.spawn(opened.repairer(config, &members, config.repair).run());
     if let Some(settings) = config.scrub {

@@ -89,6 +89,7 @@ fn wire_type(rust: &str, is_bytes: bool, known: &BTreeSet<String>) -> Result<Str
         "OwnerId" | "JobTag" | "ShardRoot" | "Blinded" | "BlockHash" | "[u8; 32]" => {
             "32 bytes".into()
         }
+        "[u8; 16]" => "16 bytes".into(),
         "Redundancy" => "data u8, parity u8".into(),
         "SocketAddr" => "address".into(),
         "Parts" => "parts".into(),
@@ -278,6 +279,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         VOIDS_ASKED_MAX,
         CARDS_MAX,
         CARD_DAYS_MAX,
+        JOINERS_MAX,
         LIST_BYTES_MAX,
         CENSUS_OWNERS_MAX,
         ROWS_PER_READ_MAX,

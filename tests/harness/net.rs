@@ -294,6 +294,8 @@ impl Drop for NetGrid {
 pub struct Lan {
     prefix: String,
     machines: u8,
+    /// The host name of all machines, if they have one name.
+    hostname: Option<String>,
 }
 
 impl Lan {
@@ -308,7 +310,11 @@ impl Lan {
         );
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("ckpt-{}-lan{number}", std::process::id());
-        let lan = Self { prefix, machines };
+        let lan = Self {
+            prefix,
+            machines,
+            hostname: None,
+        };
         let switch = lan.namespace(0);
         ip(["netns", "add", &switch])?;
         in_namespace(&switch, "ip link add br0 type bridge")?;
@@ -332,10 +338,17 @@ impl Lan {
         Ok(lan)
     }
 
+    /// Gives all machines this host name, in place of `m1`, `m2`, ...
+    pub fn call_all(&mut self, name: &str) {
+        self.hostname = Some(name.to_owned());
+    }
+
     /// A shell on machine N that sets the host name `mN` and then runs `line`.
     pub fn shell(&self, machine: u8, line: &str) -> Command {
         let mut command = Command::new("ip");
-        let named = format!("echo m{machine} > /proc/sys/kernel/hostname && {line}");
+        let own = || format!("m{machine}");
+        let name = self.hostname.clone().unwrap_or_else(own);
+        let named = format!("echo {name} > /proc/sys/kernel/hostname && {line}");
         command
             .args([
                 "netns",

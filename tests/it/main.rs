@@ -61,6 +61,7 @@ mod unheard;
 mod upgrade;
 mod versions;
 mod watching;
+mod who_is_who;
 mod withheld;
 
 use anyhow::Result;

@@ -2,7 +2,8 @@
 //! the page would. Each machine is a network namespace with a home of its own.
 //!
 //! `# on m1` names the machine for the lines below it. `TOKEN` stands for the next token that was printed
-//! and not used yet. `scp` copies between homes and `systemctl restart` starts a daemon again: stand-ins
+//! and not used yet. `scp` copies between homes and `systemctl stop` and
+//! `restart` end a daemon and start it again: stand-ins
 //! for what a reader's machines have. A command that fails for lack of hosts (exit status 5) is tried
 //! again.
 
@@ -140,6 +141,12 @@ impl Story {
         Ok(Some(story))
     }
 
+    /// The same machines, all with this host name, as machines of one image have it.
+    pub(crate) fn of_one_image(mut self, name: &str) -> Self {
+        self.lan.call_all(name);
+        self
+    }
+
     fn programs(&self) -> PathBuf {
         self.machines.home("programs")
     }
@@ -169,6 +176,9 @@ impl Story {
         let line = self.with_token(line)?;
         if line.starts_with("systemctl restart ckpt-store") {
             return self.restart(machine);
+        }
+        if line.starts_with("systemctl stop ckpt-store") {
+            return self.stop(machine).map(|_| ());
         }
         if let Some(daemon) = line.strip_suffix(" &") {
             return self.start(machine, daemon);
@@ -263,12 +273,18 @@ impl Story {
     }
 
     fn restart(&mut self, machine: u8) -> Result<()> {
+        let line = self.stop(machine)?;
+        self.start(machine, &line)
+    }
+
+    /// Ends the daemon of a machine, and returns the line that started it.
+    fn stop(&mut self, machine: u8) -> Result<String> {
         let is_meant = |daemon: &Daemon| daemon.machine == machine;
         let at = self.daemons.iter().position(is_meant);
-        let mut daemon = self.daemons.remove(at.context("no daemon to restart")?);
+        let mut daemon = self.daemons.remove(at.context("no daemon to stop")?);
         daemon.child.kill()?;
         daemon.child.wait()?;
-        self.start(machine, &daemon.line)
+        Ok(daemon.line)
     }
 }
 

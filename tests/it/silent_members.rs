@@ -108,6 +108,14 @@ fn founded(late: &[&str], up: &[&str], submitters: usize) -> Result<(Machines, V
     Ok((machines, people))
 }
 
+fn a_damaged_file_does_not_stop_the_registry(machines: &mut Machines, known: &Path) -> Result<()> {
+    machines.stop("admin")?;
+    fs::write(known, b"damaged")?;
+    machines.start("admin", &["registry"])?;
+    ensure!(known.with_extension("damaged").exists());
+    Ok(())
+}
+
 #[test]
 fn silent_members_are_known_to_a_registry_that_begins_anew_until_they_are_revoked() -> Result<()> {
     let (mut machines, people) = founded(&["m3", "m4"], &["m1", "m2"], 4)?;
@@ -155,11 +163,7 @@ fn silent_members_are_known_to_a_registry_that_begins_anew_until_they_are_revoke
     await_silent(&machines, "mia", &["m3", "m4"])?;
     await_up(&machines, "mia", 2)?;
 
-    // A damaged file does not stop it.
-    machines.stop("admin")?;
-    fs::write(&known, b"damaged")?;
-    machines.start("admin", &["registry"])?;
-    ensure!(known.with_extension("damaged").exists());
+    a_damaged_file_does_not_stop_the_registry(&mut machines, &known)?;
     await_silent(&machines, "zoe", &["m3", "m4"])?;
 
     // A member that is revoked is gone everywhere.

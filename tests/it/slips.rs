@@ -124,9 +124,9 @@ fn a_pause_is_seen_before_the_daemon_has_noticed_it() -> Result<()> {
 #[test]
 fn the_key_that_is_exported_is_the_one_that_the_grid_file_names() -> Result<()> {
     let grid = Grid::up(1)?;
-    grid.run(["key", "export", "-o", "copy"])?.expect(0)?;
+    let copy = grid.run(["key", "export", "-o", "-"])?.expect(0)?;
     let used = fs::read(grid.dir().join("grid/owner.key"))?;
-    ensure!(fs::read(grid.path("copy"))? == used, "another key");
+    ensure!(copy.stdout == used, "another key");
     Ok(())
 }
 

@@ -9,6 +9,7 @@ pub mod find;
 pub mod get;
 pub mod herald;
 pub mod hosts;
+pub mod joiners;
 mod leaving;
 mod names;
 mod naming;

@@ -9,12 +9,13 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use codec::seal::OwnerSecret;
+use command_line::secret::secret;
 use protocol::grid::Grid;
 use protocol::identity::{
     JoinToken, Peer, PublicPart, Role, TokenRole, certificate_to_pem, is_name, new_key, read_key,
     replace_public, write_key,
 };
-use protocol::net::join::NewMember;
+use protocol::net::join::{NameWish, NewMember};
 use protocol::places::UsualDir;
 use tracing::warn;
 
@@ -122,11 +123,14 @@ fn checked_name(name: Option<String>) -> Result<String> {
 pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> Result<ExitCode> {
     let is_usual = data.is_none();
     let data = data_dir(data, UsualDir::Store)?;
-    let token = JoinToken::parse(token)?;
+    let token = secret(token).with_context(|| format!("token {token}"))?;
+    let token = JoinToken::parse(&token)?;
     if token.terms.role != TokenRole::Donor {
         bail!("the token is for a submitter; use: ckpt join TOKEN");
     }
-    let name = checked_name(name)?;
+    // Machines of one image have one name: a name that nobody chose gets a number if it is taken.
+    let numbered = name.is_none();
+    let wanted = checked_name(name)?;
     let certificate = data.join("identity.crt");
     if certificate.exists() {
         bail!(
@@ -138,7 +142,11 @@ pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let joined = runtime.block_on(protocol::net::join::join(&token, secret, &name))?;
+    let wish = NameWish {
+        name: &wanted,
+        numbered,
+    };
+    let joined = runtime.block_on(protocol::net::join::join(&token, secret, wish))?;
     let grid_file = data.join("grid.toml");
     write_grid(&joined, &grid_file)?;
     let identity = &joined.identity;
@@ -149,7 +157,17 @@ pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> 
         chain.map(certificate_to_pem).collect::<String>().as_bytes(),
     )?;
     let key = identity.secret.id().hex();
+    let name = identity
+        .peer()
+        .map_or_else(|_| wanted.clone(), |peer| peer.name);
     writeln!(std::io::stdout(), "{name} joined; key {key}")?;
+    if name != wanted {
+        // For people only.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{wanted} is another member's name, so this machine is {name}; the name stays with this machine's key"
+        );
+    }
     let options = match is_usual {
         true => String::new(),
         false => format!(" --data {}", data.display()),

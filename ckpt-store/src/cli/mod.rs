@@ -81,7 +81,8 @@ enum Command {
         after_help = "Example:\n  ckpt-store join ckpt-join-v2/donor/...\n  ckpt-store serve"
     )]
     Join {
-        /// The token. It is as secret as a password and works once.
+        /// The token. It is as secret as a password and works once. `-` reads it from standard input, and
+        /// `@FILE` from a file, so that it is not in the list of processes.
         #[arg(env = "CKPT_JOIN_TOKEN", hide_env_values = true)]
         token: String,
         /// Data directory [default: ckpt/store below $XDG_DATA_HOME; without that /var/lib for root and
@@ -300,6 +301,10 @@ struct RegistryArgs {
     /// File to write the address to once the registry answers.
     #[arg(long)]
     ready_file: Option<PathBuf>,
+    /// Most memory that members can make the registry take, such as 2GiB: it bounds connections, donors and
+    /// shards. 2GiB is enough for some 6,000 members that are connected at the same time.
+    #[arg(long, default_value = "2GiB", value_parser = size::parse, value_name = "SIZE")]
+    memory: u64,
     #[command(flatten)]
     metrics: metrics::MetricsArgs,
     /// Form of the log on standard error; RUST_LOG sets the level.
@@ -460,6 +465,7 @@ fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
         data_dir,
         listen,
         metrics: args.metrics.settings()?,
+        memory_bytes: args.memory,
     };
     let runtime = runtime()?;
     runtime.block_on(async {

@@ -4,7 +4,7 @@
 use codec::serial;
 use protocol::identity::CARD_BYTES_MAX;
 
-use super::registry::{HOSTS_MAX, KnownDonor};
+use super::registry::{DONORS_MAX, KnownDonor};
 
 /// The first bytes of the file. Another form of records gets another number at the end.
 const HEAD: &[u8; 8] = b"ckptdon1";
@@ -16,7 +16,7 @@ const HASH_BYTES: usize = 32;
 
 /// Most bytes of the file.
 pub const FILE_BYTES_MAX: u64 =
-    (HEAD.len() + HOSTS_MAX * (RECORD_BYTES_MAX + 4) + 4 + HASH_BYTES) as u64;
+    (HEAD.len() + DONORS_MAX * (RECORD_BYTES_MAX + 4) + 4 + HASH_BYTES) as u64;
 
 /// Why a file is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +84,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<KnownDonor>, KnownDonorsError> {
             .ok_or(KnownDonorsError::Malformed)?;
         donors.push(serial::decode(record, RECORD_BYTES_MAX)?);
         rest = after;
-        if donors.len() > HOSTS_MAX {
+        if donors.len() > DONORS_MAX {
             return Err(KnownDonorsError::Malformed);
         }
     }

@@ -16,6 +16,7 @@ pub mod catalog;
 pub mod census;
 pub mod fence;
 pub mod histories;
+pub mod joiners;
 mod key;
 pub mod known_donors;
 pub mod ledger;

@@ -233,6 +233,8 @@ struct Inside<K> {
 #[derive(Debug)]
 pub struct Places<K: Ord> {
     places: usize,
+    /// Most places of one member.
+    share: usize,
     queue: usize,
     next: u64,
     inside: BTreeMap<Ticket, Inside<K>>,
@@ -246,6 +248,7 @@ impl<K: Ord + Copy> Places<K> {
     pub fn new(places: usize, queue: usize) -> Self {
         Self {
             places: places.max(1),
+            share: share_of(places),
             queue,
             next: 0,
             inside: BTreeMap::new(),
@@ -253,6 +256,13 @@ impl<K: Ord + Copy> Places<K> {
             tally: Tally::default(),
             queued: Tally::default(),
         }
+    }
+
+    /// The same places, of which one member has at most `share`.
+    #[must_use]
+    pub fn with_share(mut self, share: usize) -> Self {
+        self.share = self.share.min(share.max(1));
+        self
     }
 
     /// Whether no place is taken.
@@ -376,7 +386,7 @@ impl<K: Ord + Copy> Places<K> {
     }
 
     fn is_within(&self, who: Who<K>) -> bool {
-        has_less(&self.tally, who, share_of(self.places))
+        has_less(&self.tally, who, self.share)
     }
 
     fn take(&mut self, ticket: Ticket, who: Who<K>) {

@@ -2,7 +2,7 @@
 //! each holds. All of it may be lost, because donors send it again to a registry that does not know it: what
 //! they hold, and the cards of donors that are silent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound;
 use std::time::Duration;
@@ -28,16 +28,31 @@ pub const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Of a donor that sends nothing for this long, the list of its shards is dropped. The donor stays.
 pub const LISTS_DROPPED_AFTER: Duration = Duration::from_secs(86_400);
 
-/// Most donors that a registry knows. None is dropped to make room: a full registry refuses new ones.
-pub const HOSTS_MAX: usize = 100_000;
+/// Most bytes of what a donor announces: several times what an honest donor does.
+pub const DONOR_BYTES: usize = 24 << 10;
+
+/// Most bytes of the donors in one answer. The one that exceeds them is still in it.
+pub const PAGE_BYTES_MAX: usize = 256 << 10;
+
+/// What each shard takes.
+pub const SHARD_BYTES: usize = 80;
 
 /// Most shards of one donor. A host knows at most half as many checkpoints, and usually holds one shard
 /// of each.
 pub const SHARDS_PER_HOST_MAX: usize = 1 << 17;
 
-/// Most shards of all donors, those of unfinished lists included. Each takes some 80 bytes. [`Stock`]
-/// keeps one donor from taking the room of the others.
-pub const SHARDS_MAX: usize = 1 << 23;
+/// Most donors of any registry, however much memory it has.
+pub const DONORS_MAX: usize = 100_000;
+
+/// How much a registry keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegistryLimits {
+    /// Most donors, at most [`DONORS_MAX`]. None is dropped to make room: a full registry refuses new ones.
+    pub donors: usize,
+    /// Most shards of all donors, those of unfinished lists included. [`Stock`] keeps one donor from taking
+    /// the room of the others.
+    pub shards: usize,
+}
 
 /// All parts of a list have to arrive within this time.
 const LIST_WITHIN: Duration = Duration::from_secs(120);
@@ -45,16 +60,17 @@ const LIST_WITHIN: Duration = Duration::from_secs(120);
 /// Why a message of a donor was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotHeard {
-    /// The registry knows [`HOSTS_MAX`] donors already.
+    /// The registry knows as many donors as it has room for.
     #[error(
-        "the registry knows {HOSTS_MAX} donors and has no room for another; revoke those that are gone: ckpt grid revoke"
+        "the registry has no room for another donor; revoke those that are gone: ckpt grid revoke, or give it more: ckpt-store registry --memory"
     )]
     Full,
-    /// The registry knows [`SHARDS_MAX`] shards already, or this donor has its share of them.
+    /// The registry knows as many shards as it has room for, or this donor has its share of them.
     #[error("the registry has no room for more shards")]
     TooManyShards,
-    /// A part has more than [`HOLDS_MAX`] shards, or the list more than [`SHARDS_PER_HOST_MAX`].
-    #[error("a list is too long")]
+    /// A part has more than [`HOLDS_MAX`] shards, the list more than [`SHARDS_PER_HOST_MAX`], or an
+    /// announcement more than [`DONOR_BYTES`].
+    #[error("a list or an announcement is too long")]
     TooLong,
     /// A text that is not a valid name, site or owner. Others would print it.
     #[error("that is not a valid {0}")]
@@ -102,17 +118,20 @@ pub struct Registry {
     listed: BTreeMap<OwnerId, SocketAddr>,
     holders: BTreeMap<CheckpointId, Vec<(OwnerId, u8)>>,
     shards: Stock<OwnerId>,
+    donors_max: usize,
     /// Whether a donor was forgotten since the donors were written down last.
     has_forgotten: bool,
 }
 
-impl Default for Registry {
-    fn default() -> Self {
+impl Registry {
+    /// A registry that knows nothing yet.
+    pub fn new(limits: RegistryLimits) -> Self {
         Self {
+            donors_max: limits.donors,
             hosts: BTreeMap::new(),
             listed: BTreeMap::new(),
             holders: BTreeMap::new(),
-            shards: Stock::new(SHARDS_MAX as u64),
+            shards: Stock::new(limits.shards as u64),
             has_forgotten: false,
         }
     }
@@ -208,7 +227,7 @@ pub enum Learnt {
     News,
     /// The registry knows as much or more of the donor.
     Known,
-    /// The registry knows [`HOSTS_MAX`] donors already.
+    /// The registry knows as many donors as it has room for.
     Full,
 }
 
@@ -271,10 +290,13 @@ impl Registry {
         check_texts(&presence.name, &presence.site, &presence.owner)?;
         // Clients get the parts. A card that is not good stays here.
         presence.parts = card.map_or_else(Parts::default, card_part);
+        if bytes_of(&presence) > DONOR_BYTES {
+            return Err(NotHeard::TooLong);
+        }
         let count = self.hosts.len();
         match self.hosts.get_mut(&id) {
             Some(host) => host.announced(now, presence, card),
-            None if count >= HOSTS_MAX => return Err(NotHeard::Full),
+            None if count >= self.donors_max => return Err(NotHeard::Full),
             None => {
                 let host = Donor {
                     presence,
@@ -410,7 +432,7 @@ impl Registry {
                 host.stated = Some(Stated::of(card));
                 host.written = None;
             }
-            None if count >= HOSTS_MAX => return Learnt::Full,
+            None if count >= self.donors_max => return Learnt::Full,
             None => {
                 let host = Donor {
                     presence,
@@ -437,7 +459,7 @@ impl Registry {
         if !is_listed && !may_be_announced(known.addr) {
             return Err(NotHeard::NoAddress(known.addr));
         }
-        if self.hosts.len() >= HOSTS_MAX {
+        if self.hosts.len() >= self.donors_max {
             return Err(NotHeard::Full);
         }
         let presence = Presence {
@@ -517,7 +539,8 @@ impl Registry {
         ids.iter().filter_map(card).collect()
     }
 
-    /// Up to `most` donors with keys above `after`, in ascending order, and whether there are more.
+    /// Up to `most` donors with keys above `after`, in ascending order, of some [`PAGE_BYTES_MAX`] together,
+    /// and whether there are more.
     pub fn members(
         &self,
         at: Moment,
@@ -526,13 +549,20 @@ impl Registry {
     ) -> (Vec<MemberRecord>, bool) {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut rest = self.hosts.range((from, Bound::Unbounded));
-        let records = rest.by_ref().take(most).map(|(id, host)| MemberRecord {
-            id: *id,
-            silent_ms: host.silent_ms(at),
-            alive: host.is_alive(at.now),
-            presence: host.presence.clone(),
-        });
-        let records = records.collect();
+        let mut bytes = 0;
+        let mut records = Vec::new();
+        while records.len() < most && bytes < PAGE_BYTES_MAX {
+            let Some((id, host)) = rest.next() else {
+                break;
+            };
+            bytes += bytes_of(&host.presence);
+            records.push(MemberRecord {
+                id: *id,
+                silent_ms: host.silent_ms(at),
+                alive: host.is_alive(at.now),
+                presence: host.presence.clone(),
+            });
+        }
         (records, rest.next().is_some())
     }
 
@@ -553,10 +583,12 @@ impl Registry {
         holders.take(HOLDERS_MAX).collect()
     }
 
-    /// Whether a donor of this name with another key is there.
-    pub fn has_name(&self, name: &str, other_than: OwnerId) -> bool {
-        let mut hosts = self.hosts.iter();
-        hosts.any(|(id, host)| host.presence.name == name && *id != other_than)
+    /// The names of all donors, with their keys.
+    pub fn names(&self) -> BTreeSet<(String, OwnerId)> {
+        let hosts = self.hosts.iter();
+        hosts
+            .map(|(id, host)| (host.presence.name.clone(), *id))
+            .collect()
     }
 
     /// Forgets donors that are no members any more: those with a key that `is_revoked`, and those whose
@@ -602,6 +634,24 @@ impl Registry {
         self.has_forgotten |= !gone.is_empty();
         gone.len()
     }
+}
+
+/// What an entry of a donor takes besides what it announces.
+const ENTRY_BYTES: usize = 512;
+
+/// Bytes that a donor takes by what it announces.
+fn bytes_of(presence: &Presence) -> usize {
+    let texts = [
+        Some(&presence.name),
+        presence.site.as_ref(),
+        presence.owner.as_ref(),
+    ];
+    let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+    let said = &presence.announcement;
+    let curves = size_of::<u16>() * (said.presence.len() + said.guest.len());
+    let bitmaps = said.presence_bitmap.len() + said.guest_bitmap.len();
+    let card = presence.parts.get(CARD_PART).map_or(0, <[u8]>::len);
+    ENTRY_BYTES + texts + curves + bitmaps + card
 }
 
 impl Donor {
@@ -719,6 +769,11 @@ mod tests {
 
     use super::*;
 
+    const LIMITS: RegistryLimits = RegistryLimits {
+        donors: 1000,
+        shards: 1 << 20,
+    };
+
     const DAY: u64 = 86_400;
 
     fn presence(name: &str, epoch: u64) -> Presence {
@@ -766,7 +821,7 @@ mod tests {
 
     #[test]
     fn a_registry_that_forgot_hears_everything_again() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         let wanted = registry.heartbeat(Millis(0), id(1), 7, 3);
         assert!(wanted.announce && wanted.holdings);
         let wanted = registry
@@ -797,7 +852,7 @@ mod tests {
 
     #[test]
     fn a_silent_host_is_dead_and_later_forgotten() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         registry
             .announce(Millis(0), id(1), presence("h1", 1), None)
             .unwrap();
@@ -878,7 +933,7 @@ mod tests {
                 .announce(Millis(0), card.id(), said, Some(&card))
                 .unwrap();
         };
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         announced(&mut registry);
         let last = (490 * DAY) * 1000;
         assert_eq!(registry.expire(at(last), |_| false), 0);
@@ -892,7 +947,7 @@ mod tests {
 
     #[test]
     fn a_registry_learns_of_silent_donors_and_trusts_its_own_ears_more() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         let old = card(5, 997, 7605);
         assert_eq!(learn(&mut registry, 0, &old), Learnt::News);
         let record = registry.members(at(0), None, 10).0.remove(0);
@@ -937,7 +992,7 @@ mod tests {
 
     #[test]
     fn both_sides_find_what_the_other_lacks() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         let cards = [card(5, 997, 7600), card(6, 998, 7600), card(7, 999, 7600)];
         for card in &cards {
             learn(&mut registry, 0, card);
@@ -959,7 +1014,7 @@ mod tests {
 
     #[test]
     fn what_is_written_down_is_there_after_a_restart() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         assert_eq!(registry.to_write_down(at(0)), None);
         let card = card(5, 1000, 7600);
         let said = presence("h5", 1);
@@ -991,7 +1046,7 @@ mod tests {
             Some(1000 * DAY + 1)
         );
 
-        let mut next = Registry::default();
+        let mut next = Registry::new(LIMITS);
         for donor in written {
             let own = (donor.id == card.id()).then_some(&card);
             next.recall(donor, own).unwrap();
@@ -1010,8 +1065,8 @@ mod tests {
 
     #[test]
     fn a_full_registry_refuses_new_members_and_drops_none() {
-        let mut registry = Registry::default();
-        for number in 0..HOSTS_MAX {
+        let mut registry = Registry::new(LIMITS);
+        for number in 0..LIMITS.donors {
             let mut key = [0; 32];
             key[..8].copy_from_slice(&(number as u64).to_le_bytes());
             registry
@@ -1021,14 +1076,14 @@ mod tests {
         let more = registry.announce(Millis(0), id(255), presence("h", 1), None);
         assert_eq!(more, Err(NotHeard::Full));
         assert_eq!(learn(&mut registry, 0, &card(5, 999, 7600)), Learnt::Full);
-        assert_eq!(registry.counts().0, HOSTS_MAX);
+        assert_eq!(registry.counts().0, LIMITS.donors);
         let again = registry.announce(Millis(0), OwnerId([0; 32]), presence("h", 2), None);
         assert!(again.is_ok());
     }
 
     #[test]
     fn reports_that_a_host_may_not_make_are_refused() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         let holds = registry.holds(Millis(0), id(1), page(1, true, true, &[]));
         assert_eq!(holds, Err(NotHeard::Unknown));
         for name in [
@@ -1056,12 +1111,12 @@ mod tests {
         let many = vec![(1, 1); HOLDS_MAX + 1];
         let holds = registry.holds(Millis(0), id(1), page(1, true, true, &many));
         assert_eq!(holds, Err(NotHeard::TooLong));
-        assert!(registry.has_name("h1", id(2)) && !registry.has_name("h1", id(1)));
+        assert_eq!(registry.names(), BTreeSet::from([("h1".to_owned(), id(1))]));
     }
 
     #[test]
     fn no_host_announces_the_address_of_a_bystander() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
         let own = addr("10.0.0.1:7600");
         let bystander = addr("192.0.2.7:7600");
@@ -1087,7 +1142,7 @@ mod tests {
 
     #[test]
     fn a_donor_that_claims_everything_pushes_no_other_out() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         for number in 1..=5 {
             let name = format!("h{number}");
             registry
@@ -1123,7 +1178,7 @@ mod tests {
 
     #[test]
     fn one_donor_leaves_room_for_the_lists_of_others() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         registry
             .announce(Millis(0), id(1), presence("h1", 1), None)
             .unwrap();
@@ -1155,7 +1210,7 @@ mod tests {
 
     #[test]
     fn members_come_in_pages() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(LIMITS);
         for number in 1..=5 {
             registry
                 .announce(Millis(0), id(number), presence("h", 1), None)
@@ -1180,7 +1235,7 @@ mod tests {
         fn the_index_follows_the_lists(said in prop::collection::vec(
             (1..4_u8, 0..3_u64, any::<bool>(), any::<bool>(), prop::collection::vec((0..3_u8, 0..3_u8), 0..4)), 0..40,
         )) {
-            let mut registry = Registry::default();
+            let mut registry = Registry::new(LIMITS);
             for number in 1..4 {
                 registry.announce(Millis(0), id(number), presence("h", 1), None).unwrap();
             }

@@ -21,9 +21,15 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::proofs::assign;
-use super::registry::{HEARTBEAT, Registry};
+use super::registry::{HEARTBEAT, Registry, RegistryLimits};
 use super::repair::{Caretaker, Repair, RepairWaits, Situation};
 use super::{Key, Millis};
+
+/// More than any simulated grid has.
+const REGISTRY_LIMITS: RegistryLimits = RegistryLimits {
+    donors: 100_000,
+    shards: 1 << 23,
+};
 
 const MINUTE: u64 = 60_000;
 
@@ -161,7 +167,9 @@ impl Sim {
             events: BinaryHeap::new(),
             next: 0,
             hosts: (0..hosts).map(|_| SimHost::default()).collect(),
-            registries: (0..registries).map(|_| Some(Registry::default())).collect(),
+            registries: (0..registries)
+                .map(|_| Some(Registry::new(REGISTRY_LIMITS)))
+                .collect(),
             cut: BTreeSet::new(),
             loss: rng.random_range(0..10),
             live: (0..rng.random_range(1..5)).collect(),
@@ -247,7 +255,7 @@ impl Sim {
                 Event::Return(host) if !self.hosts[host].up => self.start(host),
                 Event::Return(_) => {}
                 Event::RegistryReturns(at) => {
-                    self.registries[at].get_or_insert_default();
+                    self.registries[at].get_or_insert_with(|| Registry::new(REGISTRY_LIMITS));
                 }
                 Event::LinkHeals(a, b) => {
                     self.cut.remove(&(a, b));
@@ -270,7 +278,7 @@ impl Sim {
             }
         }
         for registry in &mut self.registries {
-            registry.get_or_insert_default();
+            registry.get_or_insert_with(|| Registry::new(REGISTRY_LIMITS));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Redeems join tokens, with the certificate that lets a registry sign members.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,15 +10,17 @@ use std::time::{Duration, SystemTime};
 use codec::OwnerId;
 use protocol::grid::Grid;
 use protocol::identity::{
-    Enroller, Identity, JoinToken, Peer, PeerError, Role, Validity, certificate_from_pem, is_name,
+    Enroller, Identity, JoinToken, Peer, PeerError, Role, TokenRole, Validity,
+    certificate_from_pem, is_name,
 };
 use protocol::wire::limits::FRAME_BYTES_MAX;
 use protocol::wire::message::{JoinRequest, Joined};
 use rustls_pki_types::CertificateDer;
 use tracing::info;
 
-use super::tokens::Redeemed;
+use super::tokens::{NotRedeemed, Redeemed};
 use super::{RegistryConfig, RegistryError};
+use crate::core::joiners::{Joiner, Wish};
 
 /// Longest grid file that is sent to a new member. The file of a larger grid is sent without hosts, and
 /// the member fetches the signed list.
@@ -48,6 +51,11 @@ impl Enrolments {
             redeemed: Arc::new(redeemed),
             known: Mutex::default(),
         })
+    }
+
+    /// Who joined.
+    pub(super) fn redeemed(&self) -> &Arc<Redeemed> {
+        &self.redeemed
     }
 
     /// The present `enrol.crt`; `None` if there is no such file.
@@ -133,6 +141,7 @@ impl Enrolment {
         if !self.roles.contains(&role) {
             return Err(format!("this registry may not sign a {role}"));
         }
+        // Others print the name.
         if !is_name(&wish.name) {
             return Err("that is not a valid name".into());
         }
@@ -149,37 +158,58 @@ impl Enrolment {
         &self,
         wish: &JoinRequest,
         token: &JoinToken,
-        grid: &Grid,
+        (grid, mut others): (&Grid, BTreeSet<(String, OwnerId)>),
         now: u64,
-    ) -> Result<Joined, String> {
+    ) -> Result<Joined, NotRedeemed> {
+        let refused = |cause: &dyn std::fmt::Display| NotRedeemed::Refused(cause.to_string());
         if grid.revoked.contains(&wish.key) {
-            return Err("the key was revoked".into());
+            return Err(refused(&"the key was revoked"));
         }
+        let hosts = grid.hosts.iter().map(|one| (one.name.clone(), one.id.0));
+        let registries = grid.registries.iter();
+        let registries = registries.map(|one| (one.name.clone(), one.id.0));
+        others.extend(hosts.chain(registries));
+        let wanted = Wish {
+            key: wish.key,
+            name: &wish.name,
+            numbered: wish.numbered,
+            others: &others,
+        };
         let terms = &token.terms;
-        let named = grid.hosts.iter().find(|host| host.name == wish.name);
-        let is_host = terms.role.role() == Role::Donor;
-        if is_host && named.is_some_and(|host| host.id.0 != wish.key) {
-            return Err("another donor has this name".into());
-        }
-        let text = text_for(grid)?;
+        let text = text_for(grid).map_err(|cause| refused(&cause))?;
         let validity = Validity {
             from: now,
             lasting: Duration::from_secs(self.until.saturating_sub(now)),
         };
-        let certificate = self
-            .enroller
-            .sign(terms.role.role(), &wish.name, wish.key, validity)
-            .map_err(|cause| cause.to_string())?;
-        // This is the last step: from here on the token is used up, whatever happens to the answer. The
-        // same key may ask again if the answer did not arrive.
-        self.redeemed
-            .redeem(terms.nonce, wish.key, terms.expires, now)
-            .map_err(|cause| cause.to_string())?;
+        // From here on the token is used up, whatever happens to the answer. The same key may ask again if
+        // the answer did not arrive.
+        let token = (terms.nonce, wish.key);
+        let certificate = self.redeemed.redeem(token, now, |joiners| {
+            let name = joiners.name_for(wanted, |key| grid.revoked.contains(key))?;
+            let role = terms.role.role();
+            let signed = self.enroller.sign(role, &name, wish.key, validity);
+            let joiner = Joiner {
+                key: wish.key,
+                role: terms.role,
+                name,
+                token: terms.nonce,
+                token_expires: terms.expires,
+                at: now,
+                until: self.until,
+                seen_at: now,
+            };
+            Ok((joiner, signed.map_err(|cause| refused(&cause))?))
+        })?;
         Ok(Joined {
             certificate: certificate.to_vec(),
             issuer: self.enroller.certificate().to_vec(),
             grid: text,
         })
+    }
+
+    /// Whether this registry redeems tokens for such members.
+    pub(super) fn signs(&self, role: TokenRole) -> bool {
+        self.roles.contains(&role.role())
     }
 }
 

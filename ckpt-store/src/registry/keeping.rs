@@ -106,6 +106,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
     let mut written = Instant::now();
     loop {
         looks.tick().await;
+        keep_joiners(&shared, false).await;
         let count = u32::try_from(shared.registry().counts().0).unwrap_or(u32::MAX);
         if written.elapsed() < WRITE_PERIOD_OF_A_DONOR.saturating_mul(count) {
             continue;
@@ -125,8 +126,19 @@ pub(super) async fn keep(shared: Arc<Shared>) {
     }
 }
 
-/// Writes the donors down when the registry stops.
+/// Writes down when members that joined here were heard, if the file is far behind or `always`.
+async fn keep_joiners(shared: &Shared, always: bool) {
+    let redeemed = Arc::clone(shared.enrolments.redeemed());
+    let kept = tokio::task::spawn_blocking(move || redeemed.keep(always)).await;
+    let kept = kept.unwrap_or_else(|cause| Err(io::Error::other(cause)));
+    if let Err(cause) = kept {
+        warn!(%cause, "when members were heard can't be written down");
+    }
+}
+
+/// Writes down the donors, and when members were heard, when the registry stops.
 pub(super) async fn keep_at_stop(shared: Arc<Shared>) {
+    keep_joiners(&shared, true).await;
     let donors = shared.registry().all_to_write_down(shared.moment());
     write_down(&shared, donors).await;
 }
@@ -154,6 +166,7 @@ mod tests {
     use super::*;
     use crate::core::Millis;
     use crate::core::registry::Moment;
+    use crate::registry::RegistryPlan;
 
     fn grid() -> Grid {
         let validity = Validity {
@@ -189,7 +202,7 @@ mod tests {
             unix: 4000,
         };
         let known = || {
-            let mut registry = Registry::default();
+            let mut registry = Registry::new(RegistryPlan::new(0).limits);
             file.recall_into(&mut registry, &grid, &verifier);
             registry.members(at, None, 10).0
         };

@@ -11,6 +11,7 @@ mod counting;
 mod enrolment;
 mod keeping;
 mod others;
+mod plan;
 mod tokens;
 
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::write_frame;
 use protocol::net::{Door, Members, send_list};
 use protocol::wire::Code;
-use protocol::wire::limits::MEMBERS_MAX;
+use protocol::wire::limits::{JOINERS_MAX, MEMBERS_MAX};
 use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Request, Response};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::sync::watch;
@@ -38,32 +39,32 @@ use web::board::Board;
 
 use crate::clock::Clock;
 use crate::config::{GIVES_WAY_AFTER, LIST_FILE};
+use crate::core::joiners::NoPlace;
 use crate::core::quiet::Quiet;
 use crate::core::registry::{Moment, NotHeard, Registry, Wanted};
 use crate::metrics::{self, RegistryMetrics};
 use crate::serve::exchange::{Answer, Asked, serve_requests};
+use crate::serve::frames::FramePlaces;
 use crate::serve::lines::Lines;
 use crate::serve::lists::ListPlaces;
-use crate::serve::pool::Pool;
+use crate::serve::pool::{Pool, Size};
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
+use crate::serve::{busy, who};
 use crate::tasks::Tasks;
 use counting::Counting;
 use enrolment::Enrolments;
 use keeping::KnownDonorsFile;
+pub use plan::{MEMORY_USUAL, RegistryPlan};
+use plan::{SEND_WINDOW, STREAMS_MAX, WINDOW};
+use tokens::NotRedeemed;
 
-/// Most requests that one member may have open on a connection.
-const STREAMS_MAX: u32 = 16;
-
-/// Most bytes that one member may have in flight to the registry on a connection.
-const WINDOW: u32 = 256 << 10;
-
-/// The same limits for a client without a certificate, which sends a single request, to join.
+/// The limits of [`plan`] for a client without a certificate, which sends a single request, to join.
 const STRANGER_STREAMS_MAX: u32 = 1;
 const STRANGER_WINDOW: u32 = 4 << 10;
 
-/// Most connections of members at the same time: one of every donor, and those of clients.
-const CONNECTIONS_MAX: usize = 20_000;
+/// How many answers may wait for a place.
+const ANSWERS_QUEUED_MAX: usize = 4096;
 
 /// How often silent donors are looked for.
 const EXPIRE_PERIOD: Duration = Duration::from_secs(60);
@@ -87,6 +88,8 @@ pub struct RegistryConfig {
     pub listen: SocketAddr,
     /// Where metrics and the page are served, and to whom. `None` serves none.
     pub metrics: Option<web::Settings>,
+    /// Most memory that members can make the registry take, bytes.
+    pub memory_bytes: u64,
 }
 
 /// Why a registry does not start.
@@ -139,6 +142,7 @@ impl RegistryServer {
     /// # Errors
     /// When its files or its address can't be used.
     pub fn start(config: RegistryConfig) -> Result<Self, RegistryError> {
+        let plan = RegistryPlan::new(config.memory_bytes);
         let enrolments = Enrolments::open(&config)?;
         let redeems_tokens = enrolments.now()?.is_some();
         let mut settings =
@@ -146,6 +150,7 @@ impl RegistryServer {
         settings.receive_window = STRANGER_WINDOW;
         settings.stream_window = WINDOW;
         settings.streams_max = STRANGER_STREAMS_MAX;
+        settings.send_window = SEND_WINDOW;
         let own = Some(config.data_dir.join(LIST_FILE));
         let members = Members::follow(config.grid_file.clone(), &config.grid, own);
         let followed = members.clone();
@@ -160,10 +165,11 @@ impl RegistryServer {
         let (stop, stopping) = watch::channel(false);
         let verifier = CardVerifier::new(&config.grid.authority)?;
         let known_donors = KnownDonorsFile::in_directory(&config.data_dir);
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(plan.limits);
         registry.list(addresses(&config.grid));
         known_donors.recall_into(&mut registry, &config.grid, &verifier);
         let clock = Clock::start();
+        let pool = |places, queue| Pool::new(Size { places, queue }, clock, GIVES_WAY_AFTER);
         let lines = Arc::new(Lines::new(clock));
         let shared = Arc::new(Shared {
             registry: Mutex::new(registry),
@@ -171,6 +177,8 @@ impl RegistryServer {
             members,
             lists: ListPlaces::new(clock, GIVES_WAY_AFTER),
             lists_sent: Mutex::default(),
+            frames: FramePlaces::new(plan.frames, clock, GIVES_WAY_AFTER),
+            answers: pool(plan.answers, ANSWERS_QUEUED_MAX),
             card_places: Pool::new(cards::CARDS_OF_MEMBERS, clock, GIVES_WAY_AFTER),
             verifier,
             known_donors,
@@ -182,7 +190,8 @@ impl RegistryServer {
         let mut tasks = Tasks::default();
         let web = show(&mut tasks, &config, &shared)?;
         info!(grid = config.grid.name, addr = %local_addr, redeems_tokens, "registry serving");
-        let reception = Reception::new(endpoint.clone(), door, CONNECTIONS_MAX, clock, lines);
+        let connections = plan.connections();
+        let reception = Reception::new(endpoint.clone(), door, connections, clock, lines);
         let serving = Arc::clone(&shared);
         tasks.spawn(reception.accept(move |visitor| {
             let shared = Arc::clone(&serving);
@@ -299,6 +308,10 @@ struct Shared {
     lists: ListPlaces,
     /// How often each member was recently sent the list.
     lists_sent: Mutex<Quiet<OwnerId>>,
+    /// Places for long requests that are being received.
+    frames: FramePlaces,
+    /// Places for answers that may be long.
+    answers: Arc<Pool<OwnerId>>,
     /// Places for cards that are being checked.
     card_places: Arc<Pool<OwnerId>>,
     verifier: CardVerifier,
@@ -378,7 +391,12 @@ impl Shared {
         mut recv: RecvStream,
     ) {
         let peer = peer.as_deref();
-        let (asked, read) = Asked::read(&connection, peer, &mut recv).await;
+        if let Some(peer) = peer.filter(|peer| peer.grant.is_none()) {
+            let now = self.clock.unix_seconds();
+            self.enrolments.redeemed().hear(&peer.id, now);
+        }
+        let reading = self.frames.read(peer, &mut recv);
+        let (asked, read) = Asked::read(&connection, peer, reading).await;
         let answered = match read {
             Ok(request) => {
                 let mut visit = Visit {
@@ -387,7 +405,7 @@ impl Shared {
                     send: &mut send,
                     recv: &mut recv,
                 };
-                self.answer(&mut visit, request).await
+                self.answer_within(&mut visit, request).await
             }
             Err(cause) => Err(cause),
         };
@@ -397,6 +415,25 @@ impl Shared {
         asked
             .end(Server::Registry, requests, lines, answered, streams)
             .await;
+    }
+
+    /// Answers a request; one with a long answer once there is a place for it. A client that reads too
+    /// slowly loses the place if others wait.
+    async fn answer_within(
+        self: &Arc<Self>,
+        visit: &mut Visit<'_>,
+        asked: Request,
+    ) -> Result<(), Answer> {
+        let Some(peer) = visit.peer.filter(|_| has_long_answer(&asked)) else {
+            return self.answer(visit, asked).await;
+        };
+        let place = self.answers.enter(who(peer)).await;
+        let place = place.ok_or_else(|| busy("other answers are being sent"))?;
+        place.waits();
+        tokio::select! {
+            answered = self.answer(visit, asked) => answered,
+            () = place.gives_way() => Err(busy("too slow while another answer was waiting")),
+        }
     }
 
     async fn answer(self: &Arc<Self>, visit: &mut Visit<'_>, asked: Request) -> Result<(), Answer> {
@@ -429,6 +466,7 @@ impl Shared {
             }
             Request::Holders { checkpoint } => self.holders(peer, send, checkpoint).await,
             Request::Join(wish) => self.join(from, wish, send).await,
+            Request::Joiners { after } => self.joiners(send, after).await,
             Request::List { number } => self.list(asker()?, send, number).await,
             Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
             Request::CompareCards { digest, after } => {
@@ -555,6 +593,21 @@ impl Shared {
         (is_own && !card.is_early(self.clock.unix_seconds())).then_some(card)
     }
 
+    /// Sends one page of who joined here, and of whom tokens are redeemed now.
+    async fn joiners(&self, send: &mut SendStream, after: Option<OwnerId>) -> Result<(), Answer> {
+        // A certificate that can't be read was logged when somebody tried to join.
+        let enrolment = self.enrolments.now().ok().flatten();
+        let signs = |role| enrolment.as_ref().is_some_and(|one| one.signs(role));
+        let (joiners, more) = self.enrolments.redeemed().page(after, JOINERS_MAX);
+        let answer = Response::Joiners {
+            donors: signs(TokenRole::Donor),
+            submitters: signs(TokenRole::Submitter),
+            joiners,
+            more,
+        };
+        Ok(write_frame(send, &answer).await?)
+    }
+
     async fn join(
         &self,
         from: SocketAddr,
@@ -580,18 +633,36 @@ impl Shared {
             Answer::refuse(Code::Forbidden, why)
         };
         let token = enrolment.check(&wish, now).map_err(refused)?;
-        // Checked after the token, so that a client without a token does not learn which names exist.
-        let is_donor = token.terms.role == TokenRole::Donor;
-        if is_donor && self.registry().has_name(&wish.name, wish.key) {
-            let why = "another donor has this name: take another one (--name), or revoke that donor if it is gone";
-            return Err(Answer::refuse(Code::Exists, why));
-        }
         let grid = self.members.grid();
-        let joined = enrolment.join(&wish, &token, &grid, now).map_err(refused)?;
+        // Only now is the name looked at: a client without a token does not learn which names exist.
+        let others = self.registry().names();
+        let joined = enrolment.join(&wish, &token, (&grid, others), now);
+        let joined = joined.map_err(|cause| match cause {
+            NotRedeemed::NoPlace(NoPlace::NameTaken) => {
+                Answer::refuse(Code::Exists, cause.to_string())
+            }
+            NotRedeemed::NoPlace(NoPlace::Full) => Answer::refuse(Code::NoSpace, cause.to_string()),
+            NotRedeemed::NoPlace(NoPlace::Used) | NotRedeemed::Refused(_) | NotRedeemed::Io(_) => {
+                refused(cause.to_string())
+            }
+        })?;
         let role = token.terms.role.role().name();
         info!(%from, name = wish.name, key = wish.key.hex(), role, "joined");
         Ok(write_frame(send, &Response::Joined(Box::new(joined))).await?)
     }
+}
+
+/// Whether the answer may be longer than a few hundred bytes.
+const fn has_long_answer(asked: &Request) -> bool {
+    matches!(
+        asked,
+        Request::Members { .. }
+            | Request::Holders { .. }
+            | Request::List { .. }
+            | Request::CompareCards { .. }
+            | Request::Cards { .. }
+            | Request::Joiners { .. }
+    )
 }
 
 /// Sends one page of members, and whether there are more.

@@ -7,9 +7,8 @@ use codec::serial::SerialError;
 use protocol::identity::Peer;
 use protocol::net::CertificateFault;
 use protocol::net::close::GIVEN_UP;
-use protocol::net::stream::{ExchangeError, read_frame, write_frame};
+use protocol::net::stream::{ExchangeError, write_frame};
 use protocol::wire::Code;
-use protocol::wire::limits::REQUEST_TIMEOUT;
 use protocol::wire::message::{Refusal, Request, Response};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::watch;
@@ -101,20 +100,20 @@ pub(crate) struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Reads a request from its stream.
+    /// Waits for a request that is being read from its stream.
     pub(crate) async fn read(
         connection: &Connection,
         peer: Option<&'a Peer>,
-        recv: &mut RecvStream,
+        reading: impl Future<Output = Result<Request, Answer>>,
     ) -> (Self, Result<Request, Answer>) {
-        let read = read_frame::<Request>(recv, REQUEST_TIMEOUT).await;
+        let read = reading.await;
         let name_of = |request| Rule::of(request).name;
         let asked = Self {
             from: connection.remote_address(),
             peer,
             request: read.as_ref().map_or(UNREADABLE, name_of),
         };
-        (asked, read.map_err(Answer::from))
+        (asked, read)
     }
 
     /// Counts and logs how the request ended, sends a refusal if it is one, and ends the stream once the

@@ -33,6 +33,9 @@ const LISTS_OF_ADMINS: Size = Size {
     queue: 8,
 };
 
+/// How many lists are received at the same time.
+pub(crate) const LISTS_AT_ONCE: usize = LISTS_OF_MEMBERS.places + LISTS_OF_ADMINS.places;
+
 /// Places for lists of the grid that are being received. Hosts and registries have the same.
 #[derive(Debug)]
 pub(crate) struct ListPlaces {

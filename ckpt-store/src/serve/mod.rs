@@ -12,6 +12,7 @@ mod buffers;
 mod census;
 pub(crate) mod exchange;
 mod fences;
+pub(crate) mod frames;
 pub mod lines;
 pub(crate) mod lists;
 mod peers;
@@ -57,6 +58,7 @@ use crate::traffic::Traffic;
 use auditing::Auditing;
 use buffers::Buffers;
 use exchange::{Answer, Asked, serve_requests};
+use frames::FramePlaces;
 use lines::Lines;
 use lists::ListPlaces;
 use pool::{Place, Pool, Size};
@@ -125,6 +127,8 @@ pub struct ServedHost {
     changes: Arc<Pool<OwnerId>>,
     /// Places for lists of the grid that are received.
     lists: ListPlaces,
+    /// Places for long requests that are received.
+    frames: FramePlaces,
     lines: Arc<Lines>,
     receiving: RateLimit,
     sending: RateLimit,
@@ -168,6 +172,7 @@ impl ServedHost {
             questions: pool(plan.questions, READS_QUEUED_MAX),
             changes: pool(plan.changes, CHANGES_QUEUED_MAX),
             lists: ListPlaces::new(clock, gives_way_after),
+            frames: FramePlaces::new(plan.frames, clock, gives_way_after),
             lines,
             receiving: RateLimit::default(),
             sending: RateLimit::default(),
@@ -292,7 +297,8 @@ async fn request(
     mut send: SendStream,
     mut recv: RecvStream,
 ) {
-    let (asked, read) = Asked::read(&connection.connection, Some(peer), &mut recv).await;
+    let reading = host.frames.read(Some(peer), &mut recv);
+    let (asked, read) = Asked::read(&connection.connection, Some(peer), reading).await;
     let mut exchange = Exchange {
         host,
         peer,
@@ -368,7 +374,8 @@ impl Exchange<'_> {
             | Request::Join(_)
             | Request::CompareCards { .. }
             | Request::Cards { .. }
-            | Request::PutCards { .. } => Err(Answer::Refused(Server::Donor.does_not_answer())),
+            | Request::PutCards { .. }
+            | Request::Joiners { .. } => Err(Answer::Refused(Server::Donor.does_not_answer())),
             Request::Retired12(never) | Request::Retired18(never) => match never {},
         }
     }
@@ -592,7 +599,7 @@ fn too_slow() -> Answer {
 }
 
 /// The refusal of a request that may be asked again soon.
-fn busy(why: impl Into<String>) -> Answer {
+pub(crate) fn busy(why: impl Into<String>) -> Answer {
     Answer::Refused(Refusal {
         retry_after_ms: BUSY_RETRY_MS,
         ..Refusal::new(Code::Busy, why)

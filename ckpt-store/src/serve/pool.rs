@@ -62,11 +62,16 @@ impl<K: Ord + Copy> Pool<K> {
     /// A pool of which all places are free. A transfer that moves too little in `given` loses its place
     /// if others wait.
     pub fn new(size: Size, clock: Clock, given: Duration) -> Arc<Self> {
+        Self::with_share(size, usize::MAX, clock, given)
+    }
+
+    /// As [`Self::new`]; one member has at most `share` of the places.
+    pub fn with_share(size: Size, share: usize, clock: Clock, given: Duration) -> Arc<Self> {
         Arc::new(Self {
             clock,
             given_ms: u64::try_from(given.as_millis()).unwrap_or(u64::MAX),
             state: Mutex::new(State {
-                places: Places::new(size.places, size.queue),
+                places: Places::new(size.places, size.queue).with_share(share),
                 pulses: BTreeMap::new(),
                 waiting: BTreeMap::new(),
             }),

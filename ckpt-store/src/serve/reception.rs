@@ -59,6 +59,15 @@ pub struct Reception {
     broken_off: Mutex<BrokenOff>,
 }
 
+/// How many connections members may have at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// All members together.
+    pub all: usize,
+    /// One member. It never has more than three quarters of all.
+    pub of_a_member: usize,
+}
+
 /// The places of clients: during their handshakes, without a certificate, and as members.
 #[derive(Clone, Debug)]
 pub struct Rooms {
@@ -68,13 +77,18 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    /// Places for `members` connections of members.
-    fn new(members: usize, clock: Clock) -> Self {
+    /// Places for connections of members.
+    fn new(members: Connections, clock: Clock) -> Self {
         let of = |places| Size { places, queue: 0 };
         Self {
             handshakes: Pool::new(of(HANDSHAKES_MAX), clock, HANDSHAKE_TIMEOUT),
             strangers: Pool::new(of(STRANGERS_MAX), clock, STRANGER_TIMEOUT),
-            members: Pool::new(of(members), clock, HANDSHAKE_TIMEOUT),
+            members: Pool::with_share(
+                of(members.all),
+                members.of_a_member,
+                clock,
+                HANDSHAKE_TIMEOUT,
+            ),
         }
     }
 
@@ -92,11 +106,11 @@ impl Rooms {
 }
 
 impl Reception {
-    /// Accepts up to `connections` connections of members at the same time.
+    /// Accepts connections of members up to these numbers.
     pub fn new(
         endpoint: Endpoint,
         door: Door,
-        connections: usize,
+        connections: Connections,
         clock: Clock,
         lines: Arc<Lines>,
     ) -> Self {

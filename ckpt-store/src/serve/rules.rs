@@ -91,6 +91,7 @@ impl Rule {
             Request::CompareCards { .. } => registry("compare cards", DONORS, Load::Question),
             Request::Cards { .. } => registry("cards", DONORS, Load::Question),
             Request::PutCards { .. } => registry("put cards", DONORS, Load::Work),
+            Request::Joiners { .. } => registry("joiners", ADMINS, Load::Question),
             Request::Join(_) => registry("join", Asker::Stranger, Load::Work),
             // The authority has signed the list. So any member may bring or fetch it, however busy the
             // host is.
@@ -137,6 +138,9 @@ const SUBMITTERS: Asker = Asker::Roles(&[Role::Submitter]);
 /// Members that get counts, and can neither read nor change checkpoints: those that look after the grid,
 /// and registries, which export the counts for monitoring. Registries get no owners.
 const COUNTED_FOR: Asker = Asker::Roles(&[Role::Admin, Role::Registry]);
+
+/// Who looks after the grid. Who joined is nobody else's business: persons are among them.
+const ADMINS: Asker = Asker::Roles(&[Role::Admin]);
 
 /// Members that lend space. For repair they read ciphertext, and store what an owner signed.
 const DONORS: Asker = Asker::Roles(&[Role::Donor]);
@@ -383,11 +387,17 @@ mod tests {
                 name: "n".into(),
                 key: OwnerId([1; 32]),
                 signature: Vec::new(),
+                numbered: false,
             }),
+            Request::Joiners { after: None },
         ];
         let by = |peer: Option<&Peer>| allowed(Server::Registry, peer, &asked);
         assert_eq!(by(None), ["join"]);
         assert_eq!(by(Some(&peer(&[Role::Submitter]))), ["members", "holders"]);
+        assert_eq!(
+            by(Some(&peer(&[Role::Admin]))),
+            ["members", "holders", "joiners"]
+        );
         let donor = [
             "heartbeat",
             "holds",

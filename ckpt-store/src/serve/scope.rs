@@ -234,6 +234,7 @@ impl Scope {
             | Request::CompareCards { .. }
             | Request::Cards { .. }
             | Request::PutCards { .. }
+            | Request::Joiners { .. }
             | Request::Join(_) => Err(not_for_this()),
             Request::Retired12(never) | Request::Retired18(never) => match *never {},
         };

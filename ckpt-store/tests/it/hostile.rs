@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use ckpt_store::core::ledger::CHECKPOINT_BYTES;
 use ckpt_store::{Daemon, Quota};
-use protocol::identity::{Identity, Role};
+use protocol::identity::{HostId, Identity, Role};
 use protocol::net::stream::ExchangeError;
-use protocol::net::{ConnectError, EndpointConfig, client, connect};
+
+use protocol::net::{ConnectError, EndpointConfig, client, connect, connect_as};
 use protocol::wire::Code;
+use protocol::wire::message::Request;
 use quinn::{Connection, Endpoint};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -17,6 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::client::{Client, LIMIT, code};
 use crate::lab::{Lab, Process};
+use crate::memory::enrol;
 use crate::sample::Sample;
 
 /// Memory that the daemon may use, and what a debug build needs beyond that.
@@ -359,4 +362,60 @@ async fn a_slow_loris_is_cut_off_and_others_are_served() {
     lorises.join_all().await;
     honest(&lab, &good, daemon.addr, 2).await;
     peak_is_bounded(&daemon);
+}
+
+/// Bytes that a registry takes before anybody attacks it, and what an attack of one member may add: its
+/// connections, and three quarters of the places for long requests.
+const REGISTRY_BYTES: u64 = 64 << 20;
+const ATTACK_BYTES: u64 = 48 << 20;
+
+#[tokio::test]
+async fn one_member_does_not_fill_the_memory_of_a_registry() {
+    let lab = Lab::new();
+    let of_registry = lab.member(Role::Registry);
+    let data = lab.dir.path().join("registry");
+    enrol(&data, &of_registry);
+    let id = HostId(of_registry.secret.id());
+    let process = lab.spawn_registry(&data, "127.0.0.1:0");
+    let bad = lab.member(Role::Submitter);
+    let endpoint = endpoint(&lab, &bad, [127, 0, 0, 1]);
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        match connect_as(&endpoint, process.addr, id, Role::Registry).await {
+            Ok(connection) => open.push(connection),
+            Err(ConnectError::Busy) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    // The registry closes those that are too many; some close a moment after the handshake.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    open.retain(|connection| connection.close_reason().is_none());
+    assert!((32..=64).contains(&open.len()), "{}", open.len());
+    // On each stream nearly all of the longest frame, whose end never comes.
+    let mut held = JoinSet::new();
+    for connection in &open {
+        for _ in 0..16 {
+            let connection = connection.clone();
+            held.spawn(async move {
+                let opening = tokio::time::timeout(Duration::from_secs(3), connection.open_bi());
+                let Ok(Ok((mut send, recv))) = opening.await else {
+                    return None;
+                };
+                let mut frame = vec![0_u8; 72_000];
+                frame[..4].copy_from_slice(&73_000_u32.to_le_bytes());
+                let sending = tokio::time::timeout(Duration::from_secs(3), send.write_all(&frame));
+                // Without a place the registry reads no further.
+                let _ = sending.await;
+                Some((send, recv))
+            });
+        }
+    }
+    let held = held.join_all().await;
+    assert!(held.iter().flatten().count() > 200);
+    let good = lab.member(Role::Submitter);
+    let client = Client::connect_to_registry(&lab, &good, id, process.addr).await;
+    let asked = Request::Members { after: None };
+    client.ask(&asked).await.unwrap();
+    let peak = peak_bytes(&process);
+    assert!(peak < REGISTRY_BYTES + ATTACK_BYTES, "{} MiB", peak >> 20);
 }

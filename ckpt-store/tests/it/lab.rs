@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use ckpt_store::registry::RegistryConfig;
+use ckpt_store::registry::{MEMORY_USUAL, RegistryConfig};
 use ckpt_store::{Daemon, DaemonConfig, Quota};
 use codec::grant::Rights;
 use codec::keys::{JobKeys, NewJobKeys};
@@ -116,6 +116,7 @@ impl Lab {
             identity,
             data_dir,
             listen: ([127, 0, 0, 1], 0).into(),
+            memory_bytes: MEMORY_USUAL,
         }
     }
 

@@ -154,7 +154,7 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) {
     fs::write(dir.join(name), bytes).unwrap();
 }
 
-fn enrol(data: &Path, who: &Identity) {
+pub(crate) fn enrol(data: &Path, who: &Identity) {
     fs::create_dir_all(data).unwrap();
     write_key(&data.join("identity.key"), &who.secret).unwrap();
     let pem = certificate_to_pem(&who.certificate);

@@ -52,12 +52,25 @@ pub(crate) async fn connect(global: &Global) -> Result<Connected, Failure> {
 
 /// The path of the grid file that options and environment name, and its contents with the newest list.
 pub(crate) fn named_grid(global: &Global) -> Result<(PathBuf, Grid), Failure> {
-    let path = grid_file(global).ok_or_else(|| {
-        Failure::new(ExitStatus::Usage, "no grid file")
-            .next("--grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR")
-    })?;
+    let path = grid_file(global).ok_or_else(|| no_grid_file(global))?;
     let grid = load_grid(&path)?;
     Ok((path, grid))
+}
+
+/// There is no grid file. Whoever has a key or a certificate was in a grid, and has lost the file.
+fn no_grid_file(global: &Global) -> Failure {
+    let failure = Failure::new(ExitStatus::Usage, "no grid file");
+    let files = identity::files(global, None).ok();
+    let was_member = files.is_some_and(|files| files.key.exists() || files.certificate.exists());
+    match usual_grid_file() {
+        Some(path) if was_member => failure.next(format!(
+            "ckpt key import FILE, with what ckpt key export wrote; or copy grid.toml of any member, which is no secret, to {}",
+            path.display()
+        )),
+        _ => failure.next(
+            "ckpt join TOKEN; or --grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR",
+        ),
+    }
 }
 
 /// An agent, and what other agents can be made from.

@@ -11,11 +11,13 @@ pub mod health;
 mod hosts;
 mod key;
 mod output;
+mod passphrase;
 mod progress;
 pub mod rank;
 mod render;
 pub mod run;
 mod save;
+mod sealed_file;
 pub mod trace;
 mod usage;
 

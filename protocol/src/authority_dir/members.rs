@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-use codec::OwnerId;
+use codec::{CheckpointId, OwnerId};
 use serde::{Deserialize, Serialize};
 
 use super::{AuthorityDirError, at};
@@ -28,6 +28,9 @@ pub struct Issued {
     pub expires: u64,
     /// When the key was revoked, Unix seconds.
     pub revoked: Option<u64>,
+    /// The number of the token with which the member joined, if a registry signed the certificate. Then the
+    /// name is as the registry reported it.
+    pub token: Option<[u8; 16]>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,6 +50,8 @@ struct IssuedText {
     expires: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     revoked: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
 }
 
 impl IssuedText {
@@ -60,6 +65,10 @@ impl IssuedText {
         let role = |role: &String| {
             Role::from_name(role).ok_or_else(|| format!("{name}: {role:?} is not a role"))
         };
+        let token = self.token.as_deref().map(|token| {
+            let number = CheckpointId::from_hex(token).map(|number| number.0);
+            number.ok_or_else(|| format!("{name}: token is not 32 hexadecimal digits"))
+        });
         let roles = self.roles.iter().map(role).collect::<Result<_, _>>()?;
         Ok(Issued {
             name,
@@ -68,6 +77,7 @@ impl IssuedText {
             issued: self.issued,
             expires: self.expires,
             revoked: self.revoked,
+            token: token.transpose()?,
         })
     }
 
@@ -79,6 +89,7 @@ impl IssuedText {
             issued: issued.issued,
             expires: issued.expires,
             revoked: issued.revoked,
+            token: issued.token.map(|token| CheckpointId(token).hex()),
         }
     }
 }

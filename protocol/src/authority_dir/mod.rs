@@ -125,6 +125,9 @@ pub enum AuthorityDirError {
         /// Name of the host or registry that has it.
         name: String,
     },
+    /// Nobody can be reached at port 0.
+    #[error("{0}: nobody can be reached at port 0; name the port at which the member listens")]
+    NoPort(Address),
     /// The list of the grid can't be made or must not be believed.
     #[error(transparent)]
     List(#[from] ListError),
@@ -212,14 +215,31 @@ pub struct AuthorityDir {
     _lock: File,
 }
 
-/// A member that joined with a token: a registry signed its certificate, so the authority has no record of
-/// it.
+/// A member that joined with a token: a registry signed its certificate, and reported this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joiner {
-    /// Name, as the member claims.
+    /// Name, as the registry reports it.
     pub name: String,
     /// Public key of the member's certificate.
     pub key: OwnerId,
+    /// The role that its token gave.
+    pub role: Role,
+    /// Where it is, as the registry reports it.
+    pub addr: Option<String>,
+    /// The number of its token, and when it joined and its certificate ends, Unix seconds. `None` of a member
+    /// of which a registry knows only that it is there.
+    pub joined: Option<JoinedWith>,
+}
+
+/// With which token a member joined, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JoinedWith {
+    /// The number of the token.
+    pub token: [u8; 16],
+    /// When the member joined, Unix seconds.
+    pub at: u64,
+    /// When its certificate ends, Unix seconds.
+    pub until: u64,
 }
 
 /// The result of revoking a key.
@@ -382,6 +402,7 @@ impl AuthorityDir {
             issued: validity.from,
             expires: peer.not_after,
             revoked: None,
+            token: None,
         });
         Ok(certificate)
     }
@@ -433,8 +454,11 @@ impl AuthorityDir {
         }
     }
 
-    /// Checks that no other member has the address. Port 0 stands for a port that is not known yet.
+    /// Checks that a member can be reached at the address, and that no other one has it.
     fn check_address(&self, key: OwnerId, addr: &Address) -> Result<(), AuthorityDirError> {
+        if addr.port() == 0 {
+            return Err(AuthorityDirError::NoPort(addr.clone()));
+        }
         let hosts = self
             .grid
             .hosts
@@ -443,7 +467,7 @@ impl AuthorityDir {
         let registries = self.grid.registries.iter();
         let registries = registries.map(|one| (one.id, &one.addr, &one.name));
         let mut others = hosts.chain(registries).filter(|(id, ..)| id.0 != key);
-        match others.find(|(_, at, _)| **at == *addr && addr.port() != 0) {
+        match others.find(|(_, at, _)| **at == *addr) {
             None => Ok(()),
             Some((_, addr, name)) => Err(AuthorityDirError::AddressTaken {
                 addr: addr.clone(),
@@ -556,18 +580,17 @@ impl AuthorityDir {
         self.take_out(key);
         self.publish()?;
         let joiner = joined.iter().find(|one| one.key == key);
-        let is_recorded = self.issued.iter().any(|one| one.key == key);
-        if let Some(joiner) = joiner.filter(|one| !is_recorded && is_name(&one.name)) {
-            // A registry signed this member. It gets an entry in the record, as a revoked one.
-            self.issued.push(Issued {
-                name: joiner.name.clone(),
-                key,
-                roles: vec![Role::Donor],
-                issued: now,
-                expires: now,
-                revoked: None,
-            });
-        }
+        let joiner = joiner.filter(|one| is_name(&one.name) && !self.is_issued(key));
+        // A registry signed this member. It gets an entry in the record, as a revoked one.
+        self.issued.extend(joiner.map(|one| Issued {
+            name: one.name.clone(),
+            key,
+            roles: vec![one.role],
+            issued: one.joined.map_or(now, |with| with.at),
+            expires: one.joined.map_or(now, |with| with.until),
+            revoked: None,
+            token: one.joined.map(|with| with.token),
+        }));
         for issued in self.issued.iter_mut().filter(|issued| issued.key == key) {
             issued.revoked = issued.revoked.or(Some(now));
         }
@@ -575,28 +598,74 @@ impl AuthorityDir {
         Ok(Revoked { key, was_already })
     }
 
+    fn is_issued(&self, key: OwnerId) -> bool {
+        self.issued.iter().any(|one| one.key == key)
+    }
+
+    /// Enters members that joined with a token into the record, so that it outlives the registry that signed
+    /// them. What the record has stays as it is: a name belongs to the key that had it first.
+    ///
+    /// # Errors
+    /// When the record can't be written.
+    pub fn note_joined(&mut self, joined: &[Joiner]) -> Result<(), AuthorityDirError> {
+        let before = self.issued.len();
+        for one in joined {
+            let with = one.joined.filter(|_| !self.is_issued(one.key));
+            self.issued.extend(with.map(|with| Issued {
+                name: one.name.clone(),
+                key: one.key,
+                roles: vec![one.role],
+                issued: with.at,
+                expires: with.until,
+                revoked: None,
+                token: Some(with.token),
+            }));
+        }
+        match self.issued.len() == before {
+            true => Ok(()),
+            false => self.save_members(),
+        }
+    }
+
     /// The key of the member that `who` means: a whole key, which need not be in the record; the first 8
-    /// digits or more of a key; or a name that only one key has had. A name counts if the record or the
-    /// list has it, because nobody but the authority writes these. Registries may be wrong about names.
-    fn find(&self, who: &str, joined: &[Joiner]) -> Result<OwnerId, AuthorityDirError> {
+    /// digits or more of a key; or a name that only one key has had. A name counts if the authority
+    /// certified it or the list has it. Registries may be wrong about names.
+    ///
+    /// # Errors
+    /// When that is no member, or not one alone.
+    pub fn find(&self, who: &str, joined: &[Joiner]) -> Result<OwnerId, AuthorityDirError> {
         if let Some(key) = OwnerId::from_hex(who) {
             return Ok(key);
         }
         let digits = who.to_ascii_lowercase();
         let is_key = |key: &OwnerId| digits.len() >= 8 && key.hex().starts_with(&digits);
-        let issued = self.issued.iter().map(|one| (&one.name, one.key));
+        let signed_here = |one: &&Issued| one.token.is_none();
+        let issued = self.issued.iter().filter(signed_here);
+        let issued = issued.map(|one| (&one.name, one.key));
+        let by_token = self.issued.iter().filter(|one| !signed_here(one));
+        let by_token = by_token.map(|one| (&one.name, one.key));
         let hosts = self.grid.hosts.iter().map(|one| (&one.name, one.id.0));
         let registries = self.grid.registries.iter();
         let registries = registries.map(|one| (&one.name, one.id.0));
         let recorded: Vec<_> = issued.chain(hosts).chain(registries).collect();
-        let joined = joined.iter().map(|one| (&one.name, one.key));
+        let places: BTreeMap<OwnerId, &str> = joined
+            .iter()
+            .filter_map(|one| Some((one.key, one.addr.as_deref()?)))
+            .collect();
+        let joined = joined
+            .iter()
+            .map(|one| (&one.name, one.key))
+            .chain(by_token);
         let mut keys: BTreeMap<OwnerId, String> = BTreeMap::new();
         for (name, key) in recorded.iter().copied().chain(joined) {
             if name == who || is_key(&key) {
                 keys.entry(key).or_insert_with(|| match () {
                     () if self.grid.revoked.contains(&key) => format!("{name}, revoked"),
                     () if recorded.contains(&(name, key)) => name.clone(),
-                    () => format!("{name}, joined with a token"),
+                    () => match places.get(&key) {
+                        Some(addr) => format!("{name}, joined with a token, at {addr}"),
+                        None => format!("{name}, joined with a token"),
+                    },
                 });
             }
         }

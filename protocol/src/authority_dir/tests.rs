@@ -201,7 +201,50 @@ fn joiner(name: &str, seed: u8) -> Joiner {
     Joiner {
         name: name.into(),
         key: key(seed),
+        role: Role::Donor,
+        addr: None,
+        joined: None,
     }
+}
+
+#[test]
+fn who_joined_stays_in_the_record_and_is_still_revoked_by_its_key_only() {
+    let (dir, mut lab) = lab();
+    let with = JoinedWith {
+        token: [7; 16],
+        at: NOW,
+        until: NOW + 100,
+    };
+    let ada = Joiner {
+        role: Role::Submitter,
+        joined: Some(with),
+        ..joiner("ada", 9)
+    };
+    lab.note_joined(std::slice::from_ref(&ada)).unwrap();
+    // A registry that reports another name or another time later changes nothing.
+    let renamed = Joiner {
+        name: "bob".into(),
+        ..ada.clone()
+    };
+    lab.note_joined(&[renamed]).unwrap();
+    let path = lab.dir.clone();
+    drop(lab);
+    let record = Roll::load(&path).unwrap().issued;
+    let found: Vec<_> = record.iter().filter(|one| one.key == key(9)).collect();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].name, "ada");
+    assert_eq!(found[0].roles, [Role::Submitter]);
+    assert_eq!(found[0].token, Some([7; 16]));
+    // No registry answers, and the member is still found.
+    let mut lab = AuthorityDir::open(&path).unwrap();
+    let unclear = lab.revoke("ada", &[], NOW).unwrap_err();
+    assert!(
+        matches!(&unclear, AuthorityDirError::Unrecorded { .. }),
+        "{unclear}"
+    );
+    let digits = key(9).hex()[..8].to_owned();
+    assert_eq!(lab.revoke(&digits, &[], NOW).unwrap().key, key(9));
+    drop(dir);
 }
 
 #[test]
@@ -326,8 +369,14 @@ fn two_members_are_not_at_one_address() {
         taken.to_string(),
         "10.0.0.1:7 is the address of h1: use another one, or first remove h1 (ckpt grid remove)"
     );
-    // A host that is signed again keeps its address, and several hosts may have port 0.
+    // A host that is signed again keeps its address.
     lab.certify(&donor("h1", 3, 7)).unwrap();
-    lab.certify(&donor("h3", 5, 0)).unwrap();
-    lab.certify(&donor("h4", 6, 0)).unwrap();
+}
+
+#[test]
+fn nobody_is_entered_with_port_0() {
+    let (_dir, mut lab) = lab();
+    let refused = lab.certify(&donor("h1", 3, 0)).unwrap_err();
+    assert!(matches!(refused, AuthorityDirError::NoPort(_)), "{refused}");
+    assert!(lab.grid().hosts.is_empty());
 }

@@ -42,7 +42,8 @@ impl TokenRole {
         }
     }
 
-    fn from_name(name: &str) -> Option<Self> {
+    /// The role with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
         let all = [Self::Donor, Self::Submitter];
         all.into_iter().find(|one| one.role().name() == name)
     }

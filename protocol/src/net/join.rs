@@ -91,6 +91,15 @@ pub struct NewMember {
     pub grid: Grid,
 }
 
+/// The name that a new member would like to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameWish<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// Whether the registry may add a number to it if it is another member's name.
+    pub numbered: bool,
+}
+
 /// Joins a grid: sends the token to its registry, and gets a certificate and the grid file.
 ///
 /// # Errors
@@ -99,7 +108,7 @@ pub struct NewMember {
 pub async fn join(
     token: &JoinToken,
     secret: OwnerSecret,
-    name: &str,
+    wish: NameWish<'_>,
 ) -> Result<NewMember, JoinError> {
     let addr = token.terms.addr;
     let any: SocketAddr = match addr {
@@ -115,12 +124,14 @@ pub async fn join(
         .await
         .map_err(|_| failed(ConnectError::NoAnswer))?
         .map_err(|cause| failed(connect_error(&cause)))?;
+    let NameWish { name, numbered } = wish;
     let text = token.to_text();
     let asked = Request::Join(JoinRequest {
         signature: secret.sign(&JoinRequest::signed(&text, name)).to_vec(),
         token: text,
         name: name.to_owned(),
         key: secret.id(),
+        numbered,
     });
     let answered = request(&connection, &asked, REQUEST_TIMEOUT).await;
     connection.close(0_u32.into(), b"");

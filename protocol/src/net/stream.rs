@@ -99,19 +99,28 @@ pub async fn read_frame<M: Message>(
     limit: Duration,
 ) -> Result<M, ExchangeError> {
     within(limit, async {
-        let mut len = [0; 4];
-        stream.read_exact(&mut len).await?;
-        let actual = u32::from_le_bytes(len) as usize;
-        if actual > FRAME_BYTES_MAX {
-            return Err(ExchangeError::Malformed(SerialError::TooLong {
-                actual,
-                limit: FRAME_BYTES_MAX,
-            }));
-        }
-        let frame = read_exact(stream, actual).await?;
-        Ok(M::from_frame(&frame)?)
+        let len = frame_len(stream).await?;
+        let frame = read_exact(stream, len).await?;
+        Ok::<_, ExchangeError>(M::from_frame(&frame)?)
     })
     .await
+}
+
+/// Reads the length of a frame, which follows, and checks it. The caller waits for as long as it wants.
+///
+/// # Errors
+/// When the stream ends before, or the frame is longer than any may be.
+pub async fn frame_len(stream: &mut RecvStream) -> Result<usize, ExchangeError> {
+    let mut len = [0; 4];
+    stream.read_exact(&mut len).await?;
+    let actual = u32::from_le_bytes(len) as usize;
+    if actual > FRAME_BYTES_MAX {
+        return Err(ExchangeError::Malformed(SerialError::TooLong {
+            actual,
+            limit: FRAME_BYTES_MAX,
+        }));
+    }
+    Ok(actual)
 }
 
 /// Reads `len` bytes. The caller has checked that it wants to hold this many in memory.

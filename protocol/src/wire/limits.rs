@@ -7,7 +7,7 @@ use codec::manifest::MANIFEST_BYTES_MAX;
 use codec::proposal::PROPOSAL_BYTES_MAX;
 use codec::shard_file::{ENTRY_BYTES, PAGES_MAX};
 
-use crate::identity::CARD_BYTES_MAX;
+use crate::identity::{CARD_BYTES_MAX, NAME_BYTES_MAX};
 
 /// Longest frame. The longest message is a record: a manifest and a few numbers for each shard.
 pub const FRAME_BYTES_MAX: usize = MANIFEST_BYTES_MAX + (8 << 10);
@@ -53,6 +53,9 @@ pub const CARDS_MAX: usize = 16;
 /// Most donors in the answer to one `CompareCards`.
 pub const CARD_DAYS_MAX: usize = 1024;
 
+/// Most members in the answer to one `Joiners`.
+pub const JOINERS_MAX: usize = 256;
+
 /// Most notices of one job in the answer to one `Notices`.
 pub const NOTICES_PER_JOB_MAX: usize = 4;
 
@@ -94,6 +97,7 @@ pub const UNCOMMITTED_LIFETIME: Duration = Duration::from_secs(3600);
 
 const _: () = assert!(FRAME_BYTES_MAX > MANIFEST_BYTES_MAX + 64 * 16 + 1024);
 const _: () = assert!(FRAME_BYTES_MAX > PEER_HOLDS_ASKED_MAX * (3 + 9 + 16) + 16);
+const _: () = assert!(FRAME_BYTES_MAX > JOINERS_MAX * (32 + 3 + NAME_BYTES_MAX + 1 + 16 + 27) + 16);
 const _: () = assert!(FRAME_BYTES_MAX > CARD_DAYS_MAX * (32 + 5) + 16);
 const _: () = assert!(FRAME_BYTES_MAX > CARDS_MAX * (CARD_BYTES_MAX + 3 + 24) + 16);
 const _: () = assert!(FRAME_BYTES_MAX > codec::proof::PROOF_BYTES_MAX + 16);

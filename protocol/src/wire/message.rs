@@ -203,6 +203,11 @@ pub enum Request {
         /// At most [`super::limits::CARDS_MAX`].
         cards: Vec<CardRecord>,
     },
+    /// Send who joined with a token that you redeemed. Sent to a registry by an admin.
+    Joiners {
+        /// Only members with a larger key, in ascending order (to continue an earlier answer).
+        after: Option<OwnerId>,
+    },
 }
 
 /// The reservation of a version of a job for a checkpoint.
@@ -381,6 +386,17 @@ pub enum Response {
         /// At most [`super::limits::CARDS_MAX`].
         cards: Vec<CardRecord>,
     },
+    /// Who joined with a token that the registry redeemed.
+    Joiners {
+        /// Whether the registry redeems tokens for donors now.
+        donors: bool,
+        /// Whether it redeems tokens for submitters now.
+        submitters: bool,
+        /// In ascending order of keys, at most [`super::limits::JOINERS_MAX`].
+        joiners: Vec<JoinerRecord>,
+        /// Whether there are more after the last of these.
+        more: bool,
+    },
 }
 
 /// A checkpoint of which a host holds shards, in the answer to `PeerHolds`.
@@ -524,7 +540,7 @@ pub struct CardRecord {
     pub addr: SocketAddr,
 }
 
-/// A machine that wants to become a donor.
+/// A machine or person that wants to become a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
     /// Text of the join token.
@@ -536,6 +552,27 @@ pub struct JoinRequest {
     /// Signature of [`JoinRequest::signed`] with that key, which proves that the machine has it.
     #[serde(with = "serde_bytes")]
     pub signature: Vec<u8>,
+    /// Whether the registry may add a number to the name if the name is another member's.
+    pub numbered: bool,
+}
+
+/// A member that joined with a token, as the registry that redeemed the token recorded it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinerRecord {
+    /// Public key of the member.
+    pub id: OwnerId,
+    /// Name in its certificate.
+    pub name: String,
+    /// Whether it is a submitter; otherwise it is a donor.
+    pub submitter: bool,
+    /// Number of the token, which is in its text. Nobody can redeem a token by its number.
+    pub token: [u8; 16],
+    /// When it joined, Unix seconds.
+    pub at: u64,
+    /// When its certificate ends, Unix seconds.
+    pub until: u64,
+    /// When the registry heard it last, Unix seconds.
+    pub seen_at: u64,
 }
 
 impl JoinRequest {

@@ -11,11 +11,11 @@ use serde_bytes::ByteBuf;
 use super::Code;
 use super::announcement::Announcement;
 use super::learning::HostSums;
-use super::limits::{CENSUS_OWNERS_MAX, TEXT_BYTES_MAX};
+use super::limits::{CENSUS_OWNERS_MAX, JOINERS_MAX, TEXT_BYTES_MAX};
 use super::message::{
     Audit, AuditFault, CardDay, CardRecord, Claim, HeldTag, HoldsPage, HostCensus, HostStatus,
-    JoinRequest, Joined, MemberRecord, Message, OwnerUse, Presence, PutEnd, PutRebuilt, PutShard,
-    Record, Refusal, Request, Response, ShardName, StoredShard,
+    JoinRequest, Joined, JoinerRecord, MemberRecord, Message, OwnerUse, Presence, PutEnd,
+    PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
 };
 use super::parts::Parts;
 
@@ -128,8 +128,9 @@ fn requests_of_hosts_to_registries_are_as_they_were() {
         name: "h1".into(),
         key: OwnerId([0x22; 32]),
         signature: vec![1, 2],
+        numbered: true,
     };
-    check(&Request::Join(join), "11 0174 026831 TAG 020102");
+    check(&Request::Join(join), "11 0174 026831 TAG 020102 01");
 }
 
 #[test]
@@ -384,6 +385,42 @@ fn messages_about_cards_are_as_they_were() {
         more: true,
     };
     check(&answer, "20 00 01 TAG fb2c01 01");
+}
+
+#[test]
+fn messages_about_who_joined_are_as_they_were() {
+    let id = OwnerId([0x22; 32]);
+    check(&Request::Joiners { after: Some(id) }, "26 01 TAG");
+    let ada = JoinerRecord {
+        id,
+        name: "ada".into(),
+        submitter: true,
+        token: [0x11; 16],
+        at: 1,
+        until: 300,
+        seen_at: 2,
+    };
+    let answer = Response::Joiners {
+        donors: true,
+        submitters: false,
+        joiners: vec![ada.clone()],
+        more: true,
+    };
+    check(&answer, "22 01 00 01 TAG 03616461 01 ID 01 fb2c01 02 01");
+    let longest = JoinerRecord {
+        name: "n".repeat(crate::identity::NAME_BYTES_MAX),
+        at: u64::MAX,
+        until: u64::MAX,
+        seen_at: u64::MAX,
+        ..ada
+    };
+    let most = Response::Joiners {
+        donors: true,
+        submitters: true,
+        joiners: vec![longest; JOINERS_MAX],
+        more: true,
+    };
+    assert!(most.to_frame().is_ok());
 }
 
 #[test]

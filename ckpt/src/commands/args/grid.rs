@@ -8,6 +8,8 @@ use command_line::time;
 use protocol::address::Address;
 use protocol::identity::Role;
 
+use crate::commands::args::options::PassphraseArgs;
+
 /// A role, as it is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RoleName {
@@ -91,14 +93,6 @@ impl SpeakingArgs {
     }
 }
 
-/// Where the passphrase of a backup is.
-#[derive(Clone, Debug, Args)]
-pub struct PassphraseArgs {
-    /// File whose first line is the passphrase [default: ask on the terminal].
-    #[arg(long, value_name = "FILE", env = "CKPT_PASSPHRASE_FILE")]
-    pub passphrase_file: Option<PathBuf>,
-}
-
 /// Options of `grid sign`.
 #[derive(Debug, Args)]
 pub struct SignArgs {
@@ -177,9 +171,13 @@ pub struct InviteArgs {
     /// Which authority.
     #[command(flatten)]
     pub authority: AuthorityArgs,
-    /// Name of the registry that accepts the tokens [default: the only registry].
+    /// Name of the registry that accepts the tokens [default: the first one that answers and may].
     #[arg(long)]
     pub registry: Option<String>,
+    /// Make a token for a member with a new disk or key, which gets the name of this one (its name, or 8
+    /// digits or more of its key). The old key is revoked for good.
+    #[arg(long, value_name = "MEMBER", conflicts_with_all = ["count", "submitters"])]
+    pub replace: Option<String>,
     /// Number of tokens for donors [default: 1, or 0 with --submitters].
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=1000))]
     pub count: Option<u16>,
@@ -236,6 +234,9 @@ pub enum GridCommand {
         /// Key of the member, or its first 8 digits or more, or the name of a member that the authority
         /// certified, if no other key has had that name.
         member: String,
+        /// Ask nothing. Without a terminal nothing is asked anyway.
+        #[arg(long, short)]
+        yes: bool,
     },
     /// Remove a host or registry from the list of the grid; its certificate stays valid.
     Remove {

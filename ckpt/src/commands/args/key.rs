@@ -8,14 +8,33 @@ use codec::JobScope;
 use codec::grant::Rights;
 use command_line::time;
 
+use crate::commands::args::options::PassphraseArgs;
+
 /// Commands for the submitter's key.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Write a copy of the key to a new file, to keep offline.
+    /// Write all that a new machine needs to a new file, to keep offline.
+    ///
+    /// The file has the key, retired keys, the certificates, the grid file, the list of the grid and where
+    /// its hosts were last. `ckpt key import` reads it; no registry has to be there for that.
     Export {
-        /// File to write to; - for standard output.
+        /// File to write to; - for the key alone, on standard output.
         #[arg(long, short, value_name = "FILE")]
         output: PathBuf,
+        /// Encrypt the file with a passphrase.
+        #[arg(long)]
+        seal: bool,
+        /// The passphrase.
+        #[command(flatten)]
+        passphrase: PassphraseArgs,
+    },
+    /// Put what `export` wrote in place on this machine. What is there already stays.
+    Import {
+        /// The file to read: of `export`, or one with a key alone.
+        file: PathBuf,
+        /// The passphrase, if the file is encrypted.
+        #[command(flatten)]
+        passphrase: PassphraseArgs,
     },
     /// Replace the key: create a new key, and later install it with its certificate (--cert).
     ///

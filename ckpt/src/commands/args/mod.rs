@@ -205,7 +205,8 @@ pub enum Command {
         after_help = "Example:\n  ckpt join ckpt-join-v2/submitter/...\n  ckpt save --job 42 image.bin"
     )]
     Join {
-        /// The token. It is as secret as a password and works once.
+        /// The token. It is as secret as a password and works once. `-` reads it from standard input, and
+        /// `@FILE` from a file, so that it is not in the list of processes.
         #[arg(env = "CKPT_JOIN_TOKEN", hide_env_values = true)]
         token: String,
         /// Name for the certificate [default: your login name].

@@ -244,3 +244,11 @@ pub(super) fn parse_tenure(text: &str) -> Result<Tenure, String> {
     }
     time::parse_with_unit(text).map(Tenure::For)
 }
+
+/// Where the passphrase of a sealed file is.
+#[derive(Clone, Debug, Args)]
+pub struct PassphraseArgs {
+    /// File whose first line is the passphrase [default: ask on the terminal].
+    #[arg(long, value_name = "FILE", env = "CKPT_PASSPHRASE_FILE")]
+    pub passphrase_file: Option<PathBuf>,
+}

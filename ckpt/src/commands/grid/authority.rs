@@ -1,19 +1,16 @@
 //! The commands of the grid's authority, which decides who belongs to the grid.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use codec::OwnerId;
 use protocol::address::Address;
-use protocol::authority_dir::{AuthorityDir, Certify, HostEntry, Issued, Roll, grid_path};
+use protocol::authority_dir::{AuthorityDir, Certify, HostEntry, Issued, grid_path};
 use protocol::grid::Grid;
 use protocol::identity::{
-    Peer, PublicPart, Role, TokenRole, Validity, certificate_to_pem, ends_within_days, new_key,
-    replace_public, write_key,
+    Peer, PublicPart, Role, Validity, certificate_to_pem, new_key, replace_public, write_key,
 };
-use protocol::net::resolve;
 use rustls_pki_types::CertificateDer;
 use serde::Serialize;
 
@@ -21,7 +18,6 @@ use crate::commands::args::grid::{Audience, SignArgs};
 use crate::commands::grid::authority_failure::failure;
 use crate::commands::grid::members::{self, Sent, sent};
 use crate::commands::render::{Report, Table, json_of_self, time};
-use crate::commands::runtime;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
 use protocol::errors::chain;
@@ -125,33 +121,9 @@ impl Report for SignReport {
 
 /// How a list is sent once more.
 const BROUGHT_ALONG: &str = "the new member brings the list along with that grid file";
-const REPEATED: &str = "the same command again, once members can be reached, sends the list again";
+pub(super) const REPEATED: &str =
+    "the same command again, once members can be reached, sends the list again";
 const WITH_LATER: &str = "the next command that changes the list sends this change, too";
-
-/// Answer of `grid revoke`.
-#[derive(Debug, Serialize)]
-pub(super) struct RevokeReport {
-    key: String,
-    /// Whether the key was revoked before.
-    was_already: bool,
-    number: u64,
-    grid_file: PathBuf,
-    pub(super) sent: Option<Sent>,
-}
-
-impl Report for RevokeReport {
-    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { key, number, .. } = self;
-        if self.was_already {
-            writeln!(out, "key {key} was revoked already, list number {number}")?;
-        } else {
-            writeln!(out, "key {key} revoked, list number {number}")?;
-        }
-        sent(out, self.sent.as_ref(), REPEATED)
-    }
-
-    json_of_self!();
-}
 
 /// Answer of `grid remove`.
 #[derive(Debug, Serialize)]
@@ -222,69 +194,12 @@ impl Report for RenewReport {
 }
 
 /// The first digits of a key, which tables show and `revoke` accepts.
-fn short(key: &str) -> String {
+pub(super) fn short(key: &str) -> String {
     key.chars().take(KEY_DIGITS).collect()
 }
 
 /// How many digits of a key tables show.
 const KEY_DIGITS: usize = 8;
-
-/// Answer of `grid show`.
-#[derive(Debug, Serialize)]
-pub(super) struct RollReport {
-    grid: String,
-    authority_expires: u64,
-    /// Number of the list of the grid.
-    list: u64,
-    revoked_list: u64,
-    members: Vec<Member>,
-    /// Registries that did not answer who joined, and why.
-    silent: Vec<(String, String)>,
-}
-
-#[derive(Debug, Serialize)]
-struct Member {
-    name: String,
-    roles: Vec<&'static str>,
-    key: String,
-    /// When the certificate ends, Unix seconds. Unknown for members that joined with a token, because a
-    /// registry signed their certificates.
-    expires: Option<u64>,
-    revoked: Option<u64>,
-    addr: Option<String>,
-    state: &'static str,
-}
-
-impl Report for RollReport {
-    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(
-            out,
-            "grid {}, authority until {}, list number {}, list of revoked keys number {}",
-            self.grid,
-            time(self.authority_expires),
-            self.list,
-            self.revoked_list
-        )?;
-        let mut table = Table::new(&["MEMBER", "ROLES", "KEY", "UNTIL", "STATE", "ADDRESS"]);
-        for member in &self.members {
-            table.row(vec![
-                member.name.clone(),
-                member.roles.join(","),
-                short(&member.key),
-                member.expires.map_or("-".into(), time),
-                member.state.to_owned(),
-                member.addr.clone().unwrap_or_else(|| "-".into()),
-            ]);
-        }
-        table.write(out)?;
-        for (registry, why) in &self.silent {
-            writeln!(out, "registry {registry} did not report who joined: {why}")?;
-        }
-        Ok(())
-    }
-
-    json_of_self!();
-}
 
 /// What a new grid is made of.
 #[derive(Debug)]
@@ -481,92 +396,10 @@ pub(super) fn delegate(
     })
 }
 
-/// Answer of `grid invite`.
-#[derive(Debug, Serialize)]
-pub(super) struct InviteReport {
-    expires: u64,
-    tokens: Vec<String>,
-}
-
-impl Report for InviteReport {
-    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        for token in &self.tokens {
-            writeln!(out, "{token}")?;
-        }
-        Ok(())
-    }
-
-    json_of_self!();
-}
-
-/// The tokens to make.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Invitation<'a> {
-    pub(super) registry: Option<&'a str>,
-    pub(super) donors: u16,
-    pub(super) submitters: u16,
-    pub(super) ttl: Duration,
-}
-
-/// Makes tokens.
-pub(super) fn invite(dir: &Path, wanted: Invitation<'_>) -> Result<InviteReport, Failure> {
-    if wanted.donors == 0 && wanted.submitters == 0 {
-        return Err(
-            Failure::new(ExitStatus::Usage, "no tokens are requested").next("--count COUNT")
-        );
-    }
-    let authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
-    let registry = match (wanted.registry, authority.grid().registries.as_slice()) {
-        (Some(name), _) => name.to_owned(),
-        (None, [only]) => only.name.clone(),
-        (None, []) => {
-            let message = "the grid has no registry to accept tokens";
-            return Err(Failure::new(ExitStatus::Usage, message).next(
-                "ckpt grid sign --role registry --addr ADDRESS:PORT, then ckpt grid delegate; or sign each certificate: ckpt grid sign",
-            ));
-        }
-        (None, registries) => {
-            let message = format!("the grid has {} registries", registries.len());
-            return Err(Failure::new(ExitStatus::Usage, message).next("--registry NAME"));
-        }
-    };
-    let expires = unix_seconds().saturating_add(wanted.ttl.as_secs());
-    let of = |role, count: u16| std::iter::repeat_n(role, usize::from(count));
-    let roles =
-        of(TokenRole::Donor, wanted.donors).chain(of(TokenRole::Submitter, wanted.submitters));
-    let tokens = roles.map(|role| {
-        let mut nonce = [0; 16];
-        aws_lc_rs::rand::fill(&mut nonce).map_err(|_| {
-            Failure::new(ExitStatus::Failed, "the system returned no random numbers")
-        })?;
-        let token = authority.invite(&registry, role, expires, nonce);
-        Ok(token.map_err(|e| failure(&e))?.to_text())
-    });
-    Ok(InviteReport {
-        expires,
-        tokens: tokens.collect::<Result<_, Failure>>()?,
-    })
-}
-
 fn write_public(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), Failure> {
     replace_public(path, certificate_to_pem(certificate).as_bytes()).map_err(|cause| {
         let message = format!("certificate {}: {cause}", path.display());
         Failure::new(ExitStatus::LocalIo, message)
-    })
-}
-
-/// Revokes all certificates of a member, who may have joined with a token.
-pub(super) fn revoke(dir: &Path, who: &str, audience: Audience) -> Result<RevokeReport, Failure> {
-    let joined = members::joined(dir, audience)?;
-    let change =
-        |authority: &mut AuthorityDir| authority.revoke(who, &joined.joiners(), unix_seconds());
-    let (revoked, grid, sent) = members::change(dir, audience, change)?;
-    Ok(RevokeReport {
-        key: revoked.key.hex(),
-        was_already: revoked.was_already,
-        number: grid.revoked.number(),
-        grid_file: grid_path(dir),
-        sent,
     })
 }
 
@@ -603,7 +436,9 @@ pub(super) fn renew(
         let ends = began.saturating_add(ttl.as_secs());
         // Members would not take a certificate that ends no later than the one that they have.
         before.retain(|one| {
-            one.expires <= until && one.expires < ends && !revoked.contains(&one.key)
+            // What a registry signed is renewed by a registry: with another token.
+            let is_own = one.token.is_none();
+            is_own && one.expires <= until && one.expires < ends && !revoked.contains(&one.key)
         });
         let wishes: Vec<Certify> = before
             .iter()
@@ -635,62 +470,9 @@ pub(super) fn renew(
     Ok(RenewReport { sent, renewed })
 }
 
-/// Lists all members, including those that joined with a token.
-pub(super) fn show(dir: &Path, audience: Audience) -> Result<RollReport, Failure> {
-    let roll = Roll::load(dir).map_err(|e| failure(&e))?;
-    let joined = members::joined(dir, audience)?;
-    let now = unix_seconds();
-    let addresses = addresses(&roll.grid, audience)?;
-    let issued = last_certificates(&roll.issued, now);
-    let issued = issued.into_iter().map(|issued| Member {
-        roles: issued.roles.iter().map(|role| role.name()).collect(),
-        key: issued.key.hex(),
-        expires: Some(issued.expires),
-        revoked: issued.revoked,
-        addr: addresses.get(&issued.key).cloned(),
-        state: if roll.grid.revoked.contains(&issued.key) {
-            "revoked"
-        } else if issued.expires < now {
-            "expired"
-        } else if ends_within_days(issued.expires, now).is_some() {
-            "ends soon"
-        } else {
-            "valid"
-        },
-        name: issued.name,
-    });
-    let by_token = joined.hosts.iter();
-    let is_known = |key: OwnerId| roll.issued.iter().any(|issued| issued.key == key);
-    let by_token = by_token.filter(|host| !is_known(host.id.0));
-    let by_token = by_token.map(|host| Member {
-        name: host.name.clone(),
-        roles: vec![Role::Donor.name()],
-        key: host.id.hex(),
-        expires: None,
-        revoked: None,
-        addr: Some(host.addr.to_string()),
-        state: if roll.grid.revoked.contains(&host.id.0) {
-            "revoked"
-        } else {
-            "joined"
-        },
-    });
-    let members = issued.chain(by_token).collect();
-    let authority = Peer::from_certificate(&roll.grid.authority)
-        .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))?;
-    Ok(RollReport {
-        authority_expires: authority.not_after,
-        list: roll.grid.number(),
-        revoked_list: roll.grid.revoked.number(),
-        grid: roll.grid.name,
-        members,
-        silent: joined.silent,
-    })
-}
-
 /// The members of a record of certificates, each of them once, in the order of their first certificates.
 /// Name and end come from a member's last certificate, roles from all valid ones.
-fn last_certificates(issued: &[Issued], now: u64) -> Vec<Issued> {
+pub(super) fn last_certificates(issued: &[Issued], now: u64) -> Vec<Issued> {
     let mut members: Vec<Issued> = Vec::new();
     for one in issued {
         let Some(known) = members.iter_mut().find(|known| known.key == one.key) else {
@@ -708,38 +490,6 @@ fn last_certificates(issued: &[Issued], now: u64) -> Vec<Issued> {
         };
     }
     members
-}
-
-/// The addresses of members in the list, by key. Names are also resolved, unless nobody may be
-/// contacted.
-fn addresses(grid: &Grid, audience: Audience) -> Result<BTreeMap<OwnerId, String>, Failure> {
-    let hosts = grid.hosts.iter().map(|one| (one.id.0, &one.addr));
-    let registries = grid.registries.iter().map(|one| (one.id.0, &one.addr));
-    let all = hosts.chain(registries);
-    let mut shown: BTreeMap<OwnerId, String> = BTreeMap::new();
-    let mut asking = tokio::task::JoinSet::new();
-    let runtime = runtime()?;
-    for (key, addr) in all {
-        shown.insert(key, addr.to_string());
-        if addr.ip().is_none() && audience == Audience::Members {
-            let addr = addr.clone();
-            let ask = async move { (key, resolve(&addr).await) };
-            asking.spawn_on(ask, runtime.handle());
-        }
-    }
-    for (key, found) in runtime.block_on(asking.join_all()) {
-        let found = match found {
-            Ok(found) => {
-                let found: Vec<String> = found.iter().map(ToString::to_string).collect();
-                found.join(", ")
-            }
-            Err(cause) => cause.to_string(),
-        };
-        if let Some(shown) = shown.get_mut(&key) {
-            shown.push_str(&format!(" ({found})"));
-        }
-    }
-    Ok(shown)
 }
 
 /// The validity that begins now and lasts this long.
@@ -762,6 +512,7 @@ mod tests {
             issued: 0,
             expires,
             revoked: None,
+            token: None,
         }
     }
 

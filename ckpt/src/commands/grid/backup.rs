@@ -1,21 +1,21 @@
 //! Backups of an authority's directory, encrypted with a passphrase.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use protocol::authority_dir::{MEMBERS_BYTES_MAX, Roll};
 use protocol::identity::{replace_public, write_private};
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use crate::commands::args::grid::{Audience, PassphraseArgs};
+use crate::commands::args::grid::Audience;
+use crate::commands::args::options::PassphraseArgs;
 use crate::commands::grid::authority_failure::failure;
 use crate::commands::grid::members;
-use crate::commands::grid::sealed_file::{self, SealedFileError};
+use crate::commands::passphrase::{Passphrase, ask};
 use crate::commands::render::{Report, json_of_self};
+use crate::commands::sealed_file::{self, SealedFileError, is_archive};
 use ckpt_agent::report::{ExitStatus, Failure};
 
 /// The only secret file. Every member may read the others.
@@ -32,12 +32,6 @@ const FILES: [&str; 5] = [
 
 /// Most bytes of a backup that are read; certificates and lists have limits, too.
 const BACKUP_BYTES_MAX: u64 = MEMBERS_BYTES_MAX + (64 << 20);
-
-/// Shortest passphrase of a new backup, characters.
-const PASSPHRASE_CHARS_MIN: usize = 8;
-
-/// Longest passphrase, bytes.
-const PASSPHRASE_BYTES_MAX: u64 = 1024;
 
 /// Answer of `grid backup` and `grid restore`.
 #[derive(Debug, Serialize)]
@@ -196,11 +190,6 @@ fn opened_backup(
     sealed_file::open(&secret, &sealed).map_err(refused)
 }
 
-/// Whether these bytes are a tar archive (POSIX.1-1988, `ustar`).
-fn is_archive(bytes: &[u8]) -> bool {
-    bytes.get(257..262) == Some(b"ustar")
-}
-
 /// Writes the files of a backup. The key comes last, since a directory with a key counts as an
 /// authority's.
 fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure> {
@@ -236,71 +225,6 @@ fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure>
         written.map_err(|cause| local(&path, &cause))?;
     }
     Ok(found.iter().map(|(name, _)| (*name).to_owned()).collect())
-}
-
-/// Which passphrase is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passphrase {
-    /// One that is made up now: it has to be long enough, and is typed twice.
-    New,
-    /// That of an existing backup.
-    Existing,
-}
-
-/// Gets the passphrase: from the first line of a file, or typed by the user.
-fn ask(args: &PassphraseArgs, which: Passphrase) -> Result<Zeroizing<String>, Failure> {
-    let usage = |message: &str| Failure::new(ExitStatus::Usage, message);
-    let secret = match &args.passphrase_file {
-        Some(path) => {
-            let file = File::open(path).map_err(|cause| local(path, &cause))?;
-            first_line(file).map_err(|cause| local(path, &cause))?
-        }
-        None => {
-            let typed = type_in("Passphrase: ")?;
-            if which == Passphrase::New && *type_in("Repeat the passphrase: ")? != *typed {
-                return Err(usage("the two passphrases differ"));
-            }
-            typed
-        }
-    };
-    if which == Passphrase::New && secret.chars().count() < PASSPHRASE_CHARS_MIN {
-        let message = format!("a passphrase has at least {PASSPHRASE_CHARS_MIN} characters");
-        return Err(usage(&message));
-    }
-    Ok(secret)
-}
-
-fn first_line(from: impl Read) -> io::Result<Zeroizing<String>> {
-    let mut line = Zeroizing::new(String::with_capacity(PASSPHRASE_BYTES_MAX as usize));
-    io::BufReader::new(from.take(PASSPHRASE_BYTES_MAX)).read_line(&mut line)?;
-    let end = line.trim_end_matches(['\r', '\n']).len();
-    line.truncate(end);
-    Ok(line)
-}
-
-/// Reads a line from the terminal without echo.
-fn type_in(prompt: &str) -> Result<Zeroizing<String>, Failure> {
-    let no_terminal = |cause: io::Error| {
-        let message = format!("there is no terminal to ask for the passphrase: {cause}");
-        Failure::new(ExitStatus::Usage, message).next("--passphrase-file FILE")
-    };
-    let mut terminal = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/tty")
-        .map_err(no_terminal)?;
-    let shown = tcgetattr(terminal.as_fd()).map_err(|cause| no_terminal(cause.into()))?;
-    let mut hidden = shown.clone();
-    hidden.local_modes.remove(LocalModes::ECHO);
-    tcsetattr(terminal.as_fd(), OptionalActions::Flush, &hidden)
-        .map_err(|cause| no_terminal(cause.into()))?;
-    // The change of the terminal discards input, so the prompt comes after it.
-    let asked = terminal.write_all(prompt.as_bytes());
-    let line = asked.and_then(|()| first_line(&terminal));
-    // Restores the echo, whatever happened.
-    let _ = tcsetattr(terminal.as_fd(), OptionalActions::Flush, &shown);
-    let _ = terminal.write_all(b"\n");
-    line.map_err(no_terminal)
 }
 
 fn local(path: &Path, cause: &dyn std::fmt::Display) -> Failure {

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -222,7 +222,7 @@ pub(crate) fn add(
         return Err(Failure::new(ExitStatus::Usage, message));
     }
     let mut authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
-    make_host(&mut authority, name, data, listen)?;
+    let listen = make_host(&mut authority, name, data, listen)?;
     let data = &std::path::absolute(data).map_err(|cause| failed(data, &cause))?;
     link_data(dir, name, data)?;
     let grid = authority.grid().clone();
@@ -353,7 +353,7 @@ fn make_host(
     name: &str,
     data: &Path,
     listen: &Address,
-) -> Result<(), Failure> {
+) -> Result<Address, Failure> {
     fs::create_dir_all(data).map_err(|e| failed(data, &e))?;
     let key = data.join("identity.key");
     if !key.exists() {
@@ -361,8 +361,35 @@ fn make_host(
         write_key(&key, &secret).map_err(|e| failed(&key, &e))?;
     }
     let id = read_key(&key).map_err(|e| failed(&key, &e))?.id();
-    let certificate = certify(authority, vec![Role::Donor], name, id, Some(listen))?;
-    write_certificate(&data.join("identity.crt"), &certificate)
+    let listen = with_free_port(listen, authority.grid())?;
+    let certificate = certify(authority, vec![Role::Donor], name, id, Some(&listen))?;
+    write_certificate(&data.join("identity.crt"), &certificate)?;
+    Ok(listen)
+}
+
+/// Tries to find a port that no other host of the grid has.
+const PORT_TRIES: usize = 64;
+
+/// The address with a port that is free now, if it has port 0: others could not reach a host there.
+fn with_free_port(listen: &Address, grid: &Grid) -> Result<Address, Failure> {
+    let Some(addr) = listen.ip().filter(|addr| addr.port() == 0) else {
+        return Ok(listen.clone());
+    };
+    let no_port = |cause: &dyn std::fmt::Display| {
+        Failure::new(
+            ExitStatus::LocalIo,
+            format!("no free port at {}: {cause}", addr.ip()),
+        )
+    };
+    for _ in 0..PORT_TRIES {
+        let socket = UdpSocket::bind(addr).map_err(|cause| no_port(&cause))?;
+        let free = socket.local_addr().map_err(|cause| no_port(&cause))?;
+        let free = Address::from(free);
+        if grid.hosts.iter().all(|host| host.addr != free) {
+            return Ok(free);
+        }
+    }
+    Err(no_port(&"all that were tried are in the list of the grid"))
 }
 
 fn certify(

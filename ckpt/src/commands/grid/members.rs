@@ -1,15 +1,24 @@
 //! How the authority talks to members: it sends them new lists, and asks registries who joined with a
 //! token.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use protocol::authority_dir::{AuthorityDir, AuthorityDirError, Joiner, grid_path};
+use codec::OwnerId;
+use protocol::address::Address;
+use protocol::authority_dir::{AuthorityDir, AuthorityDirError, JoinedWith, Joiner, grid_path};
 use protocol::grid::{Grid, GridHost};
-use protocol::identity::{HostId, Identity};
+use protocol::identity::{HostId, Identity, Role, TokenRole};
+use protocol::net::Sockets;
+use protocol::net::endpoint::EndpointConfig;
+use protocol::net::stream::request;
+use protocol::wire::message::{Request, Response};
 use serde::Serialize;
 use transfer::herald::{BUSY_PATIENCE, Delivery, Herald, Listener, OnBusy};
+use transfer::joiners::ask_joiners;
 use transfer::registry::Registries;
 use transfer::roster;
 
@@ -23,6 +32,9 @@ use protocol::errors::chain;
 
 /// Up to this many members without the list get a line each.
 const WITHOUT_SHOWN: usize = 3;
+
+/// How long a host has to say how many shards it holds.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Which members have received a new list.
 #[derive(Debug, Serialize)]
@@ -237,33 +249,63 @@ fn herald_identity(authority: &AuthorityDir) -> Result<Identity, Failure> {
     identity.map_err(|e| failure(&e))
 }
 
-/// Donors that registries know and the list does not.
+/// Who joined with tokens, as registries report it.
 #[derive(Debug, Default)]
 pub(super) struct Joined {
+    /// Donors that registries know and the list does not.
     pub(super) hosts: Vec<GridHost>,
+    /// Who joined, and what registries know of each.
+    pub(super) by_token: Vec<transfer::joiners::Joiner>,
     /// Registries that did not answer, and why.
     pub(super) silent: Vec<(String, String)>,
 }
 
 impl Joined {
-    /// Names and keys of these donors.
+    /// All of them, each once.
     pub(super) fn joiners(&self) -> Vec<Joiner> {
-        let joiner = |host: &GridHost| Joiner {
+        let addr = |key: OwnerId| {
+            let host = self.hosts.iter().find(|host| host.id.0 == key);
+            host.map(|host| host.addr.to_string())
+        };
+        let by_token = self.by_token.iter().map(|one| {
+            let record = &one.record;
+            Joiner {
+                name: record.name.clone(),
+                key: record.id,
+                role: match record.submitter {
+                    true => Role::Submitter,
+                    false => Role::Donor,
+                },
+                addr: addr(record.id),
+                joined: Some(JoinedWith {
+                    token: record.token,
+                    at: record.at,
+                    until: record.until,
+                }),
+            }
+        });
+        let mut all: Vec<Joiner> = by_token.collect();
+        let known: BTreeSet<OwnerId> = all.iter().map(|one| one.key).collect();
+        let others = self.hosts.iter().filter(|host| !known.contains(&host.id.0));
+        all.extend(others.map(|host| Joiner {
             name: host.name.clone(),
             key: host.id.0,
-        };
-        self.hosts.iter().map(joiner).collect()
+            role: Role::Donor,
+            addr: Some(host.addr.to_string()),
+            joined: None,
+        }));
+        all
     }
 }
 
-/// Asks the registries which donors joined. The result is empty if there is no registry, or if nobody may be
-/// contacted.
+/// Asks the registries who joined, and enters that into the record. The result is empty if there is no
+/// registry, or if nobody may be contacted.
 pub(super) fn joined(dir: &Path, audience: Audience) -> Result<Joined, Failure> {
     let has_key = dir.join("authority.key").exists();
     if audience == Audience::Nobody || !has_key {
         return Ok(Joined::default());
     }
-    let authority = match AuthorityDir::open(dir) {
+    let mut authority = match AuthorityDir::open(dir) {
         Ok(authority) => authority,
         // A user who may not read the key may still see the other files.
         Err(cause) => {
@@ -274,29 +316,86 @@ pub(super) fn joined(dir: &Path, audience: Audience) -> Result<Joined, Failure> 
             });
         }
     };
-    let grid = authority.grid();
-    if grid.registries.is_empty() {
+    if authority.grid().registries.is_empty() {
         return Ok(Joined::default());
     }
     let identity = herald_identity(&authority)?;
-    let registries = Registries::new(&identity, grid).without_announcements();
-    let answers = runtime()?.block_on(registries.ask(grid, Vec::new()));
-    let silent = match answers.is_empty() {
-        true => {
-            let why = "no answer".to_owned();
-            let names = grid.registries.iter().map(|one| one.name.clone());
-            names.map(|name| (name, why.clone())).collect()
+    let joined = runtime()?.block_on(ask_registries(authority.grid(), &identity));
+    let noted = authority.note_joined(&joined.joiners());
+    noted.map_err(|e| failure(&e))?;
+    Ok(joined)
+}
+
+async fn ask_registries(grid: &Grid, identity: &Identity) -> Joined {
+    let registries = Registries::new(identity, grid).without_announcements();
+    let asked = ask_joiners(grid, identity);
+    let present = registries.ask(grid, Vec::new());
+    let answers = tokio::join!(asked, present);
+    let mut joined = Joined::default();
+    for (registry, answer) in answers.0 {
+        match answer {
+            Ok(answer) => joined.by_token.extend(answer.joiners),
+            Err(why) => joined.silent.push((registry, why)),
         }
-        false => Vec::new(),
-    };
+    }
     // Includes revoked donors, which the user wants to see.
     let nobody = Grid::new(grid.name.clone(), grid.authority.clone());
-    let roster = roster::merge(&nobody, &answers, &[], unix_seconds());
+    let roster = roster::merge(&nobody, &answers.1, &[], unix_seconds());
     let listed = |host: &GridHost| grid.hosts.iter().any(|one| one.id == host.id);
     let hosts = roster.hosts.into_iter().chain(roster.absent);
-    let hosts = hosts.filter(|host| !listed(host));
-    Ok(Joined {
-        hosts: hosts.collect(),
-        silent,
-    })
+    joined.hosts = hosts.filter(|host| !listed(host)).collect();
+    joined
+}
+
+/// The first registry, in the order of the grid, that answers and redeems tokens for all these roles.
+pub(super) fn redeeming_registry(
+    authority: &AuthorityDir,
+    roles: &[TokenRole],
+) -> Result<String, Failure> {
+    let identity = herald_identity(authority)?;
+    let answers = runtime()?.block_on(ask_joiners(authority.grid(), &identity));
+    let mut lacking = Vec::new();
+    for (registry, answer) in answers {
+        match answer {
+            Ok(answer) if roles.iter().all(|role| answer.redeems(*role)) => return Ok(registry),
+            Ok(_) => lacking.push(HostNote {
+                host: registry,
+                what: "redeems no tokens of this kind (ckpt grid delegate)".to_owned(),
+            }),
+            Err(what) => lacking.push(HostNote {
+                host: registry,
+                what,
+            }),
+        }
+    }
+    let message = "no registry answers that redeems such tokens";
+    let mut failure = Failure::new(ExitStatus::TooFewHosts, message)
+        .next("--registry NAME makes tokens for that registry without asking it");
+    failure.hosts = lacking;
+    Err(failure)
+}
+
+/// How many shards the host at `addr` says that it holds, or why that is not known.
+pub(super) fn shards_of(dir: &Path, key: OwnerId, addr: &str) -> Result<u64, String> {
+    let authority = AuthorityDir::open(dir).map_err(|cause| chain(&cause))?;
+    let identity = herald_identity(&authority).map_err(|cause| cause.message)?;
+    let addr: Address = addr.parse().map_err(|_| format!("{addr} is no address"))?;
+    let settings = EndpointConfig::new(identity, authority.grid().authority.clone());
+    drop(authority);
+    let sockets = Sockets::new(settings);
+    let asked = async {
+        let connecting = sockets.connect(&addr, HostId(key), Role::Donor);
+        let connection = connecting.await.map_err(|cause| cause.to_string())?;
+        let asked = request(&connection, &Request::Status, STATUS_TIMEOUT).await;
+        connection.close(0_u32.into(), b"");
+        match asked {
+            Ok((Response::Status(status), _)) => Ok(status.shards),
+            Ok(_) => Err("an unexpected answer".to_owned()),
+            Err(cause) => Err(cause.to_string()),
+        }
+    };
+    let runtime = runtime().map_err(|cause| cause.message)?;
+    let limited = async { tokio::time::timeout(STATUS_TIMEOUT, asked).await };
+    let answered = runtime.block_on(limited);
+    answered.unwrap_or_else(|_| Err("no answer".to_owned()))
 }

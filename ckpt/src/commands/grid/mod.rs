@@ -3,10 +3,12 @@
 mod authority;
 mod authority_failure;
 mod backup;
+mod invite;
 pub(super) mod local;
 pub(super) mod man_page;
 mod members;
-mod sealed_file;
+mod revoke;
+mod roll;
 
 use std::path::{Path, PathBuf};
 
@@ -59,9 +61,13 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Answer
             done(permitted?)
         }
         GridCommand::Invite(args) => invite(&args),
-        GridCommand::Revoke { speaking, member } => {
+        GridCommand::Revoke {
+            speaking,
+            member,
+            yes,
+        } => {
             let dir = dir_of(&speaking.authority)?;
-            let revoked = authority::revoke(&dir, &member, speaking.audience())?;
+            let revoked = revoke::revoke(&dir, &member, yes, speaking.audience())?;
             ended(status(revoked.sent.as_ref(), Silence::Harms), revoked)
         }
         GridCommand::Remove { speaking, host } => {
@@ -72,7 +78,7 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Answer
         GridCommand::Renew(args) => renew(args),
         GridCommand::Show { speaking } => {
             let dir = dir_of(&speaking.authority)?;
-            done(authority::show(&dir, speaking.audience())?)
+            done(roll::show(&dir, speaking.audience())?)
         }
         GridCommand::Backup {
             authority,
@@ -122,14 +128,20 @@ fn init(args: InitArgs) -> Result<Answer, Failure> {
 }
 
 fn invite(args: &InviteArgs) -> Result<Answer, Failure> {
+    let dir = dir_of(&args.authority)?;
+    let registry = args.registry.as_deref();
+    if let Some(who) = &args.replace {
+        let made = invite::replacement(&dir, who, registry, args.ttl)?;
+        return ended(status(made.sent.as_ref(), Silence::Harms), made);
+    }
     let usual = u16::from(args.submitters == 0);
-    let wanted = authority::Invitation {
-        registry: args.registry.as_deref(),
+    let wanted = invite::Invitation {
+        registry,
         donors: args.count.unwrap_or(usual),
         submitters: args.submitters,
         ttl: args.ttl,
     };
-    done(authority::invite(&dir_of(&args.authority)?, wanted)?)
+    done(invite::invite(&dir, wanted)?)
 }
 
 fn renew(args: RenewArgs) -> Result<Answer, Failure> {

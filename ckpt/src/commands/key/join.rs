@@ -4,10 +4,11 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use command_line::secret::secret;
 use protocol::identity::{
     JoinToken, TokenRole, certificate_to_pem, is_name, new_key, read_key, replace_public, write_key,
 };
-use protocol::net::join::{JoinError, NewMember, join as redeem};
+use protocol::net::join::{JoinError, NameWish, NewMember, join as redeem};
 use serde::Serialize;
 
 use crate::commands::args::options::Global;
@@ -61,10 +62,13 @@ pub(crate) fn join(
     name: Option<&str>,
 ) -> Result<JoinReport, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
-    let token = JoinToken::parse(token).map_err(|cause| usage(cause.to_string()))?;
+    let token = secret(token).map_err(|cause| failed(Path::new(token), &cause))?;
+    let token = JoinToken::parse(&token).map_err(|cause| usage(cause.to_string()))?;
     if token.terms.role != TokenRole::Submitter {
         return Err(usage("the token is for a donor".into()).next("ckpt-store join TOKEN"));
     }
+    // A name that nobody chose gets a number if another person has it.
+    let numbered = name.is_none();
     let name = name.map_or_else(user_name, str::to_owned);
     if !is_name(&name) {
         let message = format!("name {name:?}: only letters, digits, . _ - are allowed");
@@ -79,12 +83,7 @@ pub(crate) fn join(
     let grid_file = named
         .or_else(usual_grid_file)
         .ok_or_else(|| usage("no home directory".into()).next("--grid FILE"))?;
-    for there in [&grid_file, &files.certificate] {
-        if there.exists() {
-            let message = format!("{} exists already: you belong to a grid", there.display());
-            return Err(usage(message).next("another --grid FILE with --key-file and --cert-file"));
-        }
-    }
+    refuse_members(&grid_file, &files.certificate)?;
     for path in [&files.key, &files.certificate, &grid_file] {
         if let Some(dir) = path.parent().filter(|dir| *dir != Path::new("")) {
             fs::create_dir_all(dir).map_err(|cause| failed(dir, &cause))?;
@@ -95,15 +94,22 @@ pub(crate) fn join(
         write_key(&files.key, &secret).map_err(|cause| failed(&files.key, &cause))?;
     }
     let secret = read_key(&files.key).map_err(|cause| failed(&files.key, &cause))?;
-    let joined = runtime()?.block_on(redeem(&token, secret, &name));
+    let joined = runtime()?.block_on(redeem(
+        &token,
+        secret,
+        NameWish {
+            name: &name,
+            numbered,
+        },
+    ));
     let joined = joined.map_err(|cause| not_joined(&cause))?;
     write_membership(&joined, &grid_file, &files.certificate)?;
     let grid = joined.grid;
     let who = joined.identity;
-    let peer = who.peer();
+    let peer = who.peer().ok();
     Ok(JoinReport {
-        expires: peer.map_or(0, |peer| peer.not_after),
-        name,
+        expires: peer.as_ref().map_or(0, |peer| peer.not_after),
+        name: peer.map_or(name, |peer| peer.name),
         grid: grid.name,
         id: who.secret.id().hex(),
         key: files.key,
@@ -111,6 +117,24 @@ pub(crate) fn join(
         grid_file,
         options,
     })
+}
+
+/// Refuses whoever belongs to a grid already.
+fn refuse_members(grid_file: &Path, certificate: &Path) -> Result<(), Failure> {
+    for there in [grid_file, certificate] {
+        if there.exists() {
+            let message = format!("{} exists already: you belong to a grid", there.display());
+            let next = match grid_file.exists() {
+                true => "another --grid FILE with --key-file and --cert-file".to_owned(),
+                false => format!(
+                    "ckpt key import FILE; or copy grid.toml of any member, which is no secret, to {}",
+                    grid_file.display()
+                ),
+            };
+            return Err(Failure::new(ExitStatus::Usage, message).next(next));
+        }
+    }
+    Ok(())
 }
 
 fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {

@@ -5,6 +5,7 @@ pub(super) mod identity;
 mod job;
 pub(super) mod join;
 pub(super) mod own;
+mod travel;
 
 use super::args::key::KeyCommand;
 use super::call::Call;
@@ -14,7 +15,17 @@ use ckpt_agent::report::Failure;
 /// Runs a command for keys.
 pub(crate) fn run(call: Call<'_>, command: KeyCommand) -> Result<Answer, Failure> {
     match command {
-        KeyCommand::Export { output } => own::export(call.global, &output),
+        KeyCommand::Export {
+            output,
+            seal,
+            passphrase,
+        } => {
+            let passphrase = seal.then_some(&passphrase);
+            travel::export(call.global, &output, passphrase)
+        }
+        KeyCommand::Import { file, passphrase } => {
+            done(travel::import(call.global, &file, &passphrase)?)
+        }
         KeyCommand::Rotate { name, cert } => {
             done(own::rotate(call.global, name.as_deref(), cert.as_deref())?)
         }

@@ -13,17 +13,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use protocol::errors::chain;
-use protocol::identity::{
-    PublicPart, is_name, key_to_text, new_key, read_key, replace_public, write_key, write_private,
-};
+use protocol::identity::{PublicPart, is_name, new_key, read_key, replace_public, write_key};
 use serde::Serialize;
 
 use crate::commands::args::options::Global;
-use crate::commands::connect::grid_file;
 use crate::commands::key::identity::{RETIRED_MAX, files, suffixed};
-use crate::commands::render::{self, Report, json_of_self};
-use crate::commands::{Answer, done};
-use ckpt_agent::connection::{denied, load_grid, with_certificate};
+use crate::commands::render::{Report, json_of_self};
+use ckpt_agent::connection::{denied, with_certificate};
 use ckpt_agent::report::{ExitStatus, Failure};
 
 fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
@@ -125,30 +121,6 @@ pub(crate) fn user_name() -> String {
     user.ok()
         .filter(|name| is_name(name))
         .unwrap_or_else(|| "submitter".into())
-}
-
-/// Writes the key to a new file, or to standard output for `-`.
-pub(crate) fn export(global: &Global, output: &Path) -> Result<Answer, Failure> {
-    // The same key as all other commands use, so the grid file counts.
-    let grid = grid_file(global).map(|path| load_grid(&path)).transpose()?;
-    let files = files(global, grid.as_ref())?;
-    let secret = read_key(&files.key).map_err(|cause| denied(chain(&cause)))?;
-    let text = key_to_text(&secret);
-    if output.as_os_str() == "-" {
-        io::stdout()
-            .write_all(text.as_bytes())
-            .map_err(|cause| failed(output, &cause))?;
-        return done(render::Text(Vec::new()));
-    }
-    write_private(output, text.as_bytes()).map_err(|cause| failed(output, &cause))?;
-    done(KeyReport {
-        id: secret.id().hex(),
-        key: output.to_owned(),
-        public: None,
-        certificate: files.certificate,
-        existed: false,
-        next: Some("keep it offline: it decrypts all that the key saved, and nothing can be read without it".into()),
-    })
 }
 
 /// Replaces the key in two steps. Without a certificate: makes the next key. With its certificate: puts

@@ -1,5 +1,5 @@
 //! Files that are encrypted with a passphrase: PBKDF2 (RFC 8018) makes the key of the passphrase, AES-256-GCM
-//! (NIST SP 800-38D) encrypts. The bytes are in `docs/format.md`, *Copy of an authority*.
+//! (NIST SP 800-38D) encrypts. The bytes are in `docs/format.md`, *Sealed files*.
 
 use std::num::NonZeroU32;
 
@@ -32,7 +32,7 @@ const ROUNDS_MAX: u32 = 10_000_000;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SealedFileError {
     /// It is no such file.
-    #[error("not a file that `ckpt grid backup` wrote")]
+    #[error("not a file that `ckpt grid backup` or `ckpt key export --seal` wrote")]
     Form,
     /// A program from before this format wrote it.
     #[error("has the age format, which earlier programs wrote")]
@@ -99,6 +99,11 @@ impl<'a> Parts<'a> {
 /// Checks what can be checked without the passphrase.
 pub(super) fn check(sealed: &[u8]) -> Result<(), SealedFileError> {
     Parts::of(sealed).map(|_| ())
+}
+
+/// Whether these bytes are a tar archive (POSIX.1-1988, `ustar`), which is what is sealed.
+pub(super) fn is_archive(bytes: &[u8]) -> bool {
+    bytes.get(257..262) == Some(b"ustar")
 }
 
 /// Decrypts what [`seal`] wrote.
