@@ -1,12 +1,13 @@
 //! Donors that die, and that the registry does not name any more: what they have is away, and not lost.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tests::machines::Machines;
 use tests::port::free_address;
-use tests::program::wait_until;
+use tests::program::{wait, wait_until};
 use tests::{Outcome, image};
 
 /// A registry names a silent donor for up to half a minute.
@@ -182,6 +183,38 @@ fn begins_anew_beside_what_is_away(machines: &mut Machines) -> Result<()> {
     zoe(machines, "gc")?.expect(0)?;
     zoe(machines, "forget --job 42 --version 1")?.expect(0)?;
     zoe(machines, "restore --job 42 --version 1 --force -o out")?.expect(4)?;
+    Ok(())
+}
+
+#[test]
+fn a_save_that_waits_for_busy_hosts_ends_when_its_user_is_revoked() -> Result<()> {
+    let (machines, _) = saved(&["42"])?;
+    for donor in DONORS {
+        machines.store(donor, &["pause", "10m"])?.expect(0)?;
+    }
+    wait_until("the hosts take no shards", LIMIT, || {
+        let hosts = machines.ckpt("zoe", &["--json", "hosts"])?.json()?;
+        let hosts = hosts["hosts"].as_array().cloned().unwrap_or_default();
+        Ok(hosts
+            .iter()
+            .all(|host| host["refuses_for_s"].as_u64() > Some(0)))
+    })?;
+    let save = ["--progress", "json", "save", "--job", "42", "img"];
+    let mut waiting = machines.command("zoe", &save)?.spawn()?;
+    let said = BufReader::new(waiting.stderr.take().context("no standard error")?);
+    let mut lines = said.lines();
+    let waits = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("\"waiting\"")));
+    ensure!(waits.is_some(), "the save does not wait");
+    let log = machines.log("admin")?;
+    let key = log.lines().find(|line| line.contains("name=\"zoe\""));
+    let key = key.and_then(|line| line.split("key=\"").nth(1)?.split('"').next());
+    let key = key.context("zoe's key")?;
+    machines
+        .ckpt("admin", &["grid", "revoke", key])?
+        .expect(0)?;
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    wait(waiting)?.expect(6)?;
+    ensure!(rest.iter().any(|line| line.contains("revoked")), "{rest:?}");
     Ok(())
 }
 

@@ -73,8 +73,10 @@ impl MachineWatch {
         let just_now = now.saturating_sub(1);
         let mut writes = watch.gone_until(just_now);
         if watch.states().is_none_or(|states| states == States::GONE) {
+            // Where the clock was set back a little, no time has passed since the last run.
+            let from = watch.end().unwrap_or(just_now);
             let run = Run {
-                span: watch.end().unwrap_or(just_now)..now,
+                span: from..now.max(from),
                 states: Some(States::CALM),
                 cpu: 0.0,
                 disk: 0.0,
@@ -296,6 +298,25 @@ mod tests {
         watched(&mut watch, &mut disk, 4606, &[0.1]);
         assert_eq!(disk[2].span, 4606..4612);
         assert_eq!(disk[2].states.unwrap().storage, StorageState::FullRate);
+    }
+
+    #[test]
+    fn a_daemon_is_there_when_it_starts_with_a_clock_that_went_back_a_little() {
+        let gone = Run {
+            span: 1000..2000,
+            states: Some(States::GONE),
+            cpu: 0.0,
+            disk: 0.0,
+        };
+        let (mut watch, writes) = MachineWatch::resume([gone.clone()], 1500, &settings());
+        assert_eq!(watch.states(), Some(States::CALM));
+        let mut disk = vec![gone];
+        write(&mut disk, writes);
+        watched(&mut watch, &mut disk, 1500, &[0.1; 110]);
+        let spans: Vec<_> = disk.iter().map(|run| run.span.clone()).collect();
+        assert_eq!(spans[0], 1000..2000);
+        assert!(spans.iter().all(|span| span.start <= span.end));
+        assert!(spans.last().unwrap().end > 2100);
     }
 
     #[test]
