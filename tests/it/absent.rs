@@ -15,17 +15,20 @@ const LIMIT: Duration = Duration::from_secs(150);
 
 const DONORS: [&str; 5] = ["m1", "m2", "m3", "m4", "m5"];
 
-/// A grid with a registry, five donors and the submitter zoe, all of whom joined with tokens. Zoe has saved
+/// A grid with a registry, five donors and the submitters zoe and eve, all of whom joined with tokens. Zoe has saved
 /// these jobs. Also returns the token for a sixth donor.
 fn saved(jobs: &[&str]) -> Result<(Machines, String)> {
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;
-    let tokens = machines.invite(6, 1)?;
+    let tokens = machines.invite(6, 2)?;
     for (machine, token) in DONORS.iter().zip(&tokens) {
         machines.join(machine, token)?;
     }
     machines
         .ckpt("zoe", &["join", &tokens[6], "--name", "zoe"])?
+        .expect(0)?;
+    machines
+        .ckpt("eve", &["join", &tokens[7], "--name", "eve"])?
         .expect(0)?;
     await_hosts(&machines, &DONORS)?;
     fs::write(machines.path("zoe", "img"), image::memory(3 << 20, 1))?;
@@ -187,7 +190,7 @@ fn begins_anew_beside_what_is_away(machines: &mut Machines) -> Result<()> {
 }
 
 #[test]
-fn a_save_that_waited_for_busy_hosts_ends_with_6_if_its_user_was_revoked() -> Result<()> {
+fn a_save_that_waits_for_busy_hosts_ends_when_its_user_is_revoked() -> Result<()> {
     let (machines, _) = saved(&["42"])?;
     for donor in DONORS {
         machines.store(donor, &["pause", "40s"])?.expect(0)?;
@@ -220,6 +223,11 @@ fn a_save_that_waited_for_busy_hosts_ends_with_6_if_its_user_was_revoked() -> Re
         .expect(0)?;
     let rest: Vec<String> = lines.collect();
     wait(waiting)?.expect(6)?;
+    // It did not wait until the hosts take shards again.
+    let hosts = machines.ckpt("eve", &["--json", "hosts"])?.json()?;
+    let hosts = hosts["hosts"].as_array().cloned().context("hosts")?;
+    let wait = |host: &serde_json::Value| host["refuses_for_s"].as_u64();
+    ensure!(hosts.iter().all(|host| wait(host) > Some(0)), "{hosts:?}");
     ensure!(rest.iter().any(|line| line.contains("revoked")), "{rest:?}");
     Ok(())
 }

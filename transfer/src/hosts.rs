@@ -12,7 +12,7 @@ use codec::{CheckpointId, OwnerId};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{HostId, Identity, Peer, Revocations, Role};
 use protocol::list::{Contents, GridList};
-use protocol::net::close::DONE;
+use protocol::net::close::{DONE, EXPIRED, NOT_ALLOWED, REVOKED};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::net::{ConnectError, compare_lists, connect_at};
@@ -20,7 +20,7 @@ use protocol::wire::WireVersion;
 use protocol::wire::announcement::{Announced, Announcement};
 use protocol::wire::limits::REQUEST_TIMEOUT;
 use protocol::wire::message::{Audit, Claim, HostStatus, Request, Response};
-use quinn::{Connection, Endpoint};
+use quinn::{Connection, ConnectionError, Endpoint};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
@@ -441,6 +441,21 @@ impl Hosts {
         if let Slot::Made(connection) = &*slot {
             connection.close(DONE, b"");
             *slot = Slot::Untried;
+        }
+    }
+
+    /// Connects to a host and waits until the connection ends. Returns whether the host does not accept this
+    /// client, or not any more.
+    pub async fn shuts_out(&self, host: HostIndex) -> bool {
+        let connection = match self.connection(host).await {
+            Ok(connection) => connection,
+            Err(fault) => return fault.is_forbidden(),
+        };
+        match connection.closed().await {
+            ConnectionError::ApplicationClosed(close) => {
+                [NOT_ALLOWED, REVOKED, EXPIRED].contains(&close.error_code)
+            }
+            _ => false,
         }
     }
 

@@ -264,12 +264,13 @@ impl SaveSession {
         }
     }
 
-    /// Has hosts that wanted to be asked later asked now: another host does not accept this client any more. If
-    /// the user was revoked, they do not either, and waiting for them is of no use. A host that does not accept
-    /// the client is not asked again, so no host can cause this twice.
-    pub(super) fn ask_others_at_once(&mut self) {
+    /// Has those hosts asked now that wanted to be asked later: a host does not accept this client any more. If
+    /// the user was revoked, others do not either, and waiting for them is of no use. A host that does not
+    /// accept the client is not asked again, so no host can have the others asked twice.
+    pub(super) fn ask_at_once(&mut self, is_meant: impl Fn(HostIndex) -> bool) {
         let now = self.now;
-        for candidate in &mut self.candidates {
+        let meant = self.candidates.iter_mut();
+        for candidate in meant.filter(|candidate| is_meant(candidate.host)) {
             candidate.not_before = candidate.not_before.min(now);
         }
     }

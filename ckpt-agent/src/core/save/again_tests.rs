@@ -273,3 +273,26 @@ fn a_save_whose_user_was_revoked_does_not_wait_for_busy_hosts() {
     };
     assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
 }
+
+#[test]
+fn a_host_that_shuts_its_client_out_while_it_is_waited_for_is_asked_at_once() {
+    let mut rig = Rig::new(plan(2, 1, 3));
+    for attempt in 0..3 {
+        let busy = refused(Code::Busy, 50_000);
+        rig.handle(SaveEvent::Failed(AttemptId(attempt), busy));
+    }
+    rig.actions();
+    assert!(rig.session.waits_for(HostIndex(1)));
+    assert_eq!(rig.session.next_deadline(), Some(Millis(50_000)));
+    rig.at(3_000, SaveEvent::ShutOut(HostIndex(1)));
+    assert!(!rig.session.waits_for(HostIndex(1)) && rig.session.waits_for(HostIndex(2)));
+    for attempt in 3..6 {
+        let forbidden = refused(Code::Forbidden, 0);
+        rig.handle(SaveEvent::Failed(AttemptId(attempt), forbidden));
+    }
+    let failure = SaveFailure::NotEnoughHosts {
+        placed: 0,
+        needed: 3,
+    };
+    assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
+}

@@ -164,6 +164,7 @@ impl SaveSession {
             SaveEvent::Decided if self.choice == Decision::Asked => self.choice = Decision::Made,
             SaveEvent::Decided => {}
             SaveEvent::Undecided(why) => self.fail(why),
+            SaveEvent::ShutOut(host) => self.ask_at_once(|candidate| candidate == host),
             SaveEvent::Cancel => self.fail(SaveFailure::Cancelled),
             SaveEvent::Tick => {}
         }
@@ -189,6 +190,12 @@ impl SaveSession {
         let times = attempts.chain(unplaced).chain(self.gives_up_at());
         let times = times.chain(self.heard_at());
         times.chain(self.unjudged_until()).min()
+    }
+
+    /// Whether a host is to be asked later.
+    pub fn waits_for(&self, host: HostIndex) -> bool {
+        let mut asked = self.candidates.iter();
+        asked.any(|candidate| candidate.host == host && candidate.not_before > self.now)
     }
 
     /// How the save ended; `None` while it runs.
@@ -439,7 +446,7 @@ impl SaveSession {
         let again = self.again((host, phase, retries), &fault);
         self.set_slot(shard, None);
         if fault.is_forbidden() {
-            self.ask_others_at_once();
+            self.ask_at_once(|_| true);
         }
         let will_ask = again.filter(|again| self.may_ask(again));
         self.note(host, fault, will_ask.map(|again| again.not_before));

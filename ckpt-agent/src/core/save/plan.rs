@@ -94,6 +94,8 @@ pub enum SaveEvent {
     Decided,
     /// The witnesses have not chosen this save, for this reason.
     Undecided(SaveFailure),
+    /// A host that is to be asked later ended its connection: it does not accept this client any more.
+    ShutOut(HostIndex),
     /// The user ends the save.
     Cancel,
     /// Nothing happened but that time passed.

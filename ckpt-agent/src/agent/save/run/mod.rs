@@ -109,6 +109,8 @@ pub(super) struct SaveShell<'a> {
     rows: BTreeMap<u64, ReadyRow>,
     transfers: BTreeMap<AttemptId, Transfer>,
     retracting: JoinSet<()>,
+    /// Watches the connections to hosts that are to be asked later.
+    watching: JoinSet<()>,
     ended: Option<Ended>,
     /// Hosts that acknowledged a shard.
     stored: BTreeSet<HostIndex>,
@@ -185,6 +187,7 @@ impl<'a> SaveShell<'a> {
             rows: BTreeMap::new(),
             transfers: BTreeMap::new(),
             retracting: JoinSet::new(),
+            watching: JoinSet::new(),
             ended: None,
             stored: BTreeSet::new(),
             signed: None,
@@ -344,10 +347,7 @@ impl<'a> SaveShell<'a> {
                     if let Some(transfer) = self.transfers.remove(&attempt) {
                         self.learn_rate(&transfer);
                         transfer.task.abort();
-                        // Blocks that the transfer did not send hold memory for which the next rows wait.
-                        let hosts = self.agent.hosts.clone();
-                        self.retracting
-                            .spawn(async move { hosts.hang_up(transfer.host).await });
+                        self.hang_up(transfer.host);
                     }
                 }
                 SaveAction::Retract(host) => {
@@ -369,6 +369,24 @@ impl<'a> SaveShell<'a> {
             }
         }
         self.report_setbacks();
+    }
+
+    /// Ends the connection to a host: blocks that a transfer did not send hold memory for which the next rows
+    /// wait. If the host is to be asked later, a new connection shows whether it still accepts this client.
+    fn hang_up(&mut self, host: HostIndex) {
+        let hosts = self.agent.hosts.clone();
+        if !self.session.waits_for(host) {
+            self.retracting
+                .spawn(async move { hosts.hang_up(host).await });
+            return;
+        }
+        let sender = self.sender.clone();
+        self.watching.spawn(async move {
+            hosts.hang_up(host).await;
+            if hosts.shuts_out(host).await {
+                let _ = sender.send(Event::Session(SaveEvent::ShutOut(host)));
+            }
+        });
     }
 
     fn open(&mut self, attempt: AttemptId, shard: ShardIndex, host: HostIndex) {
