@@ -484,7 +484,8 @@ impl World {
             gone: Vec::new(),
             intervals: heard.unwrap_or_default(),
         };
-        let removal = plan(&stay, &gone, Some(&last), Reach::Between).intervals;
+        let reach = Reach::Between.in_silence(look.silence);
+        let removal = plan(&stay, &gone, Some(&last), reach).intervals;
         // Whatever the intervals cover, they delete nothing that is not to be deleted.
         for saved in self.may_return() {
             let of_same_work = || {

@@ -184,7 +184,7 @@ impl Look {
         keep: Option<u32>,
     ) -> BTreeMap<JobTag, Plan> {
         let reach = match keep {
-            Some(_) => Reach::Between,
+            Some(_) => Reach::Between.in_silence(self.gathered.silence()),
             None => Reach::Named,
         };
         let plans = self.jobs.iter().map(|(tag, job)| {

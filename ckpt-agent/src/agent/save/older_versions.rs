@@ -55,7 +55,7 @@ impl Agent {
         // Where a version that was seen is not shown, what turns up later may be needed yet.
         let reach = match self.unfound(named.tag, gathered) {
             Some(_) => Reach::Named,
-            None => Reach::Between,
+            None => Reach::Between.in_silence(gathered.silence()),
         };
         let last = older.again.said.as_ref().or(gathered.said.as_ref());
         let plan = plan(&keeps, &unwanted, last, reach);

@@ -89,6 +89,11 @@ impl Silence {
         said.map_or(assumed, usize::from).max(1)
     }
 
+    /// Whether so many members are silent that they may hold versions of which nobody else has a shard.
+    pub fn may_hide_versions(self) -> bool {
+        self.silent >= self.least_holders(None)
+    }
+
     /// What is known of a job of which no host that answers shows a version. `is_new`: the user knows that the
     /// job has none, or wants to begin it anew.
     pub fn of_unshown(self, remembered: Remembered, said: Option<u8>, is_new: bool) -> Unshown {

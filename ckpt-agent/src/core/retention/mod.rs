@@ -29,6 +29,8 @@ use codec::notice::{Interval, Intervals, Stamp, Words};
 use codec::pieces::BaseRef;
 use codec::{CheckpointId, OwnerId, PublicKey, Version};
 
+use crate::core::gather::silence::Silence;
+
 pub use after::{AfterCommit, View, after_commit};
 
 /// What the rule has to know of a checkpoint.
@@ -75,6 +77,19 @@ pub enum Reach {
     Between,
     /// To all that turns up later and was created before the last of them, if nothing is kept.
     FromFirst,
+}
+
+impl Reach {
+    /// How far a deletion reaches in a grid with this silence. Silent members may hold versions of another line,
+    /// whose places in the history nobody knows: a stretch could cover them. The stretches are joined when the
+    /// members are back.
+    #[must_use]
+    pub fn in_silence(self, silence: Silence) -> Self {
+        match self {
+            Self::Between if silence.may_hide_versions() => Self::Named,
+            reach => reach,
+        }
+    }
 }
 
 /// What may be deleted of a job, and how a notice states it.
