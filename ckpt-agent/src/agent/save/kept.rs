@@ -70,7 +70,7 @@ impl Agent {
         let own = report.version;
         match found {
             AfterCommit::Deleted => Found::Lost(format!(
-                "version {own} was deleted as a part of the job's history while it was saved"
+                "version {own} was deleted while it was saved, or its hosts hide it"
             )),
             AfterCommit::NeedDeleted(id) => Found::Lost(format!(
                 "{}, on which version {own} builds, was deleted while it was saved",
