@@ -18,6 +18,7 @@ use protocol::identity::{HostId, Identity, Role, read_key};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::liar::{Hoard, Liar, Lie};
+use crate::machines::{in_home, tokens_of};
 use crate::members::{self, Members};
 use crate::port::free_address;
 use crate::program::{Outcome, command, run, wait_until};
@@ -310,12 +311,10 @@ impl Cluster {
             &count,
         ];
         let made = self.admin(invite.to_vec())?.json()?;
-        let tokens = made["tokens"].as_array().context("tokens")?.iter();
-        let tokens = tokens.map(|token| token.as_str().map(str::to_owned).context("token"));
-        let mut tokens = tokens.collect::<Result<Vec<String>>>()?;
+        let mut tokens = tokens_of(&made)?;
         let of_submitter = tokens.pop().context("no token")?;
         let mut join = command(["join", &of_submitter, "--name", "owner"])?;
-        run(self.at_home(&mut join, "owner")?)?.expect(0)?;
+        run(in_home(&mut join, &self.path("owner"))?)?.expect(0)?;
         Ok(tokens)
     }
 
@@ -369,27 +368,13 @@ impl Cluster {
 
     fn admin(&self, args: Vec<&str>) -> Result<Outcome> {
         let mut command = command(args)?;
-        run(self.at_home(&mut command, "admin")?)?.expect(0)
+        run(in_home(&mut command, &self.path("admin"))?)?.expect(0)
     }
 
     fn store(&self, node: &Node, args: &[&str]) -> Result<Outcome> {
         let mut program = command(args)?;
         program.arg0("ckpt-store");
-        run(self.at_home(&mut program, &node.name)?)?.expect(0)
-    }
-
-    /// Has a command run with a home of its own.
-    fn at_home<'a>(&self, command: &'a mut Command, name: &str) -> Result<&'a mut Command> {
-        let home = self.path(name);
-        fs::create_dir_all(&home)?;
-        Ok(command
-            .env("HOME", &home)
-            .env("XDG_CONFIG_HOME", home.join("config"))
-            .env("XDG_DATA_HOME", home.join("data"))
-            .env("XDG_STATE_HOME", home.join("state"))
-            .env_remove("CKPT_STATE_DIR")
-            .env_remove("CKPT_AUTHORITY")
-            .current_dir(&home))
+        run(in_home(&mut program, &node.dir)?)?.expect(0)
     }
 
     fn node(&self, name: &str, verb: &'static str) -> Result<Node> {

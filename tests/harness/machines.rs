@@ -22,6 +22,32 @@ pub struct Machines {
     running: Vec<(String, Child)>,
 }
 
+/// Has a command run with a home and directories of its own.
+///
+/// # Errors
+/// When the home can't be made.
+pub fn in_home<'a>(command: &'a mut Command, home: &Path) -> Result<&'a mut Command> {
+    fs::create_dir_all(home)?;
+    Ok(command
+        .env("HOME", home)
+        .env("XDG_CONFIG_HOME", home.join("config"))
+        .env("XDG_DATA_HOME", home.join("data"))
+        .env("XDG_STATE_HOME", home.join("state"))
+        .env_remove("CKPT_STATE_DIR")
+        .env_remove("CKPT_AUTHORITY")
+        .current_dir(home))
+}
+
+/// The tokens that `ckpt --json grid invite` printed.
+///
+/// # Errors
+/// When there are none.
+pub fn tokens_of(made: &Value) -> Result<Vec<String>> {
+    let tokens = made["tokens"].as_array().context("tokens")?.iter();
+    let tokens = tokens.map(|token| token.as_str().map(str::to_owned).context("token"));
+    tokens.collect()
+}
+
 impl Drop for Machines {
     fn drop(&mut self) {
         for (_, daemon) in &mut self.running {
@@ -66,17 +92,7 @@ impl Machines {
     /// # Errors
     /// When the home can't be made.
     pub fn at(&self, machine: &str, command: &mut Command) -> Result<()> {
-        let home = self.home(machine);
-        fs::create_dir_all(&home)?;
-        command
-            .env("HOME", &home)
-            .env("XDG_CONFIG_HOME", home.join("config"))
-            .env("XDG_DATA_HOME", home.join("data"))
-            .env("XDG_STATE_HOME", home.join("state"))
-            .env("USER", machine)
-            .env_remove("CKPT_STATE_DIR")
-            .env_remove("CKPT_AUTHORITY")
-            .current_dir(&home);
+        in_home(command, &self.home(machine))?.env("USER", machine);
         Ok(())
     }
 
@@ -240,12 +256,28 @@ impl Machines {
             &submitters,
         ];
         let made = self.json("admin", &asked)?;
-        let tokens = made["tokens"].as_array().context("tokens")?;
-        let text = |token: &Value| token.as_str().map(str::to_owned);
-        tokens
-            .iter()
-            .map(|token| text(token).context("token"))
-            .collect()
+        tokens_of(&made)
+    }
+
+    /// Has a person join the grid with a token and the name of the machine.
+    ///
+    /// # Errors
+    /// When the person can't join.
+    pub fn join_person(&self, machine: &str, token: &str) -> Result<()> {
+        let join = ["join", token, "--name", machine];
+        self.ckpt(machine, &join)?.expect(0)?;
+        Ok(())
+    }
+
+    /// Waits until a submitter sees that this many hosts are up.
+    ///
+    /// # Errors
+    /// When that does not happen within the limit.
+    pub fn await_up(&self, machine: &str, count: usize, limit: Duration) -> Result<()> {
+        wait_until(&format!("{machine} sees {count} hosts up"), limit, || {
+            let report = self.ckpt(machine, &["--json", "hosts"])?.json()?;
+            Ok(report["summary"]["up"] == count)
+        })
     }
 
     /// Has a machine join the grid as a donor and serve, on a port that the kernel chooses.

@@ -24,12 +24,8 @@ fn saved(jobs: &[&str]) -> Result<(Machines, String)> {
     for (machine, token) in DONORS.iter().zip(&tokens) {
         machines.join(machine, token)?;
     }
-    machines
-        .ckpt("zoe", &["join", &tokens[6], "--name", "zoe"])?
-        .expect(0)?;
-    machines
-        .ckpt("eve", &["join", &tokens[7], "--name", "eve"])?
-        .expect(0)?;
+    machines.join_person("zoe", &tokens[6])?;
+    machines.join_person("eve", &tokens[7])?;
     await_hosts(&machines, &DONORS)?;
     fs::write(machines.path("zoe", "img"), image::memory(3 << 20, 1))?;
     for job in jobs {

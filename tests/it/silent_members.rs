@@ -50,13 +50,6 @@ fn await_silent(machines: &Machines, who: &str, names: &[&str]) -> Result<Vec<(S
     Ok(seen)
 }
 
-fn await_up(machines: &Machines, who: &str, count: usize) -> Result<()> {
-    wait_until(&format!("{who} sees {count} hosts up"), LIMIT, || {
-        let report = machines.ckpt(who, &["--json", "hosts"])?.json()?;
-        Ok(report["summary"]["up"] == count)
-    })
-}
-
 /// Whether a file has this text anywhere.
 fn has(path: &Path, text: &str) -> bool {
     let bytes = fs::read(path).unwrap_or_default();
@@ -77,13 +70,6 @@ fn await_cards(machines: &Machines, donor: &str, count: usize) -> Result<()> {
     })
 }
 
-fn join_as_submitter(machines: &Machines, who: &str, token: &str) -> Result<()> {
-    machines
-        .ckpt(who, &["join", token, "--name", who])?
-        .expect(0)?;
-    Ok(())
-}
-
 /// A grid with the donors `late`, which joined first, and `up`, and the submitter zoe. Those that are up keep
 /// the cards of the others.
 fn founded(late: &[&str], up: &[&str], submitters: usize) -> Result<(Machines, Vec<String>)> {
@@ -92,19 +78,19 @@ fn founded(late: &[&str], up: &[&str], submitters: usize) -> Result<(Machines, V
     let donors = late.len() + up.len();
     let mut tokens = machines.invite(donors, submitters)?;
     let people = tokens.split_off(donors);
-    join_as_submitter(&machines, "zoe", &people[0])?;
+    machines.join_person("zoe", &people[0])?;
     let mut tokens = tokens.iter();
     for machine in late {
         machines.join(machine, tokens.next().context("token")?)?;
     }
-    await_up(&machines, "zoe", late.len())?;
+    machines.await_up("zoe", late.len(), LIMIT)?;
     for machine in up {
         machines.join(machine, tokens.next().context("token")?)?;
         wait_until("the cards of those that were there", LIMIT, || {
             Ok(cards(&machines, machine) >= late.len())
         })?;
     }
-    await_up(&machines, "zoe", donors)?;
+    machines.await_up("zoe", donors, LIMIT)?;
     Ok((machines, people))
 }
 
@@ -145,7 +131,7 @@ fn silent_members_are_known_to_a_registry_that_begins_anew_until_they_are_revoke
     })?;
     machines.stop("admin")?;
     machines.start("admin", &["registry"])?;
-    join_as_submitter(&machines, "eve", &people[1])?;
+    machines.join_person("eve", &people[1])?;
     let now = silent(&machines, "eve")?;
     for (name, since) in &seen {
         let (_, again) = now
@@ -159,9 +145,9 @@ fn silent_members_are_known_to_a_registry_that_begins_anew_until_they_are_revoke
     machines.stop("admin")?;
     fs::remove_file(&known)?;
     machines.start("admin", &["registry"])?;
-    join_as_submitter(&machines, "mia", &people[2])?;
+    machines.join_person("mia", &people[2])?;
     await_silent(&machines, "mia", &["m3", "m4"])?;
-    await_up(&machines, "mia", 2)?;
+    machines.await_up("mia", 2, LIMIT)?;
 
     a_damaged_file_does_not_stop_the_registry(&mut machines, &known)?;
     await_silent(&machines, "zoe", &["m3", "m4"])?;
@@ -229,6 +215,6 @@ fn a_registry_that_never_heard_a_donor_knows_it_by_its_card() -> Result<()> {
     machines.stop("admin")?;
     fs::remove_dir_all(machines.home("zoe").join("state"))?;
     await_silent(&machines, "zoe", &["m2"])?;
-    await_up(&machines, "zoe", 1)?;
+    machines.await_up("zoe", 1, LIMIT)?;
     Ok(())
 }

@@ -34,13 +34,6 @@ fn donors(machines: &Machines) -> Result<Vec<(String, String)>> {
     Ok(all)
 }
 
-fn await_up(machines: &Machines, who: &str, count: usize) -> Result<()> {
-    wait_until(&format!("{who} sees {count} hosts up"), LIMIT, || {
-        let report = machines.ckpt(who, &["--json", "hosts"])?.json()?;
-        Ok(report["summary"]["up"] == count)
-    })
-}
-
 /// Joins as a person who has no login name in the environment, as in a container.
 fn join_without_a_name(machines: &Machines, home: &str, token: &str) -> Result<String> {
     let mut join = machines.command(home, &["--json", "join", token])?;
@@ -54,16 +47,14 @@ fn machines_of_one_image_keep_their_names_and_none_is_revoked_by_mistake() -> Re
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;
     let tokens = machines.invite(5, 1)?;
-    machines
-        .ckpt("ada", &["join", &tokens[5], "--name", "ada"])?
-        .expect(0)?;
+    machines.join_person("ada", &tokens[5])?;
     // All of them have the host name of this machine.
     for (number, token) in tokens.iter().take(5).enumerate() {
         let machine = format!("m{number}");
         machines.store(&machine, &["join", token])?.expect(0)?;
         machines.serve(&machine, &["--listen", "127.0.0.1:0"])?;
     }
-    await_up(&machines, "ada", 5)?;
+    machines.await_up("ada", 5, LIMIT)?;
     let before = donors(&machines)?;
     let stem = before[0].0.clone();
     let names: Vec<&str> = before.iter().map(|(name, _)| name.as_str()).collect();
@@ -95,7 +86,7 @@ fn machines_of_one_image_keep_their_names_and_none_is_revoked_by_mistake() -> Re
     ensure!(again.stderr.contains("revoked"), "{again}");
     let left = donors(&machines)?;
     ensure!(left == before, "{left:?}");
-    await_up(&machines, "ada", 4)
+    machines.await_up("ada", 4, LIMIT)
 }
 
 #[test]
@@ -107,7 +98,7 @@ fn people_who_joined_are_shown_with_their_tokens_and_are_revoked_by_eight_digits
     let first = join_without_a_name(&machines, "p1", &tokens[1])?;
     let second = join_without_a_name(&machines, "p2", &tokens[2])?;
     ensure!((first.as_str(), second.as_str()) == ("submitter", "submitter-2"));
-    await_up(&machines, "p1", 1)?;
+    machines.await_up("p1", 1, LIMIT)?;
     let all = record(&machines)?;
     let of = |name: &str| all.iter().find(|one| one["name"] == name).context("shown");
     for (name, token) in [("submitter", &tokens[1]), ("submitter-2", &tokens[2])] {
@@ -129,7 +120,7 @@ fn people_who_joined_are_shown_with_their_tokens_and_are_revoked_by_eight_digits
         "{shown}"
     );
     machines.start("admin", &["registry"])?;
-    await_up(&machines, "p2", 1)?;
+    machines.await_up("p2", 1, LIMIT)?;
     machines
         .ckpt("admin", &["grid", "revoke", &digits])?
         .expect(0)?;
@@ -145,12 +136,10 @@ fn a_machine_with_a_new_disk_comes_back_under_its_name() -> Result<()> {
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;
     let tokens = machines.invite(3, 1)?;
-    machines
-        .ckpt("ada", &["join", &tokens[3], "--name", "ada"])?
-        .expect(0)?;
+    machines.join_person("ada", &tokens[3])?;
     machines.join("m1", &tokens[0])?;
     machines.join("m2", &tokens[1])?;
-    await_up(&machines, "ada", 2)?;
+    machines.await_up("ada", 2, LIMIT)?;
     let key = donors(&machines)?[0].1.clone();
     machines.stop("m1")?;
     fs::remove_dir_all(machines.usual("m1", "store"))?;
@@ -165,7 +154,7 @@ fn a_machine_with_a_new_disk_comes_back_under_its_name() -> Result<()> {
     let token = String::from_utf8(made.stdout)?;
     ensure!(made.stderr.contains("join --name m1"), "{}", made.stderr);
     machines.join("m1", token.trim())?;
-    await_up(&machines, "ada", 2)?;
+    machines.await_up("ada", 2, LIMIT)?;
     let after = record(&machines)?;
     let m1: Vec<&Value> = after.iter().filter(|one| one["name"] == "m1").collect();
     ensure!(m1.len() == 2, "{after:?}");
@@ -223,13 +212,11 @@ fn saved() -> Result<Machines> {
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;
     let tokens = machines.invite(3, 1)?;
-    machines
-        .ckpt("ada", &["join", &tokens[3], "--name", "ada"])?
-        .expect(0)?;
+    machines.join_person("ada", &tokens[3])?;
     for (number, token) in (1..=3).zip(&tokens) {
         machines.join(&format!("m{number}"), token)?;
     }
-    await_up(&machines, "ada", 3)?;
+    machines.await_up("ada", 3, LIMIT)?;
     let save = ["save", "--job", "42", "--", "echo", "precious"];
     machines.ckpt("ada", &save)?.expect(0)?;
     Ok(machines)
@@ -312,9 +299,7 @@ fn a_lost_grid_file_and_a_lost_key_are_put_back_by_one_command() -> Result<()> {
     }
     // A key of another person is not replaced.
     let tokens = machines.invite(0, 2)?;
-    machines
-        .ckpt("bob", &["join", &tokens[0], "--name", "bob"])?
-        .expect(0)?;
+    machines.join_person("bob", &tokens[0])?;
     let kept = machines
         .ckpt("bob", &["key", "import", text(&copy)?])?
         .expect(2)?;

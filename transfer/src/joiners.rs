@@ -4,32 +4,22 @@ use std::time::Duration;
 
 use codec::OwnerId;
 use protocol::grid::{Grid, GridRegistry};
-use protocol::identity::{HostId, Identity, Role, TokenRole, is_name};
+use protocol::identity::{Identity, Role, TokenRole, is_name};
+use protocol::net::Sockets;
+use protocol::net::close::DONE;
 use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
-use protocol::net::stream::{ExchangeError, request};
-use protocol::net::{ConnectError, Sockets};
+use protocol::net::stream::request;
 use protocol::wire::limits::{JOINERS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{JoinerRecord, Request, Response};
 use tokio::task::JoinSet;
+
+use crate::registry::NoAnswer;
 
 /// Most members that are taken from one registry. No registry signs more.
 const JOINERS_OF_A_REGISTRY_MAX: usize = 1 << 16;
 
 /// Time limit for one registry.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Why a registry gave no answer.
-#[derive(Debug, thiserror::Error)]
-enum NoAnswer {
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error(transparent)]
-    Exchange(#[from] ExchangeError),
-    #[error("unexpected answer")]
-    Answer,
-    #[error("no answer within {} s", ANSWER_TIMEOUT.as_secs())]
-    Late,
-}
 
 /// A member that joined with a token, as a registry reports it. Its name can be printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +67,7 @@ pub async fn ask_joiners(
         let sockets = sockets.clone();
         asking.spawn(async move {
             let asked = tokio::time::timeout(ANSWER_TIMEOUT, ask(&sockets, &registry)).await;
-            let answer = asked.unwrap_or(Err(NoAnswer::Late));
+            let answer = asked.unwrap_or(Err(NoAnswer::Late(ANSWER_TIMEOUT)));
             (place, registry.name, answer.map_err(|why| why.to_string()))
         });
     }
@@ -89,8 +79,9 @@ pub async fn ask_joiners(
 }
 
 async fn ask(sockets: &Sockets, registry: &GridRegistry) -> Result<JoinersOf, NoAnswer> {
-    let id: HostId = registry.id;
-    let connection = sockets.connect(&registry.addr, id, Role::Registry).await?;
+    let connection = sockets
+        .connect(&registry.addr, registry.id, Role::Registry)
+        .await?;
     let mut all = JoinersOf::default();
     let mut after: Option<OwnerId> = None;
     loop {
@@ -128,7 +119,7 @@ async fn ask(sockets: &Sockets, registry: &GridRegistry) -> Result<JoinersOf, No
             }
         }
         if !more {
-            connection.close(0_u32.into(), b"");
+            connection.close(DONE, b"");
             return Ok(all);
         }
     }

@@ -36,15 +36,15 @@ const BITMAP_BYTES_MAX: usize = 4 << 10;
 
 /// Why a registry gave no answer.
 #[derive(Debug, thiserror::Error)]
-enum NoAnswer {
+pub(crate) enum NoAnswer {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
     #[error("unexpected answer")]
     Answer,
-    #[error("no answer within {} s", ANSWER_TIMEOUT.as_secs())]
-    Late,
+    #[error("no answer within {} s", .0.as_secs())]
+    Late(Duration),
 }
 
 /// A client of registries. Its sockets are opened once.
@@ -139,7 +139,7 @@ impl Registries {
 
     async fn check_etcd(&self) -> Option<Result<usize, String>> {
         let members = self.etcd.as_ref()?.members();
-        let late = |_| Err(NoAnswer::Late.to_string());
+        let late = |_| Err(NoAnswer::Late(ANSWER_TIMEOUT).to_string());
         let asked = tokio::time::timeout(ANSWER_TIMEOUT, members).await;
         Some(asked.map_or_else(late, |members| match members {
             Ok(members) => Ok(members.iter().filter(|record| record.alive).count()),
@@ -184,7 +184,10 @@ impl Registries {
                     Ok::<_, NoAnswer>(answer)
                 };
                 let asked = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
-                (registry.name, asked.unwrap_or(Err(NoAnswer::Late)))
+                (
+                    registry.name,
+                    asked.unwrap_or(Err(NoAnswer::Late(ANSWER_TIMEOUT))),
+                )
             });
         }
         asking

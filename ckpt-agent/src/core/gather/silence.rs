@@ -89,9 +89,10 @@ impl Silence {
         said.map_or(assumed, usize::from).max(1)
     }
 
-    /// Whether so many members are silent that they may hold versions of which nobody else has a shard.
-    pub fn may_hide_versions(self) -> bool {
-        self.silent >= self.least_holders(None)
+    /// Whether so many members are silent that they may hold a version of which nobody else has a shard. `said`
+    /// is as in [`Self::least_holders`].
+    pub fn may_hide_versions(self, said: Option<u8>) -> bool {
+        self.silent >= self.least_holders(said)
     }
 
     /// What is known of a job of which no host that answers shows a version. `is_new`: the user knows that the
@@ -103,7 +104,7 @@ impl Silence {
         match remembered {
             Remembered::Version | Remembered::Perhaps if self.silent > 0 => Unshown::MayBeAway,
             Remembered::Version => Unshown::Lost,
-            Remembered::Nothing if self.silent >= self.least_holders(said) => Unshown::MayBeAway,
+            Remembered::Nothing if self.may_hide_versions(said) => Unshown::MayBeAway,
             Remembered::Nothing | Remembered::Perhaps => Unshown::None,
         }
     }

@@ -86,7 +86,7 @@ impl Reach {
     #[must_use]
     pub fn in_silence(self, silence: Silence) -> Self {
         match self {
-            Self::Between if silence.may_hide_versions() => Self::Named,
+            Self::Between if silence.may_hide_versions(None) => Self::Named,
             reach => reach,
         }
     }

@@ -6,6 +6,10 @@ use super::again::{CROWDED_MS, HEARING_MS};
 use super::tests::{Rig, limits, opened, plan, refused};
 use super::*;
 
+fn too_few_hosts(placed: usize, needed: usize) -> SaveOutcome {
+    SaveOutcome::Failed(SaveFailure::NotEnoughHosts { placed, needed })
+}
+
 #[test]
 fn a_time_that_lies_beyond_a_minute_is_not_waited_for_but_known() {
     let mut rig = Rig::new(plan(2, 1, 3));
@@ -13,11 +17,7 @@ fn a_time_that_lies_beyond_a_minute_is_not_waited_for_but_known() {
         let busy = refused(Code::Busy, hours * 3_600_000);
         rig.at(5, SaveEvent::Failed(AttemptId(attempt), busy));
     }
-    let failure = SaveFailure::NotEnoughHosts {
-        placed: 0,
-        needed: 3,
-    };
-    assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
+    assert_eq!(*rig.outcome(), too_few_hosts(0, 3));
     assert_eq!(rig.session.soonest(), Some(Millis(5 + 2 * 3_600_000)));
     let hosts: Vec<usize> = rig.session.troubles().map(|(host, _)| host.0).collect();
     assert_eq!(hosts, [0, 1, 2], "each once, in the order of the grid");
@@ -42,11 +42,7 @@ fn silence_is_asked_once_more() {
         let again = limits().again_ms;
         assert_eq!(rig.session.next_deadline(), Some(Millis(again)));
         rig.at(again, SaveEvent::Tick);
-        let failure = SaveFailure::NotEnoughHosts {
-            placed: 5 - silent,
-            needed: 5,
-        };
-        assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
+        assert_eq!(*rig.outcome(), too_few_hosts(5 - silent, 5));
         assert_eq!(rig.session.troubles().count(), silent);
     }
     let mut lenient = with_silent_hosts(1, 1, None);
@@ -67,11 +63,7 @@ fn a_host_that_falls_silent_is_asked_once_more_and_at_once() {
     let asked = rig.at(3_000, SaveEvent::Failed(AttemptId(2), silent.clone()));
     assert_eq!(opened(&asked), [(2, 2)], "{asked:?}");
     rig.at(4_200, SaveEvent::Failed(AttemptId(5), silent));
-    let failure = SaveFailure::NotEnoughHosts {
-        placed: 4,
-        needed: 5,
-    };
-    assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
+    assert_eq!(*rig.outcome(), too_few_hosts(4, 5));
 }
 
 #[test]
@@ -114,11 +106,7 @@ fn with_a_deadline_silence_and_refusals_are_asked_again_until_it_ends() {
         let mut rig = with_silent_hosts(1, 2, Some(Millis(300_000)));
         let asked = asked_until_the_end(&mut rig, busy);
         assert!(asked.last().unwrap() > &230_000, "{busy:?}: {asked:?}");
-        let failure = SaveFailure::NotEnoughHosts {
-            placed: 4,
-            needed: 5,
-        };
-        assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
+        assert_eq!(*rig.outcome(), too_few_hosts(4, 5));
         let unused = 299_000 - rig.now.0;
         assert!(unused <= u64::from(busy.unwrap_or(0)), "{busy:?}: {unused}");
         // Another client asks at other times.
@@ -185,11 +173,7 @@ fn the_others_are_heard_before_a_save_fails_for_want_of_hosts() {
     assert!(rig.session.outcome().is_none(), "two have not answered yet");
     rig.handle(SaveEvent::Failed(AttemptId(1), refused(Code::Forbidden, 0)));
     rig.accept(2..3);
-    let failure = SaveFailure::NotEnoughHosts {
-        placed: 1,
-        needed: 3,
-    };
-    assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
+    assert_eq!(*rig.outcome(), too_few_hosts(1, 3));
     // The wait ends soon if one of these hosts answers nothing.
     let mut patient = plan(2, 1, 3);
     patient.limits.open_ms = 15_000;
@@ -267,11 +251,7 @@ fn a_save_whose_user_was_revoked_does_not_wait_for_busy_hosts() {
         let forbidden = refused(Code::Forbidden, 0);
         rig.handle(SaveEvent::Failed(AttemptId(attempt), forbidden));
     }
-    let failure = SaveFailure::NotEnoughHosts {
-        placed: 0,
-        needed: 3,
-    };
-    assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
+    assert_eq!(*rig.outcome(), too_few_hosts(0, 3));
 }
 
 #[test]
@@ -290,9 +270,5 @@ fn a_host_that_shuts_its_client_out_while_it_is_waited_for_is_asked_at_once() {
         let forbidden = refused(Code::Forbidden, 0);
         rig.handle(SaveEvent::Failed(AttemptId(attempt), forbidden));
     }
-    let failure = SaveFailure::NotEnoughHosts {
-        placed: 0,
-        needed: 3,
-    };
-    assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
+    assert_eq!(*rig.outcome(), too_few_hosts(0, 3));
 }
