@@ -22,8 +22,6 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 use web::Server;
 
-use crate::accounts::Accounts;
-use crate::checking::Checking;
 use crate::clock::Clock;
 use crate::config::{
     CONNECTION_WINDOW, DaemonConfig, LIST_FILE, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW,
@@ -33,20 +31,19 @@ use crate::core::ledger::Quota;
 use crate::disk::RealDisk;
 use crate::gossip;
 use crate::guest_socket::GuestSocket;
+use crate::host::Host;
 use crate::metrics::{self, DaemonMetrics};
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::{LOOK_PERIOD, Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::Announcer;
 use crate::repair::{Drained, Links, RepairSettings, Repairer};
 use crate::scrub;
-use crate::serve::auditing::Auditing;
 use crate::serve::lines::Lines;
 use crate::serve::reception::{Connections, Reception, Rooms, Visitor};
-use crate::serve::{self, HostParts, STREAMS_MAX, ServedHost};
+use crate::serve::{self, STREAMS_MAX, ServedHost, Surroundings};
 use crate::shards::{Lent, Store, StoreError, Usage};
 use crate::status_file::StatusFile;
 use crate::tasks::Tasks;
-use crate::traffic::Traffic;
 
 /// How often expired checkpoints are looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
@@ -98,28 +95,16 @@ pub struct Daemon {
     stop: watch::Sender<bool>,
     tasks: Tasks,
     leaver: Repairer,
-    monitor: Arc<Monitor>,
-    auditing: Arc<Auditing>,
+    host: Arc<Host>,
     rooms: Rooms,
-    checking: Arc<Checking>,
-    accounts: Arc<Accounts>,
-    traffic: Arc<Traffic>,
-    clock: Clock,
     metrics: Option<Server>,
     _lock: File,
 }
 
 /// Everything that is read from the data directory at start.
 struct Opened {
-    clock: Clock,
-    store: Arc<Store>,
+    host: Arc<Host>,
     lender: Lender,
-    monitor: Arc<Monitor>,
-    auditing: Arc<Auditing>,
-    checking: Arc<Checking>,
-    accounts: Arc<Accounts>,
-    traffic: Arc<Traffic>,
-    metrics: DaemonMetrics,
 }
 
 impl Opened {
@@ -128,21 +113,13 @@ impl Opened {
         let data_dir = &config.data_dir;
         let now = clock.unix_seconds();
         let paths = Machine::here();
-        let monitor = Arc::new(Monitor::open(data_dir, paths, config.stand_back, now)?);
+        let monitor = Monitor::open(data_dir, paths, config.stand_back, now)?;
         let metrics = DaemonMetrics::default();
         let (store, lender) = open_store(config, monitor.disk_use(), clock, &metrics).await?;
+        let host = Host::open(data_dir, store, monitor, metrics, clock);
         Ok(Self {
-            clock,
-            store: Arc::new(store),
+            host: Arc::new(host),
             lender,
-            monitor,
-            auditing: Arc::new(Auditing::open(data_dir.clone())),
-            checking: Arc::new(Checking::open(data_dir.clone(), || {
-                Clock::start().unix_seconds()
-            })),
-            accounts: Arc::new(Accounts::open(data_dir.clone())),
-            traffic: Arc::new(Traffic::open(data_dir.clone())),
-            metrics,
         })
     }
 
@@ -155,39 +132,9 @@ impl Opened {
         Repairer {
             members: members.clone(),
             identity: config.identity.clone(),
-            store: Arc::clone(&self.store),
-            monitor: Arc::clone(&self.monitor),
-            checking: Arc::clone(&self.checking),
-            accounts: Arc::clone(&self.accounts),
-            traffic: Arc::clone(&self.traffic),
-            metrics: self.metrics.clone(),
-            clock: self.clock,
+            host: Arc::clone(&self.host),
             settings,
             links: Links::new(&config.identity, &config.grid),
-        }
-    }
-
-    fn parts(
-        &self,
-        config: &DaemonConfig,
-        lines: Arc<Lines>,
-        stopping: watch::Receiver<bool>,
-        members: Members,
-    ) -> HostParts {
-        HostParts {
-            store: Arc::clone(&self.store),
-            monitor: Arc::clone(&self.monitor),
-            auditing: Arc::clone(&self.auditing),
-            checking: Arc::clone(&self.checking),
-            accounts: Arc::clone(&self.accounts),
-            traffic: Arc::clone(&self.traffic),
-            metrics: self.metrics.clone(),
-            id: config.identity.secret.id(),
-            name: config.name.clone(),
-            clock: self.clock,
-            lines,
-            stopping,
-            members,
         }
     }
 
@@ -203,9 +150,7 @@ impl Opened {
                 owner: config.owner.clone(),
             },
             data_dir: config.data_dir.clone(),
-            store: Arc::clone(&self.store),
-            monitor: Arc::clone(&self.monitor),
-            clock: self.clock,
+            host: Arc::clone(&self.host),
             list_period: config.list_period,
         }
     }
@@ -294,11 +239,18 @@ fn start_tasks(
         endpoint,
         local_addr,
     } = network;
-    let clock = opened.clock;
+    let host = &opened.host;
+    let clock = host.clock;
     let lines = Arc::new(Lines::new(clock));
     let plan = MemoryPlan::new(config.memory_bytes);
-    let parts = opened.parts(config, Arc::clone(&lines), stopping, members.clone());
-    let host = Arc::new(ServedHost::new(parts, &plan, config.gives_way_after));
+    let around = Surroundings {
+        id: config.identity.secret.id(),
+        name: config.name.clone(),
+        lines: Arc::clone(&lines),
+        stopping,
+        members: members.clone(),
+    };
+    let served = ServedHost::new(Arc::clone(host), around, &plan, config.gives_way_after);
     let connections = Connections {
         all: plan.connections,
         of_a_member: plan.connections,
@@ -307,15 +259,12 @@ fn start_tasks(
     let rooms = reception.rooms();
     tasks.spawn(opened.repairer(config, &members, config.repair).run());
     if let Some(settings) = config.scrub {
-        let store = Arc::clone(&opened.store);
-        let monitor = Arc::clone(&opened.monitor);
-        let metrics = opened.metrics.clone();
-        tasks.spawn(scrub::run(store, monitor, metrics, settings));
+        tasks.spawn(scrub::run(Arc::clone(host), settings));
     }
     announce_and_gossip(tasks, config, &opened, settings, &members, local_addr);
-    tasks.spawn(accept(reception, host));
-    serve_guests(tasks, config, clock, &opened.monitor);
-    tasks.spawn(sweep(Arc::clone(&opened.store), clock));
+    tasks.spawn(accept(reception, Arc::new(served)));
+    serve_guests(tasks, config, clock, &host.monitor);
+    tasks.spawn(sweep(Arc::clone(&host.store), clock));
     let data_dir = config.data_dir.clone();
     tasks.spawn(watch_machine(opened, data_dir, rooms.clone()));
     rooms
@@ -334,9 +283,9 @@ impl Daemon {
         let lock = lock(&config.data_dir).await?;
         let opened = Opened::open(config).await?;
         let network = Network::open(config)?;
-        log_start(config, &opened.store.usage(None), network.local_addr);
+        log_start(config, &opened.host.store.usage(None), network.local_addr);
         let (stop, stopping) = watch::channel(false);
-        let metrics = serve_metrics(config, &opened.metrics)?;
+        let metrics = serve_metrics(config, &opened.host.metrics)?;
         // A host that leaves the grid hands its shards over without a limit of speed.
         let settings = RepairSettings {
             bytes_per_second: u64::MAX,
@@ -345,24 +294,14 @@ impl Daemon {
         let leaver = opened.repairer(config, &network.members, settings);
         let endpoint = network.endpoint.clone();
         let members = network.members.clone();
-        let clock = opened.clock;
         let local_addr = network.local_addr;
-        let monitor = Arc::clone(&opened.monitor);
-        let auditing = Arc::clone(&opened.auditing);
-        let checking = Arc::clone(&opened.checking);
-        let accounts = Arc::clone(&opened.accounts);
-        let traffic = Arc::clone(&opened.traffic);
+        let host = Arc::clone(&opened.host);
         let mut tasks = Tasks::default();
         let rooms = start_tasks(&mut tasks, config, opened, network, stopping);
         Ok(Self {
             leaver,
             tasks,
-            monitor,
-            auditing,
-            checking,
-            accounts,
-            traffic,
-            clock,
+            host,
             endpoint,
             local_addr,
             members,
@@ -397,8 +336,8 @@ impl Daemon {
     /// `limit` has passed.
     pub async fn drain(&self, limit: Duration) -> Drained {
         info!(limit_s = limit.as_secs(), "handing shards over");
-        self.monitor.leave();
-        self.monitor.announce_end(Leaving {
+        self.host.monitor.leave();
+        self.host.monitor.announce_end(Leaving {
             how: How::Drain,
             within_s: limit.as_secs(),
         });
@@ -409,7 +348,7 @@ impl Daemon {
     /// was acknowledged is on stable storage already.
     pub async fn stop(self) {
         info!("stopping");
-        self.monitor.announce_end(Leaving {
+        self.host.monitor.announce_end(Leaving {
             how: How::Stop,
             within_s: STOP_GRACE.as_secs(),
         });
@@ -427,11 +366,9 @@ impl Daemon {
         if let Some(metrics) = self.metrics {
             metrics.stop().await;
         }
-        self.monitor.close();
-        self.auditing.write();
-        self.checking.write();
-        self.accounts.write();
-        self.traffic.write(self.clock.unix_seconds());
+        self.host.monitor.close();
+        self.host.write();
+        self.host.traffic.write(self.host.clock.unix_seconds());
         info!("stopped");
     }
 }
@@ -457,7 +394,7 @@ fn announce_and_gossip(
     let announcer = opened.announcer(config, local_addr);
     tasks.spawn(announcer.run(settings, members.clone()));
     let identity = config.identity.clone();
-    let watched = Arc::clone(&opened.monitor);
+    let watched = Arc::clone(&opened.host.monitor);
     let period = config.list_period;
     tasks.spawn(gossip::run(members.clone(), identity, watched, period));
 }
@@ -629,57 +566,40 @@ async fn lock(data_dir: &Path) -> Result<File, StartError> {
 }
 
 async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
-    let Opened {
-        clock,
-        store,
-        lender,
-        monitor,
-        auditing,
-        checking,
-        accounts,
-        traffic,
-        metrics,
-    } = opened;
+    let Opened { host, lender } = opened;
     let mut forecasts = Forecasts::default();
     let last = Arc::new(Mutex::new(None));
-    let mut disk_use = monitor.disk_use();
+    let mut disk_use = host.monitor.disk_use();
     let mut period = tokio::time::interval(SAMPLE_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         period.tick().await;
-        if monitor.disk_use() != disk_use {
-            disk_use = monitor.disk_use();
-            store.lend(lender.lend(disk_use));
+        if host.monitor.disk_use() != disk_use {
+            disk_use = host.monitor.disk_use();
+            host.store.lend(lender.lend(disk_use));
             info!(?disk_use, "the owner's limits have changed");
         }
-        let monitor = Arc::clone(&monitor);
-        let store = Arc::clone(&store);
-        let auditing = Arc::clone(&auditing);
-        let checking = Arc::clone(&checking);
-        let accounts = Arc::clone(&accounts);
-        let traffic = Arc::clone(&traffic);
+        let host = Arc::clone(&host);
         let last = Arc::clone(&last);
         let data = data.clone();
-        let metrics = metrics.clone();
         let connections = rooms.taken();
         let forecasts_now = forecasts.is_due();
         let sampled = tokio::task::spawn_blocking(move || {
-            let now = clock.unix_seconds();
-            auditing.write();
-            checking.write();
-            accounts.write();
-            traffic.write_if_due(now);
-            let usage = store.usage(None);
-            monitor.sample(now, usage.free_bytes, &traffic.days(now));
-            let report = monitor.stance_report();
-            metrics.hold(&usage);
-            metrics.stand(report.stance);
-            metrics.moved(connections, traffic.since_start());
-            let (counted_at, census) = checking.counted();
-            metrics.count(counted_at, &census);
+            let now = host.clock.unix_seconds();
+            host.write();
+            host.traffic.write_if_due(now);
+            let usage = host.store.usage(None);
+            host.monitor
+                .sample(now, usage.free_bytes, &host.traffic.days(now));
+            let report = host.monitor.stance_report();
+            host.metrics.hold(&usage);
+            host.metrics.stand(report.stance);
+            host.metrics.moved(connections, host.traffic.since_start());
+            let (counted_at, census) = host.checking.counted();
+            host.metrics.count(counted_at, &census);
             if forecasts_now {
-                let presence = monitor.announced(now).presence;
-                metrics.expect(|seconds| presence.at(seconds).value());
+                let presence = host.monitor.announced(now).presence;
+                host.metrics.expect(|seconds| presence.at(seconds).value());
             }
             save_status(&data, &last, StatusFile::of(report, &usage, now));
         });

@@ -30,6 +30,7 @@ pub mod daemon;
 pub mod disk;
 pub mod gossip;
 pub mod guest_socket;
+pub mod host;
 pub mod json_file;
 pub mod metrics;
 pub mod monitor;

@@ -7,8 +7,7 @@ use std::time::Duration;
 use tracing::{debug, error, warn};
 
 use crate::core::Key;
-use crate::metrics::DaemonMetrics;
-use crate::monitor::Monitor;
+use crate::host::Host;
 use crate::monitor::stance::Stance;
 use crate::shards::{Scrubbed, Store};
 use codec::ShardIndex;
@@ -38,12 +37,8 @@ impl Default for ScrubSettings {
 }
 
 /// Reads all shards, pass after pass; does not return.
-pub async fn run(
-    store: Arc<Store>,
-    monitor: Arc<Monitor>,
-    metrics: DaemonMetrics,
-    settings: ScrubSettings,
-) {
+pub async fn run(host: Arc<Host>, settings: ScrubSettings) {
+    let store = &host.store;
     let mut pass: u64 = 0;
     loop {
         let count = store.held_count();
@@ -55,14 +50,14 @@ pub async fn run(
             tokio::time::sleep(pause).await;
         }
         for part in 0..order.parts {
-            for (key, shard) in order.part(&store, part) {
+            for (key, shard) in order.part(store, part) {
                 tokio::time::sleep(pause).await;
-                while !matches!(monitor.stance(), Stance::Open) {
+                while !matches!(host.monitor.stance(), Stance::Open) {
                     tokio::time::sleep(PAUSE_BOUNDS[1].min(pause * 10)).await;
                 }
-                let read = read(&store, key, shard, settings.bytes_per_second).await;
+                let read = read(store, key, shard, settings.bytes_per_second).await;
                 if let Some(result) = read {
-                    metrics.scrubbed(result);
+                    host.metrics.scrubbed(result);
                 }
             }
         }

@@ -22,10 +22,8 @@ use tracing::{debug, info, warn};
 use transfer::etcd::Etcd;
 
 use super::others::OtherCards;
-use crate::clock::Clock;
 use crate::core::registry::HEARTBEAT;
-use crate::monitor::Monitor;
-use crate::shards::Store;
+use crate::host::Host;
 
 /// An announcement is sent again after this many seconds, even if nothing has changed.
 const ANNOUNCEMENT_SECONDS: u64 = 300;
@@ -51,12 +49,8 @@ pub struct Announcer {
     pub whereabouts: Whereabouts,
     /// The data directory, where the cards of other hosts are kept.
     pub data_dir: PathBuf,
-    /// The shards of the host.
-    pub store: Arc<Store>,
-    /// The state of the machine.
-    pub monitor: Arc<Monitor>,
-    /// The clocks of the host.
-    pub clock: Clock,
+    /// What the host consists of.
+    pub host: Arc<Host>,
     /// Time after which a registry is asked for a newer list of the grid.
     pub list_period: Duration,
 }
@@ -195,7 +189,7 @@ impl Announcer {
         }
         link.cards = Some((Instant::now(), on));
         let grid = members.grid();
-        let now = self.clock.unix_seconds();
+        let now = self.host.clock.unix_seconds();
         let others = OtherCards::new(&self.data_dir, &grid, self.identity.secret.id());
         let own_day = u32::try_from(signed_at(now) / 86_400).unwrap_or(u32::MAX);
         if let Err(cause) = others.compare(connection, grid, (own_day, now)).await {
@@ -272,7 +266,7 @@ impl Announcer {
 
     /// The shards that this host holds, and a hash of this list.
     fn held(&self) -> (Vec<ShardName>, u64) {
-        let held = self.store.held();
+        let held = self.host.store.held();
         let mut hasher = DefaultHasher::new();
         for shard in &held {
             (shard.checkpoint, shard.shard).hash(&mut hasher);
@@ -282,12 +276,12 @@ impl Announcer {
 
     /// A hash of the state that is announced. It changes when the state should be announced again.
     fn epoch(&self) -> u64 {
-        let now = self.clock.unix_seconds();
-        let announced = self.monitor.announced(now);
+        let now = self.host.clock.unix_seconds();
+        let announced = self.host.monitor.announced(now);
         let mut hasher = DefaultHasher::new();
         (
             now / ANNOUNCEMENT_SECONDS,
-            self.store.usage(None).free_bytes / FREE_STEP_BYTES,
+            self.host.store.usage(None).free_bytes / FREE_STEP_BYTES,
             announced.storage_state.to_string(),
             announced.guest_state.to_string(),
             announced.refuses_for_s > 0,
@@ -297,9 +291,9 @@ impl Announcer {
     }
 
     fn presence(&self, epoch: u64) -> Presence {
-        let usage = self.store.usage(None);
+        let usage = self.host.store.usage(None);
         let whereabouts = self.whereabouts.clone();
-        let now = self.clock.unix_seconds();
+        let now = self.host.clock.unix_seconds();
         Presence {
             name: self.name.clone(),
             addr: whereabouts.addr,
@@ -308,7 +302,7 @@ impl Announcer {
             capacity_bytes: usage.capacity_bytes,
             free_bytes: usage.free_bytes,
             epoch,
-            announcement: self.monitor.announced(now).to_wire(),
+            announcement: self.host.monitor.announced(now).to_wire(),
             parts: self.card(whereabouts, signed_at(now)),
         }
     }

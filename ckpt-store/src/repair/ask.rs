@@ -48,7 +48,7 @@ impl HolderAnswers {
         caretaker: &mut Caretaker,
         repairer: &Repairer,
     ) -> Vec<Situation> {
-        let now = repairer.clock.now();
+        let now = repairer.host.clock.now();
         let own = repairer.own();
         let situation = |one: &Holding| {
             let claims = self.claims_of(&one.key);
@@ -142,7 +142,7 @@ impl Repairer {
         // A host that heard of a deletion holds no shard of that checkpoint any more. Such a shard is not
         // missing, so the checkpoint has to leave the list before missing shards are looked for.
         let keys = holdings.iter().map(|one| one.key).collect();
-        answers.holdings = self.store.holdings_of(&keys);
+        answers.holdings = self.host.store.holdings_of(&keys);
         answers
     }
 
@@ -164,8 +164,8 @@ impl Repairer {
             };
             let mut hearing = around.hosts.fetch_notices(host, Arc::clone(&jobs));
             let places = Arc::clone(&places);
-            let store = Arc::clone(&self.store);
-            let clock = self.clock;
+            let store = Arc::clone(&self.host.store);
+            let clock = self.host.clock;
             asking.spawn(async move {
                 let _place = places.acquire().await;
                 loop {

@@ -59,13 +59,13 @@ impl Repairer {
         caretaker: &mut Caretaker,
         burdens: Vec<Burden>,
     ) {
-        let over = self.store.excess_bytes();
+        let over = self.host.store.excess_bytes();
         if over == 0 {
             return;
         }
         info!(over, "the shards need more space than is lent");
         for burden in release::choose(over, burdens) {
-            if self.store.excess_bytes() == 0 {
+            if self.host.store.excess_bytes() == 0 {
                 break;
             }
             let checkpoint = burden.key.checkpoint;
@@ -93,7 +93,7 @@ impl Repairer {
                 burdens.push(Burden {
                     key,
                     shard: *shard,
-                    bytes: self.store.shard_bytes(key, *shard),
+                    bytes: self.host.store.shard_bytes(key, *shard),
                     is_superseded: superseded.contains(&key),
                     is_elsewhere: !situation.others_with(own, *shard).is_empty(),
                     spare: situation.spare(),
@@ -123,15 +123,15 @@ impl Repairer {
             Err((why, _)) => Err(why),
         };
         if done.is_ok() {
-            let store = Arc::clone(&self.store);
-            let now = self.clock.now();
+            let store = Arc::clone(&self.host.store);
+            let now = self.host.clock.now();
             let releasing = tokio::task::spawn_blocking(move || store.release(now, key, shard));
             done = match releasing.await {
                 Ok(released) => released.map_err(RepairError::from),
                 Err(panicked) => Err(panicked.into()),
             };
         }
-        self.store.end_leaving(key, shard);
+        self.host.store.end_leaving(key, shard);
         done
     }
 
@@ -151,13 +151,13 @@ impl Repairer {
         shard: ShardIndex,
     ) -> Result<OwnerId, (RepairError, Option<usize>)> {
         let own = self.own();
-        let holdings = self.store.holdings_of(&BTreeSet::from([key]));
+        let holdings = self.host.store.holdings_of(&BTreeSet::from([key]));
         let mut answers = self.ask_holders(around, holdings, None).await;
         let situation = self.check_closely(around, caretaker, &answers).await;
         let Some(situation) = situation else {
             return Err((RepairError::NotHeld, None));
         };
-        self.store.begin_leaving(key, shard);
+        self.host.store.begin_leaving(key, shard);
         let mut trusted = BTreeSet::new();
         for other in situation.others_with(own, shard) {
             if self
@@ -204,7 +204,7 @@ impl Repairer {
     /// passed.
     pub async fn drain(&self, limit: Duration) -> Drained {
         let until = Instant::now() + limit;
-        let total = self.store.held_count();
+        let total = self.host.store.held_count();
         let mut progress = DrainProgress::default();
         let mut caretaker = self.new_caretaker();
         let mut reasons = BTreeSet::from([RepairError::Late.to_string()]);
@@ -217,7 +217,7 @@ impl Repairer {
                 reasons = found;
             }
             // A shard whose checkpoint was deleted during the drain needs no new holder.
-            let held = self.store.held_count().min(total);
+            let held = self.host.store.held_count().min(total);
             let left = held.saturating_sub(progress.done.len());
             let pause = DRAIN_PAUSE.min(until.saturating_duration_since(Instant::now()));
             if left == 0 || pause.is_zero() {
@@ -250,7 +250,7 @@ impl Repairer {
         };
         let mut after = None;
         loop {
-            let holdings = self.store.holdings(after, PEER_HOLDS_ASKED_MAX);
+            let holdings = self.host.store.holdings(after, PEER_HOLDS_ASKED_MAX);
             let Some(last) = holdings.last() else { return };
             after = Some(last.key);
             let answers = self.ask_holders(&around, holdings, None).await;

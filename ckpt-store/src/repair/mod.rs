@@ -42,18 +42,12 @@ pub use error::RepairError;
 pub use give_back::Drained;
 pub use links::Links;
 
-use crate::accounts::Accounts;
-use crate::checking::Checking;
-use crate::clock::Clock;
 use crate::core::census::Census;
 use crate::core::proofs::Budget;
 use crate::core::release::Burden;
 use crate::core::repair::{Caretaker, Repair, RepairWaits, Situation};
-use crate::metrics::DaemonMetrics;
-use crate::monitor::Monitor;
+use crate::host::Host;
 use crate::monitor::stance::Stance;
-use crate::shards::Store;
-use crate::traffic::Traffic;
 use links::Around;
 use pause::Waking;
 
@@ -111,20 +105,8 @@ pub struct Repairer {
     pub members: Members,
     /// The key and certificate of this host.
     pub identity: Identity,
-    /// The shards of this host.
-    pub store: Arc<Store>,
-    /// Whether the owner of this machine needs it now. Repair pauses then.
-    pub monitor: Arc<Monitor>,
-    /// Counters of proofs and of checkpoints, for status reports.
-    pub checking: Arc<Checking>,
-    /// The owners for whom this host keeps something: their void job keys are asked for.
-    pub accounts: Arc<Accounts>,
-    /// Bytes that the daemon's connections move.
-    pub traffic: Arc<Traffic>,
-    /// What is counted for monitoring.
-    pub metrics: DaemonMetrics,
-    /// The daemon's monotonic clock and wall clock.
-    pub clock: Clock,
+    /// What this host consists of.
+    pub host: Arc<Host>,
     /// How repair is done.
     pub settings: RepairSettings,
     /// Connections to other hosts and registries.
@@ -159,12 +141,14 @@ impl Repairer {
             if pause::sleep(until).await == Waking::AfterAbsence {
                 info!("this machine or program stood still: fetching the notices that it missed");
             }
-            if !matches!(self.monitor.stance(), Stance::Open) {
+            if !matches!(self.host.monitor.stance(), Stance::Open) {
                 continue;
             }
             let round = self.round(&mut caretaker, &mut budget).await;
             let opened = self.links.connections();
-            self.traffic.opened(&opened, self.clock.unix_seconds());
+            self.host
+                .traffic
+                .opened(&opened, self.host.clock.unix_seconds());
             match round {
                 Ok(rebuilt) if rebuilt > 0 => info!(rebuilt, "repaired"),
                 Ok(_) => debug!("checked the held checkpoints"),
@@ -192,8 +176,8 @@ impl Repairer {
         budget: &mut Budget,
     ) -> Result<usize, RepairError> {
         let grid = self.members.grid();
-        if self.store.held_count() == 0 {
-            self.checking.count_all(Census::default());
+        if self.host.store.held_count() == 0 {
+            self.host.checking.count_all(Census::default());
             self.fetch_voids_alone(&grid).await?;
             return Ok(0);
         }
@@ -202,10 +186,10 @@ impl Repairer {
         let around = self.links.around(&grid, &self.identity, troubled).await?;
         self.fill_budget(budget);
         let found = self.ask_about_all(&around, caretaker, budget).await;
-        self.checking.count_all(found.census);
+        self.host.checking.count_all(found.census);
         self.end_leases(found.clocks.into_values().collect()).await;
         self.fetch_voids(&around, &found.owners).await;
-        caretaker.retain(|key| self.store.is_held(*key));
+        caretaker.retain(|key| self.host.store.is_held(*key));
         self.give_back(&around, caretaker, found.burdens).await;
         if !self.settings.rebuilds || found.due.is_empty() {
             return Ok(0);
@@ -214,7 +198,7 @@ impl Repairer {
     }
 
     fn fill_budget(&self, budget: &mut Budget) {
-        let usage = self.store.usage(None);
+        let usage = self.host.store.usage(None);
         // An estimate: each checkpoint has about four other holders with a claim to prove.
         let claims = usage.counts.shards.saturating_mul(4);
         let valid = self.settings.proof_valid;
@@ -222,7 +206,7 @@ impl Repairer {
             .settings
             .proof_bytes_per_day
             .unwrap_or_else(|| Budget::a_day(usage.used_bytes, claims, valid));
-        budget.fill(self.clock.now(), a_day);
+        budget.fill(self.host.clock.now(), a_day);
     }
 
     /// Looks at all checkpoints, in parts.
@@ -234,20 +218,20 @@ impl Repairer {
     ) -> RoundFindings {
         let holders = around.answers.iter().flat_map(|answer| &answer.holders);
         let holders = (!around.answers.is_empty()).then(|| holders.copied().collect());
-        let gives_back = self.store.excess_bytes() > 0;
+        let gives_back = self.host.store.excess_bytes() > 0;
         // A host that has to give shards back needs hosts with room, so it asks all of them.
         let whom = caretaker
             .hosts_to_ask(self.own(), holders)
             .filter(|_| !gives_back);
         let superseded = if gives_back {
-            self.store.superseded()
+            self.host.store.superseded()
         } else {
             BTreeSet::new()
         };
         let mut found = RoundFindings::default();
         let mut after = None;
         loop {
-            let holdings = self.store.holdings(after, PEER_HOLDS_ASKED_MAX);
+            let holdings = self.host.store.holdings(after, PEER_HOLDS_ASKED_MAX);
             let Some(last) = holdings.last() else {
                 return found;
             };
@@ -285,7 +269,7 @@ impl Repairer {
             let history = holder.and_then(|holder| histories.get(holder));
             self.settings.patience.with(history)
         };
-        let now = self.clock.now();
+        let now = self.host.clock.now();
         caretaker.repairs(now, self.own(), situations, answering, patience)
     }
 
@@ -300,7 +284,7 @@ impl Repairer {
     ) -> usize {
         let mut rebuilt = 0;
         for repair in due {
-            if !matches!(self.monitor.stance(), Stance::Open) {
+            if !matches!(self.host.monitor.stance(), Stance::Open) {
                 break;
             }
             let checkpoint = repair.key.checkpoint;
@@ -311,14 +295,14 @@ impl Repairer {
                 Ok(Some(host)) => {
                     let host = around.name(&host);
                     info!(%checkpoint, shard, host, "shard rebuilt");
-                    self.metrics.repaired(true);
+                    self.host.metrics.repaired(true);
                     rebuilt += 1;
                 }
                 Ok(None) => debug!(%checkpoint, shard, "shard need not be rebuilt"),
                 Err(why) => {
                     warn!(%checkpoint, shard, %why, "shard not rebuilt");
-                    self.metrics.repaired(false);
-                    caretaker.put_off(self.clock.now(), repair);
+                    self.host.metrics.repaired(false);
+                    caretaker.put_off(self.host.clock.now(), repair);
                 }
             }
         }
@@ -333,7 +317,7 @@ impl Repairer {
         caretaker: &mut Caretaker,
         repair: &Repair,
     ) -> Result<Option<OwnerId>, RepairError> {
-        let holdings = self.store.holdings_of(&BTreeSet::from([repair.key]));
+        let holdings = self.host.store.holdings_of(&BTreeSet::from([repair.key]));
         let mut answers = self.ask_holders(around, holdings, None).await;
         let situations = self.check(around, caretaker, &answers, None).await;
         let due = self.due(around, caretaker, &situations, &answers.answering);
@@ -347,14 +331,15 @@ impl Repairer {
 
     /// Removes checkpoints whose lease has ended, by the clock on which most hosts agree.
     async fn end_leases(&self, clocks: Vec<u64>) {
-        let own_clock = self.clock.unix_seconds();
-        self.store
+        let own_clock = self.host.clock.unix_seconds();
+        self.host
+            .store
             .set_agreed_clock(latest_clock(own_clock, clocks.clone()));
         let Some(clock) = agreed_clock(own_clock, clocks) else {
             return;
         };
-        let store = Arc::clone(&self.store);
-        let now = self.clock.now();
+        let store = Arc::clone(&self.host.store);
+        let now = self.host.clock.now();
         let ending = tokio::task::spawn_blocking(move || store.end_leases(now, clock));
         match ending.await {
             Ok(Ok(0)) => {}

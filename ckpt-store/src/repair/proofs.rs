@@ -50,7 +50,7 @@ impl Repairer {
         mut budget: Option<&mut Budget>,
     ) -> Vec<Situation> {
         let situations = answers.situations(caretaker, self);
-        let now = self.clock.now();
+        let now = self.host.clock.now();
         let own = self.own();
         let wanted = situations.iter();
         let again = budget.is_none();
@@ -168,9 +168,9 @@ impl Repairer {
                 false
             }
         };
-        caretaker.proved(self.clock.now(), key, shard, holder, is_proved);
-        self.checking.asked(is_proved, bytes);
-        self.metrics.proved(is_proved);
+        caretaker.proved(self.host.clock.now(), key, shard, holder, is_proved);
+        self.host.checking.asked(is_proved, bytes);
+        self.host.metrics.proved(is_proved);
     }
 
     /// Reads a manifest from the disk.
@@ -178,7 +178,7 @@ impl Repairer {
         &self,
         key: Key,
     ) -> impl Future<Output = Result<Manifest, RepairError>> + use<> {
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.host.store);
         async move {
             let reading = tokio::task::spawn_blocking(move || store.manifest(key));
             Ok(reading.await??)
@@ -188,7 +188,7 @@ impl Repairer {
     /// Reads the public part of a manifest, which is all that a proof needs. The rest of a manifest may
     /// be long and is dropped.
     fn public(&self, key: Key) -> impl Future<Output = Result<Public, RepairError>> + use<> {
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.host.store);
         async move {
             let reading =
                 tokio::task::spawn_blocking(move || Ok(store.manifest(key)?.public().clone()));

@@ -22,7 +22,7 @@ const OWNERS_ASKED_MAX: usize = 1024;
 impl Repairer {
     /// [`Self::fetch_voids`] for a host that holds no shards: it asks about the owners who had some here.
     pub(super) async fn fetch_voids_alone(&self, grid: &Grid) -> Result<(), RepairError> {
-        if !self.accounts.owners().is_empty() {
+        if !self.host.accounts.owners().is_empty() {
             let around = self.links.around(grid, &self.identity, Vec::new()).await?;
             self.fetch_voids(&around, &BTreeSet::new()).await;
         }
@@ -33,7 +33,7 @@ impl Repairer {
     /// checkpoints are here, and those who had checkpoints here before. Every member of the grid is among
     /// these at most once.
     pub(super) async fn fetch_voids(&self, around: &Around, holders: &BTreeSet<OwnerId>) {
-        let mut owners = self.accounts.owners();
+        let mut owners = self.host.accounts.owners();
         owners.extend(holders);
         let owners = owners.into_iter();
         let owners = owners.choose_multiple(&mut rand::rng(), OWNERS_ASKED_MAX);
@@ -61,7 +61,7 @@ impl Repairer {
                 return debug!(host = name, %fault, "the host does not report revoked job keys");
             }
         };
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.host.store);
         let hearing = tokio::task::spawn_blocking(move || {
             let heard = lists.iter().map(|list| store.enter_voids(list));
             heard.collect::<Result<Vec<bool>, _>>()

@@ -20,21 +20,21 @@ impl Exchange<'_> {
     /// Answers a `Census` request.
     pub(super) async fn census(&mut self) -> Result<(), Answer> {
         let _place = self.place(&self.host.questions, "answers").await?;
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let (usage, mut owners) = blocking(move || Ok((store.usage(None), store.owners()))).await?;
         // The owners with the most bytes are kept.
         owners.sort_by_key(|(owner, bytes)| (std::cmp::Reverse(*bytes), *owner));
         owners.truncate(CENSUS_OWNERS_MAX);
         let host = &self.host;
-        let now = host.clock.unix_seconds();
-        let (counted_at, census) = host.checking.counted();
-        let stance = host.monitor.stance();
+        let now = host.parts.clock.unix_seconds();
+        let (counted_at, census) = host.parts.checking.counted();
+        let stance = host.parts.monitor.stance();
         if !self.peer.has(Role::Admin) {
             owners.clear();
         }
         let owners = owners.into_iter().map(|(owner, used_bytes)| OwnerUse {
             key: owner.hex().chars().take(KEY_DIGITS).collect(),
-            name: host.accounts.name(&owner).unwrap_or_default(),
+            name: host.parts.accounts.name(&owner).unwrap_or_default(),
             used_bytes,
         });
         let census = HostCensus {
@@ -56,9 +56,10 @@ impl Exchange<'_> {
             below: census.below,
             unchecked: census.unchecked,
             failed_checks: host
+                .parts
                 .auditing
                 .failed_since(now.saturating_sub(FAILED_LATELY_S)),
-            failed_proofs: host.checking.costs().failed,
+            failed_proofs: host.parts.checking.costs().failed,
             owners: owners.collect(),
         };
         self.respond(&Response::Census(Box::new(census))).await

@@ -24,7 +24,7 @@ impl Exchange<'_> {
         ballot: Ballot,
     ) -> Result<(), Answer> {
         let _place = self.place(&self.host.changes, "small changes").await?;
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let who = who(self.peer);
         let scope = self.connection.scope.as_ref();
         let by = Bidder::of(scope.map(Scope::terms));
@@ -47,7 +47,7 @@ impl Exchange<'_> {
             let proposed = proposal.proposed();
             (proposed.after, proposed.successor.checkpoint)
         };
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let who = who(self.peer);
         let witnessed = blocking(move || store.accept(who, proposal)).await?;
         if witnessed == Witnessed::Accepted {

@@ -43,19 +43,13 @@ use tokio::sync::watch;
 use tokio::task::JoinError;
 use tracing::{debug, error, info, warn};
 
-use crate::accounts::Accounts;
-use crate::checking::Checking;
-use crate::clock::Clock;
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
 use crate::core::catalog::Claimed;
 use crate::core::places::Who;
-use crate::metrics::DaemonMetrics;
-use crate::monitor::Monitor;
+use crate::host::Host;
 use crate::monitor::stance::Stance;
-use crate::shards::{Store, StoreError};
-use crate::traffic::Traffic;
+use crate::shards::StoreError;
 
-use auditing::Auditing;
 use buffers::Buffers;
 use exchange::{Answer, Asked, serve_requests};
 use frames::FramePlaces;
@@ -77,29 +71,13 @@ const CHANGES_QUEUED_MAX: usize = 64;
 /// A client that got no place may ask again after this time, milliseconds.
 const BUSY_RETRY_MS: u32 = 1_000;
 
-/// What a [`ServedHost`] consists of.
+/// What a [`ServedHost`] needs beside the host.
 #[derive(Debug)]
-pub struct HostParts {
-    /// The shards of this host.
-    pub store: Arc<Store>,
-    /// The state of the machine, and the wishes of its owner.
-    pub monitor: Arc<Monitor>,
-    /// Reports of submitters that checked shards of this host.
-    pub auditing: Arc<Auditing>,
-    /// Counts of the proofs that this host was asked for and asked for itself.
-    pub checking: Arc<Checking>,
-    /// Names of submitters, for the owner of the machine.
-    pub accounts: Arc<Accounts>,
-    /// Bytes that connections move.
-    pub traffic: Arc<Traffic>,
-    /// What is counted for monitoring.
-    pub metrics: DaemonMetrics,
+pub struct Surroundings {
     /// The key of this host.
     pub id: OwnerId,
     /// The name of this host in its answers.
     pub name: String,
-    /// The clocks of this host.
-    pub clock: Clock,
     /// The limit on log lines that peers cause.
     pub lines: Arc<Lines>,
     /// Becomes true when the daemon stops.
@@ -111,11 +89,9 @@ pub struct HostParts {
 /// What all requests to this host share.
 #[derive(Debug)]
 pub struct ServedHost {
-    store: Arc<Store>,
-    monitor: Arc<Monitor>,
+    parts: Arc<Host>,
     id: OwnerId,
     name: String,
-    clock: Clock,
     /// Places for shards that are received.
     writers: Arc<Pool<OwnerId>>,
     /// Places for blocks that are sent.
@@ -132,11 +108,6 @@ pub struct ServedHost {
     lines: Arc<Lines>,
     receiving: RateLimit,
     sending: RateLimit,
-    auditing: Arc<Auditing>,
-    checking: Arc<Checking>,
-    accounts: Arc<Accounts>,
-    traffic: Arc<Traffic>,
-    metrics: DaemonMetrics,
     stopping: watch::Receiver<bool>,
     members: Members,
 }
@@ -144,45 +115,29 @@ pub struct ServedHost {
 impl ServedHost {
     /// A host whose pools have the sizes of `plan`. A transfer that moves too little in `gives_way_after`
     /// loses its place if others wait.
-    pub fn new(parts: HostParts, plan: &MemoryPlan, gives_way_after: Duration) -> Self {
-        let HostParts {
-            store,
-            monitor,
-            auditing,
-            checking,
-            accounts,
-            traffic,
-            metrics,
-            id,
-            name,
-            clock,
-            lines,
-            stopping,
-            members,
-        } = parts;
+    pub fn new(
+        parts: Arc<Host>,
+        around: Surroundings,
+        plan: &MemoryPlan,
+        gives_way_after: Duration,
+    ) -> Self {
+        let clock = parts.clock;
         let pool = |places, queue| Pool::new(Size { places, queue }, clock, gives_way_after);
         Self {
-            store,
-            monitor,
-            id,
-            name,
-            clock,
+            parts,
+            id: around.id,
+            name: around.name,
             writers: pool(plan.writers, CHANGES_QUEUED_MAX),
             readers: pool(plan.readers, READS_QUEUED_MAX),
             questions: pool(plan.questions, READS_QUEUED_MAX),
             changes: pool(plan.changes, CHANGES_QUEUED_MAX),
             lists: ListPlaces::new(clock, gives_way_after),
             frames: FramePlaces::new(plan.frames, clock, gives_way_after),
-            lines,
+            lines: around.lines,
             receiving: RateLimit::default(),
             sending: RateLimit::default(),
-            auditing,
-            checking,
-            accounts,
-            traffic,
-            metrics,
-            stopping,
-            members,
+            stopping: around.stopping,
+            members: around.members,
         }
     }
 
@@ -201,7 +156,7 @@ pub async fn connection(
     members: Members,
 ) {
     let peer = Arc::new(peer);
-    host.traffic.serve(&connection);
+    host.parts.traffic.serve(&connection);
     let shared = Arc::new(Shared {
         scope: peer
             .grant
@@ -310,7 +265,7 @@ async fn request(
         Ok(request) => exchange.answer(request).await,
         Err(cause) => Err(cause),
     };
-    let requests = &host.metrics.requests;
+    let requests = &host.parts.metrics.requests;
     let lines = &host.lines;
     let streams = (send, recv);
     asked
@@ -386,13 +341,13 @@ impl Exchange<'_> {
         if self.peer.has(Role::Submitter) {
             return Ok(self.peer.account());
         }
-        let owner = self.host.store.owner_of_shard(shard);
+        let owner = self.host.parts.store.owner_of_shard(shard);
         owner.ok_or_else(|| Answer::Refused(Refusal::new(Code::NotFound, "")))
     }
 
     /// Refuses what the owner of the machine does not allow now.
     fn check_stance(&self, load: Load) -> Result<(), Answer> {
-        let (what, reason) = match (self.host.monitor.stance(), load) {
+        let (what, reason) = match (self.host.parts.monitor.stance(), load) {
             (Stance::StandBack(reason), Load::BringsBytes) => ("stands back", reason),
             (Stance::Closed(reason), Load::Work | Load::BringsBytes) => ("is closed", reason),
             (Stance::Open, _)
@@ -406,19 +361,19 @@ impl Exchange<'_> {
     }
 
     async fn announcement(&mut self) -> Result<(), Answer> {
-        let now = self.host.clock.unix_seconds();
-        let announced = self.host.monitor.announced(now).to_wire();
+        let now = self.host.parts.clock.unix_seconds();
+        let announced = self.host.parts.monitor.announced(now).to_wire();
         let announced = Box::new(announced.into());
         self.respond(&Response::Announcement(announced)).await
     }
 
     async fn sums(&mut self) -> Result<(), Answer> {
-        let sums = self.host.monitor.learnt().to_wire();
+        let sums = self.host.parts.monitor.learnt().to_wire();
         self.respond(&Response::Sums(Box::new(sums))).await
     }
 
     async fn status(&mut self) -> Result<(), Answer> {
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let who = who(self.peer);
         let usage = blocking(move || Ok(store.usage(Some(who)))).await?;
         let status = HostStatus {
@@ -429,15 +384,15 @@ impl Exchange<'_> {
             free_bytes: usage.free_bytes,
             shards: usage.counts.shards,
             checkpoints: usage.counts.committed,
-            uptime_s: self.host.clock.uptime().as_secs(),
+            uptime_s: self.host.parts.clock.uptime().as_secs(),
             parts: self.list_number(),
         };
         self.respond(&Response::Status(Box::new(status))).await
     }
 
     async fn claim(&mut self, claim: Claim) -> Result<(), Answer> {
-        let now = self.host.clock.now();
-        let response = match self.host.store.claim(now, who(self.peer), &claim)? {
+        let now = self.host.parts.clock.now();
+        let response = match self.host.parts.store.claim(now, who(self.peer), &claim)? {
             Claimed::Yes => Response::Claimed,
             Claimed::Taken { next } => Response::Taken { next },
         };
@@ -446,30 +401,30 @@ impl Exchange<'_> {
 
     async fn commit(&mut self, manifest: Vec<u8>) -> Result<(), Answer> {
         let _place = self.place(&self.host.changes, "small changes").await?;
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let owner = self.peer.account();
         let checkpoint = blocking(move || store.commit(owner, manifest)).await?;
-        self.host.accounts.enter(owner, &self.peer.name);
+        self.host.parts.accounts.enter(owner, &self.peer.name);
         info!(peer = self.peer.name, %checkpoint, "committed");
         self.respond(&Response::Committed).await
     }
 
     async fn keep_manifest(&mut self, manifest: Vec<u8>) -> Result<(), Answer> {
         let _place = self.place(&self.host.changes, "small changes").await?;
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let who = who(self.peer);
-        let now = self.host.clock.now();
+        let now = self.host.parts.clock.now();
         let checkpoint = blocking(move || store.keep_manifest(now, who, manifest)).await?;
-        self.host.accounts.enter(who.member, &self.peer.name);
+        self.host.parts.accounts.enter(who.member, &self.peer.name);
         info!(peer = self.peer.name, %checkpoint, "keeps its manifest");
         self.respond(&Response::Committed).await
     }
 
     async fn forget(&mut self, checkpoint: CheckpointId) -> Result<(), Answer> {
         let _place = self.place(&self.host.changes, "small changes").await?;
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let owner = self.peer.account();
-        let now = self.host.clock.now();
+        let now = self.host.parts.clock.now();
         let existed = blocking(move || store.forget(now, owner, checkpoint)).await?;
         info!(peer = self.peer.name, %checkpoint, existed, "removed");
         self.respond(&Response::Forgotten { existed }).await
@@ -483,8 +438,8 @@ impl Exchange<'_> {
             return Err(StoreError::Mismatch("owner").into());
         }
         let _place = self.place(&self.host.changes, "small changes").await?;
-        let store = Arc::clone(&self.host.store);
-        let clock = self.host.clock;
+        let store = Arc::clone(&self.host.parts.store);
+        let clock = self.host.parts.clock;
         let heard = move || store.notice(clock.now(), clock.unix_seconds(), &notice);
         let removed = blocking(heard).await?;
         debug!(peer = self.peer.name, removed, "received a notice");
@@ -504,11 +459,11 @@ impl Exchange<'_> {
         };
         let jobs: Vec<_> = jobs.iter().filter(may).copied().collect();
         let place = self.place(&self.host.questions, "answers").await?;
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let reading = Arc::clone(&store);
         let notices = blocking(move || Ok(reading.notices(&jobs))).await?;
         let count = u32::try_from(notices.len()).unwrap_or(u32::MAX);
-        let clock = self.host.clock.unix_seconds();
+        let clock = self.host.parts.clock.unix_seconds();
         self.respond(&Response::Notices { clock, count }).await?;
         for source in notices {
             let store = Arc::clone(&store);
@@ -563,9 +518,12 @@ impl Exchange<'_> {
             let fault = fault.name();
             warn!(peer, id = %self.peer.id, checkpoint = %audit.checkpoint, shard = audit.shard, fault, held_back, "a check of a shard failed");
         }
-        let now = self.host.clock.unix_seconds();
-        self.host.metrics.audited(audit.fault.is_none());
-        self.host.auditing.enter(self.peer.account(), audit, now);
+        let now = self.host.parts.clock.unix_seconds();
+        self.host.parts.metrics.audited(audit.fault.is_none());
+        self.host
+            .parts
+            .auditing
+            .enter(self.peer.account(), audit, now);
         self.respond(&Response::Noted).await
     }
 

@@ -25,7 +25,7 @@ impl Exchange<'_> {
         }
         let _place = self.place(&self.host.questions, "answers").await?;
         let asking = Asking::new(self.peer.id, self.host.id, &salt);
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let held = blocking(move || Ok(store.held_tags(&asking, &tags))).await?;
         self.respond(&Response::PeerHolds { held }).await
     }
@@ -42,10 +42,10 @@ impl Exchange<'_> {
         }
         let host = Arc::clone(self.host);
         let _place = self.place(&host.questions, "answers").await?;
-        let store = Arc::clone(&host.store);
+        let store = Arc::clone(&host.parts.store);
         let proof = blocking(move || store.prove(owner, &shard, spot)).await?;
         let proof = proof.ok_or_else(|| busy("the shard is being handed over"))?;
-        host.checking.answered(bytes_of(&proof));
+        host.parts.checking.answered(bytes_of(&proof));
         self.respond(&Response::Proof(proof)).await
     }
 }

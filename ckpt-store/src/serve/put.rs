@@ -63,11 +63,11 @@ impl Exchange<'_> {
         if !is_of_manifest {
             return Err(StoreError::Mismatch("manifest").into());
         }
-        if self.host.store.is_deleted(public) {
+        if self.host.parts.store.is_deleted(public) {
             return Err(StoreError::Denied(Denied::Gone).into());
         }
         let owner = public.owner;
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let promised = Some(Promised {
             whose: signed_by(&parsed),
             public: Arc::new(public.clone()),
@@ -102,10 +102,10 @@ impl Exchange<'_> {
                 return Err(Answer::Refused(Refusal::new(Code::Stopping, "")));
             }
         };
-        let now = host.clock.now();
+        let now = host.parts.clock.now();
         let Received { upload, end, bytes } = received;
         let stored = blocking(move || upload.finish(now, &end)).await?;
-        host.monitor.received(bytes, begun.elapsed());
+        host.parts.monitor.received(bytes, begun.elapsed());
         info!(
             peer = self.peer.name, checkpoint = %put.claim.checkpoint, version = %put.claim.version,
             shard = put.shard, rows = stored.rows, root = %stored.root, "stored"
@@ -135,11 +135,11 @@ impl Exchange<'_> {
         let peer = self.peer.account();
         let who = who(self.peer);
         loop {
-            let store = Arc::clone(&self.host.store);
+            let store = Arc::clone(&self.host.parts.store);
             let put = *put;
             let promised = promised.clone();
-            let now = self.host.clock.now();
-            let unix_seconds = self.host.clock.unix_seconds();
+            let now = self.host.parts.clock.now();
+            let unix_seconds = self.host.parts.clock.unix_seconds();
             let begin = move || {
                 Ok(match promised {
                     Some(Promised { whose, public }) => {
@@ -202,7 +202,7 @@ async fn receive_into(
         let count = next_chunks(recv, &mut chunks).await?;
         let arrived = chunks[..count].iter().map(Bytes::len).sum();
         place.moved(arrived);
-        let allowed = host.monitor.rates().receive;
+        let allowed = host.parts.monitor.rates().receive;
         host.receiving.pass(arrived, allowed).await;
         bytes += arrived as u64;
         for chunk in &mut chunks[..count] {

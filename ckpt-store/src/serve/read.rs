@@ -49,7 +49,7 @@ impl Exchange<'_> {
         let scope = self.connection.scope.as_ref();
         let job_tag = job_tag.or_else(|| scope.and_then(Scope::only_job));
         loop {
-            let store = Arc::clone(&self.host.store);
+            let store = Arc::clone(&self.host.parts.store);
             let (mut records, more) = blocking(move || store.find(owner, job_tag, after)).await?;
             let Some(scope) = scope else {
                 return Ok((records, more));
@@ -71,7 +71,7 @@ impl Exchange<'_> {
     pub(super) async fn outline(&mut self, shard: ShardName) -> Result<(), Answer> {
         let place = self.place(&self.host.questions, "answers").await?;
         let owner = self.owner_for(&shard)?;
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let reader = blocking(move || store.open_shard(owner, &shard)).await?;
         let outline = &reader.footer().outline;
         let response = Response::Outline {
@@ -89,7 +89,7 @@ impl Exchange<'_> {
     pub(super) async fn page(&mut self, shard: ShardName, page: u64) -> Result<(), Answer> {
         let place = self.place(&self.host.questions, "answers").await?;
         let owner = self.owner_for(&shard)?;
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let page = blocking(move || store.page(owner, &shard, page)).await?;
         let bytes = u32::try_from(page.len()).unwrap_or(u32::MAX);
         self.respond(&Response::Page { bytes }).await?;
@@ -105,7 +105,7 @@ impl Exchange<'_> {
     ) -> Result<(), Answer> {
         let place = self.place(&self.host.readers, "reads").await?;
         let owner = self.owner_for(&shard)?;
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         let rows = blocking(move || store.rows(owner, &shard, first, count)).await?;
         let bytes = rows.bytes();
         self.respond(&Response::Rows { bytes }).await?;
@@ -127,7 +127,7 @@ impl Exchange<'_> {
     /// Sends bytes. Each bit of progress gives the client more time. A client that takes the bytes too
     /// slowly loses its place if others wait.
     async fn write(&mut self, place: &Place<OwnerId>, bytes: Bytes) -> Result<(), Answer> {
-        let allowed = self.host.monitor.rates().send;
+        let allowed = self.host.parts.monitor.rates().send;
         self.host.sending.pass(bytes.len(), allowed).await;
         let mut rest = [bytes];
         while !rest[0].is_empty() {

@@ -264,13 +264,14 @@ impl Exchange<'_> {
         // The owner is noted even if nothing of it is here, so that this host asks other hosts for its
         // void job keys.
         self.host
+            .parts
             .accounts
             .enter(self.peer.account(), &self.peer.name);
-        if self.host.store.is_void(scope.terms()) {
+        if self.host.parts.store.is_void(scope.terms()) {
             let why = "the job key was revoked by its owner";
             return Err(Answer::Refused(Refusal::new(Code::Forbidden, why)));
         }
-        scope.permit(&self.host.store, self.host.clock.now(), request)
+        scope.permit(&self.host.parts.store, self.host.parts.clock.now(), request)
     }
 
     /// Answers a `Within` request. A peer without a job key need not prove anything.
@@ -289,7 +290,7 @@ impl Exchange<'_> {
         if !self.peer.has(Role::Donor) && list.owner() != self.peer.account() {
             return Err(StoreError::Mismatch("owner").into());
         }
-        let store = Arc::clone(&self.host.store);
+        let store = Arc::clone(&self.host.parts.store);
         blocking(move || store.enter_voids(&list)).await?;
         self.respond(&Response::Noted).await
     }
@@ -303,7 +304,7 @@ impl Exchange<'_> {
         let is_donor = self.peer.has(Role::Donor);
         let may = |owner: &&OwnerId| is_donor || **owner == self.peer.account();
         let owners: Vec<OwnerId> = owners.iter().filter(may).copied().collect();
-        let lists = self.host.store.voids_of(&owners);
+        let lists = self.host.parts.store.voids_of(&owners);
         let lists = lists
             .iter()
             .map(|list| ByteBuf::from(list.bytes()))
