@@ -36,6 +36,7 @@ use crate::guest_socket::GuestSocket;
 use crate::metrics::{self, DaemonMetrics};
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::{LOOK_PERIOD, Monitor, MonitorError, SAMPLE_PERIOD};
+use crate::reached::Ways;
 use crate::registry::announcer::Announcer;
 use crate::repair::{Drained, Links, RepairSettings, Repairer};
 use crate::scrub;
@@ -119,6 +120,7 @@ struct Opened {
     checking: Arc<Checking>,
     accounts: Arc<Accounts>,
     traffic: Arc<Traffic>,
+    ways: Arc<Ways>,
     metrics: DaemonMetrics,
 }
 
@@ -142,6 +144,7 @@ impl Opened {
             })),
             accounts: Arc::new(Accounts::open(data_dir.clone())),
             traffic: Arc::new(Traffic::open(data_dir.clone())),
+            ways: Arc::default(),
             metrics,
         })
     }
@@ -207,6 +210,8 @@ impl Opened {
             monitor: Arc::clone(&self.monitor),
             clock: self.clock,
             list_period: config.list_period,
+            ways: Arc::clone(&self.ways),
+            metrics: self.metrics.clone(),
         }
     }
 }
@@ -638,6 +643,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
         checking,
         accounts,
         traffic,
+        ways,
         metrics,
     } = opened;
     let mut forecasts = Forecasts::default();
@@ -658,6 +664,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
         let checking = Arc::clone(&checking);
         let accounts = Arc::clone(&accounts);
         let traffic = Arc::clone(&traffic);
+        let reached = ways.list();
         let last = Arc::clone(&last);
         let data = data.clone();
         let metrics = metrics.clone();
@@ -681,7 +688,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
                 let presence = monitor.announced(now).presence;
                 metrics.expect(|seconds| presence.at(seconds).value());
             }
-            save_status(&data, &last, StatusFile::of(report, &usage, now));
+            save_status(&data, &last, StatusFile::of(report, &usage, reached, now));
         });
         if let Err(panicked) = sampled.await {
             error!(cause = %panicked, "a thread ended");

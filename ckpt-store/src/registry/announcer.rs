@@ -24,7 +24,9 @@ use transfer::etcd::Etcd;
 use super::others::OtherCards;
 use crate::clock::Clock;
 use crate::core::registry::HEARTBEAT;
+use crate::metrics::DaemonMetrics;
 use crate::monitor::Monitor;
+use crate::reached::Ways;
 use crate::shards::Store;
 
 /// An announcement is sent again after this many seconds, even if nothing has changed.
@@ -59,6 +61,10 @@ pub struct Announcer {
     pub clock: Clock,
     /// Time after which a registry is asked for a newer list of the grid.
     pub list_period: Duration,
+    /// Which registries reach this host.
+    pub ways: Arc<Ways>,
+    /// What is exported.
+    pub metrics: DaemonMetrics,
 }
 
 /// The connection to a registry, and when lists of the grid, and cards, were compared over it.
@@ -68,6 +74,8 @@ struct Link {
     compared: Option<Instant>,
     /// When cards were compared, and over which connection.
     cards: Option<(Instant, usize)>,
+    /// Whether the registry was asked at the last heartbeat whether it reaches this host.
+    asks_way: bool,
 }
 
 /// Why an announcement did not reach a registry.
@@ -128,6 +136,7 @@ impl Announcer {
         let mut changes = members.changes();
         loop {
             let grid = Arc::clone(&changes.borrow_and_update());
+            this.ways.clear();
             let announcing = Self::announce_to_all(&this, &settings, &grid, &members);
             // All registries get everything anew, which they expect.
             let is_other =
@@ -172,9 +181,37 @@ impl Announcer {
                 link.connection = None;
             }
             changes.note(&outcome);
+            self.ask_way(&mut link, registry).await;
             self.compare(&mut link, members).await;
             self.compare_cards(&mut link, members).await;
         }
+    }
+
+    /// Asks a registry whether it reaches this host, at every other heartbeat.
+    async fn ask_way(&self, link: &mut Link, registry: &GridRegistry) {
+        link.asks_way = !link.asks_way;
+        let Some(connection) = link.connection.as_ref().filter(|_| link.asks_way) else {
+            return;
+        };
+        let answer = request(connection, &Request::Reached, REQUEST_TIMEOUT).await;
+        let answered = match answer {
+            Ok((Response::Reached { answered }, _)) => answered,
+            // A registry with an earlier version of the program does not know this request.
+            Ok(_) | Err(_) => None,
+        };
+        let is_news = self.ways.note(&registry.name, answered);
+        let registry = &registry.name;
+        match answered.filter(|_| is_news) {
+            Some(false) => warn!(
+                registry,
+                "the registry gets no answer at the address that this host announces, so nobody stores anything \
+                 here: let its UDP port through the firewall, forward it, or announce another address (--announce)"
+            ),
+            Some(true) => info!(registry, "the registry reaches this host"),
+            None => {}
+        }
+        let unreached = self.ways.list().iter().filter(|way| !way.answered).count();
+        self.metrics.unreached(unreached);
     }
 
     /// Compares the cards of other hosts with a registry, if that is due.
@@ -198,9 +235,12 @@ impl Announcer {
         let now = self.clock.unix_seconds();
         let others = OtherCards::new(&self.data_dir, &grid, self.identity.secret.id());
         let own_day = u32::try_from(signed_at(now) / 86_400).unwrap_or(u32::MAX);
-        if let Err(cause) = others.compare(connection, grid, (own_day, now)).await {
+        match others.compare(connection, grid, (own_day, now)).await {
+            Ok(kept) => self.metrics.keep_cards(kept),
             // A registry with an earlier version of the program does not know these requests.
-            debug!(%cause, "the cards of other hosts were not compared with a registry");
+            Err(cause) => {
+                debug!(%cause, "the cards of other hosts were not compared with a registry");
+            }
         }
     }
 

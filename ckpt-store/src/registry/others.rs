@@ -78,13 +78,13 @@ impl OtherCards {
     }
 
     /// Compares cards with a registry: fetches those that are newer there, and brings those that the
-    /// registry lacks. `own_day` is the day of this host's own card.
+    /// registry lacks. `own_day` is the day of this host's own card. Returns how many cards are kept here.
     pub(super) async fn compare(
         &self,
         connection: &Connection,
         grid: Arc<Grid>,
         (own_day, now): (u32, u64),
-    ) -> Result<(), NotCompared> {
+    ) -> Result<usize, NotCompared> {
         let this = self.clone();
         let known_grid = Arc::clone(&grid);
         let known = blocking(move || this.tidied(&known_grid, now)).await?;
@@ -100,7 +100,7 @@ impl OtherCards {
                 return Err(NotCompared::Answer);
             };
             if same {
-                return Ok(());
+                return Ok(known.len());
             }
             let last = checked_last(&days, after)?;
             if more && last.is_none() {
@@ -129,7 +129,8 @@ impl OtherCards {
                 "brought a registry the cards of hosts that it did not know"
             );
         }
-        Ok(())
+        let this = self.clone();
+        blocking(move || Ok(this.days()?.len())).await
     }
 
     /// The donors whose cards are newer at the registry, and the cards that are newer here, of the donors

@@ -375,7 +375,8 @@ impl Exchange<'_> {
             | Request::CompareCards { .. }
             | Request::Cards { .. }
             | Request::PutCards { .. }
-            | Request::Joiners { .. } => Err(Answer::Refused(Server::Donor.does_not_answer())),
+            | Request::Joiners { .. }
+            | Request::Reached => Err(Answer::Refused(Server::Donor.does_not_answer())),
             Request::Retired12(never) | Request::Retired18(never) => match never {},
         }
     }

@@ -92,6 +92,7 @@ impl Rule {
             Request::Cards { .. } => registry("cards", DONORS, Load::Question),
             Request::PutCards { .. } => registry("put cards", DONORS, Load::Work),
             Request::Joiners { .. } => registry("joiners", ADMINS, Load::Question),
+            Request::Reached => registry("reached", DONORS, Load::Question),
             Request::Join(_) => registry("join", Asker::Stranger, Load::Work),
             // The authority has signed the list. So any member may bring or fetch it, however busy the
             // host is.
@@ -390,6 +391,7 @@ mod tests {
                 numbered: false,
             }),
             Request::Joiners { after: None },
+            Request::Reached,
         ];
         let by = |peer: Option<&Peer>| allowed(Server::Registry, peer, &asked);
         assert_eq!(by(None), ["join"]);
@@ -406,6 +408,7 @@ mod tests {
             "cards",
             "put cards",
             "holders",
+            "reached",
         ];
         assert_eq!(by(Some(&peer(&[Role::Donor]))), donor);
         assert!(allowed(Server::Donor, Some(&everyone), &asked).is_empty());

@@ -235,6 +235,7 @@ impl Scope {
             | Request::Cards { .. }
             | Request::PutCards { .. }
             | Request::Joiners { .. }
+            | Request::Reached
             | Request::Join(_) => Err(not_for_this()),
             Request::Retired12(never) | Request::Retired18(never) => match *never {},
         };

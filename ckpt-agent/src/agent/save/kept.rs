@@ -10,7 +10,7 @@ use protocol::wire::limits::REQUEST_TIMEOUT;
 
 use super::prepare::Prepared;
 use crate::agent::ask::gather::Gathered;
-use crate::agent::keep::notices;
+use crate::agent::keep::notices::{self, LeaseChange};
 use crate::agent::{Agent, SaveRequest};
 use crate::core::HostIndex;
 use crate::core::gather::Wait;
@@ -94,7 +94,8 @@ impl Agent {
         let Some(named) = named else {
             return false;
         };
-        let lease = notices::renewed(last, request.options.tenure);
+        let renewed = notices::renewed(last, request.options.tenure);
+        let lease = LeaseChange::To(renewed);
         let hosts = again.hosts().collect();
         let nothing = Plan::default();
         let hurried = Wait::NotForSilent;
@@ -137,7 +138,8 @@ impl Agent {
             return;
         };
         if !plan.gone.is_empty() {
-            let lease = last.and_then(|last| last.lease);
+            let asked_at = again.asked_at;
+            let lease = LeaseChange::Same { asked_at };
             let hosts = again.hosts().collect();
             let hurried = Wait::NotForSilent;
             self.announce_to(hosts, &named, last, lease, &plan, hurried)
