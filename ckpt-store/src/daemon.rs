@@ -38,6 +38,7 @@ use crate::monitor::preferences::DiskUse;
 use crate::monitor::{LOOK_PERIOD, Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::reached::Ways;
 use crate::registry::announcer::Announcer;
+use crate::registry::others::OtherCards;
 use crate::repair::{Drained, Links, RepairSettings, Repairer};
 use crate::scrub;
 use crate::serve::auditing::Auditing;
@@ -190,6 +191,7 @@ impl Opened {
             clock: self.clock,
             lines,
             stopping,
+            cards: OtherCards::new(&config.data_dir, &config.grid, config.identity.secret.id()),
             members,
         }
     }

@@ -10,7 +10,7 @@ mod cards;
 mod counting;
 mod enrolment;
 mod keeping;
-mod others;
+pub(crate) mod others;
 mod plan;
 mod reach;
 mod tokens;

@@ -9,6 +9,7 @@
 pub mod auditing;
 mod blocks;
 mod buffers;
+mod cards;
 mod census;
 pub(crate) mod exchange;
 mod fences;
@@ -52,6 +53,7 @@ use crate::core::places::Who;
 use crate::metrics::DaemonMetrics;
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
+use crate::registry::others::OtherCards;
 use crate::shards::{Store, StoreError};
 use crate::traffic::Traffic;
 
@@ -106,6 +108,8 @@ pub struct HostParts {
     pub stopping: watch::Receiver<bool>,
     /// The signed list of the grid, as far as this host knows it.
     pub members: Members,
+    /// The cards of the other hosts.
+    pub(crate) cards: OtherCards,
 }
 
 /// What all requests to this host share.
@@ -139,6 +143,7 @@ pub struct ServedHost {
     metrics: DaemonMetrics,
     stopping: watch::Receiver<bool>,
     members: Members,
+    cards: OtherCards,
 }
 
 impl ServedHost {
@@ -159,6 +164,7 @@ impl ServedHost {
             lines,
             stopping,
             members,
+            cards,
         } = parts;
         let pool = |places, queue| Pool::new(Size { places, queue }, clock, gives_way_after);
         Self {
@@ -183,6 +189,7 @@ impl ServedHost {
             metrics,
             stopping,
             members,
+            cards,
         }
     }
 
@@ -360,6 +367,8 @@ impl Exchange<'_> {
             Request::List { number } => self.list(number).await,
             Request::PutList { number, bytes } => self.put_list(number, bytes).await,
             Request::Census => self.census().await,
+            Request::CompareCards { after, .. } => self.compare_cards(after).await,
+            Request::Cards { ids } => self.cards(ids).await,
             Request::Prepare {
                 job_tag,
                 after,
@@ -372,8 +381,6 @@ impl Exchange<'_> {
             | Request::Members { .. }
             | Request::Holders { .. }
             | Request::Join(_)
-            | Request::CompareCards { .. }
-            | Request::Cards { .. }
             | Request::PutCards { .. }
             | Request::Joiners { .. }
             | Request::Reached => Err(Answer::Refused(Server::Donor.does_not_answer())),
