@@ -121,6 +121,8 @@ pub(super) enum Step {
     Commit(usize),
     Renew,
     LookAgain,
+    AnnounceOwn(usize),
+    ListOwn,
     RemoveOwn,
     Announce(usize),
     ListAgain,
@@ -387,10 +389,12 @@ impl World {
     }
 
     pub(super) fn begin_save(&mut self, at: usize, look: &Look) -> Step {
-        if look.answered == 0 {
+        let machine = &self.machines[at];
+        // Hosts take nothing of a void key.
+        let is_void = self.is_revoked && machine.signer() == OTHER_KEY;
+        if look.answered == 0 || is_void {
             return Step::End;
         }
-        let machine = &self.machines[at];
         let said = look.said.as_ref();
         let newest = self.newest_first(look.good).first().copied();
         let base = newest.map(|newest| self.saved[newest].needs.unwrap_or(newest));
@@ -554,6 +558,7 @@ impl World {
         }
         if found == AfterCommit::Kept {
             self.saved[new].is_reported = true;
+            self.saved[new].is_released |= self.is_void(new);
             let mut kept = self.kept(&look, Policy::Keep) | 1 << new;
             kept |= members(look.good)
                 .filter(|number| self.saved[*number].version > self.saved[new].version)
@@ -573,9 +578,29 @@ impl World {
             }
             return self.delete(at, &look, &plan);
         }
-        let keeps = self.judged(look.good & !(1 << new));
-        let own = self.judged(1 << new & look.shown);
-        let plan = plan(&keeps, &own, look.said.as_ref(), Reach::Named);
+        let plan = self.plan_of_own(at, &look);
+        let lease = look.said.as_ref().and_then(|said| said.lease);
+        let announcing = plan.announcing();
+        let words = announcing.map(|plan| self.following(at, look.said.as_ref(), lease, &plan));
+        let machine = &mut self.machines[at];
+        machine.kept = look.good & !(1 << new);
+        machine.words = words;
+        Step::AnnounceOwn(0)
+    }
+
+    /// How only its own version is deleted.
+    fn plan_of_own(&self, at: usize, look: &Look) -> Plan {
+        let machine = &self.machines[at];
+        let own = machine.new.map_or(0, |new| 1 << new);
+        let keeps = self.judged((look.good | machine.kept) & !own);
+        let own = self.judged(own & look.shown);
+        plan(&keeps, &own, look.said.as_ref(), Reach::Named)
+    }
+
+    /// The last look before it removes its own version.
+    fn list_own(&mut self, at: usize) -> Step {
+        let look = self.look();
+        let plan = self.plan_of_own(at, &look);
         let lease = look.said.as_ref().and_then(|said| said.lease);
         let words = self.following(at, look.said.as_ref(), lease, &plan);
         self.machines[at].words = Some(words).filter(|_| !plan.gone.is_empty());
@@ -629,12 +654,20 @@ impl World {
                 Step::LookAgain
             }
             Step::LookAgain => self.look_again(at),
+            Step::AnnounceOwn(host) => {
+                self.send(at, host);
+                next(host, Step::AnnounceOwn, Step::ListOwn)
+            }
+            Step::ListOwn => self.list_own(at),
             Step::RemoveOwn => {
                 (0..HOSTS).for_each(|host| self.send(at, host));
                 let machine = &mut self.machines[at];
                 match std::mem::replace(&mut machine.is_second, true) {
                     true => Step::End,
-                    false => Step::Begin,
+                    false => {
+                        machine.kept = 0;
+                        Step::Begin
+                    }
                 }
             }
             Step::Announce(host) => {
