@@ -408,12 +408,8 @@ fn a_thief_with_the_right_to_remove_can_at_most_take_an_old_base_and_the_job_goe
     ensure!(refused.code == Some(1), "{refused}");
     // A thief asks hosts directly. They keep what is newer than six hours from job keys.
     let answers = ask_each(&grid, "stolen.key", &Request::Forget { checkpoint })?;
-    ensure!(
-        answers
-            .iter()
-            .all(|answer| answer.contains("Forbidden") || answer.contains("existed: false")),
-        "{answers:?}"
-    );
+    let refusals = answers.iter().filter(|answer| answer.contains("Forbidden"));
+    ensure!(refusals.count() >= 5, "each holder refuses: {answers:?}");
     restores(&grid, "4", &images[3])?;
 
     // Later it can: no host knows what builds on what.
