@@ -4,7 +4,8 @@
 //!
 //! Each step is one request to one host, or one look at all hosts that are there; renewals, and the removal of a
 //! version on which nobody relies, are one step at all hosts. A checkpoint has one data shard: one host is enough
-//! to read it.
+//! to read it. The clocks of machines agree: a notice that gives the job another lease has a later number than all
+//! that were made before, and a save is created no earlier than those that began before it.
 //!
 //! Checked in every state: a version whose save reported success can be read, and so can the versions that were
 //! there before, until a policy that selects it is carried out. What it needs is named or covered by no notice.

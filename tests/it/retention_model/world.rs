@@ -411,10 +411,12 @@ impl World {
             .and_then(|said| said.intervals.end())
             .map(|end| end.created);
         let latest = latest.chain(deleted).max().unwrap_or_default();
+        // Clocks agree: what began before is not later, also if nobody who is there knows of it.
+        let now = self.saved.iter().map(|saved| saved.created).max();
         let new = self.saved.len();
         self.saved.push(Saved {
             version: versions.max().unwrap_or_default() + 1,
-            created: latest + 1,
+            created: now.unwrap_or_default().max(latest + 1),
             needs: base,
             is_dated: true,
             signer: self.machines[at].signer(),
