@@ -680,6 +680,9 @@ pub struct HostReport {
     pub silent_since: Option<u64>,
     /// Why it did not answer.
     pub error: Option<String>,
+    /// Whether registries hear it and get no answer at the address that it announces: a firewall or a router stops
+    /// what comes from outside.
+    pub unreached: bool,
     /// Time of one request and its answer, milliseconds.
     pub rtt_ms: Option<f64>,
     /// Version of its software.

@@ -36,6 +36,7 @@ use crate::metrics::{self, DaemonMetrics};
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::{LOOK_PERIOD, Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::Announcer;
+use crate::registry::others::OtherCards;
 use crate::repair::{Drained, Links, RepairSettings, Repairer};
 use crate::scrub;
 use crate::serve::lines::Lines;
@@ -249,6 +250,7 @@ fn start_tasks(
         lines: Arc::clone(&lines),
         stopping,
         members: members.clone(),
+        cards: OtherCards::new(&config.data_dir, &config.grid, config.identity.secret.id()),
     };
     let served = ServedHost::new(Arc::clone(host), around, &plan, config.gives_way_after);
     let connections = Connections {
@@ -592,6 +594,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
             host.monitor
                 .sample(now, usage.free_bytes, &host.traffic.days(now));
             let report = host.monitor.stance_report();
+            let reached = host.ways.list();
             host.metrics.hold(&usage);
             host.metrics.stand(report.stance);
             host.metrics.moved(connections, host.traffic.since_start());
@@ -601,7 +604,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
                 let presence = host.monitor.announced(now).presence;
                 host.metrics.expect(|seconds| presence.at(seconds).value());
             }
-            save_status(&data, &last, StatusFile::of(report, &usage, now));
+            save_status(&data, &last, StatusFile::of(report, &usage, reached, now));
         });
         if let Err(panicked) = sampled.await {
             error!(cause = %panicked, "a thread ended");

@@ -8,6 +8,7 @@ use crate::checking::Checking;
 use crate::clock::Clock;
 use crate::metrics::DaemonMetrics;
 use crate::monitor::Monitor;
+use crate::reached::Ways;
 use crate::serve::auditing::Auditing;
 use crate::shards::Store;
 use crate::traffic::Traffic;
@@ -27,6 +28,8 @@ pub struct Host {
     pub accounts: Accounts,
     /// Bytes that connections move.
     pub traffic: Traffic,
+    /// Which registries reach this host.
+    pub ways: Ways,
     /// What is counted for monitoring.
     pub metrics: DaemonMetrics,
     /// The monotonic clock and the wall clock.
@@ -49,6 +52,7 @@ impl Host {
             checking: Checking::open(data_dir.to_owned(), || Clock::start().unix_seconds()),
             accounts: Accounts::open(data_dir.to_owned()),
             traffic: Traffic::open(data_dir.to_owned()),
+            ways: Ways::default(),
             metrics,
             clock,
         }

@@ -16,6 +16,7 @@
 //! | [`metrics`] | counts for monitoring, and serves the counts over HTTP |
 //! | [`gossip`] | asks other hosts for a newer list of the grid |
 //! | [`accounts`], [`audit_file`], [`checking`], [`status_file`], [`traffic`] | small files for the owner |
+//! | [`reached`] | which registries reach this host |
 //! | [`daemon`] | runs everything |
 
 pub mod accounts;
@@ -35,6 +36,7 @@ pub mod json_file;
 pub mod metrics;
 pub mod monitor;
 pub mod priority;
+pub mod reached;
 pub mod registry;
 pub mod repair;
 pub mod scrub;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json_file;
 use crate::monitor::stance::{Stance, StanceReport};
+use crate::reached::Way;
 use crate::shards::Usage;
 
 /// No such file is longer, bytes.
@@ -39,11 +40,14 @@ pub struct StatusFile {
     pub free_bytes: u64,
     /// Why the present `preferences.toml` is not in force.
     pub preferences_error: Option<String>,
+    /// Which registries reach this host from outside, as far as they have tried.
+    #[serde(default)]
+    pub reached: Vec<Way>,
 }
 
 impl StatusFile {
     /// The content to write at `at`, in Unix seconds.
-    pub fn of(report: StanceReport, usage: &Usage, at: u64) -> Self {
+    pub fn of(report: StanceReport, usage: &Usage, reached: Vec<Way>, at: u64) -> Self {
         let (stance, why) = match report.stance {
             Stance::Open => ("open", None),
             Stance::StandBack(reason) => ("standing back", Some(reason.what)),
@@ -60,6 +64,7 @@ impl StatusFile {
             used_bytes: usage.used_bytes,
             free_bytes: usage.free_bytes,
             preferences_error: report.preferences_error,
+            reached,
         }
     }
 
@@ -75,6 +80,7 @@ impl StatusFile {
                 one.why.clone(),
                 one.program.clone(),
                 one.preferences_error.clone(),
+                one.reached.clone(),
                 one.capacity_bytes,
             )
         };
@@ -128,7 +134,7 @@ mod tests {
             free_bytes: 1,
             counts: Counts::default(),
         };
-        StatusFile::of(report, &usage, at)
+        StatusFile::of(report, &usage, Vec::new(), at)
     }
 
     #[test]

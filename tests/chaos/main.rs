@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tests::chaos::{Chaos, run};
 
-const USAGE: &str = "usage: chaos [--listed] [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N] [--registries N]";
+const USAGE: &str = "usage: chaos [--listed] [--shared] [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N] [--registries N]";
 
 fn main() -> Result<()> {
     let mut chaos = Chaos {
@@ -16,11 +16,16 @@ fn main() -> Result<()> {
         jobs: 4,
         registries: 2,
         is_listed: false,
+        is_shared: false,
     };
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
         if name == "--listed" {
             chaos.is_listed = true;
+            continue;
+        }
+        if name == "--shared" {
+            chaos.is_shared = true;
             continue;
         }
         let value: u64 = args.next().context(USAGE)?.parse().context(USAGE)?;

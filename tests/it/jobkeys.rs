@@ -268,7 +268,7 @@ impl Root {
     }
 
     /// The answers of all hosts as texts, which can be compared.
-    fn ask(&self, asked: &Request) -> Vec<String> {
+    pub(crate) fn ask(&self, asked: &Request) -> Vec<String> {
         self.runtime.block_on(async {
             let mut answers = Vec::new();
             for connection in &self.connections {

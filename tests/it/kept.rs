@@ -1,11 +1,14 @@
 //! Kept is kept: what a kept version builds on is never deleted, whoever deletes, and whatever is away.
 
 use std::fs;
+use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use codec::CheckpointId;
 use codec::notice::Notice;
+use protocol::wire::message::Request;
 use rustix::process::Signal;
 use serde_json::Value;
 use tests::cluster::Cluster;
@@ -13,7 +16,7 @@ use tests::program::{wait, wait_until};
 use tests::skip::not_checked;
 use tests::{Grid, image};
 
-use crate::jobkeys::{key_for, run_with};
+use crate::jobkeys::{Root, key_for, run_with};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -373,6 +376,71 @@ fn what_is_kept_outlives_eight_days_whoever_was_away_when_others_were_deleted() 
     within.restores("5", &images[4])?;
     for (version, image) in [("1", 0), ("2", 1), ("3", 2), ("4", 3), ("5", 4)] {
         gc.restores(version, &images[image])?;
+    }
+    Ok(())
+}
+
+/// The answers of all hosts to a request of a job key.
+fn ask_each(grid: &Grid, key: &str, asked: &Request) -> Result<Vec<String>> {
+    Ok(Root::new(grid, key)?.ask(asked))
+}
+
+#[test]
+fn a_thief_with_the_right_to_remove_can_at_most_take_an_old_base_and_the_job_goes_on() -> Result<()>
+{
+    let grid = Grid::up(6)?;
+    key_for(
+        &grid,
+        "42",
+        "stolen.key",
+        &["--rights", "save,restore,remove"],
+    )?;
+    let images = images();
+    for image in &images[..4] {
+        save(&grid, image, &["--keep", "9"])?;
+    }
+    let listed = grid.run(["--json", "list", "--job", "42"])?.json()?;
+    let base = listed["checkpoints"][0]["checkpoint"].as_str();
+    let checkpoint = base.and_then(CheckpointId::from_hex).context("no base")?;
+    // Through the program, nobody removes what a kept version needs.
+    let forget = ["forget", "--job", "42", "--version", "1"];
+    let refused = run_with(&grid, "stolen.key", &forget)?;
+    ensure!(refused.code == Some(1), "{refused}");
+    // A thief asks hosts directly. They keep what is newer than six hours from job keys.
+    let answers = ask_each(&grid, "stolen.key", &Request::Forget { checkpoint })?;
+    let refusals = answers.iter().filter(|answer| answer.contains("Forbidden"));
+    ensure!(refusals.count() >= 5, "each holder refuses: {answers:?}");
+    restores(&grid, "4", &images[3])?;
+
+    // Later it can: no host knows what builds on what.
+    for host in 1..=6 {
+        let dir = grid.data_dir(&format!("h{host:02}"));
+        grid.kill(&format!("h{host:02}"))?;
+        remove_files_of(&dir, &checkpoint.hex())?;
+    }
+    grid.restart()?;
+    let lost = grid.run(["restore", "--job", "42", "-o", "-"])?;
+    ensure!(lost.code == Some(7), "{lost}");
+    ensure!(lost.stderr.contains("builds on"), "{lost}");
+    grid.run(["verify", "--job", "42"])?.expect(7)?;
+    // The next save builds on nothing that is lost.
+    let whole = save(&grid, &images[4], &["--keep", "9"])?;
+    ensure!(whole["base"].is_null(), "{whole}");
+    restores(&grid, "5", &images[4])?;
+    let newest = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(newest.stdout == images[4]);
+    Ok(())
+}
+
+/// Removes all files of a checkpoint below a directory.
+fn remove_files_of(dir: &Path, checkpoint: &str) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_files_of(&path, checkpoint)?;
+        } else if path.to_string_lossy().contains(checkpoint) {
+            fs::remove_file(path)?;
+        }
     }
     Ok(())
 }

@@ -39,6 +39,7 @@ mod peers;
 mod placement;
 mod rank;
 mod ratio;
+mod reached;
 mod reading;
 mod readme_grid;
 mod recipes;

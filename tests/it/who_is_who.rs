@@ -375,3 +375,79 @@ fn a_grid_of_twenty_machines_of_one_image_knows_who_is_who() -> Result<()> {
         .of_one_image("vm")
         .run(include_str!("twenty_machines.sh"))
 }
+
+/// Where a submitter is shown a host, once it is up there.
+fn address_of(machines: &Machines, who: &str, name: &str) -> Result<Option<String>> {
+    let report = machines.ckpt(who, &["--json", "hosts"])?.json()?;
+    let hosts = report["hosts"].as_array().context("hosts")?.iter();
+    let mut found = hosts.filter(|host| host["name"] == name && host["up"] == true);
+    let addr = found.next().and_then(|host| host["addr"].as_str());
+    Ok(addr.map(str::to_owned))
+}
+
+/// The section *Move a machine* of the operations page.
+#[test]
+fn donors_that_move_are_found_at_their_new_addresses_with_their_shards() -> Result<()> {
+    let mut machines = saved()?;
+    let before = donors(&machines)?;
+    for donor in ["m1", "m2"] {
+        machines.stop(donor)?;
+        machines.serve(donor, &["--listen", "127.0.0.1:0"])?;
+    }
+    // The third one goes to another machine: its whole data directory is copied.
+    machines.stop("m3")?;
+    let copied = run(std::process::Command::new("cp")
+        .arg("-a")
+        .arg(machines.home("m3"))
+        .arg(machines.home("elsewhere")))?;
+    copied.expect(0)?;
+    fs::remove_dir_all(machines.home("m3"))?;
+    machines.serve("elsewhere", &["--listen", "127.0.0.1:0"])?;
+    for (name, home) in [("m1", "m1"), ("m2", "m2"), ("m3", "elsewhere")] {
+        let now = machines.address(home)?;
+        wait_until(&format!("{name} is found at {now}"), LIMIT, || {
+            Ok(address_of(&machines, "ada", name)?.as_deref() == Some(now.trim()))
+        })?;
+    }
+    restored(&machines, "ada")?;
+    machines
+        .ckpt("ada", &["verify", "--job", "42"])?
+        .expect(0)?;
+    ensure!(donors(&machines)? == before, "names and keys stay");
+    Ok(())
+}
+
+/// The section *Leave for a week* of the operations page.
+#[test]
+fn a_donor_that_leaves_for_a_week_is_a_member_with_its_shards_when_it_is_back() -> Result<()> {
+    let mut machines = saved()?;
+    let before = donors(&machines)?;
+    machines.store("m1", &["pause", "1w"])?.expect(0)?;
+    wait_until("m1 takes no shards, and answers", LIMIT, || {
+        let report = machines.ckpt("ada", &["--json", "hosts"])?.json()?;
+        let hosts = report["hosts"].as_array().context("hosts")?.iter();
+        let mut paused =
+            hosts.filter(|host| host["name"] == "m1" && host["status"] == "stands_back");
+        Ok(paused.next().is_some_and(|host| host["up"] == true))
+    })?;
+    restored(&machines, "ada")?;
+    machines.stop("m1")?;
+    wait_until("m1 is silent", LIMIT, || {
+        let report = machines.ckpt("ada", &["--json", "hosts"])?.json()?;
+        let mut hosts = report["hosts"].as_array().context("hosts")?.iter();
+        Ok(hosts.any(|host| host["name"] == "m1" && host["status"] == "silent"))
+    })?;
+    // What it has is away, and not lost.
+    machines.stop("m2")?;
+    machines.stop("m3")?;
+    let away = machines.ckpt("ada", &["restore", "--job", "42", "-o", "-"])?;
+    ensure!(away.code == Some(5), "{away}");
+    for donor in ["m1", "m2", "m3"] {
+        machines.serve(donor, &["--listen", "127.0.0.1:0"])?;
+    }
+    machines.store("m1", &["resume"])?.expect(0)?;
+    machines.await_up("ada", 3, LIMIT)?;
+    restored(&machines, "ada")?;
+    ensure!(donors(&machines)? == before);
+    Ok(())
+}

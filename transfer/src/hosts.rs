@@ -71,6 +71,7 @@ struct Inner {
     elsewhere: BTreeMap<HostId, Vec<SocketAddr>>,
     /// Members that no registry hears.
     silent: BTreeMap<HostId, Silent>,
+    unreached: BTreeSet<HostId>,
     names: Names,
     revoked: Revocations,
     v4: Option<Endpoint>,
@@ -198,6 +199,7 @@ impl Hosts {
             hosts,
             elsewhere: reported.addresses,
             silent: reported.silent,
+            unreached: reported.unreached,
             revoked: grid.revoked.clone(),
             v4: v4?,
             v6: v6?,
@@ -240,6 +242,12 @@ impl Hosts {
     pub fn silent_since(&self, host: HostIndex) -> Option<u64> {
         let silent = self.0.silent.get(&self.entry(host)?.id)?;
         Some(silent.seen_at)
+    }
+
+    /// Whether all registries that hear a host get no answer at the address that it announces.
+    pub fn is_unreached(&self, host: HostIndex) -> bool {
+        let entry = self.entry(host);
+        entry.is_some_and(|entry| self.0.unreached.contains(&entry.id))
     }
 
     /// The absent hosts, those that were seen last first.

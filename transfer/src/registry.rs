@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codec::{CheckpointId, OwnerId};
-use protocol::grid::Grid;
+use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Role};
 use protocol::list::{Contents, GridList};
 use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
@@ -13,11 +13,12 @@ use protocol::net::stream::{ExchangeError, read_frame, request};
 use protocol::net::{ConnectError, Sockets, compare_lists};
 use protocol::wire::announcement::{Announcement, CURVE_STEPS_MAX};
 use protocol::wire::limits::{HOLDERS_MAX, MEMBERS_MAX, REQUEST_TIMEOUT, TEXT_BYTES_MAX};
-use protocol::wire::message::{MemberRecord, Request, Response};
+use protocol::wire::message::{CardRecord, MemberRecord, Request, Response};
 use quinn::Connection;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::cards;
 use crate::etcd::{Etcd, EtcdError};
 use crate::registry_answer::{HOSTS_MAX, RegistryAnswer};
 
@@ -111,6 +112,11 @@ impl Registries {
         );
         all.extend(etcd.ok().flatten());
         all
+    }
+
+    /// Asks some of these donors for the cards of the other members: no registry answers.
+    pub async fn ask_donors(&self, hosts: &[GridHost]) -> Vec<Vec<CardRecord>> {
+        cards::of_donors(&self.sockets, hosts).await
     }
 
     /// How each registry of `grid` answers, in the order of the grid file: how many donors it has

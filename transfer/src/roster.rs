@@ -10,7 +10,7 @@ use protocol::address::Address;
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{CARD_PART, CardVerifier, HostId, MemberCard, is_label, is_name};
 use protocol::net::may_be_announced;
-use protocol::wire::message::MemberRecord;
+use protocol::wire::message::{CardRecord, MemberRecord, UNREACHED_PART};
 
 use crate::registry_answer::{HOSTS_MAX, RegistryAnswer};
 
@@ -24,6 +24,13 @@ pub const ABSENT_MAX: usize = 1024;
 /// card costs three checks of signatures.
 const BAD_CARDS_MAX: usize = 16;
 
+/// Donors exchange cards that are a day newer than those that they have. Whoever has one that is not older than this,
+/// in seconds, may be there.
+const CARD_IS_RECENT_S: u64 = 2 * 86_400;
+
+/// While no registry answers, hosts are taken from cards until there are so many: each is asked.
+const HOSTS_BY_CARDS_MAX: usize = 256;
+
 /// What only registries report of hosts. A client checks it when it connects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
@@ -33,6 +40,8 @@ pub struct Reported {
     pub named: BTreeSet<HostId>,
     /// Members that are silent: no registry hears them now. Some of them are in the list of the grid.
     pub silent: BTreeMap<HostId, Silent>,
+    /// Hosts that registries hear and that answer none of these registries at the address that they announce.
+    pub unreached: BTreeSet<HostId>,
 }
 
 /// What is known of a member that is silent.
@@ -139,6 +148,9 @@ pub fn present(grid: &Grid, answers: &[RegistryAnswer], remembered: &[GridHost])
             roster.reported.addresses.insert(host.id, addresses);
         }
     }
+    let of_unreached = |records: &&Vec<&MemberRecord>| records.iter().all(|one| is_unreached(one));
+    let unreached = reports.iter().filter(|(_, records)| of_unreached(records));
+    roster.reported.unreached = unreached.map(|(id, _)| HostId(*id)).collect();
     let mut ids: BTreeSet<OwnerId> = listed.iter().map(|host| host.id.0).collect();
     let mut names: BTreeSet<String> = listed.iter().map(|host| host.name.clone()).collect();
     let found = reports.values().filter_map(|reports| of_records(reports));
@@ -172,6 +184,54 @@ pub fn present(grid: &Grid, answers: &[RegistryAnswer], remembered: &[GridHost])
         roster.hosts.push(host);
     }
     roster
+}
+
+/// Whether a registry gets no answer from a donor that it hears.
+fn is_unreached(record: &MemberRecord) -> bool {
+    record.presence.parts.get(UNREACHED_PART).is_some()
+}
+
+/// Adds the members whose cards donors sent, each donor as many as it keeps: no registry answers. Those with a card
+/// of the last days may be there, the others are absent.
+pub fn add_cards(roster: &mut Roster, grid: &Grid, answers: &[Vec<CardRecord>], now: u64) {
+    let Ok(verifier) = CardVerifier::new(&grid.authority) else {
+        return;
+    };
+    let mut ids: BTreeSet<OwnerId> = roster.hosts.iter().map(|host| host.id.0).collect();
+    let mut names: BTreeSet<String> = roster.hosts.iter().map(|host| host.name.clone()).collect();
+    for records in answers {
+        let mut bad_left = BAD_CARDS_MAX;
+        for record in records {
+            if bad_left == 0 {
+                break;
+            }
+            let card = verifier.read_at(&record.card, record.addr, &grid.revoked);
+            let good = card.filter(|card| {
+                may_be_announced(record.addr) && !card.is_early(now) && card.is_current(now)
+            });
+            let Some(card) = good else {
+                bad_left -= 1;
+                continue;
+            };
+            if grid.revoked.contains(&card.id()) || !ids.insert(card.id()) {
+                continue;
+            }
+            let host = printable(of_card(&card, record.addr), &mut names);
+            roster.reported.named.insert(host.id);
+            let seen_at = card.at().min(now);
+            if now - seen_at < CARD_IS_RECENT_S && roster.hosts.len() < HOSTS_BY_CARDS_MAX {
+                roster.hosts.push(host);
+                continue;
+            }
+            let silent = Silent {
+                seen_at,
+                certified_until: Some(card.certified_until()),
+            };
+            roster.reported.silent.insert(host.id, silent);
+            roster.absent.push(host);
+        }
+    }
+    roster.keep_seen_last();
 }
 
 /// A report of a host that no registry hears, and of which registry it is.

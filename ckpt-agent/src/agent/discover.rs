@@ -35,7 +35,10 @@ pub async fn discover(
     }
     let now = unix_seconds();
     let mut roster = roster::merge(grid, &answers, known.roster(), now);
-    if !answers.is_empty() {
+    if answers.is_empty() {
+        let cards = registries.ask_donors(&roster.hosts).await;
+        roster::add_cards(&mut roster, grid, &cards, now);
+    } else {
         notebook.note(Observation::Roster(named(grid, &roster)));
     }
     // The registries may all have lost members, or hide them. This machine remembers them.

@@ -18,6 +18,7 @@ use crate::accounts;
 use crate::core::traffic::{Days, Moved, TransferLimit};
 use crate::monitor::pause::Pause;
 use crate::monitor::preferences;
+use crate::reached::Way;
 use crate::status_file::StatusFile;
 use crate::traffic;
 
@@ -160,6 +161,7 @@ pub(super) fn print_status(
             one.stance,
             time::local(one.since)
         )?;
+        print_ways(&one.reached, out)?;
     }
     match (paused, current) {
         // The daemon has not read the pause yet. It reads it every few seconds.
@@ -168,6 +170,27 @@ pub(super) fn print_status(
         }
         (Some(paused), None) => writeln!(out, "{paused}")?,
         _ => {}
+    }
+    Ok(())
+}
+
+/// Prints which registries reach this host.
+fn print_ways(ways: &[Way], out: &mut impl Write) -> Result<()> {
+    let (reach, do_not): (Vec<&Way>, Vec<&Way>) = ways.iter().partition(|way| way.answered);
+    let names = |ways: &[&Way]| {
+        let names = ways.iter().map(|way| escaped(&way.registry));
+        list(&names.collect::<Vec<_>>())
+    };
+    if !reach.is_empty() {
+        writeln!(out, "reached from outside by {}", names(&reach))?;
+    }
+    if !do_not.is_empty() {
+        writeln!(
+            out,
+            "NOT reached from outside by {}: nobody who is not reached gets shards; let the UDP port through the \
+             firewall, forward it, or announce another address (ckpt-store serve --announce)",
+            names(&do_not)
+        )?;
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ pub mod notices;
 pub mod places;
 pub mod proofs;
 pub mod quiet;
+pub mod reach;
 pub mod registry;
 pub mod release;
 pub mod repair;

@@ -14,12 +14,15 @@ use protocol::identity::{
 use protocol::net::may_be_announced;
 use protocol::wire::announcement::Announcement;
 use protocol::wire::limits::{HOLDERS_MAX, HOLDS_MAX};
-use protocol::wire::message::{CardDay, CardRecord, HoldsPage, MemberRecord, Presence, ShardName};
+use protocol::wire::message::{
+    CardDay, CardRecord, HoldsPage, MemberRecord, Presence, ShardName, UNREACHED_PART,
+};
 use protocol::wire::parts::Parts;
 use serde::{Deserialize, Serialize};
 
 use super::Millis;
 use super::places::{Stock, Who};
+use super::reach::Reach;
 use super::rhythm::Rhythm;
 
 /// How often donors send a heartbeat.
@@ -165,6 +168,7 @@ struct Donor {
     coming: Option<Coming>,
     /// Whether it was alive when it was written down last; `None` if it has changed since.
     written: Option<bool>,
+    reach: Reach,
 }
 
 /// When a donor was heard last.
@@ -305,6 +309,7 @@ impl Registry {
                     held: None,
                     coming: None,
                     written: None,
+                    reach: Reach::default(),
                 };
                 self.hosts.insert(id, host);
             }
@@ -441,6 +446,7 @@ impl Registry {
                     held: None,
                     coming: None,
                     written: None,
+                    reach: Reach::default(),
                 };
                 self.hosts.insert(card.id(), host);
             }
@@ -480,6 +486,7 @@ impl Registry {
             held: None,
             coming: None,
             written: Some(false),
+            reach: Reach::default(),
         });
         Ok(())
     }
@@ -508,6 +515,11 @@ impl Registry {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = self.hosts.range((from, Bound::Unbounded));
         rest.filter_map(|(id, host)| Some((*id, host.stated?.day)))
+    }
+
+    /// How many cards there are.
+    pub fn cards_kept(&self) -> usize {
+        self.days_after(None).count()
     }
 
     /// Hash of which cards there are, and of which day each is.
@@ -560,7 +572,7 @@ impl Registry {
                 id: *id,
                 silent_ms: host.silent_ms(at),
                 alive: host.is_alive(at.now),
-                presence: host.presence.clone(),
+                presence: host.shown(at.now),
             });
         }
         (records, rest.next().is_some())
@@ -581,6 +593,35 @@ impl Registry {
         ranked.sort_by_key(|(rank, _)| *rank);
         let holders = ranked.into_iter().map(|(_, holder)| holder);
         holders.take(HOLDERS_MAX).collect()
+    }
+
+    /// Up to `most` donors to which a datagram is to be sent now, and their addresses.
+    pub fn to_try(&mut self, now: Millis, most: usize) -> Vec<(OwnerId, SocketAddr)> {
+        let alive = self.hosts.iter_mut().filter(|(_, host)| host.is_alive(now));
+        let due = alive.filter_map(|(id, host)| {
+            let addr = host.presence.addr;
+            host.reach.is_due(now, addr).then_some((*id, addr))
+        });
+        due.take(most).collect()
+    }
+
+    /// A donor answered the datagram that was sent to this address.
+    pub fn answers(&mut self, now: Millis, id: OwnerId, addr: SocketAddr) {
+        if let Some(host) = self.hosts.get_mut(&id) {
+            host.reach.answers(now, addr);
+        }
+    }
+
+    /// Whether a donor answers at the address that it announced; `None` if that is not known yet.
+    pub fn is_reached(&self, id: &OwnerId) -> Option<bool> {
+        let host = self.hosts.get(id)?;
+        host.reach.at(host.presence.addr)
+    }
+
+    /// How many of the donors that are heard do not answer at their addresses.
+    pub fn unreached(&self, now: Millis) -> usize {
+        let hosts = self.hosts.values();
+        hosts.filter(|host| host.is_unreached(now)).count()
     }
 
     /// The names of all donors, with their keys.
@@ -688,6 +729,20 @@ impl Donor {
             Heard::Here(rhythm) => rhythm.is_alive(now),
             Heard::Before(_) => false,
         }
+    }
+
+    /// Whether it is heard and does not answer at the address that it announced.
+    fn is_unreached(&self, now: Millis) -> bool {
+        self.is_alive(now) && self.reach.at(self.presence.addr) == Some(false)
+    }
+
+    /// Its presence, as clients are shown it.
+    fn shown(&self, now: Millis) -> Presence {
+        let mut shown = self.presence.clone();
+        if self.is_unreached(now) {
+            shown.parts = shown.parts.with(UNREACHED_PART, Vec::new());
+        }
+        shown
     }
 
     /// When it was heard last, Unix seconds.

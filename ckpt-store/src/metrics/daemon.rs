@@ -63,6 +63,8 @@ pub struct DaemonMetrics {
     counted: Family<LoseLabel, Gauge>,
     counted_at: Gauge,
     below: Gauge,
+    cards: Gauge,
+    unreached: Gauge,
     certificate_ends: Gauge,
 }
 
@@ -91,6 +93,8 @@ impl Default for DaemonMetrics {
             counted: Family::default(),
             counted_at: Gauge::default(),
             below: Gauge::default(),
+            cards: Gauge::default(),
+            unreached: Gauge::default(),
             certificate_ends: Gauge::default(),
         };
         all.stand(Stance::Open);
@@ -160,6 +164,10 @@ impl DaemonMetrics {
         let help = "Unix time of the last count; 0 if there was none";
         let unit = Unit::Seconds;
         to.register_with_unit("counted_timestamp", help, unit, self.counted_at.clone());
+        let help = "Cards of other hosts that this host keeps";
+        to.register("kept_cards", help, self.cards.clone());
+        let help = "Registries that get no answer at the address that this host announces";
+        to.register("unreached_registries", help, self.unreached.clone());
         let help = "Unix time at which the host's certificate expires";
         let unit = Unit::Seconds;
         to.register_with_unit(
@@ -222,6 +230,16 @@ impl DaemonMetrics {
         for (counter, total) in [(&self.received, moved.received), (&self.sent, moved.sent)] {
             counter.inc_by(total.saturating_sub(counter.get()));
         }
+    }
+
+    /// Sets how many cards of other hosts there are.
+    pub fn keep_cards(&self, cards: usize) {
+        self.cards.set(gauged(cards as u64));
+    }
+
+    /// Sets how many registries do not reach this host.
+    pub fn unreached(&self, registries: usize) {
+        self.unreached.set(gauged(registries as u64));
     }
 
     /// Sets when the host's certificate ends, Unix seconds.

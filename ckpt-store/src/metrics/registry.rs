@@ -62,6 +62,8 @@ pub struct RegistryMetrics {
     failed_checks: Gauge,
     certificate_ends: Gauge,
     cards: Counter,
+    with_cards: Gauge,
+    unreached: Gauge,
 }
 
 impl Default for RegistryMetrics {
@@ -82,6 +84,8 @@ impl Default for RegistryMetrics {
             failed_checks: Gauge::default(),
             certificate_ends: Gauge::default(),
             cards: Counter::default(),
+            with_cards: Gauge::default(),
+            unreached: Gauge::default(),
         };
         all.know(&Announced::default(), &[]);
         all.count(&GridHealth::default());
@@ -117,6 +121,11 @@ impl RegistryMetrics {
         to.register("failed_checks", help, self.failed_checks.clone());
         let help = "Silent hosts of which the registry learnt from other hosts";
         to.register("learnt_hosts", help, self.cards.clone());
+        let help = "Hosts of which the registry has a card";
+        to.register("cards", help, self.with_cards.clone());
+        let help =
+            "Hosts that announce themselves and do not answer at the address that they announce";
+        to.register("unreached_hosts", help, self.unreached.clone());
         let help = "Unix time at which the registry's certificate expires";
         let unit = Unit::Seconds;
         to.register_with_unit(
@@ -147,9 +156,15 @@ impl RegistryMetrics {
         }
     }
 
-    /// Sets how many shards hosts say they hold.
-    pub fn list(&self, shards: usize) {
+    /// Sets how many shards hosts say they hold, and of how many hosts there are cards.
+    pub fn list(&self, shards: usize, cards: usize) {
         self.shards.set(gauged(shards as u64));
+        self.with_cards.set(gauged(cards as u64));
+    }
+
+    /// Sets how many hosts announce themselves and can't be reached.
+    pub fn unreached(&self, hosts: usize) {
+        self.unreached.set(gauged(hosts as u64));
     }
 
     /// Sets what hosts count, summed over the grid.

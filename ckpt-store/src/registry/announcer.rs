@@ -62,6 +62,8 @@ struct Link {
     compared: Option<Instant>,
     /// When cards were compared, and over which connection.
     cards: Option<(Instant, usize)>,
+    /// Whether the registry was asked at the last heartbeat whether it reaches this host.
+    asks_way: bool,
 }
 
 /// Why an announcement did not reach a registry.
@@ -122,6 +124,7 @@ impl Announcer {
         let mut changes = members.changes();
         loop {
             let grid = Arc::clone(&changes.borrow_and_update());
+            this.host.ways.clear();
             let announcing = Self::announce_to_all(&this, &settings, &grid, &members);
             // All registries get everything anew, which they expect.
             let is_other =
@@ -166,9 +169,43 @@ impl Announcer {
                 link.connection = None;
             }
             changes.note(&outcome);
+            self.ask_way(&mut link, registry).await;
             self.compare(&mut link, members).await;
             self.compare_cards(&mut link, members).await;
         }
+    }
+
+    /// Asks a registry whether it reaches this host, at every other heartbeat.
+    async fn ask_way(&self, link: &mut Link, registry: &GridRegistry) {
+        link.asks_way = !link.asks_way;
+        let Some(connection) = link.connection.as_ref().filter(|_| link.asks_way) else {
+            return;
+        };
+        let answer = request(connection, &Request::Reached, REQUEST_TIMEOUT).await;
+        let answered = match answer {
+            Ok((Response::Reached { answered }, _)) => answered,
+            // A registry with an earlier version of the program does not know this request.
+            Ok(_) | Err(_) => None,
+        };
+        let is_news = self.host.ways.note(&registry.name, answered);
+        let registry = &registry.name;
+        match answered.filter(|_| is_news) {
+            Some(false) => warn!(
+                registry,
+                "the registry gets no answer at the address that this host announces, so nobody stores anything \
+                 here: let its UDP port through the firewall, forward it, or announce another address (--announce)"
+            ),
+            Some(true) => info!(registry, "the registry reaches this host"),
+            None => {}
+        }
+        let unreached = self
+            .host
+            .ways
+            .list()
+            .iter()
+            .filter(|way| !way.answered)
+            .count();
+        self.host.metrics.unreached(unreached);
     }
 
     /// Compares the cards of other hosts with a registry, if that is due.
@@ -192,9 +229,12 @@ impl Announcer {
         let now = self.host.clock.unix_seconds();
         let others = OtherCards::new(&self.data_dir, &grid, self.identity.secret.id());
         let own_day = u32::try_from(signed_at(now) / 86_400).unwrap_or(u32::MAX);
-        if let Err(cause) = others.compare(connection, grid, (own_day, now)).await {
+        match others.compare(connection, grid, (own_day, now)).await {
+            Ok(kept) => self.host.metrics.keep_cards(kept),
             // A registry with an earlier version of the program does not know these requests.
-            debug!(%cause, "the cards of other hosts were not compared with a registry");
+            Err(cause) => {
+                debug!(%cause, "the cards of other hosts were not compared with a registry");
+            }
         }
     }
 

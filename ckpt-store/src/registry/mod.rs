@@ -10,8 +10,9 @@ mod cards;
 mod counting;
 mod enrolment;
 mod keeping;
-mod others;
+pub(crate) mod others;
 mod plan;
+mod reach;
 mod tokens;
 
 use std::collections::BTreeMap;
@@ -198,6 +199,7 @@ impl RegistryServer {
             async move { shared.serve(visitor).await }
         }));
         tasks.spawn(expire(Arc::clone(&shared)));
+        tasks.spawn(reach::try_donors(Arc::clone(&shared), local_addr.ip()));
         tasks.spawn(keeping::keep(Arc::clone(&shared)));
         Ok(Self {
             shared,
@@ -293,7 +295,8 @@ async fn expire(shared: Arc<Shared>) {
         let is_revoked = |key: &OwnerId| grid.revoked.contains(key);
         let gone = shared.registry().expire(shared.moment(), is_revoked);
         let (hosts, shards) = shared.registry().counts();
-        shared.metrics.list(shards);
+        let cards = shared.registry().cards_kept();
+        shared.metrics.list(shards, cards);
         debug!(gone, hosts, shards, "checked the donors");
     }
 }
@@ -467,6 +470,10 @@ impl Shared {
             Request::Holders { checkpoint } => self.holders(peer, send, checkpoint).await,
             Request::Join(wish) => self.join(from, wish, send).await,
             Request::Joiners { after } => self.joiners(send, after).await,
+            Request::Reached => {
+                let answered = self.registry().is_reached(&asker()?);
+                Ok(write_frame(send, &Response::Reached { answered }).await?)
+            }
             Request::List { number } => self.list(asker()?, send, number).await,
             Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
             Request::CompareCards { digest, after } => {

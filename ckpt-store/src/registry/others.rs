@@ -50,7 +50,7 @@ pub(super) enum NotCompared {
 
 /// The kept cards.
 #[derive(Clone, Debug)]
-pub(super) struct OtherCards {
+pub(crate) struct OtherCards {
     dir: PathBuf,
     own: OwnerId,
     verifier: Option<CardVerifier>,
@@ -65,7 +65,7 @@ pub(super) struct Moved {
 
 impl OtherCards {
     /// The cards in this data directory, of the grid with this authority, without the card of the host `own`.
-    pub(super) fn new(data_dir: &Path, grid: &Grid, own: OwnerId) -> Self {
+    pub(crate) fn new(data_dir: &Path, grid: &Grid, own: OwnerId) -> Self {
         let verifier = CardVerifier::new(&grid.authority);
         let verifier = verifier
             .inspect_err(|cause| warn!(%cause, "cards of other hosts can't be checked"))
@@ -78,13 +78,13 @@ impl OtherCards {
     }
 
     /// Compares cards with a registry: fetches those that are newer there, and brings those that the
-    /// registry lacks. `own_day` is the day of this host's own card.
+    /// registry lacks. `own_day` is the day of this host's own card. Returns how many cards are kept here.
     pub(super) async fn compare(
         &self,
         connection: &Connection,
         grid: Arc<Grid>,
         (own_day, now): (u32, u64),
-    ) -> Result<(), NotCompared> {
+    ) -> Result<usize, NotCompared> {
         let this = self.clone();
         let known_grid = Arc::clone(&grid);
         let known = blocking(move || this.tidied(&known_grid, now)).await?;
@@ -100,7 +100,7 @@ impl OtherCards {
                 return Err(NotCompared::Answer);
             };
             if same {
-                return Ok(());
+                return Ok(known.len());
             }
             let last = checked_last(&days, after)?;
             if more && last.is_none() {
@@ -129,7 +129,8 @@ impl OtherCards {
                 "brought a registry the cards of hosts that it did not know"
             );
         }
-        Ok(())
+        let this = self.clone();
+        blocking(move || Ok(this.days()?.len())).await
     }
 
     /// The donors whose cards are newer at the registry, and the cards that are newer here, of the donors
@@ -207,6 +208,24 @@ impl OtherCards {
             }
         }
         Ok(())
+    }
+
+    /// The days of up to [`CARD_DAYS_MAX`] cards of donors with keys above `after`, in ascending order, and whether
+    /// there are more.
+    pub(crate) fn page(&self, after: Option<OwnerId>) -> io::Result<(Vec<CardDay>, bool)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let days = self.days()?;
+        let mut rest = days.range((from, Bound::Unbounded));
+        let page = rest.by_ref().take(CARD_DAYS_MAX);
+        let page = page.map(|(id, day)| CardDay { id: *id, day: *day });
+        Ok((page.collect(), rest.next().is_some()))
+    }
+
+    /// The cards of these donors, as far as there are any.
+    pub(crate) fn of(&self, ids: &[OwnerId]) -> io::Result<Vec<CardRecord>> {
+        let days = self.days()?;
+        let known = ids.iter().filter_map(|id| Some((*id, *days.get(id)?)));
+        Ok(known.filter_map(|(id, day)| self.read(id, day)).collect())
     }
 
     /// Which cards there are, and the day of each.

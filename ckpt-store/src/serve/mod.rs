@@ -9,6 +9,7 @@
 pub mod auditing;
 mod blocks;
 mod buffers;
+mod cards;
 mod census;
 pub(crate) mod exchange;
 mod fences;
@@ -48,6 +49,7 @@ use crate::core::catalog::Claimed;
 use crate::core::places::Who;
 use crate::host::Host;
 use crate::monitor::stance::Stance;
+use crate::registry::others::OtherCards;
 use crate::shards::StoreError;
 
 use buffers::Buffers;
@@ -84,6 +86,8 @@ pub struct Surroundings {
     pub stopping: watch::Receiver<bool>,
     /// The signed list of the grid, as far as this host knows it.
     pub members: Members,
+    /// The cards of the other hosts.
+    pub(crate) cards: OtherCards,
 }
 
 /// What all requests to this host share.
@@ -110,6 +114,7 @@ pub struct ServedHost {
     sending: RateLimit,
     stopping: watch::Receiver<bool>,
     members: Members,
+    cards: OtherCards,
 }
 
 impl ServedHost {
@@ -138,6 +143,7 @@ impl ServedHost {
             sending: RateLimit::default(),
             stopping: around.stopping,
             members: around.members,
+            cards: around.cards,
         }
     }
 
@@ -315,6 +321,8 @@ impl Exchange<'_> {
             Request::List { number } => self.list(number).await,
             Request::PutList { number, bytes } => self.put_list(number, bytes).await,
             Request::Census => self.census().await,
+            Request::CompareCards { after, .. } => self.compare_cards(after).await,
+            Request::Cards { ids } => self.cards(ids).await,
             Request::Prepare {
                 job_tag,
                 after,
@@ -327,10 +335,9 @@ impl Exchange<'_> {
             | Request::Members { .. }
             | Request::Holders { .. }
             | Request::Join(_)
-            | Request::CompareCards { .. }
-            | Request::Cards { .. }
             | Request::PutCards { .. }
-            | Request::Joiners { .. } => Err(Answer::Refused(Server::Donor.does_not_answer())),
+            | Request::Joiners { .. }
+            | Request::Reached => Err(Answer::Refused(Server::Donor.does_not_answer())),
             Request::Retired12(never) | Request::Retired18(never) => match never {},
         }
     }

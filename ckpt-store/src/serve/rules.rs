@@ -87,16 +87,17 @@ impl Rule {
             Request::Holds(_) => registry("holds", DONORS, Load::Work),
             Request::Members { .. } => registry("members", Asker::Member, Load::Question),
             Request::Holders { .. } => registry("holders", Asker::Member, Load::Question),
-            // Cards are for donors, which keep them for each other. Clients get the same with the members.
-            Request::CompareCards { .. } => registry("compare cards", DONORS, Load::Question),
-            Request::Cards { .. } => registry("cards", DONORS, Load::Question),
+            // Donors keep the cards of each other for registries, and for clients that no registry answers.
+            Request::CompareCards { .. } => any("compare cards", READERS),
+            Request::Cards { .. } => any("cards", READERS),
             Request::PutCards { .. } => registry("put cards", DONORS, Load::Work),
             Request::Joiners { .. } => registry("joiners", ADMINS, Load::Question),
+            Request::Reached => registry("reached", DONORS, Load::Question),
             Request::Join(_) => registry("join", Asker::Stranger, Load::Work),
             // The authority has signed the list. So any member may bring or fetch it, however busy the
             // host is.
-            Request::List { .. } => any("list"),
-            Request::PutList { .. } => any("put list"),
+            Request::List { .. } => any("list", Asker::Member),
+            Request::PutList { .. } => any("put list", Asker::Member),
             Request::Retired12(never) | Request::Retired18(never) => match *never {},
         }
     }
@@ -166,11 +167,11 @@ const fn registry(name: &'static str, asker: Asker, load: Load) -> Rule {
     }
 }
 
-const fn any(name: &'static str) -> Rule {
+const fn any(name: &'static str, asker: Asker) -> Rule {
     Rule {
         name,
         server: Server::Any,
-        asker: Asker::Member,
+        asker,
         load: Load::Question,
     }
 }
@@ -390,10 +391,15 @@ mod tests {
                 numbered: false,
             }),
             Request::Joiners { after: None },
+            Request::Reached,
         ];
         let by = |peer: Option<&Peer>| allowed(Server::Registry, peer, &asked);
         assert_eq!(by(None), ["join"]);
-        assert_eq!(by(Some(&peer(&[Role::Submitter]))), ["members", "holders"]);
+        let cards = ["compare cards", "cards"];
+        assert_eq!(
+            by(Some(&peer(&[Role::Submitter]))),
+            ["members", cards[0], cards[1], "holders"]
+        );
         assert_eq!(
             by(Some(&peer(&[Role::Admin]))),
             ["members", "holders", "joiners"]
@@ -406,9 +412,10 @@ mod tests {
             "cards",
             "put cards",
             "holders",
+            "reached",
         ];
         assert_eq!(by(Some(&peer(&[Role::Donor]))), donor);
-        assert!(allowed(Server::Donor, Some(&everyone), &asked).is_empty());
+        assert_eq!(allowed(Server::Donor, Some(&everyone), &asked), cards);
     }
 
     #[test]

@@ -190,6 +190,8 @@ impl Scope {
             | Request::Voids { .. }
             | Request::List { .. }
             | Request::PutList { .. }
+            | Request::CompareCards { .. }
+            | Request::Cards { .. }
             | Request::Notices { .. } => Ok(Permit::Given),
             Request::Claim(claim) => self.stores(claim.job_tag),
             Request::PutShard(put) => self.stores(put.claim.job_tag),
@@ -231,10 +233,9 @@ impl Scope {
             | Request::Members { .. }
             | Request::Holders { .. }
             | Request::Census
-            | Request::CompareCards { .. }
-            | Request::Cards { .. }
             | Request::PutCards { .. }
             | Request::Joiners { .. }
+            | Request::Reached
             | Request::Join(_) => Err(not_for_this()),
             Request::Retired12(never) | Request::Retired18(never) => match *never {},
         };

@@ -65,7 +65,7 @@ impl StoreError {
         matches!(self.code(), Code::DiskFailed | Code::Internal)
     }
 
-    pub(super) fn disk(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn disk(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::Disk { what, cause }
     }
 }

@@ -37,6 +37,9 @@ pub const NOTICE_BYTES_MAX: usize = 20 << 10;
 /// Most checkpoints that a notice names by their ids: the last that were deleted.
 pub const GONE_MAX: usize = 128;
 
+/// How far the number of a notice that states the last lease again is above the last number, at most.
+pub const RESTATED_MS: u64 = 1000;
+
 const MAGIC: &[u8; 8] = b"CKPTNOT2";
 const FORMAT: u16 = 2;
 
@@ -102,6 +105,18 @@ impl Words {
             gone: last_ones(before, gone),
             intervals: intervals.limited(),
         }
+    }
+
+    /// The time, for [`Self::following`], of a notice that states the lease of `last` again, as hosts showed it when
+    /// they were asked at `asked` (Unix milliseconds). So it has a lower number than any notice that was made after
+    /// `asked` and gives the job another lease, whichever of the two arrives first. If the last notice is not a second
+    /// old, or clocks differ, it can only be [`RESTATED_MS`] above the last one. The last digits keep two machines
+    /// apart that do this at one time.
+    pub fn restated_at(last: Option<&Self>, asked: u64) -> u64 {
+        let Some(last) = last else {
+            return asked;
+        };
+        asked.min(last.number.saturating_add(1 + asked % RESTATED_MS))
     }
 
     /// Unites two notices of the same job: the fields of the newer one, and what is gone by either.

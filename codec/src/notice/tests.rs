@@ -190,3 +190,45 @@ proptest! {
         let _ = Notice::parse(bytes);
     }
 }
+
+#[test]
+fn a_notice_that_states_the_lease_again_does_not_outrank_one_that_renewed_it_meanwhile() {
+    let job = (OwnerId([1; 32]), JobTag([2; 32]));
+    let none = Intervals::default();
+    let lease = |until| Some(Lease { ttl_s: 60, until });
+    let say =
+        |last: Option<&Words>, now, lease| Words::following(last, job, now, lease, &[], &none);
+    let first = say(None, 1_000_000, lease(1_060));
+    for (asked, renewed) in [
+        // A renewal right after the look, and one much later.
+        (1_000_005, 1_000_006),
+        (1_900_000, 1_900_001),
+        (1_900_000, 9_000_000),
+        // The clock of who deletes is an hour fast.
+        (5_500_000, 1_900_001),
+    ] {
+        let renewed = say(Some(&first), renewed, lease(9_060));
+        let again = say(
+            Some(&first),
+            Words::restated_at(Some(&first), asked),
+            first.lease,
+        );
+        assert!(again.number > first.number);
+        for both in [again.and(&renewed), renewed.and(&again)] {
+            assert_eq!(both.lease, renewed.lease, "{asked} {again:?}");
+        }
+        // What was seen after the renewal is above it.
+        let after = say(
+            Some(&renewed),
+            Words::restated_at(Some(&renewed), asked),
+            renewed.lease,
+        );
+        assert!(after.number > renewed.number);
+    }
+    // The clock of who deletes is slow, or nothing was said before.
+    assert_eq!(
+        say(Some(&first), Words::restated_at(Some(&first), 5), None).number,
+        1_000_001
+    );
+    assert_eq!(Words::restated_at(None, 5), 5);
+}

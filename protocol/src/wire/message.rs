@@ -208,6 +208,8 @@ pub enum Request {
         /// Only members with a larger key, in ascending order (to continue an earlier answer).
         after: Option<OwnerId>,
     },
+    /// Say whether you reach me at the address that I announced. Sent to a registry by a donor.
+    Reached,
 }
 
 /// The reservation of a version of a job for a checkpoint.
@@ -397,6 +399,11 @@ pub enum Response {
         /// Whether there are more after the last of these.
         more: bool,
     },
+    /// Whether the registry reaches the donor that asks.
+    Reached {
+        /// Whether something answered at the address that it announced; none if that is not known yet.
+        answered: Option<bool>,
+    },
 }
 
 /// A checkpoint of which a host holds shards, in the answer to `PeerHolds`.
@@ -470,6 +477,10 @@ pub struct PutRebuilt {
     #[serde(with = "serde_bytes")]
     pub manifest: Vec<u8>,
 }
+
+/// Number of the part that a registry adds to the presence of a donor that it hears and does not reach. The part
+/// is empty.
+pub const UNREACHED_PART: u16 = 5;
 
 /// What a donor announces to registries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

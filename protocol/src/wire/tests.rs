@@ -388,6 +388,18 @@ fn messages_about_cards_are_as_they_were() {
 }
 
 #[test]
+fn messages_about_the_way_to_a_donor_are_as_they_were() {
+    check(&Request::Reached, "27");
+    for (answered, bytes) in [
+        (None, "23 00"),
+        (Some(false), "23 01 00"),
+        (Some(true), "23 01 01"),
+    ] {
+        check(&Response::Reached { answered }, bytes);
+    }
+}
+
+#[test]
 fn messages_about_who_joined_are_as_they_were() {
     let id = OwnerId([0x22; 32]);
     check(&Request::Joiners { after: Some(id) }, "26 01 TAG");

@@ -12,8 +12,11 @@
 //! they know. At night most hosts go home, for longer than registries count them as there. What was
 //! acknowledged is then restored, or is said to be away (5): never absent, lost, or wrong. It is there again
 //! in the morning. Some restores are made on machines that were never in the grid before.
+//!
+//! Two machines of one owner may save and delete one more job at the same time.
 
 mod members;
+pub mod together;
 mod weather;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +36,7 @@ use crate::damage::flip;
 use crate::image;
 use crate::liar::{Hoard, Lie};
 use crate::skip::not_checked;
+use together::{JOB, MACHINES, Together};
 
 /// The size of the grid and of the load, and how long faults last.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +53,8 @@ pub struct Chaos {
     pub registries: usize,
     /// Whether the grid file lists all hosts. Else members join with tokens, and hosts go home at night.
     pub is_listed: bool,
+    /// Whether two machines of one owner save and delete one more job.
+    pub is_shared: bool,
 }
 
 /// Most hosts that are bad at once: the number of parity shards of the checkpoints.
@@ -106,6 +112,8 @@ pub struct Tally {
     pub lies: BTreeMap<String, u64>,
     /// Most memory in bytes that any daemon or registry had.
     pub peak_memory: u64,
+    /// Saves of the job of two machines that were acknowledged.
+    pub shared: u64,
     /// Seconds from the end of the faults until all shards were there again.
     pub healed_after: f64,
 }
@@ -119,7 +127,7 @@ impl std::fmt::Display for Tally {
             .collect();
         write!(
             f,
-            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most; jobs forgotten: {}; restores: {} right ({} of older versions), {} away at night, {} without a registry, 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
+            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most, {} of a job of two machines; jobs forgotten: {}; restores: {} right ({} of older versions), {} away at night, {} without a registry, 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
             faults.join(", "),
             self.lies.len(),
             Lie::ALL.len(),
@@ -127,6 +135,7 @@ impl std::fmt::Display for Tally {
             self.narrow,
             self.not_saved,
             self.longest_save.as_secs_f64(),
+            self.shared,
             self.forgotten,
             self.restored,
             self.restored_older,
@@ -174,6 +183,7 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
         is_listed: chaos.is_listed,
         nights: AtomicU64::new(0),
         fresh: AtomicU64::new(0),
+        together: chaos.is_shared.then(|| Together::new(&cluster)),
     };
     let ended = std::thread::scope(|scope| {
         let agents: Vec<_> = (0..chaos.jobs)
@@ -183,11 +193,15 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
                 scope.spawn(move || stage.end_all_on_error(stage.work(job, seed)))
             })
             .collect();
+        let sharing = MACHINES.map(|machine| {
+            let stage = &stage;
+            scope.spawn(move || stage.end_all_on_error(stage.share(machine, chaos.seed)))
+        });
         let weather = scope.spawn(|| stage.end_all_on_error(stage.weather(chaos.seed)));
         let disturbed = stage.end_all_on_error(stage.disturb(chaos));
         stage.over.store(true, Ordering::SeqCst);
         let mut ended = vec![disturbed];
-        for agent in agents.into_iter().chain([weather]) {
+        for agent in agents.into_iter().chain(sharing).chain([weather]) {
             ended.push(agent.join().unwrap_or_else(|_| bail!("an agent panicked")));
         }
         ended
@@ -231,6 +245,8 @@ struct Stage<'a> {
     nights: AtomicU64,
     /// Counts the machines that were never in the grid before.
     fresh: AtomicU64,
+    /// The job of two machines.
+    together: Option<Together<'a>>,
 }
 
 /// The image that follows from this seed.
@@ -297,6 +313,21 @@ impl Stage<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Saves and deletes, on one of two machines, the job that both have.
+    fn share(&self, machine: &str, seed: u64) -> Result<()> {
+        let Some(together) = &self.together else {
+            return Ok(());
+        };
+        let mut day = self.day();
+        let is_quiet = || {
+            let was_day = self.was_day_since(day);
+            day = self.day();
+            was_day
+        };
+        let seed = seed.wrapping_add(1 + u64::from(machine == MACHINES[0]));
+        together.work(machine, seed, || self.is_over(), is_quiet)
     }
 
     fn save(&self, job: usize, image_seed: u64) -> Result<()> {
@@ -651,7 +682,7 @@ impl Stage<'_> {
                     missing.push((job, why));
                 }
             }
-            if missing.is_empty() {
+            if missing.is_empty() && self.shared_is_whole()? {
                 return Ok(started.elapsed());
             }
             ensure!(
@@ -661,11 +692,27 @@ impl Stage<'_> {
         }
     }
 
-    /// What `verify` finds if not all shards are there of every version of a job that hosts show.
+    /// Whether all shards are there of the job of two machines. They wait meanwhile.
+    fn shared_is_whole(&self) -> Result<bool> {
+        let Some(together) = &self.together else {
+            return Ok(true);
+        };
+        let _working = together
+            .working
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let newest = together.newest();
+        Ok(newest == 0 || self.what_is_missing_of(JOB, newest)?.is_none())
+    }
+
     fn what_is_missing(&self, job: usize) -> Result<Option<String>> {
-        let name = format!("job-{job}");
         let newest = self.job(job)?.newest;
-        let verify = ["--json", "verify", "--read-data", "--job", &name];
+        self.what_is_missing_of(&format!("job-{job}"), newest)
+    }
+
+    /// What `verify` finds if not all shards are there of every version of a job that hosts show.
+    fn what_is_missing_of(&self, name: &str, newest: u64) -> Result<Option<String>> {
+        let verify = ["--json", "verify", "--read-data", "--job", name];
         let verified = self.cluster.run(verify)?;
         let found = format!("version {newest} was acknowledged; {verified}");
         let Ok(report) = verified.json() else {
@@ -697,6 +744,10 @@ impl Stage<'_> {
             self.restore(job, "state")?;
             self.restore(job, "last")?;
             self.restore_older(job)?;
+        }
+        if let Some(together) = &self.together {
+            together.check()?;
+            self.tally().shared = together.count() as u64;
         }
         Ok(took)
     }

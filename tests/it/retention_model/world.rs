@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ckpt_agent::core::retention::{
     AfterCommit, Checkpoint, Contents, Plan, Reach, View, admits, after_commit, is_announced, plan,
 };
-use codec::notice::{Intervals, Lease, Stamp, Words};
+use codec::notice::{Intervals, Lease, RESTATED_MS, Stamp, Words};
 use codec::pieces::BaseRef;
 use codec::{CheckpointId, JobTag, ManifestHash, OwnerId, PublicKey};
 
@@ -17,6 +17,13 @@ pub(super) const JOB: JobTag = JobTag([2; 32]);
 
 /// The key that is revoked.
 pub(super) const OTHER_KEY: PublicKey = PublicKey([3; 32]);
+
+/// A notice with another lease is so far above all others: machines state a lease again fewer times than that in a
+/// row.
+pub(super) const LONG: u64 = 64;
+
+/// A time long after all looks, without last digits.
+const LONG_AFTER: u64 = 1_000 * RESTATED_MS;
 
 /// A set of checkpoints, as bits.
 pub(super) type Set = u16;
@@ -67,13 +74,10 @@ impl Host {
     /// A notice arrives: what it names is deleted at once.
     pub(super) fn hear(&mut self, words: &Words) {
         self.older = self.older.union(&words.intervals);
-        if self
-            .last
-            .as_ref()
-            .is_none_or(|last| last.number < words.number)
-        {
+        self.has &= !named(&words.gone);
+        let last = self.last.as_ref();
+        if last.is_none_or(|last| last.number < words.number) {
             self.last = Some(words.clone());
-            self.has &= !named(&words.gone);
         }
     }
 }
@@ -100,13 +104,25 @@ pub(super) enum Policy {
     First,
 }
 
-/// What a machine does next.
+/// One thing that a machine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Act {
+    /// It saves, with the owner's key.
+    Save,
+    /// It saves, with the key that may be revoked.
+    SaveByKey,
+    Forget(Policy),
+}
+
+/// What a machine does next, within one act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
     Begin,
     Commit(usize),
     Renew,
     LookAgain,
+    AnnounceOwn(usize),
+    ListOwn,
     RemoveOwn,
     Announce(usize),
     ListAgain,
@@ -116,9 +132,8 @@ pub(super) enum Step {
 
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
-    /// `None`: it saves.
-    pub(super) policy: Option<Policy>,
-    pub(super) signer: PublicKey,
+    /// What it does now, and then.
+    pub(super) acts: &'static [Act],
     pub(super) step: Step,
     /// It saves again, whole.
     pub(super) is_second: bool,
@@ -132,6 +147,55 @@ pub(super) struct Machine {
     pub(super) gone: Set,
     /// What of it it has announced.
     pub(super) announced: Set,
+}
+
+impl Machine {
+    pub(super) const fn new(acts: &'static [Act]) -> Self {
+        Self {
+            acts,
+            step: Step::Begin,
+            is_second: false,
+            new: None,
+            before: Look {
+                shown: 0,
+                good: 0,
+                said: None,
+                answered: 0,
+            },
+            words: None,
+            kept: 0,
+            gone: 0,
+            announced: 0,
+        }
+    }
+
+    /// `None`: it saves.
+    fn policy(&self) -> Option<Policy> {
+        match self.acts.first() {
+            Some(Act::Forget(policy)) => Some(*policy),
+            Some(Act::Save | Act::SaveByKey) | None => None,
+        }
+    }
+
+    fn signer(&self) -> PublicKey {
+        match self.acts.first() {
+            Some(Act::SaveByKey) => OTHER_KEY,
+            Some(Act::Save | Act::Forget(_)) | None => OWNER.into(),
+        }
+    }
+
+    /// Its act is over. What has ended has nothing in mind, so that states do not differ by it.
+    pub(super) fn end_act(&mut self) {
+        let rest = self.acts.get(1..).unwrap_or_default();
+        let step = match rest {
+            [] => Step::End,
+            _ => Step::Begin,
+        };
+        *self = Self {
+            step,
+            ..Self::new(rest)
+        };
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -283,21 +347,37 @@ impl World {
         kept
     }
 
+    /// A notice of a machine. One that gives the job another lease has a number above all others: it is the time.
     pub(super) fn following(
         &self,
+        at: usize,
         last: Option<&Words>,
         lease: Option<Lease>,
         plan: &Plan,
     ) -> Words {
+        let before = last.and_then(|last| last.lease);
+        let now = match lease == before {
+            // As if the time of the look ended in the number of the machine.
+            true => Words::restated_at(last, LONG_AFTER + at as u64),
+            false => self.numbers().max().unwrap_or_default() / LONG * LONG + LONG,
+        };
         let gone: Vec<CheckpointId> = plan.gone.iter().map(|stamp| stamp.checkpoint).collect();
-        Words::following(last, (OWNER, JOB), 0, lease, &gone, &plan.intervals)
+        Words::following(last, (OWNER, JOB), now, lease, &gone, &plan.intervals)
+    }
+
+    /// The numbers of all notices that anybody has.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> {
+        let hosts = self.hosts.iter().flat_map(|host| &host.last);
+        let machines = self.machines.iter();
+        let machines = machines.flat_map(|one| one.words.iter().chain(&one.before.said));
+        hosts.chain(machines).map(|words| words.number)
     }
 
     /// The first step of a machine.
     pub(super) fn begin(&mut self, at: usize) -> Step {
         let look = self.look();
         let machine = &self.machines[at];
-        let next = match machine.policy {
+        let next = match machine.policy() {
             None => self.begin_save(at, &look),
             Some(policy) => {
                 let plan = self.plan_of(at, policy, &look);
@@ -309,16 +389,18 @@ impl World {
     }
 
     pub(super) fn begin_save(&mut self, at: usize, look: &Look) -> Step {
-        if look.answered == 0 {
+        let machine = &self.machines[at];
+        // Hosts take nothing of a void key.
+        let is_void = self.is_revoked && machine.signer() == OTHER_KEY;
+        if look.answered == 0 || is_void {
             return Step::End;
         }
-        let machine = &self.machines[at];
         let said = look.said.as_ref();
         let newest = self.newest_first(look.good).first().copied();
         let base = newest.map(|newest| self.saved[newest].needs.unwrap_or(newest));
         let base = base.filter(|base| {
             let signed_by = self.saved[*base].signer;
-            let is_admitted = admits(self.stamp(*base), signed_by, OWNER, machine.signer, said);
+            let is_admitted = admits(self.stamp(*base), signed_by, OWNER, machine.signer(), said);
             let is_there = look.shown >> base & 1 == 1;
             let good = members(look.good).map(|number| self.stamp(number));
             is_admitted && is_there && !machine.is_second && !is_announced(good, said)
@@ -329,13 +411,15 @@ impl World {
             .and_then(|said| said.intervals.end())
             .map(|end| end.created);
         let latest = latest.chain(deleted).max().unwrap_or_default();
+        // Clocks agree: what began before is not later, also if nobody who is there knows of it.
+        let now = self.saved.iter().map(|saved| saved.created).max();
         let new = self.saved.len();
         self.saved.push(Saved {
             version: versions.max().unwrap_or_default() + 1,
-            created: latest + 1,
+            created: now.unwrap_or_default().max(latest + 1),
             needs: base,
             is_dated: true,
-            signer: self.machines[at].signer,
+            signer: self.machines[at].signer(),
             is_reported: false,
             is_released: false,
         });
@@ -382,7 +466,7 @@ impl World {
     /// One look, and the deletion that follows from it.
     pub(super) fn list_again(&mut self, at: usize) -> Step {
         let look = self.look();
-        let Some(policy) = self.machines[at].policy else {
+        let Some(policy) = self.machines[at].policy() else {
             return Step::End;
         };
         let plan = self.plan_of(at, policy, &look);
@@ -402,7 +486,7 @@ impl World {
             return Step::End;
         };
         let lease = look.said.as_ref().and_then(|said| said.lease);
-        let words = self.following(look.said.as_ref(), lease, &announcing);
+        let words = self.following(at, look.said.as_ref(), lease, &announcing);
         let kept = self.kept(look, policy);
         let machine = &mut self.machines[at];
         machine.kept |= kept;
@@ -417,7 +501,7 @@ impl World {
             return Step::End;
         }
         let lease = look.said.as_ref().and_then(|said| said.lease);
-        self.machines[at].words = Some(self.following(look.said.as_ref(), lease, plan));
+        self.machines[at].words = Some(self.following(at, look.said.as_ref(), lease, plan));
         Step::Delete(0)
     }
 
@@ -428,7 +512,7 @@ impl World {
             return false;
         };
         let renewed = Lease { until: 2, ..lease };
-        let words = self.following(look.said.as_ref(), Some(renewed), &Plan::default());
+        let words = self.following(at, look.said.as_ref(), Some(renewed), &Plan::default());
         self.machines[at].words = Some(words);
         true
     }
@@ -476,6 +560,7 @@ impl World {
         }
         if found == AfterCommit::Kept {
             self.saved[new].is_reported = true;
+            self.saved[new].is_released |= self.is_void(new);
             let mut kept = self.kept(&look, Policy::Keep) | 1 << new;
             kept |= members(look.good)
                 .filter(|number| self.saved[*number].version > self.saved[new].version)
@@ -495,11 +580,31 @@ impl World {
             }
             return self.delete(at, &look, &plan);
         }
-        let keeps = self.judged(look.good & !(1 << new));
-        let own = self.judged(1 << new & look.shown);
-        let plan = plan(&keeps, &own, look.said.as_ref(), Reach::Named);
+        let plan = self.plan_of_own(at, &look);
         let lease = look.said.as_ref().and_then(|said| said.lease);
-        let words = self.following(look.said.as_ref(), lease, &plan);
+        let announcing = plan.announcing();
+        let words = announcing.map(|plan| self.following(at, look.said.as_ref(), lease, &plan));
+        let machine = &mut self.machines[at];
+        machine.kept = look.good & !(1 << new);
+        machine.words = words;
+        Step::AnnounceOwn(0)
+    }
+
+    /// How only its own version is deleted.
+    fn plan_of_own(&self, at: usize, look: &Look) -> Plan {
+        let machine = &self.machines[at];
+        let own = machine.new.map_or(0, |new| 1 << new);
+        let keeps = self.judged((look.good | machine.kept) & !own);
+        let own = self.judged(own & look.shown);
+        plan(&keeps, &own, look.said.as_ref(), Reach::Named)
+    }
+
+    /// The last look before it removes its own version.
+    fn list_own(&mut self, at: usize) -> Step {
+        let look = self.look();
+        let plan = self.plan_of_own(at, &look);
+        let lease = look.said.as_ref().and_then(|said| said.lease);
+        let words = self.following(at, look.said.as_ref(), lease, &plan);
         self.machines[at].words = Some(words).filter(|_| !plan.gone.is_empty());
         Step::RemoveOwn
     }
@@ -551,12 +656,20 @@ impl World {
                 Step::LookAgain
             }
             Step::LookAgain => self.look_again(at),
+            Step::AnnounceOwn(host) => {
+                self.send(at, host);
+                next(host, Step::AnnounceOwn, Step::ListOwn)
+            }
+            Step::ListOwn => self.list_own(at),
             Step::RemoveOwn => {
                 (0..HOSTS).for_each(|host| self.send(at, host));
                 let machine = &mut self.machines[at];
                 match std::mem::replace(&mut machine.is_second, true) {
                     true => Step::End,
-                    false => Step::Begin,
+                    false => {
+                        machine.kept = 0;
+                        Step::Begin
+                    }
                 }
             }
             Step::Announce(host) => {
@@ -570,21 +683,10 @@ impl World {
             }
             Step::End => Step::End,
         };
-        self.machines[at].step = after;
-        if after == Step::End {
-            self.forget_what_is_done(at);
-        }
-    }
-
-    /// What has ended has nothing in mind, so that states do not differ by it.
-    pub(super) fn forget_what_is_done(&mut self, at: usize) {
         let machine = &mut self.machines[at];
-        machine.before = Look::default();
-        machine.words = None;
-        machine.kept = 0;
-        machine.gone = 0;
-        machine.announced = 0;
-        machine.is_second = false;
-        machine.new = None;
+        match after {
+            Step::End => machine.end_act(),
+            other => machine.step = other,
+        }
     }
 }

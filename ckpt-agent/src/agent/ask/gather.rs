@@ -25,6 +25,7 @@ use crate::core::{Fault, HostIndex, Millis};
 use crate::inventory::{Entered, Inventory, KnownCheckpoint};
 use crate::knowledge::{Contact, Observation};
 use crate::report::{ExitStatus, Failure, HostNote};
+use crate::unix_time::unix_millis;
 
 /// First wait before hosts are asked again when none of them answered; [`NO_ANSWER_WAIT_MAX`] is the longest.
 const NO_ANSWER_WAIT: Duration = Duration::from_millis(500);
@@ -64,6 +65,8 @@ pub(crate) struct Gathered {
     pub(crate) is_cut_short: bool,
     /// Whether hosts show more than there is memory for.
     pub(crate) is_too_much: bool,
+    /// When the hosts were asked, Unix milliseconds.
+    pub(crate) asked_at: u64,
     /// The owner's words on the job, if one job was asked for.
     pub(crate) said: Option<Words>,
     /// The owner's words on each job, for jobs that were asked for.
@@ -277,7 +280,10 @@ impl Agent {
         wait_until: WaitUntil,
         showing: &Showing,
     ) -> Asked {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered {
+            asked_at: unix_millis(),
+            ..Gathered::default()
+        };
         let mut asking = JoinSet::new();
         for host in hosts.iter().copied() {
             let agent = self.clone();

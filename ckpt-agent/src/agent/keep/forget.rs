@@ -5,7 +5,7 @@ use codec::notice::{Stamp, Words};
 use codec::{JobId, Version};
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::keep::notices::NamedJob;
+use crate::agent::keep::notices::{LeaseChange, NamedJob};
 use crate::agent::{Agent, ForgetWhich};
 use crate::core::gather::Wait;
 use crate::core::gather::WaitUntil;
@@ -86,7 +86,8 @@ impl Agent {
             .map_or(Vec::new(), |_| self.silent_notes(&gathered));
         if !chosen.plan.gone.is_empty() {
             let last = gathered.said.as_ref();
-            let lease = last.and_then(|last| last.lease);
+            let asked_at = gathered.asked_at;
+            let lease = LeaseChange::Same { asked_at };
             let hosts = gathered.hosts().collect();
             let announcing = self.announce_to(hosts, &named, last, lease, &chosen.plan, wait);
             let failed = announcing.await;
@@ -149,14 +150,17 @@ impl Agent {
         wish: &Wish<'_>,
         wait: Wait,
     ) -> Result<Chosen, Failure> {
-        let last = gathered.said.as_ref();
+        let last = (gathered.said.as_ref(), gathered.asked_at);
         self.announce_deletion(gathered.hosts(), named, last, &before.plan, wait)
             .await;
         let hosts = gathered.hosts().collect();
         let again = self.gather_again(hosts, named.tag).await;
         self.require_answers(&again, wish.doing)?;
         let chosen = self.chosen(&again, Some(&before), wish)?;
-        gathered.said = again.said.or_else(|| gathered.said.take());
+        if again.said.is_some() {
+            gathered.said = again.said;
+            gathered.asked_at = again.asked_at;
+        }
         Ok(chosen)
     }
 

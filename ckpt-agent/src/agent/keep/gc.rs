@@ -8,11 +8,13 @@ use codec::{CheckpointId, JobId, JobTag};
 
 use crate::agent::Agent;
 use crate::agent::ask::gather::Gathered;
+use crate::agent::keep::notices::LeaseChange;
 use crate::core::gather::Wait;
 use crate::core::retention::{Checkpoint, Plan, Reach, plan};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
 use crate::report::{Failure, GarbageItem, GcReport};
+use crate::unix_time::unix_millis;
 
 /// A save that began longer ago than this is not being committed any more, seconds.
 const SETTLED_S: u64 = 2 * 86_400;
@@ -31,6 +33,8 @@ struct Look {
     gathered: Gathered,
     opened: Vec<OpenedCheckpoint>,
     notices: BTreeMap<JobTag, Words>,
+    /// When hosts were asked for the notices, Unix milliseconds.
+    asked_at: u64,
     jobs: BTreeMap<JobTag, JobLook>,
 }
 
@@ -61,7 +65,7 @@ impl Agent {
         for (tag, plan) in plans.iter().filter(|(_, plan)| !plan.gone.is_empty()) {
             let Some(job) = first.job(*tag) else { continue };
             let named = self.named_job(job)?;
-            let last = first.notices.get(tag);
+            let last = (first.notices.get(tag), first.asked_at);
             let hosts = first.gathered.hosts();
             self.announce_deletion(hosts, &named, last, plan, Wait::ForAll)
                 .await;
@@ -79,6 +83,7 @@ impl Agent {
     async fn look_for_garbage(&self, keep: Option<u32>) -> Result<Look, Failure> {
         let doing = "cannot look for garbage";
         let (gathered, opened) = self.show_all(doing, None).await?;
+        let asked_at = unix_millis();
         let (clock, notices) = self.all_notices(&gathered, doing).await?;
         let everybody_answered = gathered.away() == 0;
         let mut jobs: BTreeMap<JobTag, JobLook> = BTreeMap::new();
@@ -115,6 +120,7 @@ impl Agent {
             gathered,
             opened,
             notices,
+            asked_at,
             jobs,
         })
     }
@@ -167,7 +173,8 @@ impl Agent {
             let Some(job) = look.job(*tag) else { continue };
             let named = self.named_job(job)?;
             let last = look.notices.get(tag);
-            let lease = last.and_then(|last| last.lease);
+            let asked_at = look.asked_at;
+            let lease = LeaseChange::Same { asked_at };
             let hosts = look.gathered.hosts();
             all.extend(self.announce(hosts, &named, last, lease, plan).await);
         }

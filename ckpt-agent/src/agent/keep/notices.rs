@@ -21,6 +21,29 @@ use crate::unix_time::{unix_millis, unix_seconds};
 /// One in this many bytes of the memory is for the notices of all jobs.
 const MEMORY_SHARE: u64 = 8;
 
+/// What a notice does with the lease of its job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LeaseChange {
+    /// It states the last one again. It does not outrank a notice that was made after this time, Unix milliseconds,
+    /// and has another one: hosts were then asked for the last one.
+    Same { asked_at: u64 },
+    /// It states this one. `None` is for ever.
+    To(Option<Lease>),
+}
+
+impl LeaseChange {
+    /// The lease, and the time that counts for the number of the notice, Unix milliseconds.
+    fn after(self, last: Option<&Words>) -> (Option<Lease>, u64) {
+        match self {
+            Self::Same { asked_at } => {
+                let lease = last.and_then(|last| last.lease);
+                (lease, Words::restated_at(last, asked_at))
+            }
+            Self::To(lease) => (lease, unix_millis()),
+        }
+    }
+}
+
 /// The lease that begins now: as the user wishes or, without a wish, as long as the last one.
 pub(crate) fn renewed(last: Option<&Words>, wish: Option<Tenure>) -> Option<Lease> {
     wish.map_or_else(
@@ -58,7 +81,7 @@ impl Agent {
         hosts: impl IntoIterator<Item = HostIndex>,
         named: &NamedJob,
         last: Option<&Words>,
-        lease: Option<Lease>,
+        lease: LeaseChange,
         plan: &Plan,
     ) -> Vec<(HostIndex, Fault)> {
         let hosts = hosts.into_iter().collect();
@@ -72,7 +95,7 @@ impl Agent {
         hosts: BTreeSet<HostIndex>,
         named: &NamedJob,
         last: Option<&Words>,
-        lease: Option<Lease>,
+        lease: LeaseChange,
         plan: &Plan,
         wait: Wait,
     ) -> Vec<(HostIndex, Fault)> {
@@ -83,7 +106,7 @@ impl Agent {
         let mut some = ids.chunks(GONE_MAX);
         let mut next = Some(some.next().unwrap_or_default());
         while let Some(ids) = next {
-            let now = unix_millis();
+            let (lease, now) = lease.after(last.as_ref());
             let intervals = &plan.intervals;
             let words = Words::following(last.as_ref(), job, now, lease, ids, intervals);
             failed.extend(self.announce_one(&hosts, named, &words, ids, wait).await);
@@ -100,7 +123,7 @@ impl Agent {
         &self,
         hosts: impl IntoIterator<Item = HostIndex>,
         named: &NamedJob,
-        last: Option<&Words>,
+        (last, asked_at): (Option<&Words>, u64),
         plan: &Plan,
         wait: Wait,
     ) {
@@ -108,7 +131,7 @@ impl Agent {
         let Some(announced) = announced.filter(|_| self.keys.grant().is_none()) else {
             return;
         };
-        let lease = last.and_then(|last| last.lease);
+        let lease = LeaseChange::Same { asked_at };
         let hosts = hosts.into_iter().collect();
         // A host that does not hear of this will most likely not hear of the deletion either.
         let _ = self
@@ -164,7 +187,13 @@ impl Agent {
         let last = gathered.said.clone();
         let nothing = Plan::default();
         let failed = self
-            .announce(hosts, &named, last.as_ref(), lease, &nothing)
+            .announce(
+                hosts,
+                &named,
+                last.as_ref(),
+                LeaseChange::To(lease),
+                &nothing,
+            )
             .await;
         self.require_heard(&gathered, &failed, &doing)?;
         let all = gathered.inventory.newest_first();

@@ -38,6 +38,8 @@ pub struct Way {
     pub resolved: Result<Vec<SocketAddr>, ResolveError>,
     /// Since when the host is silent, Unix seconds; `None` if a registry hears it, or nobody knows.
     pub silent_since: Option<u64>,
+    /// Whether the registries that hear the host do not reach it either.
+    pub is_unreached: bool,
     /// Whether the host answered.
     pub found: Result<Reached, Unreached>,
 }
@@ -101,6 +103,7 @@ impl Agent {
             addr,
             resolved,
             silent_since: self.hosts.silent_since(host),
+            is_unreached: self.hosts.is_unreached(host),
             found,
         })
     }

@@ -61,6 +61,7 @@ impl Agent {
                         Some(_) => self.hosts.silent_since(host),
                     },
                     error,
+                    unreached: self.hosts.is_unreached(host),
                     rtt_ms: rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
                     software: status.as_ref().map(|s| escaped(&s.software)),
                     protocol: spoken.map(|spoken| spoken.to_string()),

@@ -10,7 +10,7 @@ use protocol::wire::limits::REQUEST_TIMEOUT;
 
 use super::prepare::Prepared;
 use crate::agent::ask::gather::Gathered;
-use crate::agent::keep::notices;
+use crate::agent::keep::notices::{self, LeaseChange};
 use crate::agent::{Agent, SaveRequest};
 use crate::core::HostIndex;
 use crate::core::gather::Wait;
@@ -94,7 +94,8 @@ impl Agent {
         let Some(named) = named else {
             return false;
         };
-        let lease = notices::renewed(last, request.options.tenure);
+        let renewed = notices::renewed(last, request.options.tenure);
+        let lease = LeaseChange::To(renewed);
         let hosts = again.hosts().collect();
         let nothing = Plan::default();
         let hurried = Wait::NotForSilent;
@@ -116,33 +117,53 @@ impl Agent {
             .collect()
     }
 
-    /// Removes a version on which nobody can rely, and on which nothing builds.
+    /// Removes a version on which nobody can rely, and on which nothing builds. As it was committed, another save
+    /// may be building on it just now: so its deletion is announced, too.
     pub(super) async fn remove_own(
         &self,
         prepared: &Prepared,
         request: &SaveRequest,
         report: &SaveReport,
     ) {
+        let Ok(named) = self.named_job(&request.job) else {
+            return;
+        };
+        let hurried = Wait::NotForSilent;
+        let first = self.ask_again(prepared, report).await;
+        let (plan, others) = self.plan_of_own(prepared, &first, Vec::new());
+        let last = (first.said.as_ref(), first.asked_at);
+        self.announce_deletion(first.hosts(), &named, last, &plan, hurried)
+            .await;
         let again = self.ask_again(prepared, report).await;
+        let (plan, _) = self.plan_of_own(prepared, &again, others);
+        if plan.gone.is_empty() {
+            return;
+        }
+        let asked_at = again.asked_at;
+        let lease = LeaseChange::Same { asked_at };
+        let hosts = again.hosts().collect();
+        let last = again.said.as_ref();
+        self.announce_to(hosts, &named, last, lease, &plan, hurried)
+            .await;
+    }
+
+    /// How only the new version is deleted, and what else hosts show, with what they showed `before`.
+    fn plan_of_own(
+        &self,
+        prepared: &Prepared,
+        shown: &Gathered,
+        before: Vec<Checkpoint>,
+    ) -> (Plan, Vec<Checkpoint>) {
         let own = prepared.stamp();
-        let (own, others): (Vec<Checkpoint>, Vec<Checkpoint>) = again
+        let (own, mut others): (Vec<Checkpoint>, Vec<Checkpoint>) = shown
             .inventory
             .newest_first()
             .into_iter()
             .map(|known| self.judged(known))
             .partition(|one| one.stamp == own);
-        let last = again.said.as_ref();
-        let plan = plan(&others, &own, last, Reach::Named);
-        let Ok(named) = self.named_job(&request.job) else {
-            return;
-        };
-        if !plan.gone.is_empty() {
-            let lease = last.and_then(|last| last.lease);
-            let hosts = again.hosts().collect();
-            let hurried = Wait::NotForSilent;
-            self.announce_to(hosts, &named, last, lease, &plan, hurried)
-                .await;
-        }
+        others.extend(before);
+        let plan = plan(&others, &own, shown.said.as_ref(), Reach::Named);
+        (plan, others)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use codec::Version;
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::keep::notices;
+use crate::agent::keep::notices::{self, LeaseChange};
 use crate::agent::{Agent, SaveRequest};
 use crate::core::gather::Wait;
 use crate::core::gather::silence::Line;
@@ -80,7 +80,16 @@ impl Agent {
         let asked = hosts.len();
         // The job does not wait for silent hosts: other hosts inform them.
         let hurried = Wait::NotForSilent;
-        let announcing = self.announce_to(hosts, &named, last, lease, &plan, hurried);
+        let change = match last {
+            _ if lease.is_some() || had_lease => LeaseChange::To(lease),
+            Some(_) if older.again.said.is_some() => LeaseChange::Same {
+                asked_at: older.again.asked_at,
+            },
+            _ => LeaseChange::Same {
+                asked_at: gathered.asked_at,
+            },
+        };
+        let announcing = self.announce_to(hosts, &named, last, change, &plan, hurried);
         let failed = announcing.await;
         if failed.len() == asked {
             report

@@ -298,6 +298,13 @@ fn check_way(way: &Way, grid_file: &Path, report: &mut DoctorReport) {
                 return report.bad(Check::Network, what, remedy);
             }
             let (what, remedy) = match unreached.is_refused {
+                _ if way.is_unreached => (
+                    format!(
+                        "{}; a registry hears it and does not reach it either",
+                        unreached.fault
+                    ),
+                    "on its machine: ckpt-store status; let its UDP port through the firewall, or forward it",
+                ),
                 true => (
                     "refused: its machine is up, but no program listens at that port".to_owned(),
                     "start ckpt-store there, or correct the address in the grid file",

@@ -581,6 +581,7 @@ impl Report for HostsReport {
         }
         table.write(out)?;
         misnamed(out, &self.hosts)?;
+        unreached(out, &self.hosts)?;
         let HostsSummary {
             known,
             up,
@@ -609,6 +610,19 @@ fn misnamed(out: &mut dyn Write, hosts: &[HostReport]) -> io::Result<()> {
         writeln!(
             out,
             "note: a registry reports {name} as {reported}, which is not the name in its certificate"
+        )?;
+    }
+    Ok(())
+}
+
+/// Writes which hosts a registry hears and does not reach.
+fn unreached(out: &mut dyn Write, hosts: &[HostReport]) -> io::Result<()> {
+    for host in hosts.iter().filter(|host| host.unreached) {
+        let HostReport { name, addr, .. } = host;
+        writeln!(
+            out,
+            "note: a registry hears {name} and gets no answer at {addr}: a firewall or a router stops what comes from \
+             outside (on its machine: ckpt-store status)"
         )?;
     }
     Ok(())

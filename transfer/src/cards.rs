@@ -1,0 +1,96 @@
+//! Asks donors for the cards of the members of the grid, while no registry answers. Donors keep the cards of each
+//! other.
+
+use std::time::Duration;
+
+use codec::OwnerId;
+use protocol::grid::GridHost;
+use protocol::identity::Role;
+use protocol::net::Sockets;
+use protocol::net::stream::request;
+use protocol::wire::limits::{CARD_DAYS_MAX, CARDS_MAX, REQUEST_TIMEOUT};
+use protocol::wire::message::{CardDay, CardRecord, Request, Response};
+use quinn::Connection;
+use rand::seq::IteratorRandom;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use crate::registry::NoAnswer;
+use crate::roster::ABSENT_MAX;
+
+/// Most donors that are asked.
+const ASKED_MAX: usize = 16;
+
+/// So many answers are enough. One donor may hide members, or have been away for long.
+const ANSWERS_ENOUGH: usize = 3;
+
+/// How long donors are waited for. What has arrived by then counts.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Asks some of these donors for the cards that they keep. The cards are not checked yet.
+pub(crate) async fn of_donors(sockets: &Sockets, hosts: &[GridHost]) -> Vec<Vec<CardRecord>> {
+    let until = Instant::now() + PATIENCE;
+    let mut asking = JoinSet::new();
+    let chosen = hosts.iter().choose_multiple(&mut rand::rng(), ASKED_MAX);
+    for host in chosen.into_iter().cloned() {
+        let sockets = sockets.clone();
+        asking.spawn(async move {
+            let asked = timeout_at(until, sockets.connect(&host.addr, host.id, Role::Donor));
+            let connection = asked.await.ok()?.ok()?;
+            let mut cards = Vec::new();
+            // A donor that is slow, or whose program is an earlier one, has sent what it has sent.
+            let _ = timeout_at(until, fetch(&connection, &mut cards)).await;
+            connection.close(0_u32.into(), b"");
+            (!cards.is_empty()).then_some(cards)
+        });
+    }
+    let mut answers = Vec::new();
+    while answers.len() < ANSWERS_ENOUGH
+        && let Some(ended) = asking.join_next().await
+    {
+        answers.extend(ended.ok().flatten());
+    }
+    answers
+}
+
+/// Fetches the cards that a donor keeps, as many as there may be absent members.
+async fn fetch(connection: &Connection, cards: &mut Vec<CardRecord>) -> Result<(), NoAnswer> {
+    let digest = [0; 32];
+    let mut after: Option<OwnerId> = None;
+    loop {
+        let asked = Request::CompareCards { digest, after };
+        let (Response::CardDays { days, more, .. }, _) =
+            request(connection, &asked, REQUEST_TIMEOUT).await?
+        else {
+            return Err(NoAnswer::Answer);
+        };
+        if !is_page(&days, after) || (more && days.is_empty()) {
+            return Err(NoAnswer::Answer);
+        }
+        let ids: Vec<OwnerId> = days.iter().map(|day| day.id).collect();
+        for some in ids.chunks(CARDS_MAX) {
+            if cards.len() >= ABSENT_MAX {
+                return Ok(());
+            }
+            let ids = some.to_vec();
+            match request(connection, &Request::Cards { ids }, REQUEST_TIMEOUT).await? {
+                (Response::Cards { cards: more }, _) if more.len() <= some.len() => {
+                    cards.extend(more);
+                }
+                _ => return Err(NoAnswer::Answer),
+            }
+        }
+        after = ids.last().copied();
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether the keys of a page ascend, so that a donor can't keep the client asking for ever.
+fn is_page(days: &[CardDay], after: Option<OwnerId>) -> bool {
+    let first = days.first().map(|day| day.id);
+    days.len() <= CARD_DAYS_MAX
+        && days.is_sorted_by(|one, next| one.id < next.id)
+        && first.is_none_or(|first| Some(first) > after)
+}
