@@ -28,7 +28,6 @@ use super::job_dir::JobDir;
 use super::journal::Entry;
 use super::kind::Kind;
 use super::notice::JobNotice;
-use super::open_files::{StateFiles, Writing, written_to};
 use super::orders::{Orders, Way};
 use super::owner::Owner;
 use super::reach::Reach;
@@ -41,6 +40,7 @@ use ckpt_agent::agent::MachineOutlook;
 use ckpt_agent::image::keeper::Keeper;
 use ckpt_agent::report::{Failure, Observer, SaveReport};
 use ckpt_agent::unix_time::unix_seconds;
+use machine::open_files::{StateFiles, Writing, written_to};
 
 /// Time from one sample of the machine and the job to the next.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
@@ -206,7 +206,7 @@ impl<'a> RunShell<'a> {
             roots: resolved(&paths),
             paths,
             watch: super::watch::FileWatch::new(known.clone()),
-            saves: Saves::none_yet(known, begun.version),
+            saves: Saves::none_yet(known, begun.version, begun.follows),
             sender,
             news,
             notices_left: NOTICES_MAX,
@@ -422,7 +422,7 @@ impl<'a> RunShell<'a> {
         let roots = &self.roots;
         let mut writing = Writing::No;
         let is_open = |print: &Fingerprint| {
-            writing = written_to(&job.processes(), &StateFiles::of(roots, print));
+            writing = written_to(&job.processes(), &StateFiles::new(roots, print.files()));
             writing.is_possible()
         };
         let seen = self.watch.look(now, print, is_open);
@@ -439,7 +439,7 @@ impl<'a> RunShell<'a> {
         let roots = &self.roots;
         let mut writing = Writing::No;
         let is_open = |print: &Fingerprint| {
-            writing = written_to(&processes, &StateFiles::of(roots, print));
+            writing = written_to(&processes, &StateFiles::new(roots, print.files()));
             writing.is_possible()
         };
         let files_at_rest = self.watch.is_whole(&print, is_open);

@@ -21,13 +21,6 @@ pub(super) fn descendants(helpers: &BTreeSet<i32>) -> BTreeSet<i32> {
     found
 }
 
-/// Process ids of all processes of this machine.
-pub(super) fn all() -> BTreeSet<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    ids.take(PROCESSES_MAX).collect()
-}
-
 /// Children of a process. `/proc` lists them under the thread that started them.
 fn children(process: &Path) -> Vec<i32> {
     let Ok(tasks) = fs::read_dir(process.join("task")) else {

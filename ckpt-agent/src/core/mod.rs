@@ -15,6 +15,7 @@ pub mod fence;
 pub mod gather;
 pub mod glob;
 pub mod knowledge;
+pub mod marks;
 pub mod pick;
 #[allow(
     clippy::indexing_slicing,

@@ -20,7 +20,7 @@ mod tests;
 
 pub use sink::{Sink, SinkError, SinkOptions, Target, place};
 pub use source::{
-    Exclude, NameError, NamedPath, OnceReader, Source, SourceError, SourceOptions, Warning,
+    Exclude, NameError, NamedPath, OnceReader, Remark, Source, SourceError, SourceOptions, Weight,
     exclude_pattern,
 };
 

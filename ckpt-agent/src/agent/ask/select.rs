@@ -36,7 +36,7 @@ impl Agent {
             ForgetWhich::Version(version) => meant
                 .into_iter()
                 .partition(|known| known.version() != version),
-            ForgetWhich::Keep(keep) => inventory.split_kept(&self.keys, meant, keep as usize),
+            ForgetWhich::Keep(keep) => inventory.split_kept(&self.keys, meant, keep as usize, None),
             ForgetWhich::KeepWithin(time) => {
                 inventory.split_within(&self.keys, meant, time.as_secs())
             }

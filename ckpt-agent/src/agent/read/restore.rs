@@ -57,6 +57,7 @@ impl Agent {
             job_tag,
             which: request.which,
             sought: &request.sought,
+            accept_marked: request.accept_marked,
             doing: &doing,
         };
         let mut choices = self.choices(&wish).await?;

@@ -19,7 +19,7 @@ use codec::manifest::ImageKind;
 use codec::segment::{Cut, Segmenter};
 
 use super::source::Emptiness;
-use super::{Sink, SinkError, SinkOptions, Source, SourceError, SourceOptions, Target, Warning};
+use super::{Remark, Sink, SinkError, SinkOptions, Source, SourceError, SourceOptions, Target};
 use crate::pipeline::decode::StreamSink;
 use crate::pipeline::encode::SegmentSource;
 
@@ -28,7 +28,7 @@ use crate::pipeline::encode::SegmentSource;
 struct Saved {
     index: Index,
     kind: ImageKind,
-    warnings: Vec<Warning>,
+    warnings: Vec<Remark>,
     /// Stored segments.
     segments: Vec<Vec<u8>>,
 }

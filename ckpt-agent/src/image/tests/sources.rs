@@ -195,7 +195,7 @@ fn accepted_changes_are_saved_as_read_and_reported_once() {
         }
     })
     .unwrap();
-    let warnings: Vec<_> = saved.warnings.iter().map(|w| w.0.as_str()).collect();
+    let warnings: Vec<_> = saved.warnings.iter().map(|w| w.text.as_str()).collect();
     assert_eq!(warnings.len(), 4, "{warnings:#?}");
     for (name, warning) in ["a\"", "b\"", "c\"", "image\""].into_iter().zip(&warnings) {
         let path = warning.split(" changed while").next().unwrap();
@@ -253,7 +253,7 @@ fn sockets_are_left_out_with_a_warning_and_refused_by_name() {
     let _listener = UnixListener::bind(&socket).unwrap();
     let saved = save(&[dir.path().to_owned()]);
     assert_eq!(saved.index.files.len(), 1);
-    let warning = &saved.warnings.first().unwrap().0;
+    let warning = &saved.warnings.first().unwrap().text;
     assert!(
         warning.ends_with("socket\": a socket is not saved"),
         "{warning}"

@@ -564,6 +564,11 @@ pub struct Restore {
     /// Smallest --data of the job's saves [default: 3, or 1 if there are fewer than 5 hosts].
     #[arg(long, value_name = "N", requires = "if_exists", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub data: Option<u8>,
+    /// Take the newest version, also one that is marked because its state was not known to be whole.
+    ///
+    /// Without this, a marked version is restored only if there is no older one that is whole.
+    #[arg(long, conflicts_with = "version")]
+    pub accept_marked: bool,
     /// Replace the target: a file or link by a file, a directory by a tree of the same name.
     #[arg(long)]
     pub force: bool,

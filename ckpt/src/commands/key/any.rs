@@ -371,6 +371,7 @@ fn restore_request(restore: Restore) -> RestoreRequest {
         if_exists: restore.if_exists,
         least_data: restore.data,
         is_new: restore.new,
+        accept_marked: restore.accept_marked,
         force: restore.force,
         set_id_bits: restore.set_id_bits,
         globs: restore.path,

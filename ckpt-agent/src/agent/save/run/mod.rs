@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
-use codec::manifest::{Manifest, Public};
+use codec::manifest::{Manifest, Mark, Public};
 use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use tokio::sync::{mpsc, watch};
@@ -23,7 +23,7 @@ use crate::core::save::{
     SaveSession,
 };
 use crate::core::{Fault, HostIndex, Millis};
-use crate::image::{Source, SourceError, Warning};
+use crate::image::{Remark, Source, SourceError, Weight};
 use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
     self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
@@ -44,7 +44,7 @@ const ROWS_MIN: u64 = 4;
 
 enum Event {
     Session(SaveEvent),
-    Encoded(Encoded<SourceError, Warning>),
+    Encoded(Encoded<SourceError, Remark>),
     /// Whether the save was chosen as the successor of the checkpoint that it was to follow.
     Fenced(Fenced),
 }
@@ -83,7 +83,7 @@ pub(super) struct Unsaved {
 
 /// The results of reading an image to its end.
 struct Ended {
-    image: EncodedImage<Warning>,
+    image: EncodedImage<Remark>,
     public: Public,
 }
 
@@ -298,9 +298,12 @@ impl<'a> SaveShell<'a> {
         }
     }
 
-    fn end_input(&mut self, mut image: EncodedImage<Warning>) {
+    fn end_input(&mut self, mut image: EncodedImage<Remark>) {
         self.tally.read_at = Some(Instant::now());
         image.draft = image.draft.following(self.choosing.after());
+        let is_mixed = |remark: &Remark| remark.weight == Weight::Mixed;
+        let mark = image.warnings.iter().any(is_mixed).then_some(Mark::Changed);
+        image.draft = image.draft.marked(mark);
         self.observer.event(ProgressEvent::ImageRead);
         match image.draft.check(&self.agent.keys) {
             Ok(public) => {
@@ -627,9 +630,10 @@ impl<'a> SaveShell<'a> {
             holders: self.agent.holders(public.redundancy, holders),
             replaced: self.troubles(),
             removed: Vec::new(),
+            marked: summary.tail.mark.map(|mark| mark.to_string()),
             kept_until: None,
             fence: self.choosing.report(),
-            notes: self.notes(summary.image_bytes),
+            notes: self.notes(image, summary.image_bytes),
             placement: None,
             warnings: self.warnings(image),
         }
