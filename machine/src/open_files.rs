@@ -54,10 +54,13 @@ pub fn all_processes() -> BTreeSet<i32> {
     ids.take(PROCESSES_MAX).collect()
 }
 
+/// Says whether a path below a root of the state is no part of it.
+pub type LeftOut<'a> = dyn Fn(&Path) -> bool + 'a;
+
 /// The files of a state, as processes may have them open.
-#[derive(Debug)]
 pub struct StateFiles<'a> {
     roots: &'a [PathBuf],
+    is_left_out: Option<&'a LeftOut<'a>>,
     files: BTreeSet<FileId>,
     has_other_device_in_maps: bool,
 }
@@ -76,13 +79,31 @@ impl<'a> StateFiles<'a> {
         };
         Self {
             roots,
+            is_left_out: None,
             files: files.into_iter().collect(),
             has_other_device_in_maps: roots.iter().any(is_other),
         }
     }
 
+    /// The same without paths that are left out: `is_left_out` is asked for each path below a root, and for the
+    /// directories above it.
+    #[must_use]
+    pub fn without(self, is_left_out: &'a LeftOut<'a>) -> Self {
+        let is_left_out = Some(is_left_out);
+        Self {
+            is_left_out,
+            ..self
+        }
+    }
+
     fn is_beneath(&self, path: &Path) -> bool {
-        self.roots.iter().any(|root| path.starts_with(root))
+        let mut below = self.roots.iter().flat_map(|root| path.strip_prefix(root));
+        below.any(|below| {
+            let mut parts = below.ancestors().filter(|part| *part != Path::new(""));
+            !self
+                .is_left_out
+                .is_some_and(|is_left_out| parts.any(is_left_out))
+        })
     }
 }
 

@@ -203,8 +203,12 @@ fn is_gone(cause: &io::Error) -> bool {
 }
 
 fn is_left_out(root: &Path, path: &Path, exclude: &Exclude) -> bool {
+    leaves_out(path.strip_prefix(root).unwrap_or(path), exclude)
+}
+
+/// Whether a path below the named directory is excluded.
+pub(super) fn leaves_out(below: &Path, exclude: &Exclude) -> bool {
     use std::os::unix::ffi::OsStrExt;
-    let below = path.strip_prefix(root).unwrap_or(path);
     exclude.leaves_out(below.as_os_str().as_bytes())
 }
 

@@ -420,9 +420,11 @@ impl<'a> RunShell<'a> {
         let now = self.clock.now();
         let job = &self.job;
         let roots = &self.roots;
+        let is_left_out = |below: &Path| leaves_out(below, &self.orders.save.options.exclude);
         let mut writing = Writing::No;
         let is_open = |print: &Fingerprint| {
-            writing = written_to(&job.processes(), &StateFiles::new(roots, print.files()));
+            let files = StateFiles::new(roots, print.files()).without(&is_left_out);
+            writing = written_to(&job.processes(), &files);
             writing.is_possible()
         };
         let seen = self.watch.look(now, print, is_open);
@@ -437,9 +439,11 @@ impl<'a> RunShell<'a> {
         let print = self.print();
         let processes = self.job.processes();
         let roots = &self.roots;
+        let is_left_out = |below: &Path| leaves_out(below, &self.orders.save.options.exclude);
         let mut writing = Writing::No;
         let is_open = |print: &Fingerprint| {
-            writing = written_to(&processes, &StateFiles::new(roots, print.files()));
+            let files = StateFiles::new(roots, print.files()).without(&is_left_out);
+            writing = written_to(&processes, &files);
             writing.is_possible()
         };
         let files_at_rest = self.watch.is_whole(&print, is_open);

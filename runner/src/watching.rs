@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::arrivals::{Arrivals, FoundDir, Whole, find_directories};
 use super::clock::Clock;
-use super::files::resolved;
+use super::files::{leaves_out, resolved};
 use super::reach::Reach;
 use super::saver::SavePlan;
 use ckpt_agent::agent::{SaveInput, SaveRequest};
@@ -197,8 +197,8 @@ impl Watcher {
     /// Looks at all directories.
     async fn look(&mut self, exclude: &Exclude) -> Result<(), Failure> {
         let dir = self.dir.clone();
-        let exclude = exclude.clone();
-        let looked = tokio::task::spawn_blocking(move || find_directories(&dir, &exclude)).await;
+        let excluded = exclude.clone();
+        let looked = tokio::task::spawn_blocking(move || find_directories(&dir, &excluded)).await;
         let found: Vec<FoundDir> = looked.unwrap_or_else(|_| Ok(Vec::new())).map_err(|cause| {
             let message = format!("cannot watch {}: {cause}", self.dir.display());
             Failure::new(ExitStatus::LocalIo, message)
@@ -208,7 +208,8 @@ impl Watcher {
             let roots = [path.to_owned()];
             // Of all processes of a machine there are always some that this user can't look at, such as
             // those of other users and the user's own `sshd`. If they counted, nothing would ever be saved.
-            let files = StateFiles::new(&roots, print.files());
+            let is_left_out = |below: &Path| leaves_out(below, exclude);
+            let files = StateFiles::new(&roots, print.files()).without(&is_left_out);
             written_to(&all_processes(), &files).is_seen()
         });
         Ok(())

@@ -4,6 +4,7 @@ mod commands;
 mod roundtrip;
 mod sinks;
 mod sources;
+mod states;
 
 use std::collections::BTreeMap;
 use std::fs;

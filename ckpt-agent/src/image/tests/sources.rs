@@ -12,7 +12,7 @@ use super::*;
 use crate::image::{Exclude, NameError, NamedPath, exclude_pattern};
 
 /// A directory with a large file `a`, a small `b` and a large `c`.
-fn three_files() -> (tempfile::TempDir, PathBuf) {
+pub(super) fn three_files() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("image");
     fs::create_dir(&root).unwrap();
