@@ -92,6 +92,10 @@ pub struct Failure {
     /// may follow it. Otherwise: the save's own version, if the save was left half done and may still be
     /// committed.
     pub successor: Option<Box<SuccessorNote>>,
+    /// Whether neither a host that answers nor this machine knows of what was sought. Another key of its owner
+    /// may have saved it.
+    #[serde(skip)]
+    pub nothing_known: bool,
     /// Whether a part of the image has gone to standard output, where nothing else may follow.
     #[serde(skip)]
     pub image_on_stdout: bool,
@@ -149,8 +153,28 @@ impl Failure {
             state: None,
             next: None,
             successor: None,
+            nothing_known: false,
             image_on_stdout: false,
             exit_code: None,
+        }
+    }
+
+    /// The failure when no host that answers shows what was sought. Silent members may hold it, or not.
+    pub fn nothing_shown(
+        message: impl Into<String>,
+        may_be_away: bool,
+        silent: Vec<HostNote>,
+    ) -> Self {
+        let (status, next) = if may_be_away {
+            let next = "again when more hosts are up: ckpt hosts";
+            (ExitStatus::TooFewHosts, next)
+        } else {
+            (ExitStatus::NotFound, "ckpt list")
+        };
+        Self {
+            hosts: silent,
+            nothing_known: true,
+            ..Self::new(status, message).next(next)
         }
     }
 
@@ -411,6 +435,8 @@ pub struct ListReport {
     pub checkpoints: Vec<ListedCheckpoint>,
     /// Hosts that did not answer; checkpoints that only they hold are missing here.
     pub silent: Vec<HostNote>,
+    /// Whether they may hold a job's versions of which no other host shows any.
+    pub may_be_away: bool,
 }
 
 /// One checkpoint in a list.

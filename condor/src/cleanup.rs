@@ -9,7 +9,6 @@ use super::log::Log;
 use super::settings::{Surroundings, usage};
 use super::transfer::said;
 use super::{CLEANUP, complain};
-use ckpt_agent::agent::unless_hidden;
 use ckpt_agent::client::{Cancel, Client, ForgetWhich};
 use ckpt_agent::core::sought::{Sought, SoughtLabel};
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
@@ -99,7 +98,6 @@ async fn forget(
     };
     // Hosts pass on the notices of an owner, but not those of a job key.
     let is_passed_on = client.is_owner();
-    let least_hiding = client.least_hiding();
     client.close().await;
     match forgotten {
         Ok(report) => Ok(Forgotten {
@@ -111,10 +109,11 @@ async fn forget(
             },
         }),
         Err(failure) if failure.status == ExitStatus::NotFound => {
-            let silent = failure.hosts.len();
-            let may_hide_it = if is_passed_on { least_hiding } else { 1 };
-            if silent >= may_hide_it {
-                return Err(unless_hidden(failure));
+            if !is_passed_on && !failure.hosts.is_empty() {
+                return Err(Failure {
+                    status: ExitStatus::TooFewHosts,
+                    ..failure
+                });
             }
             Ok(Forgotten {
                 removed: Vec::new(),

@@ -16,7 +16,6 @@ use super::call::Direction;
 use super::classad::{self, ClassAd, Written};
 use super::log::Log;
 use super::settings::{Surroundings, Wishes, usage};
-use ckpt_agent::agent::unless_hidden;
 use ckpt_agent::client::{
     Cancel, Client, Labels, NamedPath, Restore, Save, SaveInput, SaveOptions, Which,
 };
@@ -179,7 +178,7 @@ impl Transfer<'_> {
             .cancel(self.cancel.clone());
         let report = self
             .again(checkpoint, wishes, &doing, async |client| {
-                client.restore(restore.clone()).await.map_err(unless_hidden)
+                client.restore(restore.clone()).await
             })
             .await?;
         for warning in &report.warnings {

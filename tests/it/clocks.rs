@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
 use tests::cluster::Cluster;
 use tests::program::wait_until;
 use tests::skip::not_checked;
@@ -51,11 +52,19 @@ impl Machine<'_> {
     }
 }
 
-/// Cuts off all hosts except these.
-fn cut_off_all_but(cluster: &Cluster, side: Range<usize>) {
-    for (at, host) in cluster.hosts.iter().enumerate() {
-        host.relay.cut(!side.contains(&at));
+/// Cuts off all hosts except these. A relay drops what is sent to a host, not what the host sends of its own
+/// accord, so a host that is cut off stands still, too. It does so before a host of the other side goes on.
+fn cut_off_all_but(cluster: &Cluster, side: Range<usize>) -> Result<()> {
+    let numbered = || cluster.hosts.iter().enumerate();
+    for (_, host) in numbered().filter(|(at, _)| !side.contains(at)) {
+        host.relay.cut(true);
+        host.signal(Signal::STOP)?;
     }
+    for (_, host) in numbered().filter(|(at, _)| side.contains(at)) {
+        host.relay.cut(false);
+        host.signal(Signal::CONT)?;
+    }
+    Ok(())
 }
 
 fn write_image(cluster: &Cluster, name: &str, seed: u64) -> Result<Vec<u8>> {
@@ -106,7 +115,7 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
     })?;
 
     let remove = || -> Result<()> {
-        cut_off_all_but(&cluster, 0..SIDE);
+        cut_off_all_but(&cluster, 0..SIDE)?;
         remover.save("second")?;
         let forgotten = remover.run(&["forget", "--job", "42", "--all"])?;
         // Exit status 3 means that hosts of the other side have not heard of the deletion.
@@ -116,13 +125,13 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
     if remover_is_first {
         remove()?;
     }
-    cut_off_all_but(&cluster, SIDE..2 * SIDE);
+    cut_off_all_but(&cluster, SIDE..2 * SIDE)?;
     let saved = saver.save("third")?;
     if !remover_is_first {
         remove()?;
     }
 
-    cut_off_all_but(&cluster, 0..2 * SIDE);
+    cut_off_all_but(&cluster, 0..2 * SIDE)?;
     let shards = || -> Result<Vec<Vec<PathBuf>>> {
         cluster
             .hosts

@@ -3,9 +3,10 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, symlink};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
@@ -160,7 +161,7 @@ fn two_dead_hosts_and_one_that_lies_change_no_byte() -> Result<()> {
         Lie::IsSilent,
         Lie::HangsUpAt(Kind::Rows),
     ];
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let running: Vec<_> = lies
             .iter()
             .map(|lie| scope.spawn(|| read_beside_a_liar(*lie)))
@@ -322,4 +323,32 @@ fn files_can_be_saved_under_other_names_and_jobs_listed_by_prefix() -> Result<()
     let listed = listed.expect(0)?.json()?;
     ensure!(listed["checkpoints"][0]["job"] == "run/2", "{listed}");
     Ok(())
+}
+
+/// What each command reports of a job without a checkpoint: its status, by how many hosts are silent.
+fn of_no_checkpoint(grid: &Grid, status: i32) -> Result<()> {
+    let refused = |command: &str, more: &[&str]| -> Result<()> {
+        let args = [command, "--job", "none"];
+        let failed = grid.run(args.iter().chain(more))?.expect(status)?;
+        ensure!(failed.stderr.contains("no checkpoint found"), "{failed}");
+        ensure!(failed.stderr.contains("no answer"), "{failed}");
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let reads = ["show", "verify", "list", "touch", "cat", "restore"];
+        let reads = reads.map(|command| scope.spawn(move || refused(command, &[])));
+        let forgotten = refused("forget", &["--all"]);
+        let ended = reads.map(|read| read.join().unwrap_or_else(|_| bail!("a test panicked")));
+        ended.into_iter().chain([forgotten]).collect()
+    })
+}
+
+#[test]
+fn silence_leaves_open_whether_a_job_has_versions_only_if_enough_hosts_are_silent() -> Result<()> {
+    let grid = Grid::up(8)?;
+    grid.kill("h01")?;
+    grid.kill("h02")?;
+    of_no_checkpoint(&grid, 4)?;
+    grid.kill("h03")?;
+    of_no_checkpoint(&grid, 5)
 }

@@ -13,7 +13,6 @@ mod save;
 
 pub use codec::geometry::{DATA_USUAL, PARITY_USUAL};
 
-pub use ask::hidden::unless_hidden;
 pub use discover::{KNOWS_ETCD, discover};
 pub use handle::Agent;
 pub use keep::gc::Disposal;

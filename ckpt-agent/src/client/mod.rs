@@ -410,11 +410,6 @@ impl Client {
         self.agent.is_owner()
     }
 
-    /// How many silent hosts may hold a checkpoint that no answering host shows.
-    pub fn least_hiding(&self) -> usize {
-        self.agent.least_hiding(None)
-    }
-
     /// Closes the connections to all hosts, and writes down what was learnt of them.
     pub async fn close(self) {
         self.agent.close().await;

@@ -1,11 +1,13 @@
 //! What a command reports when no host that answers shows what it seeks, although silent members could hold it.
 
+use codec::JobTag;
 use tokio::time::Instant;
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::choose::Wish;
 use crate::agent::{Agent, RestoreRequest, Which};
-use crate::core::gather::silence::{Remembered, Silence, Unshown};
+use crate::core::gather::silence::{Remembered, Unshown};
+use crate::core::sought::Sought;
 use crate::report::{ExitStatus, Failure, RestoreReport};
 
 impl Agent {
@@ -68,47 +70,54 @@ impl Agent {
 
     /// The failure of a read when no host that answers shows the wanted checkpoint.
     pub(crate) fn no_checkpoint(&self, gathered: &Gathered, wish: &Wish<'_>) -> Failure {
-        let sought = wish.sought;
-        let what = match wish.which {
-            Which::Newest => format!("no checkpoint{sought}"),
-            Which::Version(version) => format!("no version {version}{sought}"),
-        };
-        let message = format!(
-            "{}: {what} found at the {} hosts that answer",
+        let mut failure = self.not_found(
             wish.doing,
-            gathered.answered.len()
+            wish.which,
+            wish.sought,
+            Some(wish.job_tag),
+            gathered,
         );
-        let mut failure = Failure::new(ExitStatus::NotFound, message).next("ckpt list");
         let void = self.note_of_void(gathered, wish.which);
         let unfound = self.unfound(wish.job_tag, gathered);
         let unfound = unfound.map(|seen| self.unfound_note(&seen, gathered));
         failure.state = unfound.or_else(|| gathered.passed_over_note(None)).or(void);
-        failure.hosts = self.silent_notes(gathered);
-        let remembered = self.remembered(wish.job_tag, gathered);
-        if gathered.silence().of_unshown(remembered, None, false) == Unshown::MayBeAway {
-            failure.status = ExitStatus::TooFewHosts;
-            failure.next = Some("again when more hosts are up: ckpt hosts".into());
-        }
         failure
     }
 
-    /// How many silent members may hold a checkpoint that no answering host shows, if its owner saves with at
-    /// least `said` data shards.
-    pub(crate) fn least_hiding(&self, said: Option<u8>) -> usize {
-        let members = self.hosts.count() + self.hosts.absent().count();
-        Silence { members, silent: 0 }.least_holders(said)
+    /// The failure when no host that answers shows such a checkpoint, of a job if one is named. Silent members
+    /// may hold it, or not.
+    pub(crate) fn not_found(
+        &self,
+        doing: &str,
+        which: Which,
+        sought: &Sought,
+        job_tag: Option<JobTag>,
+        gathered: &Gathered,
+    ) -> Failure {
+        let what = match which {
+            Which::Newest => format!("no checkpoint{sought}"),
+            Which::Version(version) => format!("no version {version}{sought}"),
+        };
+        let message = format!(
+            "{doing}: {what} found at the {} hosts that answer",
+            gathered.answered.len()
+        );
+        let may_be_away = self.may_be_away(job_tag, gathered);
+        let is_remembered = job_tag
+            .is_some_and(|job_tag| self.remembered(job_tag, gathered) == Remembered::Version);
+        Failure {
+            nothing_known: !is_remembered,
+            ..Failure::nothing_shown(message, may_be_away, self.silent_notes(gathered))
+        }
     }
-}
 
-/// Changes a failure "not found" into "too few hosts" when silent hosts may hold what was not found.
-pub fn unless_hidden(failure: Failure) -> Failure {
-    if failure.status != ExitStatus::NotFound || failure.hosts.is_empty() {
-        return failure;
-    }
-    Failure {
-        status: ExitStatus::TooFewHosts,
-        message: format!("{} found at the hosts that answer", failure.message),
-        next: Some("again when more hosts are up: ckpt hosts".into()),
-        ..failure
+    /// Whether silent members may hold a version, of a job if one is named, of which no host that answers shows
+    /// any.
+    pub(crate) fn may_be_away(&self, job_tag: Option<JobTag>, gathered: &Gathered) -> bool {
+        let remembered = job_tag.map_or(Remembered::Nothing, |job_tag| {
+            self.remembered(job_tag, gathered)
+        });
+        let silence = gathered.silence();
+        silence.of_unshown(remembered, None, false) == Unshown::MayBeAway
     }
 }

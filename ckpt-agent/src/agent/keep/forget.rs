@@ -66,7 +66,7 @@ impl Agent {
         let unfound = is_all.then(|| self.unfound(named.tag, &gathered)).flatten();
         let chosen = self.chosen(&gathered, None, &wish)?;
         if chosen.versions.is_empty() && !wish.is_keeping() && unfound.is_none() {
-            return Err(self.not_found(&doing, which.wanted(), sought, &gathered));
+            return Err(self.not_found(&doing, which.wanted(), sought, Some(named.tag), &gathered));
         }
         let announcing = self.announced(&mut gathered, &named, chosen, &wish, wait);
         let mut chosen = announcing.await?;

@@ -9,11 +9,11 @@ use codec::{CheckpointId, JobId, JobTag};
 use tokio::task::JoinSet;
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::ask::hidden::unless_hidden;
-use crate::agent::{Agent, Tenure};
+use crate::agent::{Agent, Tenure, Which};
 use crate::core::gather::Wait;
 use crate::core::gather::WaitUntil;
 use crate::core::retention::Plan;
+use crate::core::sought::Sought;
 use crate::core::{Fault, HostIndex};
 use crate::report::{ExitStatus, Failure, TouchReport};
 use crate::unix_time::{unix_millis, unix_seconds};
@@ -155,11 +155,9 @@ impl Agent {
         let mut gathered = self.gather(Some(named.tag), WaitUntil::ALL).await;
         self.require_answers(&gathered, &doing)?;
         if gathered.inventory.newest_first().is_empty() {
-            let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: no checkpoint"));
-            return Err(unless_hidden(Failure {
-                hosts: self.silent_notes(&gathered),
-                ..failure.next("ckpt list")
-            }));
+            let job_tag = Some(named.tag);
+            let all = Sought::default();
+            return Err(self.not_found(&doing, Which::Newest, &all, job_tag, &gathered));
         }
         let lease = renewed(gathered.said.as_ref(), wish);
         let hosts: Vec<HostIndex> = gathered.hosts().collect();

@@ -49,7 +49,8 @@ impl Agent {
         opened.retain(|one| version.is_none_or(|version| one.known.version() == version));
         if opened.is_empty() && (job.is_some() || version.is_some()) {
             let which = version.map_or(Which::Newest, Which::Version);
-            return Err(self.not_found(doing, which, &Sought::default(), &gathered));
+            let job_tag = job.map(|job| self.job_tag(job)).transpose()?;
+            return Err(self.not_found(doing, which, &Sought::default(), job_tag, &gathered));
         }
         let total = opened
             .iter()

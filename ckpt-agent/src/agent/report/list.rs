@@ -12,7 +12,7 @@ use crate::agent::{Agent, Which};
 use crate::core::gather::WaitUntil;
 use crate::core::sought::{NOTE, Sought};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
-use crate::report::{ExitStatus, Failure, ListReport, ListedCheckpoint, ShowReport, ShownFile};
+use crate::report::{Failure, ListReport, ListedCheckpoint, ShowReport, ShownFile};
 use crate::unix_time::unix_seconds;
 use transfer::get::BlockReader;
 
@@ -29,6 +29,7 @@ impl Agent {
         host: Option<&str>,
     ) -> Result<ListReport, Failure> {
         let (gathered, opened) = self.find_all("cannot list", job).await?;
+        let job_tag = job.map(|job| self.job_tag(job)).transpose()?;
         let now = unix_seconds();
         let is_listed = |one: &&OpenedCheckpoint| {
             let mut holders = one.known.holders.iter();
@@ -48,6 +49,7 @@ impl Agent {
         Ok(ListReport {
             checkpoints: opened.iter().filter(is_listed).map(of_all).collect(),
             silent: self.silent_notes(&gathered),
+            may_be_away: self.may_be_away(job_tag, &gathered),
         })
     }
 
@@ -88,25 +90,6 @@ impl Agent {
         Ok((gathered, opened))
     }
 
-    /// The failure when no host that answers has such a checkpoint.
-    pub(crate) fn not_found(
-        &self,
-        doing: &str,
-        which: Which,
-        sought: &Sought,
-        gathered: &Gathered,
-    ) -> Failure {
-        let what = match which {
-            Which::Newest => format!("no checkpoint{sought}"),
-            Which::Version(version) => format!("no version {version}{sought}"),
-        };
-        let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: {what}"));
-        Failure {
-            hosts: self.silent_notes(gathered),
-            ..failure.next("ckpt list")
-        }
-    }
-
     /// Describes one checkpoint: its files, sizes and holders.
     ///
     /// # Errors
@@ -119,7 +102,8 @@ impl Agent {
             Which::Version(version) => one.known.version() == version,
         });
         let Some(OpenedCheckpoint { known, summary, .. }) = chosen else {
-            return Err(self.not_found(&doing, which, &Sought::default(), &gathered));
+            let job_tag = Some(self.job_tag(job)?);
+            return Err(self.not_found(&doing, which, &Sought::default(), job_tag, &gathered));
         };
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());

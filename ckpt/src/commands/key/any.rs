@@ -161,12 +161,12 @@ impl<'a> AnyKey<'a> {
             }
             all.checkpoints.extend(more.checkpoints);
             merge(&mut all.silent, more.silent);
+            all.may_be_away |= more.may_be_away;
         }
         let is_all = sought.is_all() && host.is_none();
         if let Some(job) = job.filter(|_| all.checkpoints.is_empty() && is_all) {
-            let message = format!("cannot list job {job}: no checkpoint");
-            let mut failure = Failure::new(ExitStatus::NotFound, message).next("ckpt list");
-            failure.hosts = all.silent;
+            let message = format!("cannot list job {job}: no checkpoint found");
+            let failure = Failure::nothing_shown(message, all.may_be_away, all.silent);
             return Err(failure);
         }
         let checkpoints = &mut all.checkpoints;
@@ -219,7 +219,7 @@ impl<'a> AnyKey<'a> {
             }
         };
         let mut all = match verify(self.present).await {
-            Err(failure) if failure.status != ExitStatus::NotFound => return Err(failure),
+            Err(failure) if !failure.nothing_known => return Err(failure),
             all => all,
         };
         for agent in &self.retired {
@@ -280,7 +280,7 @@ impl<'a> AnyKey<'a> {
             all = match (all, more) {
                 (Ok(all), Ok(more)) => Ok(with_removed(all, more)),
                 (Err(_), Ok(more)) => Ok(more),
-                (Ok(mut all), Err(cause)) if cause.status != ExitStatus::NotFound => {
+                (Ok(mut all), Err(cause)) if !cause.nothing_known => {
                     let note =
                         format!("checkpoints that a retired key saved are not removed: {cause}");
                     all.notes.push(note);
@@ -394,7 +394,7 @@ fn verify_status(report: &VerifyReport) -> ExitStatus {
 }
 
 fn is_missing<T>(answer: &Result<T, Failure>) -> bool {
-    matches!(answer, Err(failure) if failure.status == ExitStatus::NotFound)
+    matches!(answer, Err(failure) if failure.nothing_known)
 }
 
 /// Whether there was nothing to restore.
