@@ -200,12 +200,14 @@ impl Inventory {
     }
 
     /// Splits into the checkpoints that stay, which are the newest restorable one and all that were saved
-    /// within `seconds` before it, and the others; both newest first.
+    /// within `seconds` before it, and the others; both newest first. If it has a time from the future, what was saved
+    /// within `seconds` before `now` stays.
     pub fn split_within<'a>(
         &self,
         keys: &Keys,
         newest_first: Vec<&'a KnownCheckpoint>,
         seconds: u64,
+        now: u64,
     ) -> (Vec<&'a KnownCheckpoint>, Vec<&'a KnownCheckpoint>) {
         let created = |known: &KnownCheckpoint| known.manifest.public().created;
         let is_marked = |known: &KnownCheckpoint| {
@@ -215,7 +217,7 @@ impl Inventory {
         let mut all = newest_first.iter();
         let newest = all.find(|known| self.is_restorable(keys, known) && !is_marked(known));
         // If nothing can be restored now, nothing is removed.
-        let newest = newest.map_or(0, |newest| created(newest));
+        let newest = newest.map_or(0, |newest| created(newest).min(now));
         let (stay, others): (Vec<_>, Vec<_>) = newest_first
             .into_iter()
             .partition(|known| created(known).saturating_add(seconds) >= newest);

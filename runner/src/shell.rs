@@ -1,7 +1,7 @@
 //! Drives one supervisor: turns what happens into events, and carries out its actions.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::begin::Begun;
 use super::channel::{CKPT_NOTIFY, Channel};
 use super::clock::Clock;
 use super::daemon::Daemon;
-use super::files::{Fingerprint, resolved};
+use super::files::{Fingerprint, leaves_out, resolved};
 use super::job::{Job, JobCommand, StartError};
 use super::job_dir::JobDir;
 use super::journal::Entry;

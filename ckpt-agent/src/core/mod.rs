@@ -10,6 +10,7 @@
 )]
 
 pub mod claims;
+pub mod clocks;
 pub mod effort;
 pub mod fence;
 pub mod gather;

@@ -26,6 +26,7 @@ use crate::image::{self, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
 use crate::pipeline::decode::{self, Decoded, Earlier};
+use crate::sleep::SleepWatch;
 use crate::report::{
     ExitStatus, Failure, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
 };
@@ -75,6 +76,8 @@ impl Agent {
         for skip in &choices.skipped {
             observer.event(ProgressEvent::VersionSkipped(skip.clone()));
         }
+        let sleep = SleepWatch::start();
+        let mut slept = 0;
         while let Some(known) = choices.next() {
             let attempt = Attempt {
                 agent: self,
@@ -95,6 +98,11 @@ impl Agent {
                     return Ok(report);
                 }
                 Err(Unreadable::Fatal(failure)) => return Err(failure),
+                // This machine slept: its connections are gone, and no host is to blame.
+                Err(Unreadable::Short(_)) if sleep.slept().times > slept => {
+                    slept = sleep.slept().times;
+                    choices = self.choices(&wish).await?;
+                }
                 Err(Unreadable::Short(short)) => {
                     if let Some(skip) = self.pass_over(&mut choices, &wish, short).await? {
                         observer.event(ProgressEvent::VersionSkipped(skip));

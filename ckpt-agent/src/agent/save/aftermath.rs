@@ -2,6 +2,7 @@
 //! supersedes. If nothing was committed, give the claimed version back and say what is stored.
 
 use codec::{CheckpointId, JobTag};
+use health::span;
 use tokio::task::JoinSet;
 
 use super::older_versions::Older;
@@ -55,6 +56,7 @@ impl Agent {
         report
             .warnings
             .extend(self.warning_of_size(&report, &prepared));
+        note_future(&prepared, &mut report);
         let kept = self.note_of_kept();
         let new = prepared.stamp();
         if kept.is_none() {
@@ -193,6 +195,24 @@ impl Agent {
         }
         // Claims and shards that can't be removed now expire by themselves.
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
+    }
+}
+
+/// Says that the version is from the future, if it is by most hosts' clocks. That is a warning if this machine's clock
+/// is wrong; it is only a note if an earlier version is from the future, after which all later ones have to be.
+fn note_future(prepared: &Prepared, report: &mut SaveReport) {
+    let clocks = prepared.gathered.clocks();
+    if let Some(ahead) = clocks.ahead(clocks.own) {
+        report.warnings.push(format!(
+            "this machine's clock is {} ahead of most hosts' clocks: the version, and all later ones of the job, \
+             have a time from the future, and nobody knows their age; set the clock (NTP)",
+            span(ahead)
+        ));
+    } else if let Some(ahead) = clocks.ahead(prepared.created) {
+        report.notes.push(format!(
+            "the version has a time that is {} ahead of most hosts' clocks, because an earlier version has one",
+            span(ahead)
+        ));
     }
 }
 

@@ -7,6 +7,7 @@ use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::{Manifest, Mark, Public};
 use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
+use health::span;
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -16,7 +17,7 @@ use super::source_failure::source_failure;
 use crate::agent::save::base::remembered;
 use crate::agent::save::fencing::{Fenced, Fencing, Lost};
 use crate::agent::save::too_few_hosts::Shortage;
-use crate::agent::{Agent, DATA_USUAL, Resources, SaveRequest};
+use crate::agent::{Agent, DATA_USUAL, Resources, SaveInput, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
@@ -29,6 +30,7 @@ use crate::pipeline::encode::{
     self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
 };
 use crate::report::{ExitStatus, Failure, HostNote, Observer, ProgressEvent, SaveReport};
+use crate::sleep::{SleepWatch, Slept};
 use transfer::hosts::AGAIN;
 use transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
@@ -79,6 +81,8 @@ pub(super) struct Unsaved {
     pub(super) failure: Box<Failure>,
     /// The shortest wait named by hosts that only had too many transfers, if the save failed for want of hosts.
     pub(super) crowded_for: Option<Duration>,
+    /// How long this machine slept meanwhile, if it did.
+    pub(super) slept: Option<Duration>,
 }
 
 /// The results of reading an image to its end.
@@ -127,6 +131,9 @@ pub(super) struct SaveShell<'a> {
     knowers: usize,
     observer: Arc<dyn Observer>,
     tally: Tally,
+    sleep: SleepWatch,
+    /// What the session knows of this machine's sleep; its time goes on without that.
+    slept: Slept,
 }
 
 impl<'a> SaveShell<'a> {
@@ -198,11 +205,15 @@ impl<'a> SaveShell<'a> {
             knowers: 0,
             observer,
             tally,
+            sleep: SleepWatch::start(),
+            slept: Slept::default(),
         }
     }
 
+    /// The time of the session. It stands still while this machine sleeps: no host is late for that.
     fn now(&self) -> Millis {
-        Millis(millis(self.started.elapsed()))
+        let awake = self.started.elapsed().saturating_sub(self.slept.by_timers);
+        Millis(millis(awake))
     }
 
     fn handle(&mut self, event: SaveEvent) {
@@ -215,12 +226,12 @@ impl<'a> SaveShell<'a> {
         loop {
             self.carry_out();
             self.report_progress_if_due();
-            if self.session.outcome().is_some() {
+            if self.session.outcome().is_some() || self.is_to_begin_again() {
                 break;
             }
             let wake = self.session.next_deadline().map_or_else(
                 || Instant::now() + PROGRESS_PERIOD,
-                |at| self.started + Duration::from_millis(at.0),
+                |at| self.started + self.slept.by_timers + Duration::from_millis(at.0),
             );
             let wake = wake.min(Instant::now() + PROGRESS_PERIOD);
             tokio::select! {
@@ -233,7 +244,10 @@ impl<'a> SaveShell<'a> {
                     Some(event) => self.handle_event(event),
                     None => self.handle(SaveEvent::Tick),
                 },
-                () = tokio::time::sleep_until(wake) => self.handle(SaveEvent::Tick),
+                () = tokio::time::sleep_until(wake) => {
+                    self.slept = self.sleep.slept();
+                    self.handle(SaveEvent::Tick);
+                }
             }
         }
         self.report_replaced();
@@ -246,6 +260,9 @@ impl<'a> SaveShell<'a> {
             self.learn_rate(&transfer);
             // A shard whose transfer ends early is dropped by its host.
             transfer.task.abort();
+            if self.slept.times > 0 {
+                self.hang_up(transfer.host);
+            }
         }
         let retracting = std::mem::take(&mut self.retracting);
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, retracting.join_all()).await;
@@ -257,7 +274,16 @@ impl<'a> SaveShell<'a> {
         self.conclude()
     }
 
+    /// Whether this machine slept, so that its connections are of no use, and the image can be saved once more from
+    /// its beginning. From the first commit on, the session goes on.
+    fn is_to_begin_again(&mut self) -> bool {
+        self.slept = self.sleep.slept();
+        let is_there = matches!(self.request.input, SaveInput::Paths(_) | SaveInput::Named(_));
+        self.slept.times > 0 && self.signed.is_none() && is_there && self.request.options.after.is_none()
+    }
+
     fn handle_event(&mut self, event: Event) {
+        self.slept = self.sleep.slept();
         match event {
             Event::Session(event) => {
                 if let SaveEvent::Stored(attempt) = &event
@@ -452,6 +478,9 @@ impl<'a> SaveShell<'a> {
 
     /// Records the rate that a transfer showed.
     fn learn_rate(&self, transfer: &Transfer) {
+        if self.slept.times > 0 {
+            return;
+        }
         if let Some(rate) = transfer.meter.rate() {
             self.agent.learn_rate(transfer.host, rate);
         }
@@ -557,9 +586,11 @@ impl<'a> SaveShell<'a> {
     }
 
     fn conclude(mut self) -> Result<SaveReport, Unsaved> {
+        let slept = Some(self.slept.all).filter(|slept| !slept.is_zero());
         let unsaved = |failure| Unsaved {
             failure: Box::new(failure),
             crowded_for: None,
+            slept,
         };
         match self.session.outcome().cloned() {
             Some(SaveOutcome::Committed { holders }) => match self.ended.take() {
@@ -571,12 +602,14 @@ impl<'a> SaveShell<'a> {
             },
             Some(SaveOutcome::Failed(why)) => Err(Unsaved {
                 crowded_for: self.crowded_for(&why),
+                slept,
                 failure: Box::new(self.half_done(self.failure(why))),
             }),
-            None => Err(unsaved(Failure::new(
-                ExitStatus::Failed,
-                "the save did not end",
-            ))),
+            None => {
+                let slept = span(self.slept.all.as_secs());
+                let message = format!("this machine slept for {slept} while it saved");
+                Err(unsaved(Failure::new(ExitStatus::Failed, message)))
+            }
         }
     }
 
