@@ -82,9 +82,12 @@ pub struct Saved {
     pub is_marked: bool,
 }
 
+/// A version of fewer bytes may shrink to any size.
+const SHRINKS_FROM: u64 = 4096;
+
 /// Whether a version has so few bytes that something may be missing: less than a tenth of the one `before`.
 pub const fn is_much_smaller(bytes: u64, before: u64) -> bool {
-    bytes < before / 10
+    before >= SHRINKS_FROM && bytes < before / 10
 }
 
 /// How many times the bytes of a manifest are in memory, at most: as signed, as read, and twice as
@@ -511,16 +514,16 @@ mod tests {
                 is_marked,
             })
         };
-        assert_eq!(split(&[100], 1, saved(9)), (vec![1], vec![]));
-        assert_eq!(split(&[100], 1, saved(10)), (vec![], vec![1]));
-        assert_eq!(split(&[100, 9], 1, saved(9)), (vec![], vec![2, 1]));
-        assert_eq!(split(&[100, 9], 2, saved(9)), (vec![2, 1], vec![]));
-        assert_eq!(split(&[50, 100, 9], 2, saved(9)), (vec![3, 2], vec![1]));
+        assert_eq!(split(&[100_000], 1, saved(9_999)), (vec![1], vec![]));
+        assert_eq!(split(&[100_000], 1, saved(10_000)), (vec![], vec![1]));
+        assert_eq!(split(&[100_000, 9_999], 1, saved(9_999)), (vec![], vec![2, 1]));
+        assert_eq!(split(&[100_000, 9_999], 2, saved(9_999)), (vec![2, 1], vec![]));
+        assert_eq!(split(&[50_000, 100_000, 9_999], 2, saved(9_999)), (vec![3, 2], vec![1]));
         assert_eq!(
-            split(&[50, 100, 9, 9], 2, saved(9)),
+            split(&[50_000, 100_000, 9_999, 9_999], 2, saved(9_999)),
             (vec![4], vec![3, 2, 1])
         );
-        assert_eq!(split(&[100, 9], 1, None), (vec![2, 1], vec![]));
+        assert_eq!(split(&[100_000, 9_999], 1, None), (vec![2, 1], vec![]));
     }
 
     #[test]

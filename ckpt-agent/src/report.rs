@@ -370,6 +370,8 @@ pub struct RestoreReport {
     pub sources: Vec<SourceBytes>,
     /// Newer versions that could not be restored, and why.
     pub skipped: Vec<SkippedVersion>,
+    /// Why the restored image is not known to be one whole state; `None` if it is.
+    pub marked: Option<String>,
     /// What the user should know.
     pub warnings: Vec<String>,
 }

@@ -56,7 +56,9 @@ struct Clocks {
 
 impl Clocks {
     fn look(&mut self, now: Look) -> Slept {
-        let gap = now.with_suspension.saturating_sub(self.last.with_suspension);
+        let gap = now
+            .with_suspension
+            .saturating_sub(self.last.with_suspension);
         if gap >= SLEPT_MIN {
             self.slept.times += 1;
             self.slept.all += gap;

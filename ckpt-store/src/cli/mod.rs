@@ -37,6 +37,7 @@ use protocol::net::resolve_here;
 use protocol::places::UsualDir;
 use tracing::warn;
 
+use self::log::{LogFormat, log_to_stderr};
 use crate::config::{DaemonConfig, GIVES_WAY_AFTER, LIST_FILE};
 use crate::core::ledger::Quota;
 use crate::core::repair::RepairWaits;
@@ -45,7 +46,6 @@ use crate::priority;
 use crate::registry::{RegistryConfig, RegistryError, RegistryServer};
 use crate::repair::{Drained, RepairSettings};
 use crate::scrub::ScrubSettings;
-use self::log::{LogFormat, log_to_stderr};
 
 /// Stores shards of checkpoints on this machine's disk.
 #[derive(Debug, Parser)]

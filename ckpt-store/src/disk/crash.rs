@@ -274,7 +274,11 @@ impl Disk for CrashDisk {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let there = state.live.values();
-        if there.filter(|entry| matches!(entry, Entry::File(_))).count() >= state.files_max {
+        if there
+            .filter(|entry| matches!(entry, Entry::File(_)))
+            .count()
+            >= state.files_max
+        {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let file = state.files.len();

@@ -36,8 +36,8 @@ use tracing::{info, warn};
 
 use crate::core::traffic::Days;
 
-use guests::{Conditions, Full, Register, Seat};
 use crate::json_file::set_aside;
+use guests::{Conditions, Full, Register, Seat};
 use history::{HistoryError, HistoryFile, States};
 use machine::local::Leaving;
 use machine::{Counters, Guests, Machine, ProcessId, Sampler, power, programs, speed};

@@ -239,7 +239,8 @@ pub fn load(data_dir: &Path) -> Result<MonitorSettings, PreferencesError> {
 /// The measured thresholds. The program writes them itself, so a damaged file is set aside: the usual ones count.
 fn calibration(data_dir: &Path) -> Calibration {
     let path = calibration_path(data_dir);
-    let usable = |calibration: &Calibration| settings(&Preferences::default(), calibration).map(|_| ());
+    let usable =
+        |calibration: &Calibration| settings(&Preferences::default(), calibration).map(|_| ());
     let read = parsed(&path).and_then(|calibration| {
         usable(&calibration)?;
         Ok(calibration)

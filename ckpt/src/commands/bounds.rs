@@ -51,7 +51,8 @@ fn memory_in_group(
     // The system needs some for connections and files, and freed buffers are not returned at once.
     let fits = |bytes: u64| bytes.saturating_sub(beside) / 3 * 2;
     let least = wanted.unwrap_or(MEMORY_LEAST);
-    if fits(limit) < least.min(MEMORY_LEAST) || wanted.is_some_and(|wanted| wanted > limit.saturating_sub(beside))
+    if fits(limit) < least.min(MEMORY_LEAST)
+        || wanted.is_some_and(|wanted| wanted > limit.saturating_sub(beside))
     {
         let message = format!(
             "the control group has {} of memory; {} are needed for --memory {}",

@@ -28,6 +28,7 @@ use crate::inventory::{Entered, Inventory, KnownCheckpoint};
 use crate::knowledge::{Contact, Observation};
 use crate::report::{ExitStatus, Failure, HostNote};
 use crate::sleep::SleepWatch;
+use crate::unix_time::unix_seconds;
 
 /// First wait before hosts are asked again when none of them answered; [`NO_ANSWER_WAIT_MAX`] is the longest.
 const NO_ANSWER_WAIT: Duration = Duration::from_millis(500);

@@ -249,7 +249,7 @@ impl Agent {
     }
 
     /// A warning when the version that is read is marked.
-    fn note_of_mark(&self, known: &KnownCheckpoint) -> Option<String> {
+    pub(crate) fn note_of_mark(&self, known: &KnownCheckpoint) -> Option<String> {
         let mark = known.manifest.open(&self.keys).ok()?.tail.mark?;
         let version = known.version();
         Some(format!("version {version} may mix several states: {mark}"))

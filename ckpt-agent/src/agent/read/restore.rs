@@ -26,10 +26,10 @@ use crate::image::{self, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
 use crate::pipeline::decode::{self, Decoded, Earlier};
-use crate::sleep::SleepWatch;
 use crate::report::{
     ExitStatus, Failure, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
 };
+use crate::sleep::SleepWatch;
 use protocol::errors::chain;
 use transfer::get::BlockReader;
 
@@ -89,10 +89,13 @@ impl Agent {
             };
             match attempt.run(cancel.clone()).await {
                 Ok(mut report) => {
-                    report.warnings.extend(self.after_choice(&choices, &wish));
-                    if let Some(message) = self.note_of_void(choices.gathered(), request.which) {
+                    let void = self.note_of_void(choices.gathered(), request.which);
+                    let marked = self.note_of_mark(known);
+                    let said = report.warnings.iter().cloned().chain(marked).chain(void);
+                    for message in said {
                         observer.event(ProgressEvent::Warning { message });
                     }
+                    report.warnings.extend(self.after_choice(&choices, &wish));
                     self.note_what_goes_on(&request, job_tag, known);
                     report.skipped = choices.skipped;
                     return Ok(report);
@@ -448,9 +451,26 @@ impl Attempt<'_> {
             seconds: 0.0,
             sources: Vec::new(),
             skipped: Vec::new(),
-            warnings: Vec::new(),
+            marked: image.summary.tail.mark.map(|mark| mark.to_string()),
+            warnings: match (target, self.request.set_id_bits) {
+                (Target::Path(_), false) => dropped_bits(&own.files).into_iter().collect(),
+                _ => Vec::new(),
+            },
         }
     }
+}
+
+/// The line on setuid and setgid bits that are not restored.
+fn dropped_bits(files: &[FileEntry]) -> Option<String> {
+    let mut with_bits = files.iter().filter(|file| file.mode & 0o6000 != 0);
+    let first = with_bits.next()?.display_path();
+    let files = match with_bits.count() {
+        0 => format!("{first:?}"),
+        more => format!("{} files, such as {first:?}", more + 1),
+    };
+    Some(format!(
+        "setuid or setgid bits of {files} are not restored; --set-id-bits restores them"
+    ))
 }
 
 /// Waits a bounded time until the threads of a restore that was ended early have removed their files. Returns

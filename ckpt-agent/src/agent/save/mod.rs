@@ -85,7 +85,10 @@ impl Agent {
             };
             let why = match unsaved.slept {
                 Some(_) => String::new(),
-                None => format!("; hosts have too many transfers, in {} s", wait.as_secs().max(1)),
+                None => format!(
+                    "; hosts have too many transfers, in {} s",
+                    wait.as_secs().max(1)
+                ),
             };
             observer.event(ProgressEvent::Warning {
                 message: format!("{}: the save begins again{why}", failure.message),

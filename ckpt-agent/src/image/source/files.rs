@@ -262,6 +262,10 @@ impl FileSource {
             if open.done > 0 {
                 let (offset, len) = (0, open.done);
                 open.extents.push(Extent { offset, len });
+                let what = "its file system shows no size, so a change of it may not be noticed";
+                let path = path();
+                self.remarks
+                    .warn(format!("{path:?}: read to its end, {len} bytes: {what}"));
             }
             planned.entry.kind = FileKind::Regular {
                 size: open.done,

@@ -17,6 +17,9 @@ fn a_file_of_size_0_is_read_to_its_end() {
     let content = fs::read(path).unwrap();
     let saved = save(&[path.to_owned()]);
     assert!(!content.is_empty());
+    let warning = &saved.warnings[0];
+    assert_eq!(warning.weight, Weight::Warning);
+    assert!(warning.text.contains("read to its end"), "{warning:?}");
     assert_eq!(saved.segments.concat(), content);
     assert_eq!(saved.index.files[0].size(), content.len() as u64);
     let back = tempfile::tempdir().unwrap();

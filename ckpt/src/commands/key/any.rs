@@ -102,6 +102,7 @@ impl<'a> AnyKey<'a> {
         }
         let report = restored?;
         let is_older = report.version.is_some() && !report.skipped.is_empty();
+        let is_older = is_older || report.marked.is_some();
         Ok((Box::new(report), degraded_if(is_older)))
     }
 

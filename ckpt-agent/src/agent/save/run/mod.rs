@@ -278,8 +278,14 @@ impl<'a> SaveShell<'a> {
     /// its beginning. From the first commit on, the session goes on.
     fn is_to_begin_again(&mut self) -> bool {
         self.slept = self.sleep.slept();
-        let is_there = matches!(self.request.input, SaveInput::Paths(_) | SaveInput::Named(_));
-        self.slept.times > 0 && self.signed.is_none() && is_there && self.request.options.after.is_none()
+        let is_there = matches!(
+            self.request.input,
+            SaveInput::Paths(_) | SaveInput::Named(_)
+        );
+        self.slept.times > 0
+            && self.signed.is_none()
+            && is_there
+            && self.request.options.after.is_none()
     }
 
     fn handle_event(&mut self, event: Event) {
