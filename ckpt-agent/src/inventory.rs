@@ -516,9 +516,18 @@ mod tests {
         };
         assert_eq!(split(&[100_000], 1, saved(9_999)), (vec![1], vec![]));
         assert_eq!(split(&[100_000], 1, saved(10_000)), (vec![], vec![1]));
-        assert_eq!(split(&[100_000, 9_999], 1, saved(9_999)), (vec![], vec![2, 1]));
-        assert_eq!(split(&[100_000, 9_999], 2, saved(9_999)), (vec![2, 1], vec![]));
-        assert_eq!(split(&[50_000, 100_000, 9_999], 2, saved(9_999)), (vec![3, 2], vec![1]));
+        assert_eq!(
+            split(&[100_000, 9_999], 1, saved(9_999)),
+            (vec![], vec![2, 1])
+        );
+        assert_eq!(
+            split(&[100_000, 9_999], 2, saved(9_999)),
+            (vec![2, 1], vec![])
+        );
+        assert_eq!(
+            split(&[50_000, 100_000, 9_999], 2, saved(9_999)),
+            (vec![3, 2], vec![1])
+        );
         assert_eq!(
             split(&[50_000, 100_000, 9_999, 9_999], 2, saved(9_999)),
             (vec![4], vec![3, 2, 1])

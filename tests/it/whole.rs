@@ -82,7 +82,10 @@ fn a_marked_version_is_not_restored_while_an_older_one_is_whole() -> Result<()> 
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     ensure!(listed.contains(", marked"), "{listed}");
     let shown = grid.run(["--json", "show", "--job", "42"])?.json()?;
-    ensure!(shown["version"] == 2 && shown["marked"].is_string(), "{shown}");
+    ensure!(
+        shown["version"] == 2 && shown["marked"].is_string(),
+        "{shown}"
+    );
     // What health says is of the version that a restore takes.
     let health = grid.run(["--json", "health"])?.json()?;
     ensure!(health["jobs"][0]["version"] == 1, "{health}");
@@ -130,7 +133,10 @@ fn a_much_smaller_version_is_warned_of_and_the_one_before_stays_once_more() -> R
     write(9_000)?;
     let small = save(&grid, "state", &["--keep", "1"])?.expect(3)?.json()?;
     let warning = small["warnings"][0].as_str().context("no warning")?;
-    ensure!(warning.contains("9000 bytes") && warning.contains("version 1"), "{warning}");
+    ensure!(
+        warning.contains("9000 bytes") && warning.contains("version 1"),
+        "{warning}"
+    );
     ensure!(grid.versions("42")? == [1, 2]);
     save(&grid, "state", &["--keep", "1"])?.expect(0)?;
     ensure!(grid.versions("42")? == [3]);
@@ -162,7 +168,10 @@ fn a_version_from_the_future_is_warned_of_and_hides_nothing() -> Result<()> {
     ensure!(health["attention"][0]["kind"] == "clock", "{health}");
     // A later save has to be dated after it, which is no fault of its machine.
     let later = save(&grid, "state", &["--keep", "9"])?.expect(0)?.json()?;
-    ensure!(later["notes"].to_string().contains("ahead of most hosts"), "{later}");
+    ensure!(
+        later["notes"].to_string().contains("ahead of most hosts"),
+        "{later}"
+    );
     // By neither clock is the first version older than a week.
     let keep = ["forget", "--job", "42", "--keep-within", "7d"];
     grid.run(keep)?.expect(0)?;
@@ -176,7 +185,15 @@ fn a_machine_that_slept_in_a_save_saves_and_blames_nobody() -> Result<()> {
     let grid = Grid::up(4)?;
     let bytes = image::noise(40 * MIB, 7);
     fs::write(grid.path("image"), &bytes)?;
-    let save = ["--json", "save", "--job", "42", "--bandwidth", "10MiB", "image"];
+    let save = [
+        "--json",
+        "save",
+        "--job",
+        "42",
+        "--bandwidth",
+        "10MiB",
+        "image",
+    ];
     let mut command = grid.command(save)?;
     command.stdout(std::process::Stdio::piped());
     let mut child = command.stderr(std::process::Stdio::piped()).spawn()?;
@@ -235,9 +252,15 @@ fn no_small_file_that_lost_power_stops_a_donor() -> Result<()> {
     save(&grid, "image", &["--parity", "2", "--data", "1"])?.expect(0)?;
     grid.stop()?;
     let data = grid.data_dir("h01");
-    fs::write(data.join("calibration.toml"), "cpu_thresholds = [0.2, 0.6]\n")?;
+    fs::write(
+        data.join("calibration.toml"),
+        "cpu_thresholds = [0.2, 0.6]\n",
+    )?;
     let files = small_files(&data, &NEEDED)?;
-    ensure!(files.iter().any(|path| path.ends_with("history")), "{files:?}");
+    ensure!(
+        files.iter().any(|path| path.ends_with("history")),
+        "{files:?}"
+    );
     for number in 0..4 {
         let kept: Vec<(&PathBuf, Vec<u8>)> = files
             .iter()
