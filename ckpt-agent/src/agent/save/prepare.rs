@@ -265,6 +265,8 @@ pub(super) async fn open_source(request: &SaveRequest) -> Result<Source, Failure
         skip_unreadable: request.options.skip_unreadable,
         accept_changed: request.options.accept_changed,
         allow_empty: request.options.allow_empty,
+        extended_attributes: request.options.extended_attributes,
+        owners: request.options.owners,
     };
     let input = request.input.clone();
     let exclude = request.options.exclude.clone();

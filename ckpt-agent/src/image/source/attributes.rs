@@ -7,9 +7,13 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
+use codec::index::Attributes;
 use rustix::fs::{Stat, fgetxattr, lgetxattr, llistxattr};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
+use serde_bytes::ByteBuf;
+
+use super::SourceOptions;
 
 /// The extended attribute in which Linux shows a file's access control list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -27,9 +31,18 @@ const MASK: u16 = 0x10;
 /// The bits of a mode that are the group's.
 const GROUP_BITS: u32 = 0o070;
 
+/// What a look at a file's attributes found.
+pub(super) struct Looked {
+    /// Its mode without rights that only a mask gives.
+    pub(super) mode: u32,
+    /// What the user asked to be kept.
+    pub(super) attributes: Option<Attributes>,
+}
+
 /// What a save does not keep, counted over all files.
 #[derive(Debug, Default)]
 pub(super) struct NotKept {
+    options: SourceOptions,
     lists: Counted,
     attributes: Counted,
     owners: Counted,
@@ -58,16 +71,25 @@ impl Counted {
 }
 
 impl NotKept {
-    /// Looks at the attributes of the file `name` in `directory`, or else at `path`, and returns its mode without
-    /// rights that only a mask gives.
+    pub(super) fn new(options: SourceOptions) -> Self {
+        Self {
+            options,
+            ..Self::default()
+        }
+    }
+
+    /// Looks at the attributes of the file `name` in `directory`, or else at `path`.
     pub(super) fn look(
         &mut self,
         directory: Option<&impl AsRawFd>,
         name: &Path,
         path: impl Fn() -> PathBuf,
         stat: &Stat,
-    ) -> u32 {
-        if stat.st_uid != geteuid().as_raw() || stat.st_gid != getegid().as_raw() {
+    ) -> Looked {
+        let mut kept = Attributes::default();
+        if self.options.owners {
+            kept.owner = Some((stat.st_uid, stat.st_gid));
+        } else if stat.st_uid != geteuid().as_raw() || stat.st_gid != getegid().as_raw() {
             self.owners.add(&path);
         }
         let mode = mode_bits(stat);
@@ -83,22 +105,36 @@ impl NotKept {
         // What can't be looked at may have a list.
         let Ok((names, itself)) = names else {
             self.lists.add(&path);
-            return mode & !GROUP_BITS;
+            return Looked {
+                mode: mode & !GROUP_BITS,
+                attributes: kept.owner.map(|_| kept),
+            };
         };
-        let is_list = |name: &CString| name.as_bytes().starts_with(b"system.posix_acl");
-        if names.iter().any(is_list) {
-            self.lists.add(&path);
+        let names = names.iter().map(|name| name.as_bytes());
+        let names: Vec<&[u8]> = names
+            .filter(|name| !OF_THE_MACHINE.contains(name))
+            .collect();
+        for name in &names {
+            let value = self
+                .options
+                .extended_attributes
+                .then(|| value(&itself, name));
+            match value.flatten() {
+                Some(value) => kept
+                    .extended
+                    .push((ByteBuf::from(name.to_vec()), ByteBuf::from(value))),
+                None if name.starts_with(b"system.posix_acl") => self.lists.add(&path),
+                None => self.attributes.add(&path),
+            }
         }
-        let is_other =
-            |name: &CString| !is_list(name) && !OF_THE_MACHINE.contains(&name.as_bytes());
-        if names.iter().any(is_other) {
-            self.attributes.add(&path);
-        }
-        if !names.iter().any(|name| name.as_bytes() == ACCESS_LIST) {
-            return mode;
+        let is_kept = kept.owner.is_some() || !kept.extended.is_empty();
+        let attributes = is_kept.then_some(kept);
+        if !names.contains(&ACCESS_LIST) {
+            return Looked { mode, attributes };
         }
         let group = value(&itself, ACCESS_LIST).and_then(|list| group_of(&list));
-        mode & !GROUP_BITS | group.unwrap_or(0) << 3
+        let mode = mode & !GROUP_BITS | group.unwrap_or(0) << 3;
+        Looked { mode, attributes }
     }
 
     /// One line about all that is not kept.

@@ -425,6 +425,7 @@ fn add_directories(entries: &mut Vec<FileEntry>, made: &mut BTreeSet<Vec<u8>>, o
                 mtime_s: of.mtime_s,
                 mtime_ns: of.mtime_ns,
                 kind: FileKind::Directory,
+                attributes: None,
             });
         }
     }

@@ -209,6 +209,10 @@ pub struct SourceOptions {
     /// Save a stream without bytes, or an image without files and directories, instead of failing. A named file
     /// without bytes, or a named directory without files, is never a failure.
     pub allow_empty: bool,
+    /// Keep extended attributes and access control lists.
+    pub extended_attributes: bool,
+    /// Keep the numbers of user and group.
+    pub owners: bool,
 }
 
 /// Files, kind and warnings of an image that was read to its end.

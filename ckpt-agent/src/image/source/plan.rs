@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use codec::index::{FileEntry, FileKind, PATH_BYTES_MAX};
+use codec::index::{Attributes, FileEntry, FileKind, PATH_BYTES_MAX};
 use machine::open_files::FileId;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags, statx};
 use rustix::io::Errno;
 
-use super::attributes::{NotKept, mode_bits};
+use super::attributes::{Looked, NotKept, mode_bits};
 use super::extents::{allocated_bytes, data_extents};
 use super::named::{NamedPath, overlapping};
 use super::{Exclude, Remarks, SourceError, SourceOptions, changed};
@@ -213,14 +213,8 @@ impl Roots {
         Ok(hash_of(&kept_paths(path, &names, exclude)))
     }
 
-    /// The mode of a file without rights that only the mask of an access control list gives.
-    fn mode_without_mask(
-        &mut self,
-        not_kept: &mut NotKept,
-        root: usize,
-        path: &[u8],
-        stat: &Stat,
-    ) -> u32 {
+    /// The mode of a file without rights that only the mask of an access control list gives, and what else is kept.
+    fn look_at(&mut self, not_kept: &mut NotKept, root: usize, path: &[u8], stat: &Stat) -> Looked {
         let mut shown = self.display(root, path);
         if below_root(path).is_none() {
             // The named path itself may be a link, which is followed.
@@ -279,7 +273,7 @@ impl Plan {
             files: Vec::new(),
             roots: Roots::default(),
             remarks: Remarks::default(),
-            not_kept: NotKept::default(),
+            not_kept: NotKept::new(options),
             bytes: 0,
             linked: BTreeMap::new(),
             options,
@@ -405,12 +399,19 @@ impl Plan {
             mtime_s: 0,
             mtime_ns: 0,
             kind,
+            attributes: None,
         };
         set_time(&mut entry, stat);
         if matches!(entry.kind, FileKind::Regular { .. } | FileKind::Directory) {
-            entry.mode = self
+            let looked = self
                 .roots
-                .mode_without_mask(&mut self.not_kept, root, &entry.path, stat);
+                .look_at(&mut self.not_kept, root, &entry.path, stat);
+            entry.mode = looked.mode;
+            entry.attributes = looked.attributes.map(Box::new);
+        } else if self.options.owners && !matches!(entry.kind, FileKind::HardLink { .. }) {
+            let owner = Some((stat.st_uid, stat.st_gid));
+            let extended = Vec::new();
+            entry.attributes = Some(Box::new(Attributes { owner, extended }));
         }
         self.files.push(PlannedFile {
             root,

@@ -38,18 +38,24 @@ const STRICT: SourceOptions = SourceOptions {
     skip_unreadable: false,
     accept_changed: false,
     allow_empty: false,
+    extended_attributes: false,
+    owners: false,
 };
 
 const ACCEPT_CHANGED: SourceOptions = SourceOptions {
     skip_unreadable: false,
     accept_changed: true,
     allow_empty: false,
+    extended_attributes: false,
+    owners: false,
 };
 
 const ALLOW_EMPTY: SourceOptions = SourceOptions {
     skip_unreadable: false,
     accept_changed: false,
     allow_empty: true,
+    extended_attributes: false,
+    owners: false,
 };
 
 /// Reads a source to its end.

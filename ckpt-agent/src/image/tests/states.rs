@@ -1,7 +1,7 @@
 //! States that a file system does not show: sizes, maps, access lists, what is excluded.
 
 use std::io::{self, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::sources::three_files;
 use super::*;
@@ -145,6 +145,55 @@ fn extended_attributes_that_are_not_kept_are_noted() {
         text.starts_with("not kept: extended attributes of ") && text.ends_with("/b\""),
         "{text}"
     );
+}
+
+#[test]
+fn attributes_come_back_if_that_was_asked_for() {
+    let (dir, root) = three_files();
+    let flags = rustix::fs::XattrFlags::empty();
+    let note =
+        |path: &Path, value: &[u8]| rustix::fs::setxattr(path, c"user.note", value, flags).is_ok();
+    let list = access_list(0, 4);
+    let listed = rustix::fs::setxattr(root.join("a"), c"system.posix_acl_access", &list, flags);
+    if !note(&root.join("b"), b"x") || listed.is_err() {
+        eprintln!("not tested here: no extended attributes");
+        return;
+    }
+    assert!(note(&root, &[0, 7, 255]));
+    let read_only = fs::Permissions::from_mode(0o444);
+    fs::set_permissions(root.join("b"), read_only).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        std::os::unix::fs::chown(root.join("c"), Some(1234), Some(5678)).unwrap();
+        symlink("a", root.join("link")).unwrap();
+        std::os::unix::fs::lchown(root.join("link"), Some(1234), Some(5678)).unwrap();
+    }
+    let options = SourceOptions {
+        extended_attributes: true,
+        owners: true,
+        ..STRICT
+    };
+    let source = Source::from_paths(std::slice::from_ref(&root), options).unwrap();
+    let saved = drain(source).unwrap();
+    assert_eq!(saved.warnings, []);
+    let back = dir.path().join("back");
+    saved.restore(&back, PLAIN).unwrap();
+    let value = |path: &Path, name: &std::ffi::CStr| {
+        let mut value = vec![0; 200];
+        let len = rustix::fs::getxattr(path, name, value.as_mut_slice()).unwrap();
+        value[..len].to_vec()
+    };
+    assert_eq!(value(&back.join("b"), c"user.note"), b"x");
+    assert_eq!(value(&back, c"user.note"), [0, 7, 255]);
+    assert_eq!(value(&back.join("a"), c"system.posix_acl_access"), list);
+    let mode = |name: &str| fs::symlink_metadata(back.join(name)).unwrap().mode() & 0o777;
+    assert_eq!((mode("a") & 0o070, mode("b")), (0o040, 0o444));
+    if is_root {
+        for name in ["c", "link"] {
+            let found = fs::symlink_metadata(back.join(name)).unwrap();
+            assert_eq!((found.uid(), found.gid()), (1234, 5678), "{name}");
+        }
+    }
 }
 
 /// A program that maps a file, prints `open`, and then writes to it through the map each time that it reads a

@@ -297,6 +297,12 @@ pub struct Save {
     /// Accept files that change while they are read, with a warning.
     #[arg(long)]
     pub accept_changed: bool,
+    /// Keep extended attributes and access control lists; a restore sets them again.
+    #[arg(long)]
+    pub xattrs: bool,
+    /// Keep the numbers of user and group; a restore by root sets them again.
+    #[arg(long)]
+    pub owners: bool,
     /// Save standard input or the output of a command even if not one byte comes.
     #[arg(long)]
     pub allow_empty: bool,
