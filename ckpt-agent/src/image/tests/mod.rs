@@ -5,6 +5,7 @@ mod roundtrip;
 mod sinks;
 mod sources;
 mod states;
+mod writers;
 
 use std::collections::BTreeMap;
 use std::fs;
