@@ -87,7 +87,7 @@ impl Agent {
             self.require_answers(&gathered, wish.doing)?;
             known = self.choose(&gathered, wish);
         }
-        let skipped = self.hidden(&gathered, &known, wish);
+        let skipped = self.hidden(&gathered, wish);
         let marked = self.passed_over_for_marks(&gathered, &known, wish);
         Ok(Choices {
             gathered,
@@ -256,15 +256,11 @@ impl Agent {
     }
 
     /// The newest version that this machine knows of, if hosts show only older ones.
-    fn hidden(
-        &self,
-        gathered: &Gathered,
-        known: &[KnownCheckpoint],
-        wish: &Wish<'_>,
-    ) -> Option<SkippedVersion> {
+    fn hidden(&self, gathered: &Gathered, wish: &Wish<'_>) -> Option<SkippedVersion> {
         let known_versions = self.notebook.read(unix_seconds());
         let seen = known_versions.newest(wish.job_tag)?.version;
-        let shown = known.iter().chain(gathered.inventory.void());
+        let inventory = &gathered.inventory;
+        let shown = inventory.newest_first().into_iter().chain(inventory.void());
         let shown = shown.map(KnownCheckpoint::version).max();
         let is_newest = wish.which == Which::Newest && wish.sought.is_all();
         let is_hidden = is_newest && shown.is_none_or(|shown| shown < seen);

@@ -91,8 +91,7 @@ impl Agent {
                 Ok(mut report) => {
                     let void = self.note_of_void(choices.gathered(), request.which);
                     let marked = self.note_of_mark(known);
-                    let said = report.warnings.iter().cloned().chain(marked).chain(void);
-                    for message in said {
+                    for message in marked.into_iter().chain(void) {
                         observer.event(ProgressEvent::Warning { message });
                     }
                     report.warnings.extend(self.after_choice(&choices, &wish));
@@ -285,6 +284,9 @@ impl Attempt<'_> {
         }
         let mut progress = image.progress();
         let mut report = self.report(&image, &target);
+        for message in report.warnings.iter().cloned() {
+            self.observer.event(ProgressEvent::Warning { message });
+        }
         let Image {
             summary,
             index,
@@ -332,7 +334,7 @@ impl Attempt<'_> {
         report.fetched_bytes = lanes.fetched_bytes();
         report.sources = lanes.sources();
         report.seconds = self.started.elapsed().as_secs_f64();
-        report.warnings = self.warnings(&lanes.image.driver);
+        report.warnings.extend(self.warnings(&lanes.image.driver));
         Ok(report)
     }
 
