@@ -72,9 +72,9 @@ fn mapping(dir: &Path) -> Option<std::process::Child> {
          \x20   fd = os.open(os.path.join(sys.argv[1], name), os.O_RDWR)\n\
          \x20   maps.append(mmap.mmap(fd, 0))\n\
          \x20   os.close(fd)\n\
-         print('open', flush=True)\n\
          n = 0\n\
-         while not select.select([sys.stdin], [], [], 0)[0]:\n\
+         print('open', flush=True)\n\
+         while not select.select([sys.stdin], [], [], n % 4 * 0.2)[0]:\n\
          \x20   n += 1\n\
          \x20   for m in maps:\n\
          \x20       for at in range({CELLS}):\n\
@@ -125,7 +125,7 @@ fn tried(dir: &Path, writer: Writer) -> Option<(usize, usize)> {
                 }
                 write_round(writer, dir, round).unwrap();
                 // Some saves fall between two rounds.
-                std::thread::sleep(std::time::Duration::from_millis(round % 3 * 20));
+                std::thread::sleep(std::time::Duration::from_millis(round % 4 * 200));
             }
         };
         let writing = scope.spawn(rounds);
