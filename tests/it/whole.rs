@@ -27,13 +27,13 @@ fn save(grid: &Grid, file: &str, more: &[&str]) -> Result<Outcome> {
 
 /// Saves a file with a few bytes.
 fn save_text(grid: &Grid, text: &str) -> Result<Value> {
-    fs::write(grid.path("state"), text)?;
-    save(grid, "state", &[])?.expect(0)?.json()
+    fs::write(grid.path("data"), text)?;
+    save(grid, "data", &[])?.expect(0)?.json()
 }
 
 /// Saves the file with `--accept-changed` while it is appended to all the time.
 fn save_changing(grid: &Grid, more: &[&str]) -> Result<Value> {
-    let path = grid.path("state");
+    let path = grid.path("data");
     fs::write(&path, image::noise(4 * MIB, 1))?;
     let is_over = AtomicBool::new(false);
     let saved = std::thread::scope(|scope| {
@@ -46,7 +46,7 @@ fn save_changing(grid: &Grid, more: &[&str]) -> Result<Value> {
             Ok(())
         });
         let args: Vec<&str> = ["--accept-changed"].iter().chain(more).copied().collect();
-        let saved = save(grid, "state", &args);
+        let saved = save(grid, "data", &args);
         is_over.store(true, Ordering::Relaxed);
         saved
     });
@@ -63,7 +63,8 @@ fn a_marked_version_is_not_restored_while_an_older_one_is_whole() -> Result<()> 
     let grid = Grid::up(3)?;
     let whole = save_text(&grid, "whole")?;
     ensure!(whole["marked"].is_null(), "{whole}");
-    let marked = save_changing(&grid, &[])?;
+    let // A base would stay, marked or not.
+        marked = save_changing(&grid, &["--full"])?;
     ensure!(
         marked["marked"] == "files changed while they were read",
         "{marked}"
@@ -100,13 +101,14 @@ fn marked_versions_do_not_count_for_keep() -> Result<()> {
     }
     let mut marked = Value::Null;
     for _ in 0..3 {
-        marked = save_changing(&grid, &[])?;
+        // A base would stay, marked or not.
+        marked = save_changing(&grid, &["--full"])?;
     }
     ensure!(grid.versions("42")? == [1, 2, 4, 5], "{marked}");
     ensure!(restored(&grid, &[])?.stdout == b"two");
     // A whole version ends all that: it is what a restore takes, and the marked ones go.
-    fs::write(grid.path("state"), image::noise(4 * MIB, 2))?;
-    save(&grid, "state", &[])?.expect(0)?;
+    fs::write(grid.path("data"), image::noise(4 * MIB, 2))?;
+    save(&grid, "data", &["--full"])?.expect(0)?;
     ensure!(grid.versions("42")? == [2, 6]);
     Ok(())
 }
@@ -116,9 +118,9 @@ fn a_job_goes_on_after_a_marked_version_from_the_whole_one() -> Result<()> {
     let grid = Grid::up(3)?;
     save_text(&grid, "whole")?;
     save_changing(&grid, &[])?;
-    fs::remove_file(grid.path("state"))?;
-    let job = "grep -q whole state && echo next > state && sleep 1.5";
-    let run = ["run", "--job", "42", "--files", "state", "--batch", "--"];
+    fs::remove_file(grid.path("data"))?;
+    let job = "grep -q whole data && echo next > data && sleep 1.5";
+    let run = ["run", "--job", "42", "--files", "data", "--batch", "--"];
     let ended = grid.run(run.iter().chain(&["sh", "-c", job]))?.expect(0)?;
     ensure!(!ended.stderr.contains("another"), "{}", ended.stderr);
     Ok(())
@@ -127,18 +129,18 @@ fn a_job_goes_on_after_a_marked_version_from_the_whole_one() -> Result<()> {
 #[test]
 fn a_much_smaller_version_is_warned_of_and_the_one_before_stays_once_more() -> Result<()> {
     let grid = Grid::up(3)?;
-    let write = |bytes: usize| fs::write(grid.path("state"), image::noise(bytes, bytes as u64));
+    let write = |bytes: usize| fs::write(grid.path("data"), image::noise(bytes, bytes as u64));
     write(100_000)?;
-    save(&grid, "state", &["--keep", "1"])?.expect(0)?;
+    save(&grid, "data", &["--keep", "1"])?.expect(0)?;
     write(9_000)?;
-    let small = save(&grid, "state", &["--keep", "1"])?.expect(3)?.json()?;
+    let small = save(&grid, "data", &["--keep", "1"])?.expect(3)?.json()?;
     let warning = small["warnings"][0].as_str().context("no warning")?;
     ensure!(
         warning.contains("9000 bytes") && warning.contains("version 1"),
         "{warning}"
     );
     ensure!(grid.versions("42")? == [1, 2]);
-    save(&grid, "state", &["--keep", "1"])?.expect(0)?;
+    save(&grid, "data", &["--keep", "1"])?.expect(0)?;
     ensure!(grid.versions("42")? == [3]);
     Ok(())
 }
@@ -157,7 +159,7 @@ fn a_version_from_the_future_is_warned_of_and_hides_nothing() -> Result<()> {
         run(&mut command)
     };
     save_text(&grid, "now")?;
-    let future = ahead(&["--json", "save", "--job", "42", "state"])?;
+    let future = ahead(&["--json", "save", "--job", "42", "data"])?;
     let future = future.expect(3)?.json()?;
     let warnings = future["warnings"].to_string();
     ensure!(warnings.contains("clock is 300 days ahead"), "{warnings}");
@@ -166,7 +168,7 @@ fn a_version_from_the_future_is_warned_of_and_hides_nothing() -> Result<()> {
     ensure!(health["jobs"][0]["age_s"].is_null(), "{health}");
     ensure!(health["attention"][0]["kind"] == "clock", "{health}");
     // A later save has to be dated after it, which is no fault of its machine.
-    let later = save(&grid, "state", &["--keep", "9"])?.expect(0)?.json()?;
+    let later = save(&grid, "data", &["--keep", "9"])?.expect(0)?.json()?;
     ensure!(
         later["notes"].to_string().contains("ahead of most hosts"),
         "{later}"
@@ -294,13 +296,13 @@ fn no_small_file_that_lost_power_stops_a_submitter() -> Result<()> {
         let mut command = grid.command(args)?;
         run(command.env("CKPT_STATE_DIR", &state))
     };
-    with_state(&["save", "--job", "42", "state"])?.expect(0)?;
+    with_state(&["save", "--job", "42", "data"])?.expect(0)?;
     for path in small_files(&state, &[])? {
         let bytes = fs::read(&path)?;
         for (how, damaged) in damages(&bytes) {
             fs::write(&path, damaged)?;
             let about = || format!("{how} {}", path.display());
-            let saved = with_state(&["save", "--job", "42", "state"])?;
+            let saved = with_state(&["save", "--job", "42", "data"])?;
             saved.expect(0).with_context(about)?;
             let back = with_state(&["restore", "--job", "42", "-o", "-"])?;
             ensure!(back.expect(0)?.stdout == b"one", "{}", about());

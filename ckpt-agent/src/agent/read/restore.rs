@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::read::choose::{FoundBase, FoundImage, Wish};
+use crate::agent::read::choose::{Choices, FoundBase, FoundImage, Wish};
 use crate::agent::read::fetch::{Driver, Unreadable, runs};
 use crate::agent::read::row_feed::{Lane, Lanes};
 use crate::agent::{Agent, RestoreRequest, RestoreTarget, Which};
@@ -89,11 +89,7 @@ impl Agent {
             };
             match attempt.run(cancel.clone()).await {
                 Ok(mut report) => {
-                    let void = self.note_of_void(choices.gathered(), request.which);
-                    let marked = self.note_of_mark(known);
-                    for message in marked.into_iter().chain(void) {
-                        observer.event(ProgressEvent::Warning { message });
-                    }
+                    self.warn_of(known, &choices, &request, &observer);
                     report.warnings.extend(self.after_choice(&choices, &wish));
                     self.note_what_goes_on(&request, job_tag, known);
                     report.skipped = choices.skipped;
@@ -117,6 +113,21 @@ impl Agent {
 }
 
 impl Agent {
+    /// Reports while it is restored that a version is marked, or signed with a void key.
+    fn warn_of(
+        &self,
+        known: &KnownCheckpoint,
+        choices: &Choices,
+        request: &RestoreRequest,
+        observer: &Arc<dyn Observer>,
+    ) {
+        let void = self.note_of_void(choices.gathered(), request.which);
+        let marked = self.note_of_mark(known);
+        for message in marked.into_iter().chain(void) {
+            observer.event(ProgressEvent::Warning { message });
+        }
+    }
+
     /// Notes the line of the version that was restored: the job goes on with it. Who names a version may only
     /// want to look at it.
     fn note_what_goes_on(

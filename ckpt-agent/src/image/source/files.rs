@@ -260,8 +260,8 @@ impl FileSource {
         if read == 0 && open.until_end {
             open.extents.clear();
             if open.done > 0 {
-                let (offset, len) = (0, open.done);
-                open.extents.push(Extent { offset, len });
+                let len = open.done;
+                open.extents.push(Extent { offset: 0, len });
                 let what = "its file system shows no size, so a change of it may not be noticed";
                 let path = path();
                 self.remarks

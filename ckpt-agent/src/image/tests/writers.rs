@@ -96,8 +96,8 @@ fn check(writer: Writer, image: &[u8]) {
     let file_bytes = cell(CELLS) as usize;
     let cells: Vec<u64> = (0..2 * CELLS)
         .map(|at| {
-            let (file, at) = (at / CELLS, at % CELLS);
-            let begin = file as usize * file_bytes + cell(at) as usize;
+            let file = at / CELLS;
+            let begin = file as usize * file_bytes + cell(at % CELLS) as usize;
             u64::from_le_bytes(image[begin..begin + 8].try_into().unwrap())
         })
         .collect();

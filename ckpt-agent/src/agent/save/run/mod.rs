@@ -17,7 +17,7 @@ use super::source_failure::source_failure;
 use crate::agent::save::base::remembered;
 use crate::agent::save::fencing::{Fenced, Fencing, Lost};
 use crate::agent::save::too_few_hosts::Shortage;
-use crate::agent::{Agent, DATA_USUAL, Resources, SaveInput, SaveRequest};
+use crate::agent::{Agent, DATA_USUAL, Resources, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
@@ -91,6 +91,7 @@ struct Ended {
     public: Public,
 }
 
+mod asleep;
 mod choosing;
 mod knowers;
 mod notes;
@@ -136,6 +137,26 @@ pub(super) struct SaveShell<'a> {
     slept: Slept,
 }
 
+/// How an image is encoded that may repeat itself, or not.
+fn encode_settings(
+    agent: &Agent,
+    request: &SaveRequest,
+    plan: &CheckpointPlan,
+    base: Option<Arc<Base>>,
+    may_repeat: bool,
+) -> EncodeSettings {
+    EncodeSettings {
+        plan: plan.clone(),
+        base,
+        remembered: match may_repeat {
+            true => remembered(agent.resources.memory_bytes),
+            false => 0,
+        },
+        effort: request.options.effort,
+        cpus: agent.resources.cpus.max(1),
+    }
+}
+
 impl<'a> SaveShell<'a> {
     pub(super) fn start(
         agent: &'a Agent,
@@ -150,7 +171,6 @@ impl<'a> SaveShell<'a> {
         let base = input.base;
         let (sender, events) = mpsc::unbounded_channel();
         let choosing = Choosing::start(input.fencing, &sender);
-        let cpus = agent.resources.cpus.max(1);
         let rows_bytes = rows_bytes(&agent.resources, plan.redundancy);
         let budget = Budget::new(rows_bytes);
         let session = SaveSession::new(
@@ -167,16 +187,7 @@ impl<'a> SaveShell<'a> {
         );
         let tally = Tally::of(source.planned_bytes());
         let ender = source.ender();
-        let settings = EncodeSettings {
-            plan: plan.clone(),
-            base,
-            remembered: match source.may_repeat() {
-                true => remembered(agent.resources.memory_bytes),
-                false => 0,
-            },
-            effort: request.options.effort,
-            cpus,
-        };
+        let settings = encode_settings(agent, request, &plan, base, source.may_repeat());
         let encoded_sender = sender.clone();
         encode::start(source, settings, Arc::clone(&budget), move |encoded| {
             let _fails_when_it_is_over = encoded_sender.send(Event::Encoded(encoded));
@@ -208,12 +219,6 @@ impl<'a> SaveShell<'a> {
             sleep: SleepWatch::start(),
             slept: Slept::default(),
         }
-    }
-
-    /// The time of the session. It stands still while this machine sleeps: no host is late for that.
-    fn now(&self) -> Millis {
-        let awake = self.started.elapsed().saturating_sub(self.slept.by_timers);
-        Millis(millis(awake))
     }
 
     fn handle(&mut self, event: SaveEvent) {
@@ -272,20 +277,6 @@ impl<'a> SaveShell<'a> {
         let budget = std::mem::replace(&mut self.budget, Budget::new(0));
         free_behind((rows, budget));
         self.conclude()
-    }
-
-    /// Whether this machine slept, so that its connections are of no use, and the image can be saved once more from
-    /// its beginning. From the first commit on, the session goes on.
-    fn is_to_begin_again(&mut self) -> bool {
-        self.slept = self.sleep.slept();
-        let is_there = matches!(
-            self.request.input,
-            SaveInput::Paths(_) | SaveInput::Named(_)
-        );
-        self.slept.times > 0
-            && self.signed.is_none()
-            && is_there
-            && self.request.options.after.is_none()
     }
 
     fn handle_event(&mut self, event: Event) {
