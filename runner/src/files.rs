@@ -384,7 +384,7 @@ mod tests {
         let hidden = root.join("hidden");
         fs::create_dir_all(&hidden).unwrap();
         fs::write(hidden.join("state"), b"some").unwrap();
-        fs::set_permissions(&hidden, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o000)).unwrap();
         let closed = print(&root);
         assert!(!closed.is_empty() && closed.is_as(&print(&root)));
         fs::set_permissions(&hidden, fs::Permissions::from_mode(0o700)).unwrap();

@@ -59,7 +59,7 @@ fn a_file_that_is_excluded_may_come_and_go() {
     let paths = [root.clone()];
     let save_while = |change: &dyn Fn(usize)| {
         let source = Source::from_paths_without(&paths, STRICT, without()).unwrap();
-        drain_with(source, |number| change(number)).map(|_| ())
+        drain_with(source, change).map(|_| ())
     };
     let made = |_: usize| fs::write(root.join("work.tmp"), b"x").unwrap();
     assert!(save_while(&made).is_ok());
