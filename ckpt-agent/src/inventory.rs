@@ -73,6 +73,23 @@ pub struct Inventory {
     memory: u64,
 }
 
+/// A version that was just saved.
+#[derive(Clone, Copy, Debug)]
+pub struct Saved {
+    /// Sum of its file sizes.
+    pub image_bytes: u64,
+    /// Whether it is marked.
+    pub is_marked: bool,
+}
+
+/// A version of fewer bytes may shrink to any size.
+const SHRINKS_FROM: u64 = 4096;
+
+/// Whether a version has so few bytes that something may be missing: less than a tenth of the one `before`.
+pub const fn is_much_smaller(bytes: u64, before: u64) -> bool {
+    before >= SHRINKS_FROM && bytes < before / 10
+}
+
 /// How many times the bytes of a manifest are in memory, at most: as signed, as read, and twice as
 /// opened summary, whose entries take more than their encoding.
 const MANIFEST_COPIES: u64 = 4;
@@ -152,37 +169,58 @@ impl Inventory {
     /// Splits into the checkpoints that stay when the newest `keep` are kept, and the others; both newest
     /// first. A checkpoint that can't be restored now is not counted: a version that only one host has,
     /// or that was lost, must not displace the last good one. It stays itself if it is newer than those
-    /// that are kept.
+    /// that are kept. A marked one is not counted either; as many stay as are kept, if no whole one is newer.
+    /// `saved` is a version that is kept besides, and newer than all.
+    ///
+    /// If a version that stays has much fewer bytes than the one before it, that one stays once more.
     pub fn split_kept<'a>(
         &self,
         keys: &Keys,
-        mut newest_first: Vec<&'a KnownCheckpoint>,
+        newest_first: Vec<&'a KnownCheckpoint>,
         keep: usize,
+        saved: Option<Saved>,
     ) -> (Vec<&'a KnownCheckpoint>, Vec<&'a KnownCheckpoint>) {
-        let mut counted = 0;
-        let stay = newest_first.iter().take_while(|known| {
-            let stays = counted < keep;
-            counted += usize::from(stays && self.is_restorable(keys, known));
+        let is_whole = saved.is_none_or(|saved| !saved.is_marked);
+        let mut counted = usize::from(saved.is_some() && is_whole);
+        let mut marked = usize::from(saved.is_some() && !is_whole);
+        let mut later = saved.map(|saved| saved.image_bytes).filter(|_| is_whole);
+        newest_first.into_iter().partition(|known| {
+            let opened = known.manifest.open(keys).ok();
+            let bytes = opened.as_ref().map_or(0, |summary| summary.image_bytes);
+            if opened.is_some_and(|summary| summary.tail.mark.is_some()) {
+                marked += 1;
+                return counted == 0 && marked <= keep;
+            }
+            let is_restorable = self.is_restorable(keys, known);
+            let is_once_more = counted == keep
+                && is_restorable
+                && later.is_some_and(|later| is_much_smaller(later, bytes));
+            let stays = counted < keep || is_once_more;
+            counted += usize::from(stays && is_restorable) + usize::from(is_once_more);
+            later = Some(bytes).filter(|_| stays && is_restorable);
             stays
-        });
-        let stay = stay.count();
-        let others = newest_first.split_off(stay);
-        (newest_first, others)
+        })
     }
 
     /// Splits into the checkpoints that stay, which are the newest restorable one and all that were saved
-    /// within `seconds` before it, and the others; both newest first.
+    /// within `seconds` before it, and the others; both newest first. If it has a time from the future, what was saved
+    /// within `seconds` before `now` stays.
     pub fn split_within<'a>(
         &self,
         keys: &Keys,
         newest_first: Vec<&'a KnownCheckpoint>,
         seconds: u64,
+        now: u64,
     ) -> (Vec<&'a KnownCheckpoint>, Vec<&'a KnownCheckpoint>) {
         let created = |known: &KnownCheckpoint| known.manifest.public().created;
+        let is_marked = |known: &KnownCheckpoint| {
+            let opened = known.manifest.open(keys);
+            opened.is_ok_and(|summary| summary.tail.mark.is_some())
+        };
         let mut all = newest_first.iter();
-        let newest = all.find(|known| self.is_restorable(keys, known));
+        let newest = all.find(|known| self.is_restorable(keys, known) && !is_marked(known));
         // If nothing can be restored now, nothing is removed.
-        let newest = newest.map_or(0, |newest| created(newest));
+        let newest = newest.map_or(0, |newest| created(newest).min(now));
         let (stay, others): (Vec<_>, Vec<_>) = newest_first
             .into_iter()
             .partition(|known| created(known).saturating_add(seconds) >= newest);
@@ -338,7 +376,7 @@ impl OpenedCheckpoint {
 mod tests {
     use codec::hash::ShardRoot;
     use codec::index::StoredSegment;
-    use codec::manifest::{ImageKind, NewManifest, Tail};
+    use codec::manifest::{ImageKind, Mark, NewManifest, Tail};
     use codec::seal::{Cipher, DataKey, OwnerSecret};
     use codec::{JobId, Redundancy};
 
@@ -352,6 +390,10 @@ mod tests {
 
     /// The manifest of version `version`, from a host without shards.
     fn shown(version: u8) -> Shown {
+        shown_of(version, 0, None)
+    }
+
+    fn shown_of(version: u8, image_bytes: u64, mark: Option<Mark>) -> Shown {
         let redundancy = Redundancy::new(3, 2).unwrap();
         let new = NewManifest {
             checkpoint: CheckpointId([version; 16]),
@@ -368,7 +410,7 @@ mod tests {
             job: "42".parse::<JobId>().unwrap(),
             data_key: DataKey::new([1; 32]),
             kind: ImageKind::File,
-            image_bytes: 0,
+            image_bytes,
             stream_bytes: 0,
             stored_bytes: 0,
             files: 1,
@@ -377,7 +419,10 @@ mod tests {
                 raw_len: 1,
                 method: codec::compress::Method::Raw,
             }],
-            tail: Tail::default(),
+            tail: Tail {
+                mark,
+                ..Tail::default()
+            },
         };
         Shown {
             manifest: Manifest::sign(&owner(), new, &summary).unwrap(),
@@ -387,7 +432,10 @@ mod tests {
 
     /// Enters version `version`, held by `hosts` hosts with one shard each.
     fn enter(inventory: &mut Inventory, version: u8, hosts: usize) {
-        let one = shown(version);
+        enter_shown(inventory, &shown(version), hosts);
+    }
+
+    fn enter_shown(inventory: &mut Inventory, one: &Shown, hosts: usize) {
         let redundancy = one.manifest.public().redundancy;
         for host in 0..hosts {
             let shards = redundancy.shard(host as u8).into_iter().collect();
@@ -407,7 +455,7 @@ mod tests {
         }
         let split = |keep| {
             let all = inventory.newest_first();
-            let (kept, others) = inventory.split_kept(&owner(), all, keep);
+            let (kept, others) = inventory.split_kept(&owner(), all, keep, None);
             let numbers = |some: Vec<&KnownCheckpoint>| -> Vec<u64> {
                 some.iter().map(|known| known.version().number()).collect()
             };
@@ -417,6 +465,74 @@ mod tests {
         assert_eq!(split(1), (vec![5, 4], vec![3, 2, 1]));
         assert_eq!(split(2), (vec![5, 4, 3, 2], vec![1]));
         assert_eq!(split(9), (vec![5, 4, 3, 2, 1], vec![]));
+    }
+
+    /// The versions that stay and those that do not, of versions with these bytes; negative ones are marked.
+    fn split(sizes: &[i64], keep: usize, saved: Option<Saved>) -> (Vec<u64>, Vec<u64>) {
+        let mut inventory = Inventory::default();
+        for (version, size) in (1..).zip(sizes) {
+            let mark = (*size < 0).then_some(Mark::Changed);
+            let one = shown_of(version, size.unsigned_abs(), mark);
+            enter_shown(&mut inventory, &one, 5);
+        }
+        let all = inventory.newest_first();
+        let (kept, others) = inventory.split_kept(&owner(), all, keep, saved);
+        let numbers = |some: Vec<&KnownCheckpoint>| -> Vec<u64> {
+            some.iter().map(|known| known.version().number()).collect()
+        };
+        (numbers(kept), numbers(others))
+    }
+
+    #[test]
+    fn marked_versions_are_not_counted_and_do_not_pile_up() {
+        // Newer than all whole ones: as many as are kept.
+        assert_eq!(split(&[9, 9, -9], 1, None), (vec![3, 2], vec![1]));
+        assert_eq!(split(&[9, -9, -9, -9], 2, None), (vec![4, 3, 1], vec![2]));
+        // A restore never takes one that is older than a whole one.
+        assert_eq!(split(&[9, -9, 9], 2, None), (vec![3, 1], vec![2]));
+        // Where nothing is whole.
+        assert_eq!(split(&[-9, -9, -9], 2, None), (vec![3, 2], vec![1]));
+        let whole = Saved {
+            image_bytes: 9,
+            is_marked: false,
+        };
+        assert_eq!(split(&[9, 9, -9], 2, Some(whole)), (vec![2], vec![3, 1]));
+        let marked = Saved {
+            is_marked: true,
+            ..whole
+        };
+        assert_eq!(split(&[9, 9, -9], 2, Some(marked)), (vec![3, 2, 1], vec![]));
+        assert_eq!(split(&[9, 9, -9], 1, Some(marked)), (vec![2], vec![3, 1]));
+    }
+
+    #[test]
+    fn a_version_that_a_much_smaller_one_follows_stays_once_more() {
+        let saved = |image_bytes| {
+            let is_marked = false;
+            Some(Saved {
+                image_bytes,
+                is_marked,
+            })
+        };
+        assert_eq!(split(&[100_000], 1, saved(9_999)), (vec![1], vec![]));
+        assert_eq!(split(&[100_000], 1, saved(10_000)), (vec![], vec![1]));
+        assert_eq!(
+            split(&[100_000, 9_999], 1, saved(9_999)),
+            (vec![], vec![2, 1])
+        );
+        assert_eq!(
+            split(&[100_000, 9_999], 2, saved(9_999)),
+            (vec![2, 1], vec![])
+        );
+        assert_eq!(
+            split(&[50_000, 100_000, 9_999], 2, saved(9_999)),
+            (vec![3, 2], vec![1])
+        );
+        assert_eq!(
+            split(&[50_000, 100_000, 9_999, 9_999], 2, saved(9_999)),
+            (vec![4], vec![3, 2, 1])
+        );
+        assert_eq!(split(&[100_000, 9_999], 1, None), (vec![2, 1], vec![]));
     }
 
     #[test]

@@ -29,4 +29,5 @@ pub mod knowledge;
 pub mod learning;
 pub mod pipeline;
 pub mod report;
+mod sleep;
 pub mod unix_time;

@@ -252,6 +252,8 @@ pub struct SaveReport {
     pub replaced: Vec<HostNote>,
     /// Versions that `--keep` removed.
     pub removed: Vec<Version>,
+    /// Why the image is not known to be one whole state; `None` if it is.
+    pub marked: Option<String>,
     /// Until when the job's checkpoints are kept, Unix seconds; `None` for ever.
     pub kept_until: Option<u64>,
     /// With `--after`: which version this one follows, and who agreed.
@@ -368,6 +370,8 @@ pub struct RestoreReport {
     pub sources: Vec<SourceBytes>,
     /// Newer versions that could not be restored, and why.
     pub skipped: Vec<SkippedVersion>,
+    /// Why the restored image is not known to be one whole state; `None` if it is.
+    pub marked: Option<String>,
     /// What the user should know.
     pub warnings: Vec<String>,
 }
@@ -388,6 +392,8 @@ pub struct SkippedVersion {
     pub version: Version,
     /// Why it was passed over.
     pub reason: String,
+    /// Whether it can be restored with `--accept-marked`.
+    pub marked: bool,
 }
 
 impl fmt::Display for SkippedVersion {
@@ -461,6 +467,9 @@ pub struct ListedCheckpoint {
     pub shards_found: usize,
     /// How many of these can still be lost; `None` if it can't be restored now.
     pub can_lose: Option<usize>,
+    /// Why its image is not known to be one whole state; `None` if it is. A restore takes such a version only if
+    /// there is no older whole one, or with `--accept-marked`.
+    pub marked: Option<String>,
     /// Whether it was saved with a job key that is void now. Only `--version` restores such a checkpoint.
     pub void: bool,
     /// Whether it was saved with a key that has been replaced since. Versions are numbered separately for

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,15 @@ pub fn read<T: DeserializeOwned>(path: &Path, bytes_max: u64) -> io::Result<Opti
         }
         Ok(_) => Ok(Some(serde_json::from_slice(&fs::read(path)?)?)),
     }
+}
+
+/// Moves a damaged file out of the way, so that its next version can take its place: `NAME.damaged`, which replaces
+/// an earlier one. Returns the new path, if it could be moved.
+pub fn set_aside(path: &Path) -> Option<PathBuf> {
+    let mut name = path.file_name()?.to_owned();
+    name.push(".damaged");
+    let aside = path.with_file_name(name);
+    fs::rename(path, &aside).is_ok().then_some(aside)
 }
 
 /// Replaces the file `path` in the directory `data` in one step. A crash may lose the new content, but

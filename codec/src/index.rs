@@ -40,6 +40,34 @@ pub struct FileEntry {
     pub mtime_ns: u32,
     /// Kind of the file, with its content.
     pub kind: FileKind,
+    /// What the user asked to be kept besides; `None` for most files.
+    #[serde(skip)]
+    pub attributes: Option<Box<Attributes>>,
+}
+
+/// What is kept of a file only if the user asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Numbers of its user and group.
+    pub owner: Option<(u32, u32)>,
+    /// Extended attributes, access control lists among them: names and values.
+    pub extended: Vec<(serde_bytes::ByteBuf, serde_bytes::ByteBuf)>,
+}
+
+/// Most bytes of the name of an extended attribute, as on Linux.
+pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
+
+/// Most bytes of the value of an extended attribute, as on Linux.
+pub const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+
+impl Attributes {
+    fn is_possible(&self) -> bool {
+        let is_name = |name: &[u8]| {
+            (1..=ATTRIBUTE_NAME_BYTES_MAX).contains(&name.len()) && !name.contains(&0)
+        };
+        let mut all = self.extended.iter();
+        all.all(|(name, value)| is_name(name) && value.len() <= ATTRIBUTE_BYTES_MAX)
+    }
 }
 
 /// What a file of an image is.
@@ -192,6 +220,9 @@ pub enum IndexError {
     /// that do not end before it.
     #[error("segment {0}: impossible patch")]
     Patch(usize),
+    /// Attributes are impossible, or of no file, or there twice.
+    #[error("file {0}: impossible attributes")]
+    Attributes(u64),
     /// The extents of all files and all segments have different lengths in sum.
     #[error("files hold {files} bytes, segments {segments}")]
     StreamLength {
@@ -281,7 +312,14 @@ impl Index {
     /// # Errors
     /// When it is longer than [`INDEX_BYTES_MAX`].
     pub fn encode(&self) -> Result<Vec<u8>, SerialError> {
-        serial::encode(self, INDEX_BYTES_MAX)
+        let numbered = (0_u64..).zip(&self.files);
+        let attributes =
+            numbered.filter_map(|(file, entry)| Some((file, entry.attributes.as_ref()?)));
+        let attributes: Vec<(u64, &Box<Attributes>)> = attributes.collect();
+        match attributes.is_empty() {
+            true => serial::encode(self, INDEX_BYTES_MAX),
+            false => serial::encode(&(self, attributes), INDEX_BYTES_MAX),
+        }
     }
 
     /// Reads and checks an index. Then every path is relative and has no `.` or `..`, directories come
@@ -290,8 +328,28 @@ impl Index {
     /// # Errors
     /// When the index is malformed or one of these does not hold.
     pub fn decode(bytes: &[u8]) -> Result<Self, IndexError> {
-        let index: Self = serial::decode(bytes, INDEX_BYTES_MAX)?;
+        let index = match serial::decode::<Self>(bytes, INDEX_BYTES_MAX) {
+            // The attributes of some files follow.
+            Err(SerialError::Trailing(_)) => Self::decode_with_attributes(bytes)?,
+            index => index?,
+        };
         index.check()?;
+        Ok(index)
+    }
+
+    fn decode_with_attributes(bytes: &[u8]) -> Result<Self, IndexError> {
+        let (mut index, attributes): (Self, Vec<(u64, Attributes)>) =
+            serial::decode(bytes, INDEX_BYTES_MAX)?;
+        for (file, attributes) in attributes {
+            let number = usize::try_from(file).unwrap_or(usize::MAX);
+            let entry = index.files.get_mut(number);
+            let entry =
+                entry.filter(|entry| entry.attributes.is_none() && attributes.is_possible());
+            let Some(entry) = entry else {
+                return Err(IndexError::Attributes(file));
+            };
+            entry.attributes = Some(Box::new(attributes));
+        }
         Ok(index)
     }
 
@@ -451,6 +509,33 @@ fn parent(path: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn attributes_come_back_with_their_files_and_impossible_ones_are_refused() {
+        let bytes = |text: &[u8]| serde_bytes::ByteBuf::from(text.to_vec());
+        let with = |name: &[u8], owner| {
+            let mut index = index(
+                vec![file("a", FileKind::Fifo), file("b", FileKind::Fifo)],
+                0,
+            );
+            let extended = vec![(bytes(name), bytes(&[0, 1]))];
+            index.files[1].attributes = Some(Box::new(Attributes { owner, extended }));
+            index
+        };
+        let good = with(b"user.a", Some((1, u32::MAX)));
+        assert_eq!(Index::decode(&good.encode().unwrap()).unwrap(), good);
+        let nameless = with(b"", None).encode().unwrap();
+        assert_eq!(Index::decode(&nameless), Err(IndexError::Attributes(1)));
+        // Of no file, and of one file twice.
+        let plain = index(vec![file("a", FileKind::Fifo)], 0);
+        let attributes = Attributes::default();
+        for numbers in [vec![1_u64], vec![0, 0]] {
+            let tail: Vec<_> = numbers.iter().map(|file| (*file, &attributes)).collect();
+            let bytes = serial::encode(&(&plain, tail), INDEX_BYTES_MAX).unwrap();
+            let last = *numbers.last().unwrap();
+            assert_eq!(Index::decode(&bytes), Err(IndexError::Attributes(last)));
+        }
+    }
+
     fn file(path: &str, kind: FileKind) -> FileEntry {
         FileEntry {
             path: path.as_bytes().to_vec(),
@@ -458,6 +543,7 @@ mod tests {
             mtime_s: 0,
             mtime_ns: 0,
             kind,
+            attributes: None,
         }
     }
 

@@ -48,7 +48,7 @@ fn job(number: u64, lose: Option<usize>) -> JobHealth {
         version: Version::new(number * 7).unwrap_or(Version::FIRST),
         versions: 2,
         created: Known::proved(NOW - 600 * number),
-        age_s: 600 * number,
+        age_s: Some(600 * number),
         interval_s: Some(3600),
         redundancy: Redundancy::DEFAULT,
         shards: Known::announced(3 + lose.unwrap_or(0)),

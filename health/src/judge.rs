@@ -104,8 +104,21 @@ fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
             ));
         }
     }
-    if limits.age_s.is_some_and(|most| job.age_s > most) {
-        let what = format!("not saved for {}", span(job.age_s));
+    let Some(age) = job.age_s else {
+        let ahead = job.created.value.saturating_sub(now);
+        let what = format!(
+            "version {version} has a time that is {} in the future: nobody knows its age",
+            span(ahead)
+        );
+        found.push(attention(
+            Kind::Clock,
+            what,
+            "set the clock of the machine that saved it (NTP); check whether the job still runs",
+        ));
+        return found;
+    };
+    if limits.age_s.is_some_and(|most| age > most) {
+        let what = format!("not saved for {}", span(age));
         found.push(attention(
             Kind::NotSaved,
             what,

@@ -147,8 +147,8 @@ pub struct JobHealth {
     pub versions: usize,
     /// When its save began, Unix seconds.
     pub created: Known<u64>,
-    /// Seconds since then.
-    pub age_s: u64,
+    /// Seconds since then; `None` if that is in the future by most hosts' clocks.
+    pub age_s: Option<u64>,
     /// Usual time between two saves, seconds: the median of the last few; none with a single version.
     pub interval_s: Option<u64>,
     /// Its redundancy.
@@ -410,7 +410,7 @@ const GAPS: usize = 5;
 impl JobHealth {
     /// Seconds until the next save is due, by the usual interval; negative if it is late.
     pub fn due_in_s(&self) -> Option<i64> {
-        Some(ahead(self.interval_s?, self.age_s))
+        Some(ahead(self.interval_s?, self.age_s?))
     }
 
     /// Whether fewer shards are there than the version was saved with.

@@ -160,7 +160,7 @@ fn jobs(jobs: &[JobHealth]) -> Markup {
         let cells = vec![
             job.job.to_string(),
             job.version.to_string(),
-            span(job.age_s),
+            job.age_s.map_or_else(|| "unknown".to_owned(), span),
             due,
             format!("{}, {}", state(job.can_lose.value), basis(job.can_lose)),
             format!("{} of {}", job.shards.value, job.redundancy.total()),
@@ -532,7 +532,7 @@ mod tests {
             version: Version::new(3).unwrap(),
             versions: 1,
             created: Known::proved(1_000_000),
-            age_s: 60,
+            age_s: Some(60),
             interval_s: None,
             redundancy: Redundancy::DEFAULT,
             shards: Known::announced(5),

@@ -26,7 +26,7 @@ fn job(can_lose: Option<usize>) -> JobHealth {
         version: Version::new(7).unwrap(),
         versions: 2,
         created: Known::proved(NOW - 7200),
-        age_s: 7200,
+        age_s: Some(7200),
         interval_s: None,
         redundancy: Redundancy::DEFAULT,
         shards: Known::announced(can_lose.map_or(2, |n| n + 3)),

@@ -39,7 +39,7 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
                 job.job.to_string(),
                 format!("{} ({})", job.version, count(job.versions, "version")),
                 time(job.created.value),
-                span(job.age_s),
+                job.age_s.map_or_else(|| "unknown".to_owned(), span),
                 job.redundancy.to_string(),
                 format!("{} of {}", job.shards.value, job.redundancy.total()),
                 match job.retired {

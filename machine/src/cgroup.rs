@@ -199,6 +199,67 @@ pub fn cpu_microseconds(directory: &Path) -> Option<u64> {
     line.trim().parse().ok()
 }
 
+/// What control groups allow a process of memory, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// The least limit of its group and of those above.
+    pub limit: u64,
+    /// What the group with the least room can still take. File cache does not count: it is given up.
+    pub room: u64,
+}
+
+/// What control groups allow this process of memory; `None` without a limit.
+#[must_use]
+pub fn memory_limit(machine: &Machine) -> Option<MemoryLimit> {
+    let hierarchies = hierarchies(machine).into_iter();
+    let limits = hierarchies.flat_map(|hierarchy| {
+        let has_memory = hierarchy.version == CgroupVersion::V2 || hierarchy.controls("memory");
+        let group = own_group(machine, &hierarchy).filter(|_| has_memory);
+        let directory = group.and_then(|group| hierarchy.directory(machine, &group));
+        let mount = machine.path(&hierarchy.mount);
+        let above = directory.into_iter().flat_map(|directory| {
+            let above = directory.ancestors().map(Path::to_owned);
+            above.collect::<Vec<PathBuf>>()
+        });
+        let within = above.take_while(|group| group.starts_with(&mount));
+        let limits: Vec<MemoryLimit> = within.filter_map(|group| limit_of(&group)).collect();
+        limits
+    });
+    limits.reduce(|one, other| MemoryLimit {
+        limit: one.limit.min(other.limit),
+        room: one.room.min(other.room),
+    })
+}
+
+/// What one group allows, if it has a limit.
+fn limit_of(group: &Path) -> Option<MemoryLimit> {
+    let text = |name| fs::read_to_string(group.join(name)).ok();
+    let number = |name| text(name)?.trim().parse::<u64>().ok();
+    let v2 = [number("memory.max"), number("memory.high")];
+    let v2 = v2.into_iter().flatten().min();
+    // Without a limit, version 1 shows one that no machine has.
+    let v1 = number("memory.limit_in_bytes").filter(|limit| *limit < 1 << 60);
+    let limit = v2.or(v1)?;
+    let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
+    let stat = text("memory.stat").unwrap_or_default();
+    let of_stat = |names: &[&str]| -> u64 {
+        let lines = stat.lines().filter_map(|line| line.split_once(' '));
+        let lines = lines.filter(|(name, _)| names.contains(name));
+        lines
+            .filter_map(|(_, value)| value.parse::<u64>().ok())
+            .sum()
+    };
+    // Those of version 1 have `total_` in front where groups below are counted.
+    let cache = match of_stat(&["total_inactive_file", "total_active_file"]) {
+        0 => of_stat(&["inactive_file", "active_file"]),
+        cache => cache,
+    };
+    Some(MemoryLimit {
+        limit,
+        room: limit.saturating_sub(used.saturating_sub(cache)),
+    })
+}
+
 /// The directory in which the CPU time of a process's group is counted; `None` if the process is in the root
 /// group, whose time is that of all processes.
 #[must_use]
@@ -270,6 +331,49 @@ mod tests {
         );
         assert_eq!(found[1].directory(&machine, "/docker/other"), None);
         assert_eq!(found[0].directory(&machine, "/../../etc"), None);
+    }
+
+    #[test]
+    fn the_limit_of_memory_is_the_least_of_both_versions_and_of_the_groups_above() {
+        let mounts = "\
+30 25 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+32 25 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+";
+        let (_dir, machine) = machine("");
+        fs::write(machine.proc().join("self/mountinfo"), mounts).unwrap();
+        fs::write(machine.proc().join("self/cgroup"), "4:memory:/a/b\n0::/c\n").unwrap();
+        assert_eq!(memory_limit(&machine), None);
+        let write = |group: &str, name: &str, text: &str| {
+            let group = machine.path("/sys/fs/cgroup").join(group);
+            fs::create_dir_all(&group).unwrap();
+            fs::write(group.join(name), text).unwrap();
+        };
+        write("memory", "memory.limit_in_bytes", "9223372036854771712\n");
+        write(
+            "memory/a/b",
+            "memory.limit_in_bytes",
+            "9223372036854771712\n",
+        );
+        write("memory/a", "memory.limit_in_bytes", "1000\n");
+        write("memory/a", "memory.usage_in_bytes", "900\n");
+        let is =
+            |limit, room| assert_eq!(memory_limit(&machine), Some(MemoryLimit { limit, room }));
+        is(1000, 100);
+        let stat = "cache 500\ninactive_file 1\ntotal_inactive_file 200\ntotal_active_file 100\n";
+        write("memory/a", "memory.stat", stat);
+        is(1000, 400);
+        write("unified/c", "memory.max", "max\n");
+        write("unified/c", "memory.current", "700\n");
+        is(1000, 400);
+        write("unified/c", "memory.high", "900\n");
+        is(900, 200);
+        write("unified/c", "memory.max", "800\n");
+        write(
+            "unified/c",
+            "memory.stat",
+            "inactive_file 50\nactive_file 10\n",
+        );
+        is(800, 160);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod counters;
 pub mod guests;
 pub mod heaps;
 pub mod local;
+pub mod open_files;
 mod paths;
 pub mod power;
 pub mod processes;

@@ -15,6 +15,7 @@ use super::record::RECORD;
 use super::stage::PREFIX;
 use ckpt_agent::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use ckpt_agent::cancel::Cancel;
+use ckpt_agent::core::marks::{Wholeness, take_out_marked};
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{ExitStatus, Failure, ListedCheckpoint, Observer, RestoreReport};
 
@@ -51,6 +52,8 @@ pub struct Beginning {
 pub struct Begun {
     /// The version that its state comes from; `None` if it begins anew.
     pub version: Option<Version>,
+    /// The version that the next one follows.
+    pub follows: Option<Version>,
     /// The record of the job, from the label of that version.
     pub record: Option<String>,
     /// Bytes of a restored version that the next one stores again.
@@ -79,10 +82,12 @@ impl Beginning {
             .iter()
             .all(|path| path.symlink_metadata().is_ok());
         if self.local && lies_here {
-            let newest = newest(agent, &self.job).await?;
+            let newest = usable(agent, &self.job).await?.into_iter().next();
+            let version = newest.as_ref().map(|listed| listed.version);
             let note = "starts from the files here (--local)".to_owned();
             return Ok(Begun {
-                version: newest.as_ref().map(|listed| listed.version),
+                version,
+                follows: version,
                 record: newest.and_then(|listed| listed.own_labels.get(RECORD).cloned()),
                 notes: vec![note],
                 ..Begun::default()
@@ -98,7 +103,8 @@ impl Beginning {
             let request = self.request(&stage, !is_last);
             let tried = agent.restore(request, Arc::clone(observer), cancel.clone());
             let is_worth_waiting = match &tried.await {
-                Ok(report) => !report.skipped.is_empty(),
+                // Time does not make a marked version whole.
+                Ok(report) => report.skipped.iter().any(|skip| !skip.marked),
                 Err(failure) => failure.status == ExitStatus::TooFewHosts,
             };
             if is_last || !is_worth_waiting {
@@ -125,6 +131,7 @@ impl Beginning {
             if_exists: true,
             least_data: self.least_data,
             is_new: self.is_new,
+            accept_marked: false,
             force: true,
             set_id_bits: false,
             globs: Vec::new(),
@@ -155,8 +162,13 @@ impl Beginning {
         report: RestoreReport,
         stage: &Staging,
     ) -> Result<Begun, Failure> {
+        // The next save follows a marked version that was passed over, too: nothing else may follow what that
+        // one follows.
+        let marked = report.skipped.iter().filter(|skip| skip.marked);
+        let marked = marked.map(|skip| skip.version).max();
         let mut begun = Begun {
             version: report.version,
+            follows: marked.max(report.version),
             notes: report.warnings.clone(),
             ..Begun::default()
         };
@@ -319,11 +331,21 @@ pub(super) fn before(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The newest version of a job that can be restored from the hosts that answer.
+/// The version of a job that a restore takes from the hosts that answer.
 pub(super) async fn newest(
     agent: &Agent,
     job: &JobId,
 ) -> Result<Option<ListedCheckpoint>, Failure> {
+    let mut newest_first = usable(agent, job).await?;
+    take_out_marked(&mut newest_first, |one| match one.marked {
+        Some(_) => Wholeness::Marked,
+        None => Wholeness::Whole,
+    });
+    Ok(newest_first.into_iter().next())
+}
+
+/// The versions of a job that can be restored from the hosts that answer, newest first.
+async fn usable(agent: &Agent, job: &JobId) -> Result<Vec<ListedCheckpoint>, Failure> {
     let listed = agent.list(Some(job), &Sought::default(), None).await;
     let listed = match listed {
         Ok(listed) => listed.checkpoints,
@@ -333,7 +355,9 @@ pub(super) async fn newest(
     let usable = listed
         .into_iter()
         .filter(|one| one.can_lose.is_some() && !one.void);
-    Ok(usable.max_by_key(|one| one.version))
+    let mut newest_first: Vec<ListedCheckpoint> = usable.collect();
+    newest_first.sort_by_key(|one| std::cmp::Reverse(one.version));
+    Ok(newest_first)
 }
 
 #[cfg(test)]

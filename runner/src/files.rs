@@ -7,8 +7,10 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use ckpt_agent::image::Exclude;
+use machine::open_files::FileId;
 
 /// Most files that are looked at. A larger tree always counts as changed.
 const FILES_MAX: usize = 1_000_000;
@@ -16,26 +18,13 @@ const FILES_MAX: usize = 1_000_000;
 /// Size of the buffers for comparing files, bytes.
 const COMPARED_BYTES: usize = 1 << 16;
 
-/// What distinguishes a file from all others, under whatever path it is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileId {
-    pub(super) inode: u64,
-    pub(super) device: u64,
-}
-
-impl FileId {
-    fn of(found: &Metadata) -> Self {
-        Self {
-            inode: found.ino(),
-            device: found.dev(),
-        }
-    }
-}
-
 /// What distinguishes one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     file: FileId,
+    /// When the file was made, where the file system keeps that: some give the inode of a file that is gone to
+    /// the next one.
+    born: Option<SystemTime>,
     size: u64,
     modified: (i64, i64),
     is_directory: bool,
@@ -46,6 +35,7 @@ impl Mark {
         let is_directory = found.is_dir();
         Self {
             file: FileId::of(found),
+            born: found.created().ok(),
             size: if is_directory { 0 } else { found.size() },
             // Changes of a directory show in its entries, so its own times are left out.
             modified: match is_directory {
@@ -54,6 +44,32 @@ impl Mark {
             },
             is_directory,
         }
+    }
+
+    /// Of a file or directory that can't be looked at: something is there, and it may change.
+    fn unseen(path: &Path) -> Self {
+        let found = fs::symlink_metadata(path);
+        let seen = found.as_ref().map(Self::of);
+        let changed = found.as_ref().map(|of| (of.ctime(), of.ctime_nsec()));
+        let nowhere = FileId {
+            inode: 0,
+            device: 0,
+        };
+        Self {
+            file: seen.map_or(nowhere, |seen| seen.file),
+            born: None,
+            size: 0,
+            modified: changed.unwrap_or_default(),
+            is_directory: false,
+        }
+    }
+
+    /// Whether this is another file than `was`.
+    fn is_another(&self, was: &Self) -> bool {
+        self.file != was.file
+            || self
+                .born
+                .is_some_and(|born| was.born.is_some_and(|was| was != born))
     }
 }
 
@@ -65,41 +81,53 @@ pub(super) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Takes the fingerprint of all files. Files that are missing or can't be read are left out.
+    /// Takes the fingerprint of all files. Files that are missing are left out; what can't be looked at counts as
+    /// a file.
     pub(super) fn of(paths: &[PathBuf], exclude: &Exclude) -> Self {
         let mut print = Self::default();
         for path in paths {
             // A path that the user names may be a link, as for `ckpt save`.
-            let Ok(found) = fs::metadata(path) else {
-                continue;
-            };
-            print.marks.insert(path.clone(), Mark::of(&found));
-            if found.is_dir() {
-                print.add_below(path, path, exclude);
-            }
+            print.add(path.clone(), fs::metadata(path), |print| {
+                print.add_below(path, path, exclude)
+            });
         }
         print
     }
 
-    fn add_below(&mut self, root: &Path, dir: &Path, exclude: &Exclude) {
-        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        for entry in entries {
+    /// Adds what was found at a path, and what `below` adds if it is a directory.
+    fn add(
+        &mut self,
+        path: PathBuf,
+        found: io::Result<Metadata>,
+        below: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) {
+        let looked = found.and_then(|found| {
+            self.marks.insert(path.clone(), Mark::of(&found));
+            if found.is_dir() { below(self) } else { Ok(()) }
+        });
+        match looked {
+            Ok(()) => {}
+            Err(cause) if is_gone(&cause) => _ = self.marks.remove(&path),
+            Err(_) => _ = self.marks.insert(path.clone(), Mark::unseen(&path)),
+        }
+    }
+
+    fn add_below(&mut self, root: &Path, dir: &Path, exclude: &Exclude) -> io::Result<()> {
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
             if self.marks.len() >= FILES_MAX {
                 self.is_cut = true;
-                return;
+                return Ok(());
             }
             let path = entry.path();
             if is_left_out(root, &path, exclude) {
                 continue;
             }
-            let Ok(found) = entry.metadata() else {
-                continue;
-            };
-            self.marks.insert(path.clone(), Mark::of(&found));
-            if found.is_dir() {
-                self.add_below(root, &path, exclude);
-            }
+            self.add(path.clone(), entry.metadata(), |print| {
+                print.add_below(root, &path, exclude)
+            });
         }
+        Ok(())
     }
 
     /// Whether it contains no file.
@@ -156,7 +184,7 @@ impl Fingerprint {
         !self.is_cut
             && self.marks.iter().all(|(path, mark)| {
                 let was = before.marks.get(path);
-                mark.is_directory || was.is_none_or(|was| was == mark || was.file != mark.file)
+                mark.is_directory || was.is_none_or(|was| was == mark || mark.is_another(was))
             })
     }
 
@@ -166,9 +194,21 @@ impl Fingerprint {
     }
 }
 
+/// Whether nothing is there, as opposed to something that can't be looked at.
+fn is_gone(cause: &io::Error) -> bool {
+    matches!(
+        cause.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
 fn is_left_out(root: &Path, path: &Path, exclude: &Exclude) -> bool {
+    leaves_out(path.strip_prefix(root).unwrap_or(path), exclude)
+}
+
+/// Whether a path below the named directory is excluded.
+pub(super) fn leaves_out(below: &Path, exclude: &Exclude) -> bool {
     use std::os::unix::ffi::OsStrExt;
-    let below = path.strip_prefix(root).unwrap_or(path);
     exclude.leaves_out(below.as_os_str().as_bytes())
 }
 
@@ -291,6 +331,69 @@ mod tests {
         assert!(!third.was_replaced_since(&second));
         // The first state may have been renamed into place; this can't be known.
         assert!(third.was_replaced_since(&Fingerprint::default()));
+    }
+
+    #[test]
+    fn a_file_that_took_the_inode_of_the_one_before_is_known_by_its_birth() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        fs::write(&path, b"one").unwrap();
+        let first = print(&path);
+        let was = *first.marks.get(&path).unwrap();
+        // As on ext4, where the third file gets the inode of the first one.
+        let later = Mark {
+            born: Some(SystemTime::UNIX_EPOCH),
+            size: 6,
+            modified: (9, 9),
+            ..was
+        };
+        let with = |mark: Mark| Fingerprint {
+            marks: [(path.clone(), mark)].into(),
+            is_cut: false,
+        };
+        let has_birth = with(Mark {
+            born: Some(SystemTime::now()),
+            ..was
+        });
+        assert!(with(later).was_replaced_since(&has_birth));
+        // Without a birth it may have been written to.
+        let unborn = Mark {
+            born: None,
+            ..later
+        };
+        assert!(!with(unborn).was_replaced_since(&has_birth));
+        assert!(!with(later).was_replaced_since(&with(Mark { born: None, ..was })));
+        for _ in 0..20 {
+            let before = print(&path);
+            // The inodes of the file before and of the one before that are in turn.
+            for _ in 0..2 {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                fs::write(dir.path().join("next"), b"other").unwrap();
+                fs::rename(dir.path().join("next"), &path).unwrap();
+            }
+            let has_births = fs::metadata(&path).unwrap().created().is_ok();
+            assert!(!has_births || print(&path).was_replaced_since(&before));
+        }
+    }
+
+    #[test]
+    fn a_directory_that_can_t_be_read_is_not_empty() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("state");
+        let hidden = root.join("hidden");
+        fs::create_dir_all(&hidden).unwrap();
+        fs::write(hidden.join("state"), b"some").unwrap();
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o000)).unwrap();
+        let closed = print(&root);
+        assert!(!closed.is_empty() && closed.is_as(&print(&root)));
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::remove_file(hidden.join("state")).unwrap();
+        assert!(print(&root).is_empty());
+        // A link to itself can't be followed.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        assert!(!print(&link).is_empty());
     }
 
     #[test]

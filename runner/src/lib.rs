@@ -27,7 +27,6 @@ mod job_dir;
 mod journal;
 pub mod kind;
 pub mod notice;
-mod open_files;
 mod orders;
 mod owner;
 pub mod past_report;

@@ -7,8 +7,8 @@ use supervision::signals::name;
 use supervision::{Doing, Millis, Report, Why};
 
 use super::journal::{Entry, Journal, JournalLine};
-use super::open_files::Writing;
 use ckpt_agent::unix_time::unix_millis;
+use machine::open_files::Writing;
 
 /// Most warnings that are reported, since a job could cause any number of them.
 const WARNINGS_MAX: usize = 100;

@@ -330,13 +330,17 @@ pub(super) struct Saves {
 
 impl Saves {
     /// Before the first save of a job that begins with this version, if it was restored.
-    pub(super) fn none_yet(saved: Fingerprint, version: Option<Version>) -> Self {
+    pub(super) fn none_yet(
+        saved: Fingerprint,
+        version: Option<Version>,
+        follows: Option<Version>,
+    ) -> Self {
         Self {
             saved,
             saving: None,
             holds_next: false,
             version: version.map(|version| version.number()),
-            follows: Follows::restored(version),
+            follows: Follows::restored(follows),
         }
     }
 }

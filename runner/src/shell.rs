@@ -1,7 +1,7 @@
 //! Drives one supervisor: turns what happens into events, and carries out its actions.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,12 @@ use super::begin::Begun;
 use super::channel::{CKPT_NOTIFY, Channel};
 use super::clock::Clock;
 use super::daemon::Daemon;
-use super::files::{Fingerprint, resolved};
+use super::files::{Fingerprint, leaves_out, resolved};
 use super::job::{Job, JobCommand, StartError};
 use super::job_dir::JobDir;
 use super::journal::Entry;
 use super::kind::Kind;
 use super::notice::JobNotice;
-use super::open_files::{StateFiles, Writing, written_to};
 use super::orders::{Orders, Way};
 use super::owner::Owner;
 use super::reach::Reach;
@@ -41,6 +40,7 @@ use ckpt_agent::agent::MachineOutlook;
 use ckpt_agent::image::keeper::Keeper;
 use ckpt_agent::report::{Failure, Observer, SaveReport};
 use ckpt_agent::unix_time::unix_seconds;
+use machine::open_files::{StateFiles, Writing, written_to};
 
 /// Time from one sample of the machine and the job to the next.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
@@ -206,7 +206,7 @@ impl<'a> RunShell<'a> {
             roots: resolved(&paths),
             paths,
             watch: super::watch::FileWatch::new(known.clone()),
-            saves: Saves::none_yet(known, begun.version),
+            saves: Saves::none_yet(known, begun.version, begun.follows),
             sender,
             news,
             notices_left: NOTICES_MAX,
@@ -420,9 +420,11 @@ impl<'a> RunShell<'a> {
         let now = self.clock.now();
         let job = &self.job;
         let roots = &self.roots;
+        let is_left_out = |below: &Path| leaves_out(below, &self.orders.save.options.exclude);
         let mut writing = Writing::No;
         let is_open = |print: &Fingerprint| {
-            writing = written_to(&job.processes(), &StateFiles::of(roots, print));
+            let files = StateFiles::new(roots, print.files()).without(&is_left_out);
+            writing = written_to(&job.processes(), &files);
             writing.is_possible()
         };
         let seen = self.watch.look(now, print, is_open);
@@ -437,9 +439,11 @@ impl<'a> RunShell<'a> {
         let print = self.print();
         let processes = self.job.processes();
         let roots = &self.roots;
+        let is_left_out = |below: &Path| leaves_out(below, &self.orders.save.options.exclude);
         let mut writing = Writing::No;
         let is_open = |print: &Fingerprint| {
-            writing = written_to(&processes, &StateFiles::of(roots, print));
+            let files = StateFiles::new(roots, print.files()).without(&is_left_out);
+            writing = written_to(&processes, &files);
             writing.is_possible()
         };
         let files_at_rest = self.watch.is_whole(&print, is_open);

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use machine::open_files::all_processes;
+
 /// Most processes of a job that are listed.
 const PROCESSES_MAX: usize = 100_000;
 
@@ -21,27 +23,45 @@ pub(super) fn descendants(helpers: &BTreeSet<i32>) -> BTreeSet<i32> {
     found
 }
 
-/// Process ids of all processes of this machine.
-pub(super) fn all() -> BTreeSet<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    ids.take(PROCESSES_MAX).collect()
-}
-
-/// Children of a process. `/proc` lists them under the thread that started them.
+/// Children of a process. `/proc` lists them under the thread that started them. Where it can't be read, the
+/// processes are searched whose parent the process is: none seen is not none there.
 fn children(process: &Path) -> Vec<i32> {
     let Ok(tasks) = fs::read_dir(process.join("task")) else {
         return Vec::new();
     };
     let mut found = Vec::new();
     for task in tasks.flatten() {
-        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        let text = match fs::read_to_string(task.path().join("children")) {
+            Ok(text) => text,
+            // The thread has ended, or this kernel has no such lists.
+            Err(_) if !task.path().join("stat").exists() => continue,
+            Err(_) => return children_of(process),
+        };
         found.extend(
             text.split_whitespace()
                 .filter_map(|pid| pid.parse::<i32>().ok()),
         );
     }
     found
+}
+
+/// The processes whose parent is this one.
+fn children_of(process: &Path) -> Vec<i32> {
+    let own = process.join("stat");
+    let Some(parent) = fs::read(own).ok().and_then(|stat| {
+        let text = String::from_utf8_lossy(&stat).into_owned();
+        text.split_whitespace().next()?.parse::<i32>().ok()
+    }) else {
+        return Vec::new();
+    };
+    let is_child = |pid: &i32| {
+        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&stat).into_owned();
+        let fields = text.rsplit_once(')').map(|(_, fields)| fields.to_owned());
+        let of = fields.and_then(|fields| fields.split_whitespace().nth(1)?.parse().ok());
+        of == Some(parent)
+    };
+    all_processes().into_iter().filter(is_child).collect()
 }
 
 /// The state of a process, such as `R` or `T`; `None` if the process is gone.
@@ -74,6 +94,12 @@ mod tests {
         assert!(
             found.contains(&pid) && found.contains(&grandchild),
             "{found:?}"
+        );
+        let me = children_of("/proc/self".as_ref());
+        assert!(me.contains(&pid) && !me.contains(&grandchild), "{me:?}");
+        assert_eq!(
+            children_of(Path::new(&format!("/proc/{pid}"))),
+            [grandchild]
         );
         let without = descendants(&BTreeSet::from([pid]));
         assert!(!without.contains(&pid) && !without.contains(&grandchild));

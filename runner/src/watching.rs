@@ -12,16 +12,15 @@ use tokio::time::{Instant, sleep};
 
 use super::arrivals::{Arrivals, FoundDir, Whole, find_directories};
 use super::clock::Clock;
-use super::files::resolved;
-use super::open_files::{StateFiles, written_to};
+use super::files::{leaves_out, resolved};
 use super::reach::Reach;
 use super::saver::SavePlan;
-use super::tree;
 use ckpt_agent::agent::{SaveInput, SaveRequest};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::image::Exclude;
 use ckpt_agent::report::{ExitStatus, Failure, Observer, SaveReport};
+use machine::open_files::{StateFiles, all_processes, written_to};
 
 /// Label with the hash of the files that were saved.
 const WATCHED: &str = "ckpt.watched";
@@ -198,8 +197,8 @@ impl Watcher {
     /// Looks at all directories.
     async fn look(&mut self, exclude: &Exclude) -> Result<(), Failure> {
         let dir = self.dir.clone();
-        let exclude = exclude.clone();
-        let looked = tokio::task::spawn_blocking(move || find_directories(&dir, &exclude)).await;
+        let excluded = exclude.clone();
+        let looked = tokio::task::spawn_blocking(move || find_directories(&dir, &excluded)).await;
         let found: Vec<FoundDir> = looked.unwrap_or_else(|_| Ok(Vec::new())).map_err(|cause| {
             let message = format!("cannot watch {}: {cause}", self.dir.display());
             Failure::new(ExitStatus::LocalIo, message)
@@ -209,7 +208,9 @@ impl Watcher {
             let roots = [path.to_owned()];
             // Of all processes of a machine there are always some that this user can't look at, such as
             // those of other users and the user's own `sshd`. If they counted, nothing would ever be saved.
-            written_to(&tree::all(), &StateFiles::of(&roots, print)).is_seen()
+            let is_left_out = |below: &Path| leaves_out(below, exclude);
+            let files = StateFiles::new(&roots, print.files()).without(&is_left_out);
+            written_to(&all_processes(), &files).is_seen()
         });
         Ok(())
     }

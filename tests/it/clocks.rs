@@ -44,7 +44,9 @@ impl Machine<'_> {
     /// Saves an image.
     fn save(&self, image: &str) -> Result<Saved> {
         let saved = self.run(&["--json", "save", "--job", "42", image])?;
-        let saved = saved.expect(0)?.json()?;
+        // A machine whose clock is ahead warns of that.
+        let code = if self.off_s > 0 { 3 } else { 0 };
+        let saved = saved.expect(code)?.json()?;
         Ok(Saved {
             version: saved["version"].as_u64().context("version")?.to_string(),
             shards: saved["holders"].as_array().context("holders")?.len(),

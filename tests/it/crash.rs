@@ -74,6 +74,7 @@ fn checkpoint(keys: &Keys, number: u64, rng: &mut SmallRng) -> Result<(Manifest,
                 len: image.len() as u64,
             }],
         },
+        attributes: None,
     };
     let index = builder.finish_image(vec![file])?;
     let row = encoder.encode(1, &index, Vec::new());

@@ -155,7 +155,7 @@ fn versions_that_a_void_key_saved_are_marked_and_restored_only_by_number() -> Re
     save(&grid, "43", 2)?;
     key_for(&grid, "42", "job.key", &[])?;
     // The holder of the key can save anything.
-    let junk: Vec<u8> = image::memory(1 << 16, 9);
+    let junk: Vec<u8> = image::memory(1 << 18, 9);
     fs::write(grid.path("image"), &junk)?;
     for _ in 0..12 {
         run_with(&grid, "job.key", &["save", "--job", "42", "image"])?.expect(0)?;

@@ -44,9 +44,10 @@ fn a_host_whose_port_is_taken_gets_another_one() -> Result<()> {
     ensure!(after.ip() == before.ip());
     ensure!(grid.running()?.len() == 5);
     // Clients find the host at its new port, and store shards there.
-    save_file(&grid, "42", b"later")?;
+    let later = image::memory(1 << 20, 2);
+    save_file(&grid, "42", &later)?;
     ensure!(grid.holders("42")?.contains(&"h03".to_owned()));
-    ensure!(restore_bytes(&grid, "42")? == b"later");
+    ensure!(restore_bytes(&grid, "42")? == later);
     let log = fs::read_to_string(grid.data_dir("h03").join("log"))?;
     ensure!(log.contains("in use"), "it did not say why: {log}");
     Ok(())

@@ -63,6 +63,7 @@ mod upgrade;
 mod versions;
 mod watching;
 mod who_is_who;
+mod whole;
 mod withheld;
 
 use anyhow::Result;

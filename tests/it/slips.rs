@@ -17,30 +17,6 @@ fn text(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn a_checkpoint_that_a_silent_host_may_have_is_not_called_missing() -> Result<()> {
-    let grid = Grid::up(5)?;
-    save_file(&grid, "42", b"image")?;
-    let commands: [&[&str]; 5] = [
-        &["show", "--job", "none"],
-        &["list", "--job", "none"],
-        &["verify", "--job", "none"],
-        &["touch", "--job", "none"],
-        &["forget", "--job", "none", "--all"],
-    ];
-    let check = |status: i32| -> Result<()> {
-        for args in commands {
-            let failed = grid.run([&["--json"], args].concat())?.expect(status)?;
-            let names_host = failed.json()?["error"]["hosts"][0]["host"] == "h03";
-            ensure!(names_host == (status == 5), "{args:?}: {failed}");
-        }
-        Ok(())
-    };
-    check(4)?;
-    grid.kill("h03")?;
-    check(5)
-}
-
-#[test]
 fn a_grid_without_hosts_is_called_that() -> Result<()> {
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;

@@ -211,6 +211,7 @@ impl Restore {
             if_exists: false,
             least_data: None,
             is_new: false,
+            accept_marked: false,
             force: false,
             set_id_bits: false,
             globs: Vec::new(),

@@ -10,11 +10,13 @@
 )]
 
 pub mod claims;
+pub mod clocks;
 pub mod effort;
 pub mod fence;
 pub mod gather;
 pub mod glob;
 pub mod knowledge;
+pub mod marks;
 pub mod pick;
 #[allow(
     clippy::indexing_slicing,

@@ -2,8 +2,8 @@
 //!
 //! Of every file is kept: its name (any bytes), its kind (directory, regular file, symbolic link, hard link
 //! to another file of the image, fifo), permission bits, time of last change, and which parts of it are
-//! holes. Not kept: owner and group, access times, extended attributes, access control lists, file
-//! capabilities and other inode flags, and hard links to files outside of the image. Sockets and device nodes
+//! holes. If the user asks for it, its owner and group, and its extended attributes, with access control lists and
+//! file capabilities. Not kept: access times, inode flags, and hard links to files outside of the image. Sockets and device nodes
 //! are left out with a warning. Directories on which another file system is mounted are entered.
 //!
 //! All functions here block, so they run on threads outside of the async runtime.
@@ -20,7 +20,7 @@ mod tests;
 
 pub use sink::{Sink, SinkError, SinkOptions, Target, place};
 pub use source::{
-    Exclude, NameError, NamedPath, OnceReader, Source, SourceError, SourceOptions, Warning,
+    Exclude, NameError, NamedPath, OnceReader, Remark, Source, SourceError, SourceOptions, Weight,
     exclude_pattern,
 };
 

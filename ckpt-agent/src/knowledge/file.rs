@@ -468,8 +468,19 @@ pub(super) fn update(
         io::ErrorKind::ResourceBusy => KnowledgeError::Busy(path.to_owned()),
         _ => failed(cause),
     })?;
-    // A damaged file is replaced by a new one.
-    let mut known = Knowledge::load(path).unwrap_or_default();
+    let mut known = match Knowledge::load(path) {
+        Ok(known) => known,
+        // It may be whole, and say which versions there are.
+        Err(KnowledgeError::Io { cause, .. }) if cause.kind() != io::ErrorKind::InvalidData => {
+            return Err(failed(cause));
+        }
+        Err(_) => {
+            let mut aside = path.as_os_str().to_owned();
+            aside.push(".damaged");
+            fs::rename(path, aside).map_err(failed)?;
+            Knowledge::default()
+        }
+    };
     change(&mut known);
     file_lock::replace(path, &known.to_text()).map_err(failed)
 }
@@ -615,6 +626,14 @@ mod tests {
         notebook.note(Observation::Rate(HOST, 1e6));
         notebook.write(1);
         assert!(Knowledge::load(&path).unwrap().host(HOST).is_some());
+        let aside = fs::read_to_string(dir.path().join("grid.json.damaged")).unwrap();
+        assert!(aside.starts_with("{\"version\":1"));
+        // What can't be read may be whole: a directory, for one.
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        notebook.note(Observation::Rate(HOST, 1e6));
+        notebook.write(1);
+        assert!(path.is_dir());
     }
 
     #[test]

@@ -67,6 +67,7 @@ impl SegmentSource for Bytes {
             mtime_s: 1,
             mtime_ns: 2,
             kind: FileKind::Regular { size, extents },
+            attributes: None,
         };
         Ok((vec![file], ImageKind::File, vec![]))
     }

@@ -7,6 +7,7 @@ mod history;
 mod inspect;
 mod joining;
 mod leaving;
+mod log;
 mod metrics;
 mod owner;
 mod pages;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand};
 use command_line::{man, size, time};
 use machine::heaps;
 use machine::local::{SOCKET_NAME, socket_in, user_socket};
@@ -34,13 +35,9 @@ use protocol::identity::{Identity, Role, is_label, keep_out_of_dumps, read_key, 
 use protocol::net::endpoint::EndpointError;
 use protocol::net::resolve_here;
 use protocol::places::UsualDir;
-use tracing::Level;
 use tracing::warn;
-use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
+use self::log::{LogFormat, log_to_stderr};
 use crate::config::{DaemonConfig, GIVES_WAY_AFTER, LIST_FILE};
 use crate::core::ledger::Quota;
 use crate::core::repair::RepairWaits;
@@ -284,6 +281,9 @@ struct Serve {
     /// Form of the log on standard error; RUST_LOG sets the level.
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
+    /// Most bytes of the log, if standard error is a file that was opened to append: it then begins anew.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    log_max: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -310,12 +310,6 @@ struct RegistryArgs {
     /// Form of the log on standard error; RUST_LOG sets the level.
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
 }
 
 /// Runs the program. `args` include its name.
@@ -380,7 +374,7 @@ fn is_broken_pipe(cause: &anyhow::Error) -> bool {
 }
 
 fn run(args: Serve) -> Result<ExitCode> {
-    log_to_stderr(args.log_format);
+    log_to_stderr(args.log_format, args.log_max);
     let ready_file = args.ready_file.clone();
     let drain = args.drain_on_exit;
     let data = joining::data_dir(args.data.clone(), UsualDir::Store)?;
@@ -438,7 +432,7 @@ fn run(args: Serve) -> Result<ExitCode> {
 }
 
 fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
-    log_to_stderr(args.log_format);
+    log_to_stderr(args.log_format, None);
     let data_dir = joining::data_dir(args.data, UsualDir::Registry)?;
     let grid_file = joining::grid_file(args.grid, &data_dir);
     let grid = Grid::load_with(&grid_file, Some(data_dir.join(LIST_FILE)))?;
@@ -651,21 +645,6 @@ fn stop_signal() -> impl Future<Output = Result<()>> {
         }
         Ok(())
     }
-}
-
-fn log_to_stderr(format: LogFormat) {
-    let wanted = std::env::var("RUST_LOG").ok();
-    let wanted: Option<Targets> = wanted.and_then(|wanted| wanted.parse().ok());
-    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(Level::INFO));
-    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let log = match format {
-        LogFormat::Text => log.with_ansi(false).boxed(),
-        LogFormat::Json => log.json().boxed(),
-    };
-    // An error means that a logger is set already, and that one is used.
-    let _ = tracing_subscriber::registry()
-        .with(log.with_filter(filter))
-        .try_init();
 }
 
 #[cfg(test)]

@@ -50,6 +50,8 @@ struct State {
     is_down: bool,
     rng: SmallRng,
     free_bytes: u64,
+    /// Most files that the disk has room for.
+    files_max: usize,
 }
 
 /// The simulated disk. A clone is the same disk.
@@ -68,6 +70,7 @@ impl CrashDisk {
             is_down: false,
             rng: SmallRng::seed_from_u64(seed),
             free_bytes: 1 << 40,
+            files_max: usize::MAX,
         })))
     }
 
@@ -84,6 +87,11 @@ impl CrashDisk {
     /// Sets the free space.
     pub(crate) fn set_free_bytes(&self, free_bytes: u64) {
         self.state().free_bytes = free_bytes;
+    }
+
+    /// Sets how many files there may be, as on a disk without free inodes.
+    pub(crate) fn set_files_max(&self, files_max: usize) {
+        self.state().files_max = files_max;
     }
 
     /// All files in the live image.
@@ -142,6 +150,7 @@ impl CrashDisk {
             is_down: false,
             rng,
             free_bytes: state.free_bytes,
+            files_max: state.files_max,
         };
         state.is_down = true;
         Self(Arc::new(Mutex::new(new)))
@@ -263,6 +272,14 @@ impl Disk for CrashDisk {
         let mut state = self.state();
         if state.live.contains_key(path) {
             return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let there = state.live.values();
+        if there
+            .filter(|entry| matches!(entry, Entry::File(_)))
+            .count()
+            >= state.files_max
+        {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         let file = state.files.len();
         if state.atomic_step()? {

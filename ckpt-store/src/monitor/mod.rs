@@ -36,6 +36,7 @@ use tracing::{info, warn};
 
 use crate::core::traffic::Days;
 
+use crate::json_file::set_aside;
 use guests::{Conditions, Full, Register, Seat};
 use history::{HistoryError, HistoryFile, States};
 use machine::local::Leaving;
@@ -591,7 +592,16 @@ fn remembered(
     now: u64,
     settings: &MonitorSettings,
 ) -> Result<(MachineWatch, HistoryFile), HistoryError> {
-    let end = history::runs(data_dir)?.last().map(|run| run.span.end);
+    let last = history::runs(data_dir).map(|runs| runs.last());
+    // Statistics must not keep a host from serving what it holds.
+    let end = match last {
+        Ok(last) => last.map(|run| run.span.end),
+        Err(cause) => {
+            let aside = set_aside(&history::path(data_dir));
+            warn!(cause = %chain(&cause), ?aside, "the history is damaged: the host begins a new one");
+            None
+        }
+    };
     let mut history = if watch::is_of_the_future(end, now) {
         warn!("the history has records later than the present time: they are dropped");
         let past = history::runs(data_dir)?.take_while(|run| run.span.end <= now);

@@ -8,6 +8,8 @@ use placement::state::{Thresholds, ThresholdsError};
 use serde::{Deserialize, Serialize};
 
 use crate::core::traffic::TransferLimit;
+use crate::json_file::set_aside;
+use protocol::errors::chain;
 
 /// Bytes of a GB and of an MB, as BOINC counts them.
 const GB: f64 = (1_u64 << 30) as f64;
@@ -228,11 +230,26 @@ pub fn calibration_path(data_dir: &Path) -> PathBuf {
 /// empty.
 ///
 /// # Errors
-/// When a file can't be read, or has an unknown name or an impossible value.
+/// When the preferences can't be read, or have an unknown name or an impossible value.
 pub fn load(data_dir: &Path) -> Result<MonitorSettings, PreferencesError> {
     let preferences = parsed(&preferences_path(data_dir))?;
-    let calibration = parsed(&calibration_path(data_dir))?;
-    settings(&preferences, &calibration)
+    settings(&preferences, &calibration(data_dir))
+}
+
+/// The measured thresholds. The program writes them itself, so a damaged file is set aside: the usual ones count.
+fn calibration(data_dir: &Path) -> Calibration {
+    let path = calibration_path(data_dir);
+    let usable =
+        |calibration: &Calibration| settings(&Preferences::default(), calibration).map(|_| ());
+    let read = parsed(&path).and_then(|calibration| {
+        usable(&calibration)?;
+        Ok(calibration)
+    });
+    read.unwrap_or_else(|cause| {
+        let aside = set_aside(&path);
+        tracing::warn!(cause = %chain(&cause), ?aside, "the calibration is damaged: ckpt-store calibrate");
+        Calibration::default()
+    })
 }
 
 fn parsed<T: Default + for<'a> Deserialize<'a>>(path: &Path) -> Result<T, PreferencesError> {

@@ -65,6 +65,11 @@ impl StoreError {
         matches!(self.code(), Code::DiskFailed | Code::Internal)
     }
 
+    /// Whether the disk has no room, for bytes or for files.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::Disk { cause, .. } if is_full(cause))
+    }
+
     pub(crate) fn disk(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::Disk { what, cause }
     }

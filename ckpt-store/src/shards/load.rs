@@ -102,7 +102,8 @@ impl Loaded {
                 shard,
                 created,
             } => {
-                let age = Duration::from_secs(unix_seconds.saturating_sub(created));
+                // One from the future is from a time when the clock was wrong: nobody knows its age.
+                let age = Duration::from_secs(unix_seconds.abs_diff(created));
                 catalog.load_shard(now, age, &claim, owner, shard);
                 self.shards += 1;
             }

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::disk::crash::{CrashDisk, Fault};
     use crate::shards::sample::Sample;
-    use crate::shards::tests::{NOW, NOW_UNIX, commit, open, owner, put};
+    use crate::shards::tests::{NOW, NOW_UNIX, commit, found, open, owner, put};
 
     /// A notice with as many intervals as are allowed.
     fn longest(keys: &Keys, job: &str) -> Notice {
@@ -94,6 +94,43 @@ mod tests {
         let gone = [CheckpointId([8; 16])];
         let words = Words::following(None, of, 5, None, &gone, &one_by_one);
         Notice::sign(keys, &path.blinded(), &words).unwrap()
+    }
+
+    #[test]
+    fn a_full_disk_can_be_emptied() {
+        let disk = CrashDisk::new(Fault::None, 0);
+        let store = open(&disk);
+        let keys = Keys::from(owner(1));
+        let samples = [1, 2].map(|version| Sample::new(&owner(1), "42", version, version));
+        for sample in &samples {
+            put(&store, sample, 0).unwrap();
+            commit(&store, sample).unwrap();
+        }
+        let (tag, path) = keys.tag_and_path(&"42".parse().unwrap()).unwrap();
+        let of = (keys.owner(), tag);
+        let deletes = |last: Option<&Words>, sample: &Sample| {
+            let nothing = Intervals::default();
+            let words = Words::following(last, of, 5, None, &[sample.id()], &nothing);
+            Notice::sign(&keys, &path.blinded(), &words).unwrap()
+        };
+        // The owner of the machine fills the disk: there is room for no further file.
+        disk.set_files_max(disk.files().len());
+        let first = deletes(None, &samples[0]);
+        assert_eq!(store.notice(NOW, NOW_UNIX, &first).unwrap(), 1);
+        assert_eq!(found(&store, keys.owner()).len(), 1);
+        // Even less: what was deleted is deleted, although nothing can be remembered of it.
+        disk.set_files_max(0);
+        let second = deletes(Some(first.words()), &samples[1]);
+        assert!(store.notice(NOW, NOW_UNIX, &second).is_err());
+        assert!(found(&store, keys.owner()).is_empty());
+        let left = disk.files();
+        assert!(
+            left.iter().all(|path| path.starts_with("notices")),
+            "{left:?}"
+        );
+        // Room comes back, and the owner repeats the deletion.
+        disk.set_files_max(usize::MAX);
+        store.notice(NOW, NOW_UNIX, &second).unwrap();
     }
 
     #[test]

@@ -409,17 +409,24 @@ impl Store {
         let owner = words.owner;
         let says_more = self.catalog().check_history(words)?;
         let is_last = self.catalog().check_notice(words, clock)?;
-        if is_last {
-            self.keep_older(job, words)?;
-        }
         let path = match (is_last, says_more) {
             (true, _) => Some(notice_path(owner, words.job_tag)),
             (false, true) => Some(older_notice_path(owner, words.job_tag, words.number)),
             (false, false) => None,
         };
         let mut unneeded = Vec::new();
+        let mut removed = 0;
         if let Some(path) = path {
-            self.write(NOTICES, owner, &path, notice.bytes())?;
+            match self.keep(job, notice, is_last, &path) {
+                // Its owner filled the disk. What is deleted makes room for the notice that deletes it.
+                Err(full) if full.is_full() => {
+                    let gone = self.catalog().gone_keys_of(words);
+                    self.remove_gone(now, &gone)?;
+                    removed += gone.len();
+                    self.keep(job, notice, is_last, &path)?;
+                }
+                kept => kept?,
+            }
             unneeded = self.catalog().noted(words.clone());
         }
         for number in unneeded {
@@ -432,7 +439,21 @@ impl Store {
         self.remove_gone(now, &gone)?;
         let fences = self.catalog().fences_gone(words);
         self.remove_fences(&fences)?;
-        Ok(gone.len())
+        Ok(removed + gone.len())
+    }
+
+    /// Writes a notice. If it is the last one of its job, the one before is kept as far as it is needed.
+    fn keep(
+        &self,
+        job: OwnedJob,
+        notice: &Notice,
+        is_last: bool,
+        path: &Path,
+    ) -> Result<(), StoreError> {
+        if is_last {
+            self.keep_older(job, notice.words())?;
+        }
+        self.write(NOTICES, job.0, path, notice.bytes())
     }
 
     /// Keeps the last notice of a job as an older one, if the next notice does not cover its intervals.

@@ -220,6 +220,7 @@ fn restore_request(job: &JobId, target: &Path) -> RestoreRequest {
         if_exists: false,
         least_data: None,
         is_new: false,
+        accept_marked: false,
         force: false,
         set_id_bits: true,
         globs: Vec::new(),

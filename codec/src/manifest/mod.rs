@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 pub use public::{NewManifest, Public};
-pub use summary::{ImageKind, Summary, Tail, WITNESSES_MAX};
+pub use summary::{ImageKind, Mark, Summary, Tail, WITNESSES_MAX};
 
 use crate::format::UnknownFormat;
 use crate::geometry::SEAL_OVERHEAD;
@@ -313,6 +313,13 @@ impl Draft {
     #[must_use]
     pub const fn following(mut self, after: Option<CheckpointId>) -> Self {
         self.summary.tail.after = after;
+        self
+    }
+
+    /// Marks the image as one that is not known to be one whole state.
+    #[must_use]
+    pub const fn marked(mut self, mark: Option<Mark>) -> Self {
+        self.summary.tail.mark = mark;
         self
     }
 

@@ -52,6 +52,42 @@ pub struct Tail {
     pub witnesses: Vec<PublicKey>,
     /// The checkpoint of which this one is the only successor: its witnesses agreed on that.
     pub after: Option<CheckpointId>,
+    /// Why the image is not known to be one whole state; `None` if it is.
+    pub mark: Option<Mark>,
+}
+
+/// Why an image is not known to be one whole state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Files changed while they were read, and the user accepted that.
+    Changed,
+    /// A reason that this program does not know.
+    Other(u8),
+}
+
+impl Mark {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Changed => 1,
+            Self::Other(number) => number,
+        }
+    }
+
+    const fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::Changed,
+            number => Self::Other(number),
+        }
+    }
+}
+
+impl std::fmt::Display for Mark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Changed => f.write_str("files changed while they were read"),
+            Self::Other(number) => write!(f, "reason {number}, which a newer program gave"),
+        }
+    }
 }
 
 /// Number of the extension with [`Tail::after`].
@@ -60,6 +96,13 @@ const AFTER_EXTENSION: u16 = 1;
 /// Number of the extension with [`BaseRef::created`].
 const BASE_CREATED_EXTENSION: u16 = 2;
 
+/// Number of the extension with [`Tail::mark`].
+const MARK_EXTENSION: u16 = NEEDED_FROM + 1;
+
+/// From this number on, a reader has to know an extension: without it, it would take the checkpoint for something
+/// that it is not. So a summary with an unknown one is refused.
+const NEEDED_FROM: u16 = 0x8000;
+
 /// The tail as it is encoded.
 #[derive(Serialize, Deserialize)]
 struct TailBody {
@@ -67,7 +110,7 @@ struct TailBody {
     pieces: Vec<StoredSegment>,
     labels: Labels,
     witnesses: Vec<PublicKey>,
-    /// Fields that are added later, each a number and bytes. Unknown numbers are passed over.
+    /// Fields that are added later, each a number and bytes. Unknown numbers below `NEEDED_FROM` are passed over.
     extensions: Vec<(u16, serde_bytes::ByteBuf)>,
 }
 
@@ -91,12 +134,14 @@ impl Summary {
             let bytes = serde_bytes::ByteBuf::from(created.to_le_bytes());
             (BASE_CREATED_EXTENSION, bytes)
         });
+        let mark = self.tail.mark.iter();
+        let mark = mark.map(|mark| (MARK_EXTENSION, serde_bytes::ByteBuf::from([mark.number()])));
         let tail = TailBody {
             base: self.tail.base,
             pieces: self.tail.pieces.clone(),
             labels: self.tail.labels.clone(),
             witnesses: self.tail.witnesses.clone(),
-            extensions: after.chain(created).collect(),
+            extensions: after.chain(created).chain(mark).collect(),
         };
         Ok(serial::encode(&(self, tail), MANIFEST_BYTES_MAX)?)
     }
@@ -105,6 +150,10 @@ impl Summary {
         let (summary, tail): (Self, TailBody) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
         if tail.witnesses.len() > WITNESSES_MAX {
             return Err(ManifestError::Number("number of witnesses"));
+        }
+        let mut needed = tail.extensions.iter().map(|(number, _)| *number);
+        if needed.any(|number| number >= NEEDED_FROM && number != MARK_EXTENSION) {
+            return Err(ManifestError::Number("number of an extension"));
         }
         let extension = |wanted| {
             let mut all = tail.extensions.iter();
@@ -124,6 +173,9 @@ impl Summary {
             labels: tail.labels,
             witnesses: tail.witnesses,
             after: after.map(CheckpointId),
+            // Whatever a mark looks like, it is one.
+            mark: extension(MARK_EXTENSION)
+                .map(|bytes| Mark::from_number(bytes.first().copied().unwrap_or(0))),
         };
         Ok(Self { tail, ..summary })
     }
@@ -177,6 +229,31 @@ mod tests {
             let bytes = patch.encode().unwrap();
             assert_eq!(Summary::decode(&bytes), Ok(patch));
         }
+    }
+
+    #[test]
+    fn a_mark_comes_back_and_what_a_reader_has_to_know_is_refused_if_it_is_unknown() {
+        for mark in [Mark::Changed, Mark::Other(9)] {
+            let mut marked = summary();
+            marked.tail.mark = Some(mark);
+            let bytes = marked.encode().unwrap();
+            assert_eq!(Summary::decode(&bytes), Ok(marked));
+        }
+        let with = |number, bytes: &[u8]| {
+            let tail = TailBody {
+                base: None,
+                pieces: Vec::new(),
+                labels: Labels::default(),
+                witnesses: Vec::new(),
+                extensions: vec![(number, serde_bytes::ByteBuf::from(bytes.to_vec()))],
+            };
+            let bytes = serial::encode(&(summary(), tail), MANIFEST_BYTES_MAX).unwrap();
+            Summary::decode(&bytes)
+        };
+        let empty = with(MARK_EXTENSION, &[]).unwrap();
+        assert_eq!(empty.tail.mark, Some(Mark::Other(0)));
+        let refused = Err(ManifestError::Number("number of an extension"));
+        assert_eq!(with(MARK_EXTENSION + 1, &[1]).map(|_| ()), refused);
     }
 
     #[test]

@@ -66,6 +66,7 @@ pub(crate) fn stream_file(len: usize) -> FileEntry {
                 .into_iter()
                 .collect(),
         },
+        attributes: None,
     }
 }
 

@@ -84,6 +84,7 @@ fn an_index_is_written_as_it_was_and_read() {
         mtime_s: -1_000_000_000,
         mtime_ns: 999_999_999,
         kind,
+        attributes: None,
     };
     let extent = |offset, len| Extent { offset, len };
     let regular = FileKind::Regular {

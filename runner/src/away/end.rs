@@ -174,6 +174,7 @@ async fn bring_back(
         if_exists: false,
         least_data: orders.save.least_data(),
         is_new: false,
+        accept_marked: false,
         force: true,
         set_id_bits: false,
         globs: Vec::new(),

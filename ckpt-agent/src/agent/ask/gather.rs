@@ -8,6 +8,7 @@ use std::time::Duration;
 use codec::grant::VoidList;
 use codec::notice::{Lease, Notice, Words};
 use codec::{JobTag, ShardIndex};
+use health::ahead;
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
 use protocol::wire::message::HostStatus;
@@ -17,6 +18,7 @@ use transfer::find::Shown;
 
 use crate::agent::{Agent, SaveRequest};
 use crate::cancel::Cancel;
+use crate::core::clocks::Clocks;
 use crate::core::gather::silence::Silence;
 use crate::core::gather::{Best, Gathering, Wait, WaitUntil};
 use crate::core::place::DomainNames;
@@ -25,7 +27,8 @@ use crate::core::{Fault, HostIndex, Millis};
 use crate::inventory::{Entered, Inventory, KnownCheckpoint};
 use crate::knowledge::{Contact, Observation};
 use crate::report::{ExitStatus, Failure, HostNote};
-use crate::unix_time::unix_millis;
+use crate::sleep::SleepWatch;
+use crate::unix_time::{unix_millis, unix_seconds};
 
 /// First wait before hosts are asked again when none of them answered; [`NO_ANSWER_WAIT_MAX`] is the longest.
 const NO_ANSWER_WAIT: Duration = Duration::from_millis(500);
@@ -42,6 +45,8 @@ pub(crate) struct HostAnswer {
     pub(crate) rtt: Duration,
     /// What the host announces of its availability; asked for only when hosts are to be chosen.
     pub(crate) announced: Option<Announced>,
+    /// When it answered, by this machine's clock, Unix seconds.
+    pub(crate) heard: u64,
     /// The version of the protocol that the host speaks.
     pub(crate) spoken: WireVersion,
     /// Which job keys of the owner are void, as far as the host knows.
@@ -89,6 +94,21 @@ impl Gathered {
     pub(crate) fn kept_until(&self, known: &KnownCheckpoint) -> Option<u64> {
         let lease = self.leases.get(&known.manifest.public().job_tag)?;
         Some(lease.until)
+    }
+
+    /// The clocks of the hosts that were asked what they announce, as this machine's own clock would show them now,
+    /// Unix seconds.
+    pub(crate) fn clocks(&self) -> Clocks {
+        let now = unix_seconds();
+        let announced = self.answered.iter();
+        let announced = announced.filter_map(|(_, answer)| {
+            let at = answer.announced.as_ref()?.at;
+            Some(now.saturating_add_signed(ahead(at, answer.heard)))
+        });
+        Clocks {
+            own: now,
+            hosts: announced.collect(),
+        }
     }
 
     /// How many members may have what is lacking here: silent and absent ones.
@@ -204,6 +224,9 @@ struct Asked {
     begun: Instant,
 }
 
+/// How often this machine may sleep while hosts are asked, until they are not asked again.
+const ASKED_AFTER_SLEEP_MAX: u32 = 8;
+
 impl Agent {
     /// Asks all hosts before a save. With a deadline, if no host answers, all are asked again until three
     /// quarters of the time are over, at times that differ between clients: when many jobs are evicted
@@ -244,20 +267,32 @@ impl Agent {
         }
     }
 
-    /// Asks all hosts for the checkpoints of one job, or of all jobs.
+    /// Asks all hosts for the checkpoints of one job, or of all jobs. If this machine sleeps meanwhile, asks again: no
+    /// host is silent for that.
     pub(crate) async fn gather(&self, job_tag: Option<JobTag>, wait_until: WaitUntil) -> Gathered {
-        let showing = Showing::default();
-        let all = self.hosts.all().collect();
-        let mut asked = self.gather_of(all, job_tag, wait_until, &showing).await;
-        self.ask_absent(job_tag, wait_until, &showing, &mut asked.gathered)
-            .await;
-        let given_up: &[HostIndex] = if asked.was_enough {
-            &[]
-        } else {
-            &asked.waiting
-        };
-        self.saw_pool(&asked.gathered, given_up);
-        self.settled(asked, &showing)
+        let sleep = SleepWatch::start();
+        let mut slept = 0;
+        loop {
+            let showing = Showing::default();
+            let all = self.hosts.all().collect();
+            let mut asked = self.gather_of(all, job_tag, wait_until, &showing).await;
+            self.ask_absent(job_tag, wait_until, &showing, &mut asked.gathered)
+                .await;
+            let now = sleep.slept().times;
+            if now == slept {
+                let given_up: &[HostIndex] = if asked.was_enough {
+                    &[]
+                } else {
+                    &asked.waiting
+                };
+                self.saw_pool(&asked.gathered, given_up);
+                return self.settled(asked, &showing);
+            }
+            if now > ASKED_AFTER_SLEEP_MAX {
+                return self.settled(asked, &showing);
+            }
+            slept = now;
+        }
     }
 
     /// Asks hosts again that have answered, for what became of a job meanwhile. Those that are silent now are
@@ -423,6 +458,7 @@ impl Agent {
             status,
             rtt,
             announced,
+            heard: unix_seconds(),
             spoken: self.hosts.spoken(host).await?,
             void: void.ok().flatten(),
         };

@@ -34,6 +34,7 @@ impl Agent {
                 seconds: started.elapsed().as_secs_f64(),
                 sources: Vec::new(),
                 skipped: Vec::new(),
+                marked: None,
                 warnings: gathered.passed_over_note(None).into_iter().collect(),
             });
         }

@@ -18,7 +18,8 @@ impl Agent {
     }
 
     /// Divides the checkpoints of a job into those that stay and those to forget. A checkpoint that does not
-    /// meet the conditions stays, and is not counted.
+    /// meet the conditions stays, and is not counted. `now` in Unix seconds, by the clocks that decide how old
+    /// something is.
     pub(crate) fn divided<'a>(
         &self,
         gathered: &Gathered,
@@ -36,9 +37,9 @@ impl Agent {
             ForgetWhich::Version(version) => meant
                 .into_iter()
                 .partition(|known| known.version() != version),
-            ForgetWhich::Keep(keep) => inventory.split_kept(&self.keys, meant, keep as usize),
+            ForgetWhich::Keep(keep) => inventory.split_kept(&self.keys, meant, keep as usize, None),
             ForgetWhich::KeepWithin(time) => {
-                inventory.split_within(&self.keys, meant, time.as_secs())
+                inventory.split_within(&self.keys, meant, time.as_secs(), now)
             }
         };
         stay.extend(kept);

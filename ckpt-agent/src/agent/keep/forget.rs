@@ -7,6 +7,7 @@ use codec::{JobId, Version};
 use crate::agent::ask::gather::Gathered;
 use crate::agent::keep::notices::{LeaseChange, NamedJob};
 use crate::agent::{Agent, ForgetWhich};
+use crate::core::clocks::Clocks;
 use crate::core::gather::Wait;
 use crate::core::gather::WaitUntil;
 use crate::core::gather::silence::Silence;
@@ -58,6 +59,7 @@ impl Agent {
         let wish = Wish {
             which,
             sought,
+            now: self.agreed_clock(which, sought).await,
             doing: &doing,
         };
         let mut gathered = self.gather(Some(named.tag), WaitUntil::Answers(wait)).await;
@@ -112,6 +114,20 @@ impl Agent {
             silent: self.silent_notes(&gathered),
             unheard,
         })
+    }
+
+    /// The time by which it is decided what is old, if the deletion has such a condition: hosts are asked, since this
+    /// machine's clock may be ahead.
+    async fn agreed_clock(&self, which: ForgetWhich, sought: &Sought) -> u64 {
+        let mut clocks = Clocks {
+            own: unix_seconds(),
+            hosts: Vec::new(),
+        };
+        if matches!(which, ForgetWhich::KeepWithin(_)) || !sought.is_all() {
+            let said = self.announcements().await.into_iter();
+            clocks.hosts = said.filter_map(|host| Some(host.said.ok()??.at)).collect();
+        }
+        clocks.agreed()
     }
 
     /// Announces what is about to be deleted, until nothing but that is chosen.
@@ -176,8 +192,7 @@ impl Agent {
         if !wish.is_keeping() {
             newest.extend(gathered.inventory.void());
         }
-        let (kept, others) =
-            self.divided(gathered, &newest, wish.which, wish.sought, unix_seconds());
+        let (kept, others) = self.divided(gathered, &newest, wish.which, wish.sought, wish.now);
         let mut others: Vec<KnownCheckpoint> = others.into_iter().cloned().collect();
         // What a thief of a job key signed need not open.
         let judged = |known: &KnownCheckpoint| {
@@ -266,6 +281,8 @@ const ANNOUNCEMENTS_MAX: usize = 4;
 struct Wish<'a> {
     which: ForgetWhich,
     sought: &'a Sought,
+    /// The time of day, by the clocks that decide how old something is, Unix seconds.
+    now: u64,
     /// What is being done, for messages.
     doing: &'a str,
 }

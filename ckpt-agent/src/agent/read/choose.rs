@@ -9,6 +9,7 @@ use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::{Shortfall, Unreadable};
 use crate::agent::{Agent, Which};
 use crate::core::gather::WaitUntil;
+use crate::core::marks::{Wholeness, take_out_marked};
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Observation, Sighting, SightingDetails};
@@ -22,6 +23,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) job_tag: JobTag,
     pub(crate) which: Which,
     pub(crate) sought: &'a Sought,
+    /// Whether a marked version is taken although an older one is known to be whole.
+    pub(crate) accept_marked: bool,
     /// What is being done, for messages.
     pub(crate) doing: &'a str,
 }
@@ -84,12 +87,13 @@ impl Agent {
             self.require_answers(&gathered, wish.doing)?;
             known = self.choose(&gathered, wish);
         }
-        let skipped = self.hidden(&gathered, &known, wish);
+        let skipped = self.hidden(&gathered, wish);
+        let marked = self.passed_over_for_marks(&gathered, &known, wish);
         Ok(Choices {
             gathered,
             known,
             next: 0,
-            skipped: skipped.into_iter().collect(),
+            skipped: skipped.into_iter().chain(marked).collect(),
             hosts: Vec::new(),
             may_come_back: false,
         })
@@ -119,6 +123,7 @@ impl Agent {
         let skip = version.map(|version| SkippedVersion {
             version,
             reason: short.reason,
+            marked: false,
         });
         choices.skipped.extend(skip.clone());
         Ok(skip)
@@ -135,7 +140,9 @@ impl Agent {
         let newer = known.and_then(|known| note_of_newer(&choices.gathered, known, wish));
         let passed = choices.gathered.passed_over_note(known);
         let void = self.note_of_void(&choices.gathered, wish.which);
-        newer.into_iter().chain(passed).chain(void).collect()
+        let marked = known.and_then(|known| self.note_of_mark(known));
+        let notes = newer.into_iter().chain(passed).chain(void);
+        notes.chain(marked).collect()
     }
 
     /// What is to be remembered of a version of a job.
@@ -194,25 +201,73 @@ impl Agent {
         let sought = of_version
             .into_iter()
             .filter(|known| self.is_sought(wish.sought, known, now));
-        sought.cloned().collect()
+        let mut sought: Vec<KnownCheckpoint> = sought.cloned().collect();
+        if wish.which == Which::Newest && !wish.accept_marked {
+            take_out_marked(&mut sought, |known| self.wholeness(known));
+        }
+        sought
     }
 
-    /// The newest version that this machine knows of, if hosts show only older ones.
-    fn hidden(
+    /// Whether the image of a checkpoint is one whole state.
+    pub(crate) fn wholeness(&self, known: &KnownCheckpoint) -> Wholeness {
+        match known.manifest.open(&self.keys) {
+            Ok(Summary { tail, .. }) if tail.mark.is_some() => Wholeness::Marked,
+            Ok(_) => Wholeness::Whole,
+            Err(_) => Wholeness::Unknown,
+        }
+    }
+
+    /// Marked versions that are newer than the one that is `known` to be the best, and not taken.
+    fn passed_over_for_marks(
         &self,
         gathered: &Gathered,
         known: &[KnownCheckpoint],
         wish: &Wish<'_>,
-    ) -> Option<SkippedVersion> {
+    ) -> Vec<SkippedVersion> {
+        let Some(best) = known.first().map(KnownCheckpoint::version) else {
+            return Vec::new();
+        };
+        let all = self.choose(
+            gathered,
+            &Wish {
+                accept_marked: true,
+                ..*wish
+            },
+        );
+        let newer = all.into_iter().filter(|one| one.version() > best);
+        let left_out = newer.filter(|one| known.iter().all(|it| it.stamp() != one.stamp()));
+        left_out
+            .filter_map(|one| {
+                let mark = one.manifest.open(&self.keys).ok()?.tail.mark?;
+                Some(SkippedVersion {
+                    version: one.version(),
+                    reason: format!("marked: {mark}; to restore it: --accept-marked"),
+                    marked: true,
+                })
+            })
+            .collect()
+    }
+
+    /// A warning when the version that is read is marked.
+    pub(crate) fn note_of_mark(&self, known: &KnownCheckpoint) -> Option<String> {
+        let mark = known.manifest.open(&self.keys).ok()?.tail.mark?;
+        let version = known.version();
+        Some(format!("version {version} may mix several states: {mark}"))
+    }
+
+    /// The newest version that this machine knows of, if hosts show only older ones.
+    fn hidden(&self, gathered: &Gathered, wish: &Wish<'_>) -> Option<SkippedVersion> {
         let known_versions = self.notebook.read(unix_seconds());
         let seen = known_versions.newest(wish.job_tag)?.version;
-        let shown = known.iter().chain(gathered.inventory.void());
+        let inventory = &gathered.inventory;
+        let shown = inventory.newest_first().into_iter().chain(inventory.void());
         let shown = shown.map(KnownCheckpoint::version).max();
         let is_newest = wish.which == Which::Newest && wish.sought.is_all();
         let is_hidden = is_newest && shown.is_none_or(|shown| shown < seen);
         is_hidden.then(|| SkippedVersion {
             version: seen,
             reason: "this machine has seen it, but no host that answers shows it: it was removed from another machine, lost or hidden".into(),
+            marked: false,
         })
     }
 

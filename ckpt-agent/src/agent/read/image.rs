@@ -130,6 +130,7 @@ impl Agent {
             job_tag,
             which,
             sought: &Sought::default(),
+            accept_marked: false,
             doing: &doing,
         };
         let mut choices = self.choices(&wish).await?;

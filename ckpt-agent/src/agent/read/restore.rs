@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::read::choose::{FoundBase, FoundImage, Wish};
+use crate::agent::read::choose::{Choices, FoundBase, FoundImage, Wish};
 use crate::agent::read::fetch::{Driver, Unreadable, runs};
 use crate::agent::read::row_feed::{Lane, Lanes};
 use crate::agent::{Agent, RestoreRequest, RestoreTarget, Which};
@@ -29,6 +29,7 @@ use crate::pipeline::decode::{self, Decoded, Earlier};
 use crate::report::{
     ExitStatus, Failure, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
 };
+use crate::sleep::SleepWatch;
 use protocol::errors::chain;
 use transfer::get::BlockReader;
 
@@ -57,6 +58,7 @@ impl Agent {
             job_tag,
             which: request.which,
             sought: &request.sought,
+            accept_marked: request.accept_marked,
             doing: &doing,
         };
         let mut choices = self.choices(&wish).await?;
@@ -74,6 +76,8 @@ impl Agent {
         for skip in &choices.skipped {
             observer.event(ProgressEvent::VersionSkipped(skip.clone()));
         }
+        let sleep = SleepWatch::start();
+        let mut slept = 0;
         while let Some(known) = choices.next() {
             let attempt = Attempt {
                 agent: self,
@@ -85,15 +89,18 @@ impl Agent {
             };
             match attempt.run(cancel.clone()).await {
                 Ok(mut report) => {
+                    self.warn_of(known, &choices, &request, &observer);
                     report.warnings.extend(self.after_choice(&choices, &wish));
-                    if let Some(message) = self.note_of_void(choices.gathered(), request.which) {
-                        observer.event(ProgressEvent::Warning { message });
-                    }
                     self.note_what_goes_on(&request, job_tag, known);
                     report.skipped = choices.skipped;
                     return Ok(report);
                 }
                 Err(Unreadable::Fatal(failure)) => return Err(failure),
+                // This machine slept: its connections are gone, and no host is to blame.
+                Err(Unreadable::Short(_)) if sleep.slept().times > slept => {
+                    slept = sleep.slept().times;
+                    choices = self.choices(&wish).await?;
+                }
                 Err(Unreadable::Short(short)) => {
                     if let Some(skip) = self.pass_over(&mut choices, &wish, short).await? {
                         observer.event(ProgressEvent::VersionSkipped(skip));
@@ -106,6 +113,21 @@ impl Agent {
 }
 
 impl Agent {
+    /// Reports while it is restored that a version is marked, or signed with a void key.
+    fn warn_of(
+        &self,
+        known: &KnownCheckpoint,
+        choices: &Choices,
+        request: &RestoreRequest,
+        observer: &Arc<dyn Observer>,
+    ) {
+        let void = self.note_of_void(choices.gathered(), request.which);
+        let marked = self.note_of_mark(known);
+        for message in marked.into_iter().chain(void) {
+            observer.event(ProgressEvent::Warning { message });
+        }
+    }
+
     /// Notes the line of the version that was restored: the job goes on with it. Who names a version may only
     /// want to look at it.
     fn note_what_goes_on(
@@ -273,6 +295,9 @@ impl Attempt<'_> {
         }
         let mut progress = image.progress();
         let mut report = self.report(&image, &target);
+        for message in report.warnings.iter().cloned() {
+            self.observer.event(ProgressEvent::Warning { message });
+        }
         let Image {
             summary,
             index,
@@ -320,7 +345,7 @@ impl Attempt<'_> {
         report.fetched_bytes = lanes.fetched_bytes();
         report.sources = lanes.sources();
         report.seconds = self.started.elapsed().as_secs_f64();
-        report.warnings = self.warnings(&lanes.image.driver);
+        report.warnings.extend(self.warnings(&lanes.image.driver));
         Ok(report)
     }
 
@@ -439,9 +464,26 @@ impl Attempt<'_> {
             seconds: 0.0,
             sources: Vec::new(),
             skipped: Vec::new(),
-            warnings: Vec::new(),
+            marked: image.summary.tail.mark.map(|mark| mark.to_string()),
+            warnings: match (target, self.request.set_id_bits) {
+                (Target::Path(_), false) => dropped_bits(&own.files).into_iter().collect(),
+                _ => Vec::new(),
+            },
         }
     }
+}
+
+/// The line on setuid and setgid bits that are not restored.
+fn dropped_bits(files: &[FileEntry]) -> Option<String> {
+    let mut with_bits = files.iter().filter(|file| file.mode & 0o6000 != 0);
+    let first = with_bits.next()?.display_path();
+    let files = match with_bits.count() {
+        0 => format!("{first:?}"),
+        more => format!("{} files, such as {first:?}", more + 1),
+    };
+    Some(format!(
+        "setuid or setgid bits of {files} are not restored; --set-id-bits restores them"
+    ))
 }
 
 /// Waits a bounded time until the threads of a restore that was ended early have removed their files. Returns

@@ -16,7 +16,9 @@ use crate::agent::Agent;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::handle::random;
 use crate::core::HostIndex;
+use crate::core::clocks::{CLOCKS_DIFFER_MAX, Clocks};
 use crate::core::gather::WaitUntil;
+use crate::core::marks::{Wholeness, take_out_marked};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::knowledge::Sighting;
 use crate::report::{ExitStatus, Failure};
@@ -74,7 +76,8 @@ impl Agent {
         let unfound = self.unfound_jobs(&gathered);
         let (opened, _) = gathered.inventory.opened(&self.keys);
         let now = unix_seconds();
-        let jobs = self.jobs(&gathered, &opened, request.proves, now).await;
+        let clock = clocks_of(&words, now).latest();
+        let jobs = self.jobs(&gathered, &opened, request.proves, clock).await;
         let limits = limits_for(&jobs, request.limits);
         let (hosts, absent) = self.hosts_health(&gathered, &words);
         let health = Health {
@@ -229,7 +232,7 @@ impl Agent {
         (hosts, silent)
     }
 
-    /// The newest version of each job, without versions that a void job key signed.
+    /// The version of each job that a restore would take, without versions that a void job key signed.
     async fn jobs(
         &self,
         gathered: &Gathered,
@@ -250,7 +253,14 @@ impl Agent {
         let mut jobs = Vec::new();
         // `all` is in ascending order of versions.
         for (job, all) in versions {
-            let Some(newest) = all.last() else { continue };
+            let mut newest_first: Vec<&OpenedCheckpoint> = all.iter().rev().copied().collect();
+            take_out_marked(&mut newest_first, |one| match one.summary.tail.mark {
+                Some(_) => Wholeness::Marked,
+                None => Wholeness::Whole,
+            });
+            let Some(newest) = newest_first.first() else {
+                continue;
+            };
             let public = newest.known.manifest.public();
             let created = all.iter().map(|one| one.known.manifest.public().created);
             let created: Vec<u64> = created.collect();
@@ -276,7 +286,7 @@ impl Agent {
                 version: newest.known.version(),
                 versions: all.len(),
                 created: Known::proved(public.created),
-                age_s: now.saturating_sub(public.created),
+                age_s: age(public.created, now),
                 interval_s: usual_interval(&created),
                 redundancy: public.redundancy,
                 shards,
@@ -310,6 +320,26 @@ impl Agent {
             .collect();
         let data = public.redundancy.data();
         (proved.len(), proved.len().checked_sub(data))
+    }
+}
+
+/// The clocks of hosts, as they would show the time `now` of this machine's clock.
+fn clocks_of(words: &BTreeMap<HostIndex, Word>, now: u64) -> Clocks {
+    let clocks = words.values().filter_map(|word| {
+        let announced = word.announced.as_ref()?;
+        Some(now.saturating_add_signed(ahead(announced.at, word.heard)))
+    });
+    Clocks {
+        own: now,
+        hosts: clocks.collect(),
+    }
+}
+
+/// Seconds since a save; `None` if it has a time from the future, so that nobody knows.
+fn age(created: u64, now: u64) -> Option<u64> {
+    match now.checked_sub(created) {
+        None if created - now > CLOCKS_DIFFER_MAX => None,
+        age => Some(age.unwrap_or(0)),
     }
 }
 

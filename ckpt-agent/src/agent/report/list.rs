@@ -161,6 +161,7 @@ fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> Li
         again_bytes: summary.tail.base.map_or(0, |_| summary.stored_bytes),
         shards_found: known.shards_found(),
         can_lose: known.can_lose(),
+        marked: summary.tail.mark.map(|mark| mark.to_string()),
         void: false,
         retired: false,
         kept_until: gathered.kept_until(known),

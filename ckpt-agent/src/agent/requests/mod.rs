@@ -96,6 +96,8 @@ pub struct RestoreRequest {
     /// Where no host that answers shows a checkpoint: the job has none, or is begun anew without it, although
     /// silent members may hold one.
     pub is_new: bool,
+    /// Take a marked version although an older one is known to be whole.
+    pub accept_marked: bool,
     /// Replace a file that is at the target.
     pub force: bool,
     /// Restore setuid and setgid bits.

@@ -45,6 +45,10 @@ pub struct SaveOptions {
     /// Save a stream without bytes, or an image without files and directories, instead of failing: it takes the
     /// place of an earlier version. A file without bytes that is named is always saved.
     pub allow_empty: bool,
+    /// Keep extended attributes and access control lists.
+    pub extended_attributes: bool,
+    /// Keep the numbers of user and group; root restores them.
+    pub owners: bool,
     /// How hosts are to be chosen.
     pub placement: PlacementWish,
     /// The user's labels of the checkpoint; hosts can't read them.
@@ -71,6 +75,8 @@ impl Default for SaveOptions {
             skip_unreadable: false,
             accept_changed: false,
             allow_empty: false,
+            extended_attributes: false,
+            owners: false,
             placement: PlacementWish::default(),
             labels: Labels::default(),
             after: None,

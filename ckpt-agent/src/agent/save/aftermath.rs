@@ -2,6 +2,7 @@
 //! supersedes. If nothing was committed, give the claimed version back and say what is stored.
 
 use codec::{CheckpointId, JobTag};
+use health::span;
 use tokio::task::JoinSet;
 
 use super::older_versions::Older;
@@ -10,8 +11,10 @@ use super::run::RETRACT_TIMEOUT;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::{Agent, SaveRequest};
 use crate::core::gather::silence::GoesOn;
+use crate::core::marks::Wholeness;
 use crate::core::place::Placed;
 use crate::core::retention::{Checkpoint, Contents};
+use crate::inventory::{Saved, is_much_smaller};
 use crate::knowledge::{Observation, SaveTimes};
 use crate::report::{ExitStatus, Failure, SaveReport};
 
@@ -50,6 +53,10 @@ impl Agent {
         if let Some(placed) = &prepared.placed {
             self.add_placement(&mut report, placed, request, gathered);
         }
+        report
+            .warnings
+            .extend(self.warning_of_size(&report, &prepared));
+        note_future(&prepared, &mut report);
         let kept = self.note_of_kept();
         let new = prepared.stamp();
         if kept.is_none() {
@@ -62,6 +69,10 @@ impl Agent {
                         needs: prepared.needs().collect(),
                         line: prepared.line,
                     }),
+                },
+                saved: Saved {
+                    image_bytes: report.image_bytes,
+                    is_marked: report.marked.is_some(),
                 },
                 line: prepared.line,
             };
@@ -78,6 +89,23 @@ impl Agent {
         self.notebook
             .note(Observation::GoesOn(prepared.job_tag, goes_on));
         report
+    }
+
+    /// A warning that the version has much fewer bytes than the one before.
+    fn warning_of_size(&self, report: &SaveReport, prepared: &Prepared) -> Option<String> {
+        let all = prepared.gathered.inventory.newest_first().into_iter();
+        let mut of_line =
+            all.filter(|known| self.line_of(known).is_ok_and(|line| line == prepared.line));
+        let before = of_line.find(|known| self.wholeness(known) == Wholeness::Whole)?;
+        let bytes = before.manifest.open(&self.keys).ok()?.image_bytes;
+        is_much_smaller(report.image_bytes, bytes).then(|| {
+            format!(
+                "the image has {} bytes, and that of version {} had {bytes}: if something is missing, that \
+                 version is kept once more than --keep says",
+                report.image_bytes,
+                before.version()
+            )
+        })
     }
 
     /// A note on a version that this machine has seen and that no host showed before the save: this save does
@@ -167,6 +195,24 @@ impl Agent {
         }
         // Claims and shards that can't be removed now expire by themselves.
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
+    }
+}
+
+/// Says that the version is from the future, if it is by most hosts' clocks. That is a warning if this machine's clock
+/// is wrong; it is only a note if an earlier version is from the future, after which all later ones have to be.
+fn note_future(prepared: &Prepared, report: &mut SaveReport) {
+    let clocks = prepared.gathered.clocks();
+    if let Some(ahead) = clocks.ahead(clocks.own) {
+        report.warnings.push(format!(
+            "this machine's clock is {} ahead of most hosts' clocks: the version, and all later ones of the job, \
+             have a time from the future, and nobody knows their age; set the clock (NTP)",
+            span(ahead)
+        ));
+    } else if let Some(ahead) = clocks.ahead(prepared.created) {
+        report.notes.push(format!(
+            "the version has a time that is {} ahead of most hosts' clocks, because an earlier version has one",
+            span(ahead)
+        ));
     }
 }
 

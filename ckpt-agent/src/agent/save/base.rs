@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use codec::Version;
 use codec::base::Base;
-use codec::manifest::Summary;
+use codec::keys::Keys;
+use codec::labels::Labels;
+use codec::manifest::{Manifest, Summary};
 use codec::pieces::{BaseRef, EarlierSegments, PIECE_BYTES};
 
 use tokio::time::{Instant, timeout};
@@ -167,6 +169,9 @@ impl Agent {
             if !retention::admits(base.stamp(), signed_by, owner, self.keys.signer(), said) {
                 continue;
             }
+            if haste == Haste::None && versions_apart(&version.manifest, &self.keys) > 0 {
+                return None;
+            }
             let is_near = age == 0 || haste == Haste::Pressed;
             if is_near && self.standing(&candidate, request).serves(haste) {
                 let before = (age == 0).then_some(candidate.patch_bytes);
@@ -293,6 +298,56 @@ impl Agent {
     }
 }
 
+/// Label of a whole version whose job changes too much from version to version: for how many versions more no base is
+/// tried. A base that saves next to nothing keeps a whole old version on the hosts.
+const APART: &str = "ckpt.apart";
+
+/// For how many versions no base is tried after one that saved next to nothing.
+const APART_VERSIONS: u64 = 8;
+
+/// A base that saves less than one in this many bytes saves next to nothing.
+const SAVED_SHARE: u64 = 10;
+
+fn versions_apart(version: &Manifest, keys: &Keys) -> u64 {
+    let summary = version.open(keys).ok();
+    let label = summary.and_then(|summary| summary.tail.labels.get(APART)?.parse().ok());
+    label.unwrap_or(0)
+}
+
+impl Agent {
+    /// `labels` of a whole version after `newest`, with for how many versions more no base is tried.
+    pub(crate) fn with_apart(
+        &self,
+        labels: Labels,
+        gathered: &Gathered,
+        newest: Option<&KnownCheckpoint>,
+    ) -> Labels {
+        let Some(newest) = newest else {
+            return labels;
+        };
+        let left = match self.candidate(gathered, newest) {
+            Some(candidate) if candidate.saved_nothing() => APART_VERSIONS,
+            _ => versions_apart(&newest.manifest, &self.keys).saturating_sub(1),
+        };
+        let mut pairs: Vec<(String, String)> = labels.clone().into();
+        pairs.retain(|(key, _)| key != APART);
+        pairs.extend((left > 0).then(|| (APART.to_owned(), left.to_string())));
+        // If there are too many labels for one more, a base is tried in vain.
+        Labels::new(pairs).unwrap_or(labels)
+    }
+}
+
+impl Candidate<'_> {
+    /// Whether the version that builds on this base has next to nothing in common with it.
+    fn saved_nothing(&self) -> bool {
+        saves_nothing(self.patch_bytes, self.summary.stored_bytes)
+    }
+}
+
+const fn saves_nothing(patch_bytes: u64, whole_bytes: u64) -> bool {
+    patch_bytes > whole_bytes - whole_bytes / SAVED_SHARE
+}
+
 /// Bytes that a whole version of `planned` image bytes probably stores: no fewer than the base, and as
 /// compressible.
 fn whole_bytes(base: &Summary, planned: Option<u64>) -> u64 {
@@ -354,6 +409,14 @@ mod tests {
             ..GOOD
         };
         serves(grown, [false, true, true]);
+    }
+
+    #[test]
+    fn a_base_that_saves_a_few_percent_saves_nothing() {
+        assert!(!saves_nothing(0, 100));
+        assert!(!saves_nothing(90, 100));
+        assert!(saves_nothing(91, 100));
+        assert!(saves_nothing(120, 100));
     }
 
     #[test]

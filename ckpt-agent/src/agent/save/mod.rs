@@ -16,6 +16,7 @@ pub(crate) mod too_few_hosts;
 
 use std::sync::Arc;
 
+use health::span;
 use tokio::time::Instant;
 
 use self::kept::Found;
@@ -66,17 +67,31 @@ impl Agent {
                 }
                 Ended::Failed(unsaved, prepared) => (unsaved, prepared),
             };
-            let again = restarts.next(unsaved.crowded_for, started.elapsed());
-            let failure = self.give_up(*unsaved.failure, &prepared).await;
+            let again = match unsaved.slept {
+                Some(_) => restarts.after_sleep(started.elapsed()),
+                None => restarts.next(unsaved.crowded_for, started.elapsed()),
+            };
+            let mut failure = self.give_up(*unsaved.failure, &prepared).await;
+            if let Some(slept) = unsaved.slept {
+                failure.message = format!(
+                    "{} (this machine slept for {} meanwhile)",
+                    failure.message,
+                    span(slept.as_secs())
+                );
+                failure.hosts.clear();
+            }
             let Some(wait) = again else {
                 return Err(failure);
             };
-            observer.event(ProgressEvent::Warning {
-                message: format!(
-                    "{}; hosts have too many transfers: the save begins again in {} s",
-                    failure.message,
+            let why = match unsaved.slept {
+                Some(_) => String::new(),
+                None => format!(
+                    "; hosts have too many transfers, in {} s",
                     wait.as_secs().max(1)
                 ),
+            };
+            observer.event(ProgressEvent::Warning {
+                message: format!("{}: the save begins again{why}", failure.message),
             });
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}

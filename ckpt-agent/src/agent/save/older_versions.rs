@@ -11,7 +11,7 @@ use crate::core::gather::Wait;
 use crate::core::gather::silence::Line;
 use crate::core::retention::{Checkpoint, Reach, plan};
 use crate::core::{Fault, HostIndex};
-use crate::inventory::KnownCheckpoint;
+use crate::inventory::{KnownCheckpoint, Saved};
 use crate::report::SaveReport;
 use crate::unix_time::unix_seconds;
 
@@ -33,6 +33,8 @@ pub(super) struct Older<'a> {
     pub(super) again: &'a Gathered,
     /// The new version.
     pub(super) new: Checkpoint,
+    /// What it holds.
+    pub(super) saved: Saved,
     /// The line of the new version.
     pub(super) line: Line,
 }
@@ -140,9 +142,10 @@ impl Agent {
         let (of_line, other_lines) = before
             .into_iter()
             .partition(|known| self.line_of(known).is_ok_and(|line| line == older.line));
-        let keep = usize::try_from(request.options.keep.max(1) - 1).unwrap_or(usize::MAX);
+        let keep = usize::try_from(request.options.keep.max(1)).unwrap_or(usize::MAX);
         let inventory = &gathered.inventory;
-        let (kept, superseded) = inventory.split_kept(&self.keys, of_line, keep);
+        let saved = Some(older.saved);
+        let (kept, superseded) = inventory.split_kept(&self.keys, of_line, keep, saved);
         stay.extend(kept);
         Division {
             stay,

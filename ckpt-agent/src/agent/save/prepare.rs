@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use codec::encode::CheckpointPlan;
 use codec::grant::Rights;
+use codec::labels::Labels;
 use codec::seal::{Cipher, DataKey};
 use codec::{CheckpointId, JobTag, Redundancy, Version};
 use protocol::wire::message::Claim;
@@ -54,6 +55,8 @@ pub(super) struct Prepared {
     /// `None` if every answering host is taken, in any order.
     pub(super) placed: Option<Placed>,
     pub(super) base: Option<ChosenBase>,
+    /// The labels of the version, with those that the program adds.
+    labels: Labels,
 }
 
 impl Agent {
@@ -108,6 +111,11 @@ impl Agent {
         let base = self
             .base_for(&gathered, request, placed.as_ref(), planned_bytes, started)
             .await;
+        let labels = with_line(&request.options.labels, line);
+        let labels = match base {
+            Some(_) => labels,
+            None => self.with_apart(labels, &gathered, newest.as_ref()),
+        };
         Ok(Prepared {
             gathered,
             newest,
@@ -120,6 +128,7 @@ impl Agent {
             following,
             placed,
             base,
+            labels,
         })
     }
 
@@ -190,7 +199,7 @@ impl Prepared {
     pub(super) fn plan(&self, request: &SaveRequest) -> Result<CheckpointPlan, Failure> {
         Ok(CheckpointPlan {
             base: self.base.as_ref().map(|base| base.reference),
-            labels: with_line(&request.options.labels, self.line),
+            labels: self.labels.clone(),
             checkpoint: self.checkpoint,
             job: request.job.clone(),
             job_tag: self.job_tag,
@@ -256,6 +265,8 @@ pub(super) async fn open_source(request: &SaveRequest) -> Result<Source, Failure
         skip_unreadable: request.options.skip_unreadable,
         accept_changed: request.options.accept_changed,
         allow_empty: request.options.allow_empty,
+        extended_attributes: request.options.extended_attributes,
+        owners: request.options.owners,
     };
     let input = request.input.clone();
     let exclude = request.options.exclude.clone();

@@ -17,6 +17,9 @@ const BEGIN_AGAIN_MAX: Duration = Duration::from_millis(CROWDED_MS);
 /// The least wait before the second session; doubles each time.
 const WAIT_MIN: Duration = Duration::from_secs(2);
 
+/// Most sessions that begin because this machine slept.
+const AFTER_SLEEP_MAX: u32 = 16;
+
 /// Most doublings of the wait.
 const DOUBLINGS_MAX: u32 = 4;
 
@@ -26,6 +29,10 @@ pub(super) struct Restarts {
     /// When the last session has to begin, after the beginning of the save. `None`: there is only one session.
     last_begin: Option<Duration>,
     done: u32,
+    /// How often the save began again because this machine slept.
+    after_sleep: u32,
+    /// The deadline of the save.
+    deadline: Option<Duration>,
     /// Differs between clients, which were dropped at the same time and should not return at the same time.
     draw: u64,
 }
@@ -43,6 +50,8 @@ impl Restarts {
         Ok(Self {
             last_begin: may_repeat.then_some(end),
             done: 0,
+            after_sleep: 0,
+            deadline: request.options.deadline,
             draw: u64::from(u32::from_le_bytes(random()?)),
         })
     }
@@ -69,6 +78,17 @@ impl Restarts {
     }
 }
 
+impl Restarts {
+    /// The wait before the next session, after this machine slept, `elapsed` after the beginning of the save; `None`
+    /// if the save ends.
+    pub(super) fn after_sleep(&mut self, elapsed: Duration) -> Option<Duration> {
+        self.last_begin?;
+        self.after_sleep += 1;
+        let is_in_time = self.deadline.is_none_or(|deadline| elapsed < deadline);
+        (self.after_sleep <= AFTER_SLEEP_MAX && is_in_time).then_some(Duration::ZERO)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +97,8 @@ mod tests {
         Restarts {
             last_begin,
             done: 0,
+            after_sleep: 0,
+            deadline: None,
             draw: 77,
         }
     }
@@ -102,9 +124,23 @@ mod tests {
     }
 
     #[test]
+    fn a_save_begins_again_after_each_sleep_until_its_deadline() {
+        let night = Duration::from_secs(8 * 3600);
+        let mut restarts = restarts(Some(BEGIN_AGAIN_MAX));
+        for _ in 0..AFTER_SLEEP_MAX {
+            assert_eq!(restarts.after_sleep(night), Some(Duration::ZERO));
+        }
+        assert_eq!(restarts.after_sleep(night), None);
+        restarts.after_sleep = 0;
+        restarts.deadline = Some(night);
+        assert_eq!(restarts.after_sleep(night), None);
+    }
+
+    #[test]
     fn a_stream_is_not_read_twice() {
         let mut restarts = restarts(None);
         let crowded = Some(Duration::from_secs(1));
         assert_eq!(restarts.next(crowded, Duration::ZERO), None);
+        assert_eq!(restarts.after_sleep(Duration::ZERO), None);
     }
 }

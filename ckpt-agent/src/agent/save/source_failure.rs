@@ -16,7 +16,10 @@ pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
         SourceError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
             failure.next("a path that exists")
         }
-        SourceError::Io { .. } => failure.next("leave out what can't be read: --skip-unreadable"),
+        SourceError::Io {
+            can_be_left_out: true,
+            ..
+        } => failure.next("leave out what can't be read: --skip-unreadable"),
         SourceError::Empty(_) => Failure {
             status: ExitStatus::Usage,
             ..failure.next(ALLOW_EMPTY)

@@ -12,6 +12,7 @@ pub(crate) fn entry(path: &str, kind: FileKind) -> FileEntry {
         mtime_s: 0,
         mtime_ns: 0,
         kind,
+        attributes: None,
     }
 }
 

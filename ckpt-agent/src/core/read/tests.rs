@@ -38,6 +38,7 @@ fn file(path: &str, kind: FileKind) -> FileEntry {
         mtime_s: 0,
         mtime_ns: 0,
         kind,
+        attributes: None,
     }
 }
 

@@ -15,11 +15,10 @@ use std::path::{Path, PathBuf};
 
 use codec::index::{Extent, FileEntry, FileKind, Index, SegmentEntry};
 use direct_io::DirectFile;
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT,
-};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use super::attributes::{owner_of, set_attributes, times};
 use super::place::{Shape, may_replace};
 use super::unfinished::{self, aside_name, is_there, temporary_name};
 use super::{Run, SinkError, SinkOptions};
@@ -302,6 +301,9 @@ impl FileSink {
             FileKind::Symlink { target } => {
                 rustix::fs::symlinkat(OsStr::from_bytes(target), directory, name)?;
                 let flags = AtFlags::SYMLINK_NOFOLLOW;
+                if let Some((user, group)) = owner_of(file) {
+                    rustix::fs::chownat(directory, name, Some(user), Some(group), flags)?;
+                }
                 rustix::fs::utimensat(directory, name, &times(file), flags)?;
             }
             FileKind::HardLink { .. } => {
@@ -714,29 +716,6 @@ fn check_in(
     match free_bytes(parent) {
         Some(free) if free < needed => Err(no_space(target, needed, free)),
         _ => Ok(needed),
-    }
-}
-
-fn set_attributes(fd: BorrowedFd<'_>, file: &FileEntry, options: SinkOptions) -> io::Result<()> {
-    let allowed = if options.set_id_bits { 0o7777 } else { 0o1777 };
-    rustix::fs::fchmod(fd, Mode::from_raw_mode(file.mode & allowed))?;
-    // A stream has no time of its own, so its file keeps the time of the restore.
-    if !file.path.is_empty() {
-        rustix::fs::futimens(fd, &times(file))?;
-    }
-    Ok(())
-}
-
-fn times(file: &FileEntry) -> Timestamps {
-    Timestamps {
-        last_access: Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-        last_modification: Timespec {
-            tv_sec: file.mtime_s,
-            tv_nsec: file.mtime_ns.into(),
-        },
     }
 }
 

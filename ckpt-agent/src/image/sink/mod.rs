@@ -1,6 +1,7 @@
 //! Writes images back. Until the image is whole and on disk, nothing is visible at the target's name. Nothing
 //! is ever written outside of the target. Nothing is left behind after a failure.
 
+mod attributes;
 mod files;
 mod output;
 mod picked;

@@ -130,6 +130,7 @@ mod tests {
             mtime_s: 0,
             mtime_ns: 0,
             kind: kind.clone(),
+            attributes: None,
         };
         Index {
             files: files.iter().map(entry).collect(),

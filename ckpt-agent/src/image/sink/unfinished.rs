@@ -183,7 +183,8 @@ fn is_own(stat: &Stat, around: &Stat) -> bool {
 
 fn is_young(stat: &Stat) -> bool {
     let changed = u64::try_from(stat.st_ctime).unwrap_or(0);
-    unix_seconds().saturating_sub(changed) < UNLOCKED_AGE_MAX.as_secs()
+    // One from the future is from a time when the clock was wrong.
+    unix_seconds().abs_diff(changed) < UNLOCKED_AGE_MAX.as_secs()
 }
 
 fn is_empty(directory: &OwnedFd) -> bool {

@@ -3,22 +3,34 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Extent, FileEntry, FileKind};
 use codec::manifest::ImageKind;
 use direct_io::DirectReader;
-use rustix::fs::{Advice, FileType, fadvise};
+use rustix::fs::{Advice, FileType, Stat, fadvise};
 
+use super::attributes::{NotKept, mode_of_open};
 use super::extents::data_extents;
+use super::maps::Maps;
 use super::named::above;
-use super::plan::{FileState, Plan, PlannedFile, Roots, set_attributes, stat_open, vanished};
-use super::{Emptiness, ReadImage, SourceError, SourceOptions, Warnings, changed};
+use super::plan::{FileState, Plan, PlannedFile, Roots, set_time, stat_open, vanished};
+use super::{
+    Emptiness, Exclude, ReadImage, Remark, Remarks, SourceError, SourceOptions, Weight, changed,
+};
 
 /// Mode of directories that exist only in the names given by the user; the files in them have their own
 /// modes.
 const MADE_DIRECTORY_MODE: u32 = 0o755;
+
+/// Longest time between two readings of the clock by which Linux dates changes.
+const TICK_MAX: Duration = Duration::from_millis(11);
+
+/// Longest file on Linux.
+const SIZE_MAX: u64 = i64::MAX as u64;
 
 /// Files and directories as a source of segments.
 #[derive(Debug)]
@@ -32,7 +44,10 @@ pub struct FileSource {
     /// A buffer for reads that bypass the page cache.
     memory: Vec<u8>,
     options: SourceOptions,
-    warnings: Warnings,
+    remarks: Remarks,
+    not_kept: NotKept,
+    exclude: Exclude,
+    maps: Maps,
 }
 
 /// The file that is being read.
@@ -46,6 +61,10 @@ struct OpenFile {
     done: u64,
     /// Whether a change of the file was already accepted and reported.
     change_reported: bool,
+    /// Whether the file says that it has no bytes, so that its end is found by reading.
+    until_end: bool,
+    /// Of all bytes that were read, if the file is mapped to be written.
+    hasher: Option<blake3::Hasher>,
 }
 
 impl FileSource {
@@ -62,6 +81,8 @@ impl FileSource {
             }
             _ => ImageKind::Tree,
         };
+        settle(&plan.files);
+        let maps = Maps::of(&plan.files);
         Self {
             files: plan.files,
             roots: plan.roots,
@@ -71,7 +92,10 @@ impl FileSource {
             open: None,
             memory: Vec::new(),
             options,
-            warnings: plan.warnings,
+            remarks: plan.remarks,
+            not_kept: plan.not_kept,
+            exclude: plan.exclude,
+            maps,
         }
     }
 
@@ -138,27 +162,38 @@ impl FileSource {
             Err(cause) => return self.leave_out(number, cause),
         };
         let state = FileState::of(&stat);
+        let state = match is_alone {
+            true => state.with_birth(file.as_fd()),
+            false => state,
+        };
         let mut change_reported = false;
         if let Some(what) = planned.state.change(&state) {
             if !(is_alone && planned.state.is_another(&state)) {
                 let path = self.roots.display(planned.root, &planned.entry.path);
-                self.warnings.push(changed(&path, what, self.options)?);
+                self.remarks.push(changed(&path, what, self.options)?);
                 change_reported = true;
             }
             planned.state = state;
-            set_attributes(&mut planned.entry, &stat);
+            set_time(&mut planned.entry, &stat);
+            planned.entry.mode = mode_of_open(file.as_fd(), &stat);
         }
         if is_large(state.size) {
             // This is only advice: if it fails, reading is slower.
             let _ = fadvise(&file, 0, None, Advice::Sequential);
         }
-        let extents = data_extents(file.as_fd(), &stat).map_err(|cause| {
+        let mut extents = data_extents(file.as_fd(), &stat).map_err(|cause| {
             io_error(self.roots.display(planned.root, &planned.entry.path), cause)
         })?;
+        let until_end = state.size == 0;
+        if until_end {
+            let len = SIZE_MAX;
+            extents = vec![Extent { offset: 0, len }];
+        }
         planned.entry.kind = FileKind::Regular {
             size: state.size,
-            extents: extents.clone(),
+            extents: if until_end { vec![] } else { extents.clone() },
         };
+        let hasher = self.maps.hasher(&state);
         self.open = Some(OpenFile {
             number,
             file: DirectReader::new(file.into()),
@@ -166,6 +201,8 @@ impl FileSource {
             extent: 0,
             done: 0,
             change_reported,
+            until_end,
+            hasher,
         });
         Ok(true)
     }
@@ -184,11 +221,16 @@ impl FileSource {
         let path = self.roots.display(planned.root, &planned.entry.path);
         if vanished(&cause) {
             let warning = changed(&path, "it vanished; left out", self.options)?;
-            self.warnings.push(warning);
+            self.remarks.push(warning);
         } else if self.options.skip_unreadable {
-            self.warnings.push(format!("{path:?}: {cause}; left out"));
+            self.remarks.warn(format!("{path:?}: {cause}; left out"));
         } else {
-            return Err(io_error(path, cause));
+            return Err(SourceError::Io {
+                doing: "reading",
+                path,
+                cause,
+                can_be_left_out: true,
+            });
         }
         planned.left_out = true;
         Ok(false)
@@ -202,7 +244,7 @@ impl FileSource {
         let Some(extent) = open.extents.get(open.extent).copied() else {
             return self.close().map(|()| 0);
         };
-        let Some(planned) = self.files.get(open.number) else {
+        let Some(planned) = self.files.get_mut(open.number) else {
             return Ok(0);
         };
         let path = || self.roots.display(planned.root, &planned.entry.path);
@@ -215,15 +257,34 @@ impl FileSource {
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(0),
             Err(cause) => return Err(io_error(path(), cause)),
         };
+        if read == 0 && open.until_end {
+            open.extents.clear();
+            if open.done > 0 {
+                let len = open.done;
+                open.extents.push(Extent { offset: 0, len });
+                let what = "its file system shows no size, so a change of it may not be noticed";
+                let path = path();
+                self.remarks
+                    .warn(format!("{path:?}: read to its end, {len} bytes: {what}"));
+            }
+            planned.entry.kind = FileKind::Regular {
+                size: open.done,
+                extents: open.extents.clone(),
+            };
+            return self.close().map(|()| 0);
+        }
         if read == 0 {
             // If the change is accepted, the rest of the file is read as zeros.
             if !open.change_reported {
                 let what = "it became shorter";
-                self.warnings.push(changed(&path(), what, self.options)?);
+                self.remarks.push(changed(&path(), what, self.options)?);
                 open.change_reported = true;
             }
             room.fill(0);
             read = len;
+        }
+        if let Some(hasher) = &mut open.hasher {
+            hasher.update(room.get(..read).unwrap_or_default());
         }
         open.done += read as u64;
         if open.done == extent.len {
@@ -244,11 +305,19 @@ impl FileSource {
         };
         let path = || self.roots.display(planned.root, &planned.entry.path);
         let stat = stat_open(open.file.file().as_fd()).map_err(|cause| io_error(path(), cause))?;
-        let state = FileState::of(&stat);
-        if let Some(what) = planned.state.change(&state) {
+        let state = planned.state.seen_again(&stat);
+        if let Some(hasher) = &open.hasher {
+            let extents = open.extents.clone();
+            self.maps
+                .was_read(open.number, hasher, extents, open.file.file());
+        }
+        let change = planned.state.change(&state);
+        let longer =
+            has_more_bytes(&open, state.size).then_some("it has more bytes than its size says");
+        if let Some(what) = change.or(longer) {
             let is_whole = is_alone && planned.state.lost_only_its_name(&state);
             if !open.change_reported && !is_whole {
-                self.warnings.push(changed(&path(), what, self.options)?);
+                self.remarks.push(changed(&path(), what, self.options)?);
             }
             // The final check of all files then reports only later changes.
             planned.state = state;
@@ -257,25 +326,41 @@ impl FileSource {
     }
 
     /// Checks all files once more: a file that changed after it was read does not belong to the same state as
-    /// files that were read later. There are none if the image is a single file.
+    /// files that were read later. If the image is a single file, only writes through maps are of this kind.
     fn check_all(&mut self) -> Result<(), SourceError> {
+        let maps = std::mem::take(&mut self.maps);
+        let mapped = maps.changed(&self.files, &mut self.roots);
+        let path = |number: usize| match self.files.get(number) {
+            Some(planned) => self.roots.display(planned.root, &planned.entry.path),
+            None => PathBuf::new(),
+        };
+        for (number, what) in mapped.map_err(|(number, cause)| io_error(path(number), cause))? {
+            self.remarks
+                .push(changed(&path(number), what, self.options)?);
+        }
         if self.is_alone() {
             return Ok(());
         }
         for planned in &self.files {
             let is_directory = planned.entry.kind == FileKind::Directory;
-            let is_regular = matches!(planned.entry.kind, FileKind::Regular { .. });
-            if planned.left_out || !(is_directory || is_regular) {
+            if planned.left_out || !(is_directory || planned.is_regular()) {
                 continue;
             }
             let change = match self.roots.stat(planned.root, &planned.entry.path) {
-                Ok(stat) if is_directory => planned.state.change_of_names(&FileState::of(&stat)),
-                Ok(stat) => planned.state.change(&FileState::of(&stat)),
+                Ok(stat) if is_directory => {
+                    let what = planned.state.change_of_names(&FileState::of(&stat));
+                    what.filter(|_| !has_same_names(planned, &stat, &mut self.roots, &self.exclude))
+                }
+                Ok(stat) => planned.state.change(&planned.state.seen_again(&stat)),
+                Err(cause) if !vanished(&cause) => {
+                    let path = self.roots.display(planned.root, &planned.entry.path);
+                    return Err(io_error(path, cause));
+                }
                 Err(_) => Some("it vanished"),
             };
             if let Some(what) = change {
                 let path = self.roots.display(planned.root, &planned.entry.path);
-                self.warnings.push(changed(&path, what, self.options)?);
+                self.remarks.push(changed(&path, what, self.options)?);
             }
         }
         Ok(())
@@ -284,10 +369,14 @@ impl FileSource {
     pub(super) fn finish(mut self) -> Result<ReadImage, SourceError> {
         self.check_all()?;
         let entries = self.entries();
+        let weight = Weight::Note;
+        if let Some(text) = self.not_kept.note() {
+            self.remarks.push(Remark { text, weight });
+        }
         if entries.is_empty() && !self.options.allow_empty {
             return Err(SourceError::Empty(Emptiness::NoFiles));
         }
-        Ok((entries, self.kind, self.warnings.into_list()))
+        Ok((entries, self.kind, self.remarks.into_list()))
     }
 
     /// The list of files without those left out; hard links get the new number of their file.
@@ -306,7 +395,7 @@ impl FileSource {
                     None => {
                         let path = self.roots.display(planned.root, &entry.path);
                         let what = "links to a file that was left out; left out too";
-                        self.warnings.push(format!("{path:?} {what}"));
+                        self.remarks.warn(format!("{path:?} {what}"));
                         left_out = true;
                     }
                 }
@@ -336,8 +425,44 @@ fn add_directories(entries: &mut Vec<FileEntry>, made: &mut BTreeSet<Vec<u8>>, o
                 mtime_s: of.mtime_s,
                 mtime_ns: of.mtime_ns,
                 kind: FileKind::Directory,
+                attributes: None,
             });
         }
+    }
+}
+
+/// Whether a directory that changed is the same one, with the same names that are not excluded.
+fn has_same_names(planned: &PlannedFile, now: &Stat, roots: &mut Roots, exclude: &Exclude) -> bool {
+    let mut names = || roots.names_hash(planned.root, &planned.entry.path, exclude);
+    let is_itself = !planned.state.is_another(&FileState::of(now));
+    is_itself
+        && planned
+            .names
+            .is_some_and(|before| names().is_ok_and(|now| now == before))
+}
+
+/// Whether a file has bytes after those that its size promises. Some file systems do not know sizes.
+fn has_more_bytes(open: &OpenFile, size: u64) -> bool {
+    let end = if open.until_end { open.done } else { size };
+    open.file
+        .file()
+        .read_at(&mut [0], end)
+        .is_ok_and(|read| read > 0)
+}
+
+/// Waits until the clock of the file system has gone on since the newest change of a file. A later change has
+/// another time then.
+fn settle(files: &[PlannedFile]) {
+    let newest = files.iter().map(|planned| planned.state.changed_at()).max();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let (Some((seconds, nanoseconds)), Ok(now)) = (newest, now) else {
+        return;
+    };
+    let changed = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let settled = changed + Duration::from_nanos(nanoseconds) + TICK_MAX;
+    // A file from the future is on a file system with another clock.
+    if let Some(wait) = settled.checked_sub(now).filter(|wait| *wait <= TICK_MAX) {
+        std::thread::sleep(wait);
     }
 }
 
@@ -346,6 +471,7 @@ const fn io_error(path: PathBuf, cause: io::Error) -> SourceError {
         doing: "reading",
         path,
         cause,
+        can_be_left_out: false,
     }
 }
 

@@ -3,9 +3,11 @@
 //! A checkpoint that mixes two states of an image is worse than none. So a file that changes between the
 //! making of the list and the end of the save is an error, unless the user accepts that.
 
+mod attributes;
 mod exclude;
 mod extents;
 mod files;
+mod maps;
 mod named;
 mod plan;
 mod stream;
@@ -42,6 +44,8 @@ pub enum SourceError {
         /// The error of the system.
         #[source]
         cause: io::Error,
+        /// Whether [`SourceOptions::skip_unreadable`] leaves the file out.
+        can_be_left_out: bool,
     },
     /// The file was changed during the save; what was read may never have existed.
     #[error("{path:?} changed while it was read ({what})")]
@@ -139,33 +143,55 @@ pub enum Emptiness {
     NoFiles,
 }
 
-/// A note for the user on the image.
+/// What is to be said to the user about the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning(pub String);
+pub struct Remark {
+    /// The text.
+    pub text: String,
+    /// How much it matters.
+    pub weight: Weight,
+}
 
-/// Warnings in the order in which they came.
+/// How much a remark on an image matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// It is as documented.
+    Note,
+    /// Something is not as in most saves.
+    Warning,
+    /// The image may mix several states.
+    Mixed,
+}
+
+/// Remarks in the order in which they came.
 #[derive(Debug, Default)]
-struct Warnings {
-    list: Vec<Warning>,
+struct Remarks {
+    list: Vec<Remark>,
     more: u64,
 }
 
-impl Warnings {
-    /// Most warnings that are kept: they stay in memory until the end, and no user reads more.
+impl Remarks {
+    /// Most remarks that are kept: they stay in memory until the end, and no user reads more.
     const MAX: usize = 1000;
 
-    fn push(&mut self, text: String) {
+    fn push(&mut self, remark: Remark) {
         if self.list.len() < Self::MAX {
-            self.list.push(Warning(text));
+            self.list.push(remark);
         } else {
             self.more += 1;
         }
     }
 
-    fn into_list(mut self) -> Vec<Warning> {
+    fn warn(&mut self, text: String) {
+        let weight = Weight::Warning;
+        self.push(Remark { text, weight });
+    }
+
+    fn into_list(mut self) -> Vec<Remark> {
         if self.more > 0 {
-            self.list
-                .push(Warning(format!("{} more warnings", self.more)));
+            let text = format!("{} more warnings", self.more);
+            let weight = Weight::Mixed;
+            self.list.push(Remark { text, weight });
         }
         self.list
     }
@@ -183,10 +209,14 @@ pub struct SourceOptions {
     /// Save a stream without bytes, or an image without files and directories, instead of failing. A named file
     /// without bytes, or a named directory without files, is never a failure.
     pub allow_empty: bool,
+    /// Keep extended attributes and access control lists.
+    pub extended_attributes: bool,
+    /// Keep the numbers of user and group.
+    pub owners: bool,
 }
 
 /// Files, kind and warnings of an image that was read to its end.
-type ReadImage = (Vec<FileEntry>, ImageKind, Vec<Warning>);
+type ReadImage = (Vec<FileEntry>, ImageKind, Vec<Remark>);
 
 /// A source of an image.
 #[derive(Debug)]
@@ -311,7 +341,7 @@ impl Source {
 
 impl SegmentSource for Source {
     type Error = SourceError;
-    type Warning = Warning;
+    type Warning = Remark;
 
     fn next_segment(
         &mut self,
@@ -332,15 +362,16 @@ impl SegmentSource for Source {
     }
 }
 
-/// The warning about an accepted change.
+/// The remark about an accepted change.
 ///
 /// # Errors
 /// When the options do not accept changes.
-fn changed(path: &Path, what: &'static str, options: SourceOptions) -> Result<String, SourceError> {
+fn changed(path: &Path, what: &'static str, options: SourceOptions) -> Result<Remark, SourceError> {
     if options.accept_changed {
-        return Ok(format!(
-            "{path:?} changed while it was read ({what}); saved as it was read"
-        ));
+        return Ok(Remark {
+            text: format!("{path:?} changed while it was read ({what}); saved as it was read"),
+            weight: Weight::Mixed,
+        });
     }
     Err(SourceError::Changed {
         path: path.to_owned(),

@@ -1,18 +1,21 @@
 //! The list of an image's files, made before the first byte is read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use codec::index::{FileEntry, FileKind, PATH_BYTES_MAX};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use codec::index::{Attributes, FileEntry, FileKind, PATH_BYTES_MAX};
+use machine::open_files::FileId;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags, statx};
 use rustix::io::Errno;
 
+use super::attributes::{Looked, NotKept, mode_bits};
 use super::extents::{allocated_bytes, data_extents};
 use super::named::{NamedPath, overlapping};
-use super::{Exclude, SourceError, SourceOptions, Warnings, changed};
+use super::{Exclude, Remarks, SourceError, SourceOptions, changed};
 use crate::image::beneath::{Beneath, join};
 use crate::image::path_from_bytes;
 
@@ -31,12 +34,23 @@ pub(super) struct PlannedFile {
     pub(super) state: FileState,
     /// Whether the file could not be read and is left out.
     pub(super) left_out: bool,
+    /// A hash of the names in a directory that are not excluded.
+    pub(super) names: Option<blake3::Hash>,
+}
+
+impl PlannedFile {
+    pub(super) const fn is_regular(&self) -> bool {
+        matches!(self.entry.kind, FileKind::Regular { .. })
+    }
 }
 
 /// The metadata by which a change of a file is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileState {
     inode: (u64, u64),
+    /// When it was made, seconds and nanoseconds; known only of a file that is saved alone. Some file systems give
+    /// the inode of a file that is gone to the next one.
+    born: Option<(i64, u32)>,
     pub(super) size: u64,
     mtime: (i64, u64),
     ctime: (i64, u64),
@@ -52,6 +66,7 @@ impl FileState {
     pub(super) const fn of(stat: &Stat) -> Self {
         Self {
             inode: (stat.st_dev as u64, stat.st_ino as u64),
+            born: None,
             size: stat.st_size.cast_unsigned() as u64,
             mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
             ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
@@ -59,9 +74,41 @@ impl FileState {
         }
     }
 
+    /// The state of an open file, with its time of birth.
+    pub(super) fn with_birth(self, file: BorrowedFd<'_>) -> Self {
+        let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME);
+        let found = found.ok().filter(|found| {
+            StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME)
+        });
+        Self {
+            born: found.map(|found| (found.stx_btime.tv_sec, found.stx_btime.tv_nsec)),
+            ..self
+        }
+    }
+
+    /// The later state of a file with these metadata, where it is not opened for its time of birth.
+    pub(super) const fn seen_again(&self, stat: &Stat) -> Self {
+        Self {
+            born: self.born,
+            ..Self::of(stat)
+        }
+    }
+
+    /// What distinguishes the file from others that exist.
+    pub(super) const fn id(&self) -> FileId {
+        let (device, inode) = self.inode;
+        FileId { inode, device }
+    }
+
+    /// When the file or its attributes were changed, seconds and nanoseconds since 1970.
+    pub(super) const fn changed_at(&self) -> (i64, u64) {
+        self.ctime
+    }
+
     /// Whether the file is another one than in its earlier state, as after a rename into its place.
     pub(super) fn is_another(&self, now: &Self) -> bool {
-        self.inode != now.inode
+        let is_born_later = self.born.is_some() && now.born.is_some() && self.born != now.born;
+        self.inode != now.inode || is_born_later
     }
 
     /// Whether all that happened to the file is that it lost its last name: another file was renamed into its
@@ -151,6 +198,37 @@ impl Roots {
         )?)
     }
 
+    /// A hash of the names in a directory that are not excluded.
+    ///
+    /// # Errors
+    /// When the directory can't be read.
+    pub(super) fn names_hash(
+        &mut self,
+        root: usize,
+        path: &[u8],
+        exclude: &Exclude,
+    ) -> io::Result<blake3::Hash> {
+        let below = below_root(path).unwrap_or_default();
+        let names = self.tree(root)?.names(below)?;
+        Ok(hash_of(&kept_paths(path, &names, exclude)))
+    }
+
+    /// The mode of a file without rights that only the mask of an access control list gives, and what else is kept.
+    fn look_at(&mut self, not_kept: &mut NotKept, root: usize, path: &[u8], stat: &Stat) -> Looked {
+        let mut shown = self.display(root, path);
+        if below_root(path).is_none() {
+            // The named path itself may be a link, which is followed.
+            shown = shown.canonicalize().unwrap_or(shown);
+        }
+        let place = below_root(path).and_then(|below| {
+            let (directory, name) = self.tree(root).ok()?.parent_of(below).ok()?;
+            Some((directory, Path::new(name)))
+        });
+        let directory = place.as_ref().map(|(directory, _)| directory);
+        let name = place.as_ref().map_or(Path::new(""), |(_, name)| *name);
+        not_kept.look(directory, name, || shown.clone(), stat)
+    }
+
     fn named(&self, root: usize) -> io::Result<&Path> {
         let named = self.paths.get(root).map(PathBuf::as_path);
         named.ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -179,13 +257,14 @@ fn below_root(path: &[u8]) -> Option<&[u8]> {
 pub(super) struct Plan {
     pub(super) files: Vec<PlannedFile>,
     pub(super) roots: Roots,
-    pub(super) warnings: Warnings,
+    pub(super) remarks: Remarks,
+    pub(super) not_kept: NotKept,
     /// Bytes that will be read; an estimate for files with holes.
     pub(super) bytes: u64,
     /// For each file with several hard links, by device and inode, its index in the list.
     linked: BTreeMap<(u64, u64), u64>,
     options: SourceOptions,
-    exclude: Exclude,
+    pub(super) exclude: Exclude,
 }
 
 impl Plan {
@@ -193,7 +272,8 @@ impl Plan {
         Self {
             files: Vec::new(),
             roots: Roots::default(),
-            warnings: Warnings::default(),
+            remarks: Remarks::default(),
+            not_kept: NotKept::new(options),
             bytes: 0,
             linked: BTreeMap::new(),
             options,
@@ -208,6 +288,7 @@ impl Plan {
             doing: "reading",
             path: path.to_owned(),
             cause,
+            can_be_left_out: false,
         };
         // `.` and `..` have no name in the path, so the real name is looked up. A link is saved under its own
         // name.
@@ -241,7 +322,15 @@ impl Plan {
         let name = own.to_vec();
         let stat = self.roots.stat(root, &name).map_err(failed)?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => self.add(root, name, &stat).map(|_| ()),
+            FileType::RegularFile => {
+                self.add(root, name.clone(), &stat)?;
+                // If it can't be opened now, that is reported when it is read.
+                let opened = self.roots.open_file(root, &name);
+                if let (Ok(file), Some(planned)) = (opened, self.files.last_mut()) {
+                    planned.state = planned.state.with_birth(file.as_fd());
+                }
+                Ok(())
+            }
             FileType::Directory => self.add_tree(root, name),
             kind => Err(SourceError::NotAFile {
                 path: path.to_owned(),
@@ -271,12 +360,11 @@ impl Plan {
             let listed = self.roots.tree(root).and_then(|tree| tree.names(below));
             match listed {
                 Ok(names) => {
-                    let paths = names.iter().rev().map(|name| join(&path, name.as_bytes()));
-                    let stays = |path: &Vec<u8>| {
-                        let below = below_root(path).unwrap_or_default();
-                        !self.exclude.leaves_out(below)
-                    };
-                    pending.extend(paths.filter(stays));
+                    let paths = kept_paths(&path, &names, &self.exclude);
+                    if let Some(directory) = self.files.last_mut() {
+                        directory.names = Some(hash_of(&paths));
+                    }
+                    pending.extend(paths.into_iter().rev());
                 }
                 Err(cause) => self.unreadable("listing", root, &path, cause)?,
             }
@@ -307,17 +395,30 @@ impl Plan {
         }
         let mut entry = FileEntry {
             path,
-            mode: 0,
+            mode: mode_bits(stat),
             mtime_s: 0,
             mtime_ns: 0,
             kind,
+            attributes: None,
         };
-        set_attributes(&mut entry, stat);
+        set_time(&mut entry, stat);
+        if matches!(entry.kind, FileKind::Regular { .. } | FileKind::Directory) {
+            let looked = self
+                .roots
+                .look_at(&mut self.not_kept, root, &entry.path, stat);
+            entry.mode = looked.mode;
+            entry.attributes = looked.attributes.map(Box::new);
+        } else if self.options.owners && !matches!(entry.kind, FileKind::HardLink { .. }) {
+            let owner = Some((stat.st_uid, stat.st_gid));
+            let extended = Vec::new();
+            entry.attributes = Some(Box::new(Attributes { owner, extended }));
+        }
         self.files.push(PlannedFile {
             root,
             entry,
             state: FileState::of(stat),
             left_out: false,
+            names: None,
         });
         Ok(is_directory)
     }
@@ -354,8 +455,8 @@ impl Plan {
             }
             kind => {
                 let path = self.roots.display(root, path);
-                self.warnings
-                    .push(format!("{path:?}: a {} is not saved", kind_name(kind)));
+                self.remarks
+                    .warn(format!("{path:?}: a {} is not saved", kind_name(kind)));
                 Ok(None)
             }
         }
@@ -390,15 +491,36 @@ impl Plan {
         let path = self.roots.display(root, path);
         if vanished(&cause) {
             let warning = changed(&path, "it vanished", self.options)?;
-            self.warnings.push(warning);
+            self.remarks.push(warning);
             return Ok(());
         }
         if !self.options.skip_unreadable {
-            return Err(SourceError::Io { doing, path, cause });
+            return Err(SourceError::Io {
+                doing,
+                path,
+                cause,
+                can_be_left_out: true,
+            });
         }
-        self.warnings.push(format!("{path:?}: {cause}; left out"));
+        self.remarks.warn(format!("{path:?}: {cause}; left out"));
         Ok(())
     }
+}
+
+/// The paths of the files in the directory at `path` that are not excluded.
+fn kept_paths(path: &[u8], names: &[OsString], exclude: &Exclude) -> Vec<Vec<u8>> {
+    let paths = names.iter().map(|name| join(path, name.as_bytes()));
+    let stays = |path: &Vec<u8>| !exclude.leaves_out(below_root(path).unwrap_or_default());
+    paths.filter(stays).collect()
+}
+
+fn hash_of(paths: &[Vec<u8>]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    for path in paths {
+        // No name has a byte of 0.
+        hasher.update(path).update(&[0]);
+    }
+    hasher.finalize()
 }
 
 /// A pattern for a file right below a named directory, short enough to be typed.
@@ -432,13 +554,12 @@ pub(super) fn vanished(cause: &io::Error) -> bool {
     cause.kind() == io::ErrorKind::NotFound || matches!(errno, Some(Errno::NOTDIR | Errno::LOOP))
 }
 
-/// Copies mode and time from a file's metadata.
+/// Copies the time from a file's metadata.
 #[allow(
     clippy::unnecessary_cast,
     reason = "the types of these fields differ between processors"
 )]
-pub(super) fn set_attributes(entry: &mut FileEntry, stat: &Stat) {
-    entry.mode = stat.st_mode as u32 & 0o7777;
+pub(super) fn set_time(entry: &mut FileEntry, stat: &Stat) {
     entry.mtime_s = stat.st_mtime as i64;
     entry.mtime_ns = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
 }

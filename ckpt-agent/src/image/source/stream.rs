@@ -85,6 +85,7 @@ impl StreamSource {
                 size,
                 extents: if size == 0 { vec![] } else { vec![whole] },
             },
+            attributes: None,
         };
         Ok((vec![entry], ImageKind::Stream, Vec::new()))
     }

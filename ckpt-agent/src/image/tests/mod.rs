@@ -4,6 +4,8 @@ mod commands;
 mod roundtrip;
 mod sinks;
 mod sources;
+mod states;
+mod writers;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +21,7 @@ use codec::manifest::ImageKind;
 use codec::segment::{Cut, Segmenter};
 
 use super::source::Emptiness;
-use super::{Sink, SinkError, SinkOptions, Source, SourceError, SourceOptions, Target, Warning};
+use super::{Remark, Sink, SinkError, SinkOptions, Source, SourceError, SourceOptions, Target};
 use crate::pipeline::decode::StreamSink;
 use crate::pipeline::encode::SegmentSource;
 
@@ -28,7 +30,7 @@ use crate::pipeline::encode::SegmentSource;
 struct Saved {
     index: Index,
     kind: ImageKind,
-    warnings: Vec<Warning>,
+    warnings: Vec<Remark>,
     /// Stored segments.
     segments: Vec<Vec<u8>>,
 }
@@ -37,18 +39,24 @@ const STRICT: SourceOptions = SourceOptions {
     skip_unreadable: false,
     accept_changed: false,
     allow_empty: false,
+    extended_attributes: false,
+    owners: false,
 };
 
 const ACCEPT_CHANGED: SourceOptions = SourceOptions {
     skip_unreadable: false,
     accept_changed: true,
     allow_empty: false,
+    extended_attributes: false,
+    owners: false,
 };
 
 const ALLOW_EMPTY: SourceOptions = SourceOptions {
     skip_unreadable: false,
     accept_changed: false,
     allow_empty: true,
+    extended_attributes: false,
+    owners: false,
 };
 
 /// Reads a source to its end.

@@ -297,6 +297,12 @@ pub struct Save {
     /// Accept files that change while they are read, with a warning.
     #[arg(long)]
     pub accept_changed: bool,
+    /// Keep extended attributes and access control lists; a restore sets them again.
+    #[arg(long)]
+    pub xattrs: bool,
+    /// Keep the numbers of user and group; a restore by root sets them again.
+    #[arg(long)]
+    pub owners: bool,
     /// Save standard input or the output of a command even if not one byte comes.
     #[arg(long)]
     pub allow_empty: bool,
@@ -564,6 +570,11 @@ pub struct Restore {
     /// Smallest --data of the job's saves [default: 3, or 1 if there are fewer than 5 hosts].
     #[arg(long, value_name = "N", requires = "if_exists", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub data: Option<u8>,
+    /// Take the newest version, also one that is marked because its state was not known to be whole.
+    ///
+    /// Without this, a marked version is restored only if there is no older one that is whole.
+    #[arg(long, conflicts_with = "version")]
+    pub accept_marked: bool,
     /// Replace the target: a file or link by a file, a directory by a tree of the same name.
     #[arg(long)]
     pub force: bool,

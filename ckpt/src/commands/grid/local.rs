@@ -419,6 +419,9 @@ fn write_certificate(path: &Path, certificate: &CertificateDer<'_>) -> Result<()
     replace_public(path, certificate_to_pem(certificate).as_bytes()).map_err(|e| failed(path, &e))
 }
 
+/// Most bytes of a daemon's log.
+const LOG_MAX: &str = "4MiB";
+
 /// Starts a daemon that goes on when this process and its terminal are gone.
 fn start(
     grid: &Path,
@@ -450,6 +453,8 @@ fn start(
         .arg(&ready)
         // The user's own machine: no owner to stand back for, and no space to leave to one.
         .args(["--normal-priority", "--no-stand-back", "--quota", "100%"])
+        // A grid for trials has nobody who rotates logs.
+        .args(["--log-max", LOG_MAX])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

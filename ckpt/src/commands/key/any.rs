@@ -102,6 +102,7 @@ impl<'a> AnyKey<'a> {
         }
         let report = restored?;
         let is_older = report.version.is_some() && !report.skipped.is_empty();
+        let is_older = is_older || report.marked.is_some();
         Ok((Box::new(report), degraded_if(is_older)))
     }
 
@@ -371,6 +372,7 @@ fn restore_request(restore: Restore) -> RestoreRequest {
         if_exists: restore.if_exists,
         least_data: restore.data,
         is_new: restore.new,
+        accept_marked: restore.accept_marked,
         force: restore.force,
         set_id_bits: restore.set_id_bits,
         globs: restore.path,

@@ -266,6 +266,12 @@ impl Report for ListReport {
                 "void key: saved with a job key that its owner has revoked; restored only with --version"
             )?;
         }
+        if self.checkpoints.iter().any(|one| one.marked.is_some()) {
+            writeln!(
+                out,
+                "marked: not known to be one whole state; restored only if no older version is whole, or with --accept-marked"
+            )?;
+        }
         write_silent(out, &self.silent)
     }
 
@@ -274,10 +280,9 @@ impl Report for ListReport {
 
 fn state_of_listed(one: &ListedCheckpoint) -> String {
     let state = state(one.can_lose);
-    if one.void {
-        return format!("{state}, void key");
-    }
-    state
+    let marked = one.marked.as_ref().map_or("", |_| ", marked");
+    let void = if one.void { ", void key" } else { "" };
+    format!("{state}{marked}{void}")
 }
 
 /// All labels, as `key=value key=value`.

@@ -204,6 +204,7 @@ mod tests {
             holders: Vec::new(),
             replaced: Vec::new(),
             removed: Vec::new(),
+            marked: None,
             kept_until: None,
             fence: None,
             notes: Vec::new(),

@@ -67,6 +67,8 @@ fn save_request(save: Save) -> Result<SaveRequest, Failure> {
             deadline: save.deadline,
             skip_unreadable: save.skip_unreadable,
             accept_changed: save.accept_changed,
+            extended_attributes: save.xattrs,
+            owners: save.owners,
             allow_empty: save.allow_empty,
             after: save.after.map(|which| After {
                 which,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
-use codec::manifest::{Manifest, Public};
+use codec::manifest::{Manifest, Mark, Public};
 use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
+use health::span;
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -23,12 +24,13 @@ use crate::core::save::{
     SaveSession,
 };
 use crate::core::{Fault, HostIndex, Millis};
-use crate::image::{Source, SourceError, Warning};
+use crate::image::{Remark, Source, SourceError, Weight};
 use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
     self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
 };
 use crate::report::{ExitStatus, Failure, HostNote, Observer, ProgressEvent, SaveReport};
+use crate::sleep::{SleepWatch, Slept};
 use transfer::hosts::AGAIN;
 use transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
@@ -44,7 +46,7 @@ const ROWS_MIN: u64 = 4;
 
 enum Event {
     Session(SaveEvent),
-    Encoded(Encoded<SourceError, Warning>),
+    Encoded(Encoded<SourceError, Remark>),
     /// Whether the save was chosen as the successor of the checkpoint that it was to follow.
     Fenced(Fenced),
 }
@@ -79,14 +81,17 @@ pub(super) struct Unsaved {
     pub(super) failure: Box<Failure>,
     /// The shortest wait named by hosts that only had too many transfers, if the save failed for want of hosts.
     pub(super) crowded_for: Option<Duration>,
+    /// How long this machine slept meanwhile, if it did.
+    pub(super) slept: Option<Duration>,
 }
 
 /// The results of reading an image to its end.
 struct Ended {
-    image: EncodedImage<Warning>,
+    image: EncodedImage<Remark>,
     public: Public,
 }
 
+mod asleep;
 mod choosing;
 mod knowers;
 mod notes;
@@ -127,6 +132,29 @@ pub(super) struct SaveShell<'a> {
     knowers: usize,
     observer: Arc<dyn Observer>,
     tally: Tally,
+    sleep: SleepWatch,
+    /// What the session knows of this machine's sleep; its time goes on without that.
+    slept: Slept,
+}
+
+/// How an image is encoded that may repeat itself, or not.
+fn encode_settings(
+    agent: &Agent,
+    request: &SaveRequest,
+    plan: &CheckpointPlan,
+    base: Option<Arc<Base>>,
+    may_repeat: bool,
+) -> EncodeSettings {
+    EncodeSettings {
+        plan: plan.clone(),
+        base,
+        remembered: match may_repeat {
+            true => remembered(agent.resources.memory_bytes),
+            false => 0,
+        },
+        effort: request.options.effort,
+        cpus: agent.resources.cpus.max(1),
+    }
 }
 
 impl<'a> SaveShell<'a> {
@@ -143,7 +171,6 @@ impl<'a> SaveShell<'a> {
         let base = input.base;
         let (sender, events) = mpsc::unbounded_channel();
         let choosing = Choosing::start(input.fencing, &sender);
-        let cpus = agent.resources.cpus.max(1);
         let rows_bytes = rows_bytes(&agent.resources, plan.redundancy);
         let budget = Budget::new(rows_bytes);
         let session = SaveSession::new(
@@ -160,16 +187,7 @@ impl<'a> SaveShell<'a> {
         );
         let tally = Tally::of(source.planned_bytes());
         let ender = source.ender();
-        let settings = EncodeSettings {
-            plan: plan.clone(),
-            base,
-            remembered: match source.may_repeat() {
-                true => remembered(agent.resources.memory_bytes),
-                false => 0,
-            },
-            effort: request.options.effort,
-            cpus,
-        };
+        let settings = encode_settings(agent, request, &plan, base, source.may_repeat());
         let encoded_sender = sender.clone();
         encode::start(source, settings, Arc::clone(&budget), move |encoded| {
             let _fails_when_it_is_over = encoded_sender.send(Event::Encoded(encoded));
@@ -198,11 +216,9 @@ impl<'a> SaveShell<'a> {
             knowers: 0,
             observer,
             tally,
+            sleep: SleepWatch::start(),
+            slept: Slept::default(),
         }
-    }
-
-    fn now(&self) -> Millis {
-        Millis(millis(self.started.elapsed()))
     }
 
     fn handle(&mut self, event: SaveEvent) {
@@ -215,12 +231,12 @@ impl<'a> SaveShell<'a> {
         loop {
             self.carry_out();
             self.report_progress_if_due();
-            if self.session.outcome().is_some() {
+            if self.session.outcome().is_some() || self.is_to_begin_again() {
                 break;
             }
             let wake = self.session.next_deadline().map_or_else(
                 || Instant::now() + PROGRESS_PERIOD,
-                |at| self.started + Duration::from_millis(at.0),
+                |at| self.started + self.slept.by_timers + Duration::from_millis(at.0),
             );
             let wake = wake.min(Instant::now() + PROGRESS_PERIOD);
             tokio::select! {
@@ -233,7 +249,10 @@ impl<'a> SaveShell<'a> {
                     Some(event) => self.handle_event(event),
                     None => self.handle(SaveEvent::Tick),
                 },
-                () = tokio::time::sleep_until(wake) => self.handle(SaveEvent::Tick),
+                () = tokio::time::sleep_until(wake) => {
+                    self.slept = self.sleep.slept();
+                    self.handle(SaveEvent::Tick);
+                }
             }
         }
         self.report_replaced();
@@ -246,6 +265,9 @@ impl<'a> SaveShell<'a> {
             self.learn_rate(&transfer);
             // A shard whose transfer ends early is dropped by its host.
             transfer.task.abort();
+            if self.slept.times > 0 {
+                self.hang_up(transfer.host);
+            }
         }
         let retracting = std::mem::take(&mut self.retracting);
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, retracting.join_all()).await;
@@ -258,6 +280,7 @@ impl<'a> SaveShell<'a> {
     }
 
     fn handle_event(&mut self, event: Event) {
+        self.slept = self.sleep.slept();
         match event {
             Event::Session(event) => {
                 if let SaveEvent::Stored(attempt) = &event
@@ -298,9 +321,12 @@ impl<'a> SaveShell<'a> {
         }
     }
 
-    fn end_input(&mut self, mut image: EncodedImage<Warning>) {
+    fn end_input(&mut self, mut image: EncodedImage<Remark>) {
         self.tally.read_at = Some(Instant::now());
         image.draft = image.draft.following(self.choosing.after());
+        let is_mixed = |remark: &Remark| remark.weight == Weight::Mixed;
+        let mark = image.warnings.iter().any(is_mixed).then_some(Mark::Changed);
+        image.draft = image.draft.marked(mark);
         self.observer.event(ProgressEvent::ImageRead);
         match image.draft.check(&self.agent.keys) {
             Ok(public) => {
@@ -449,6 +475,9 @@ impl<'a> SaveShell<'a> {
 
     /// Records the rate that a transfer showed.
     fn learn_rate(&self, transfer: &Transfer) {
+        if self.slept.times > 0 {
+            return;
+        }
         if let Some(rate) = transfer.meter.rate() {
             self.agent.learn_rate(transfer.host, rate);
         }
@@ -554,9 +583,11 @@ impl<'a> SaveShell<'a> {
     }
 
     fn conclude(mut self) -> Result<SaveReport, Unsaved> {
+        let slept = Some(self.slept.all).filter(|slept| !slept.is_zero());
         let unsaved = |failure| Unsaved {
             failure: Box::new(failure),
             crowded_for: None,
+            slept,
         };
         match self.session.outcome().cloned() {
             Some(SaveOutcome::Committed { holders }) => match self.ended.take() {
@@ -568,12 +599,14 @@ impl<'a> SaveShell<'a> {
             },
             Some(SaveOutcome::Failed(why)) => Err(Unsaved {
                 crowded_for: self.crowded_for(&why),
+                slept,
                 failure: Box::new(self.half_done(self.failure(why))),
             }),
-            None => Err(unsaved(Failure::new(
-                ExitStatus::Failed,
-                "the save did not end",
-            ))),
+            None => {
+                let slept = span(self.slept.all.as_secs());
+                let message = format!("this machine slept for {slept} while it saved");
+                Err(unsaved(Failure::new(ExitStatus::Failed, message)))
+            }
         }
     }
 
@@ -627,9 +660,10 @@ impl<'a> SaveShell<'a> {
             holders: self.agent.holders(public.redundancy, holders),
             replaced: self.troubles(),
             removed: Vec::new(),
+            marked: summary.tail.mark.map(|mark| mark.to_string()),
             kept_until: None,
             fence: self.choosing.report(),
-            notes: self.notes(summary.image_bytes),
+            notes: self.notes(image, summary.image_bytes),
             placement: None,
             warnings: self.warnings(image),
         }

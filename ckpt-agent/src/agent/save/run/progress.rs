@@ -60,6 +60,9 @@ impl SaveShell<'_> {
             .iter()
             .skip(self.tally.reported_setbacks)
         {
+            if self.slept.times > 0 {
+                continue;
+            }
             self.agent.saw_fault(setback.host, &setback.fault);
             let note = self.agent.note(setback.host, &setback.fault);
             match setback.again {

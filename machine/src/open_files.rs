@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, DirEntry};
+use std::fs::{self, DirEntry, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -15,8 +15,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, makedev, statfs, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
-
-use super::files::{FileId, Fingerprint};
 
 /// Numbers of the file systems whose files have another device in `/proc/PID/maps` than elsewhere: btrfs and
 /// overlayfs.
@@ -27,17 +25,49 @@ const OTHER_DEVICE_IN_MAPS: [i64; 2] = [0x9123_683e, 0x794c_7630];
 const STATE_FIELD: usize = 0;
 const MEMORY_FIELD: usize = 20;
 
+/// What distinguishes a file from all others, under whatever path it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileId {
+    /// Its inode.
+    pub inode: u64,
+    /// The device of its file system.
+    pub device: u64,
+}
+
+impl FileId {
+    /// Of a file's metadata.
+    pub fn of(found: &Metadata) -> Self {
+        Self {
+            inode: found.ino(),
+            device: found.dev(),
+        }
+    }
+}
+
+/// Most processes that are listed.
+const PROCESSES_MAX: usize = 100_000;
+
+/// Process ids of all processes of this machine that `/proc` shows.
+pub fn all_processes() -> BTreeSet<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.take(PROCESSES_MAX).collect()
+}
+
+/// Says whether a path below a root of the state is no part of it.
+pub type LeftOut<'a> = dyn Fn(&Path) -> bool + 'a;
+
 /// The files of a state, as processes may have them open.
-#[derive(Debug)]
-pub(super) struct StateFiles<'a> {
+pub struct StateFiles<'a> {
     roots: &'a [PathBuf],
+    is_left_out: Option<&'a LeftOut<'a>>,
     files: BTreeSet<FileId>,
     has_other_device_in_maps: bool,
 }
 
 impl<'a> StateFiles<'a> {
-    /// The files of this fingerprint, and all that lies below `roots` (absolute paths without links).
-    pub(super) fn of(roots: &'a [PathBuf], print: &Fingerprint) -> Self {
+    /// These files, and all that lies below `roots` (absolute paths without links).
+    pub fn new(roots: &'a [PathBuf], files: impl IntoIterator<Item = FileId>) -> Self {
         let is_other = |root: &PathBuf| {
             statfs(root.as_path()).is_ok_and(|found| {
                 #[allow(
@@ -49,30 +79,37 @@ impl<'a> StateFiles<'a> {
         };
         Self {
             roots,
-            files: print.files().collect(),
+            is_left_out: None,
+            files: files.into_iter().collect(),
             has_other_device_in_maps: roots.iter().any(is_other),
         }
     }
 
-    fn is_beneath(&self, path: &Path) -> bool {
-        self.roots.iter().any(|root| path.starts_with(root))
+    /// The same without paths that are left out: `is_left_out` is asked for each path below a root, and for the
+    /// directories above it.
+    #[must_use]
+    pub fn without(self, is_left_out: &'a LeftOut<'a>) -> Self {
+        let is_left_out = Some(is_left_out);
+        Self {
+            is_left_out,
+            ..self
+        }
     }
 
-    /// Whether it may be one of the files that `/proc/PID/maps` shows with this device and inode.
-    fn may_be_mapped(&self, shown: FileId) -> bool {
-        let FileId { inode, .. } = shown;
-        let all_devices = FileId { inode, device: 0 }..=FileId {
-            inode,
-            device: u64::MAX,
-        };
-        self.files.contains(&shown)
-            || (self.has_other_device_in_maps && self.files.range(all_devices).next().is_some())
+    fn is_beneath(&self, path: &Path) -> bool {
+        let mut below = self.roots.iter().flat_map(|root| path.strip_prefix(root));
+        below.any(|below| {
+            let mut parts = below.ancestors().filter(|part| *part != Path::new(""));
+            !self
+                .is_left_out
+                .is_some_and(|is_left_out| parts.any(is_left_out))
+        })
     }
 }
 
 /// Whether processes can write to a state.
 #[derive(Debug)]
-pub(super) enum Writing {
+pub enum Writing {
     /// None can.
     No,
     /// One has this file open, by the path that the process knows.
@@ -88,18 +125,18 @@ pub(super) enum Writing {
 
 impl Writing {
     /// Whether a process has a file open.
-    pub(super) const fn is_seen(&self) -> bool {
+    pub const fn is_seen(&self) -> bool {
         matches!(self, Self::File(_))
     }
 
     /// Whether a process has a file open, or may have one open.
-    pub(super) const fn is_possible(&self) -> bool {
+    pub const fn is_possible(&self) -> bool {
         !matches!(self, Self::No)
     }
 }
 
 /// Whether one of these processes can write to the files now.
-pub(super) fn written_to(pids: &BTreeSet<i32>, files: &StateFiles<'_>) -> Writing {
+pub fn written_to(pids: &BTreeSet<i32>, files: &StateFiles<'_>) -> Writing {
     written_to_by("/proc".as_ref(), pids, files)
 }
 
@@ -216,17 +253,26 @@ fn mapped(process: &Path, files: &StateFiles<'_>) -> io::Result<Option<PathBuf>>
     let maps = fs::read(process.join("maps"))?;
     let mut mappings = maps.split(|&byte| byte == b'\n').filter_map(Mapping::parse);
     let found = mappings.find(|mapping| {
-        if files.is_beneath(mapping.path) {
-            return true;
-        }
-        // Not every user may follow this link.
-        let link = process.join("map_files").join(&mapping.range);
-        match identity(&link) {
-            Ok(id) => files.files.contains(&id),
-            Err(_) => files.may_be_mapped(mapping.shown),
-        }
+        files.is_beneath(mapping.path) || mapping.is_of(process, files).next().is_some()
     });
     Ok(found.map(|mapping| mapping.path.to_owned()))
+}
+
+/// Those of the files that a process has mapped shared and writable. Processes of this machine that can't be
+/// looked at, such as those of other users, are passed over.
+pub fn mapped_files(files: &StateFiles<'_>) -> BTreeSet<FileId> {
+    let mut found = BTreeSet::new();
+    for pid in all_processes() {
+        let process = Path::new("/proc").join(pid.to_string());
+        let Ok(maps) = fs::read(process.join("maps")) else {
+            continue;
+        };
+        let mappings = maps.split(|&byte| byte == b'\n').filter_map(Mapping::parse);
+        for mapping in mappings {
+            found.extend(mapping.is_of(&process, files));
+        }
+    }
+    found
 }
 
 /// A file that is mapped shared and writable, as `/proc/PID/maps` shows it.
@@ -238,6 +284,26 @@ struct Mapping<'a> {
 }
 
 impl<'a> Mapping<'a> {
+    /// The files among `files` that it may be; more than one only where the device is not known.
+    fn is_of<'f>(
+        &self,
+        process: &Path,
+        files: &'f StateFiles<'_>,
+    ) -> impl Iterator<Item = FileId> + use<'f> {
+        // Not every user may follow this link.
+        let link = process.join("map_files").join(&self.range);
+        let (first, last) = match identity(&link) {
+            Ok(id) => (id, id),
+            Err(_) if files.has_other_device_in_maps => {
+                let FileId { inode, .. } = self.shown;
+                let of = |device| FileId { inode, device };
+                (of(0), of(u64::MAX))
+            }
+            Err(_) => (self.shown, self.shown),
+        };
+        files.files.range(first..=last).copied()
+    }
+
     fn parse(line: &'a [u8]) -> Option<Self> {
         let path_begins = line.iter().position(|&byte| byte == b'/')?;
         let (fields, path) = line.split_at(path_begins);
@@ -267,7 +333,6 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
-    use ckpt_agent::image::Exclude;
 
     /// A process that can't be there: its number is above all that Linux gives.
     const NOBODY: i32 = 1 << 23;
@@ -292,6 +357,10 @@ mod tests {
             self.roots[0].join("image")
         }
 
+        fn id(&self) -> FileId {
+            FileId::of(&fs::metadata(self.image()).unwrap())
+        }
+
         fn beside(&self, name: &str) -> PathBuf {
             self.dir.path().join("beside").join(name)
         }
@@ -301,9 +370,8 @@ mod tests {
         }
 
         fn of_proc(&self, proc: &Path, pids: &[i32]) -> Writing {
-            let print = Fingerprint::of(&self.roots, &Exclude::default());
             let pids = pids.iter().copied().collect();
-            written_to_by(proc, &pids, &StateFiles::of(&self.roots, &print))
+            written_to_by(proc, &pids, &StateFiles::new(&self.roots, [self.id()]))
         }
 
         /// A process in a made-up `/proc`, with these fields in its `stat`.
@@ -372,6 +440,8 @@ mod tests {
                 return;
             };
             assert_eq!(state.of(&[child.id()]).is_seen(), is_written, "{access}");
+            let mapped = mapped_files(&StateFiles::new(&[], [state.id()]));
+            assert_eq!(mapped.contains(&state.id()), is_written, "{access}");
         }
     }
 
@@ -380,10 +450,7 @@ mod tests {
         let state = State::new();
         let process = state.made_up('S', 1000);
         fs::create_dir(process.join("fd")).unwrap();
-        let mut files = state.roots.to_vec();
-        files.push(state.image());
-        let print = Fingerprint::of(&files, &Exclude::default());
-        let id = print.files().next().unwrap();
+        let id = state.id();
         let shows = |perms: &str, device: u64, inode: u64| {
             let major = rustix::fs::major(device);
             let minor = rustix::fs::minor(device);
@@ -397,7 +464,7 @@ mod tests {
         assert!(!shows("r--s", id.device, id.inode) && !shows("rw-p", id.device, id.inode));
         assert!(!shows("rw-s", id.device, id.inode + 1));
         let other_device = shows("rw-s", id.device + 1, id.inode);
-        let roots = StateFiles::of(&state.roots, &print);
+        let roots = StateFiles::new(&state.roots, [id]);
         assert_eq!(other_device, roots.has_other_device_in_maps);
         let on_btrfs = StateFiles {
             has_other_device_in_maps: true,

@@ -1,0 +1,101 @@
+//! Where the log goes, and how long it may become.
+
+use std::io::{self, Stderr, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::ValueEnum;
+use rustix::fs::{FileType, fstat, ftruncate};
+use tracing::Level;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Form of the log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Bytes that are written between two looks at the length of the log.
+const LOOKED_AFTER: u64 = 16 << 10;
+
+/// The line that takes the place of what was dropped.
+const DROPPED: &[u8] = b"earlier lines of the log were dropped: it had become too long\n";
+
+/// Logs to standard error. If that is a file that becomes longer than `bytes_max`, it begins anew.
+pub(super) fn log_to_stderr(format: LogFormat, bytes_max: Option<u64>) {
+    let wanted = std::env::var("RUST_LOG").ok();
+    let wanted: Option<Targets> = wanted.and_then(|wanted| wanted.parse().ok());
+    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(Level::INFO));
+    let bounded = Bounded {
+        bytes_max,
+        since: AtomicU64::new(LOOKED_AFTER),
+    };
+    let log = tracing_subscriber::fmt::layer().with_writer(bounded);
+    let log = match format {
+        LogFormat::Text => log.with_ansi(false).boxed(),
+        LogFormat::Json => log.json().boxed(),
+    };
+    // An error means that a logger is set already, and that one is used.
+    let _ = tracing_subscriber::registry()
+        .with(log.with_filter(filter))
+        .try_init();
+}
+
+/// Standard error, if it is a file, with a bound.
+struct Bounded {
+    bytes_max: Option<u64>,
+    /// Bytes that were written since the last look.
+    since: AtomicU64,
+}
+
+impl Bounded {
+    fn look(&self, written: usize) {
+        let Some(bytes_max) = self.bytes_max else {
+            return;
+        };
+        let since = self.since.fetch_add(written as u64, Ordering::Relaxed);
+        if since < LOOKED_AFTER {
+            return;
+        }
+        self.since.store(0, Ordering::Relaxed);
+        let log = io::stderr();
+        let is_long = fstat(&log).is_ok_and(|found| {
+            let is_file = FileType::from_raw_mode(found.st_mode).is_file();
+            is_file && u64::try_from(found.st_size).is_ok_and(|size| size > bytes_max)
+        });
+        // The file was opened to append, so what follows is written to its beginning.
+        if is_long && ftruncate(&log, 0).is_ok() {
+            let _ = log.lock().write_all(DROPPED);
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for Bounded {
+    type Writer = Line<'a>;
+
+    fn make_writer(&'a self) -> Line<'a> {
+        let to = io::stderr();
+        Line { bounded: self, to }
+    }
+}
+
+/// One line of the log.
+struct Line<'a> {
+    bounded: &'a Bounded,
+    to: Stderr,
+}
+
+impl Write for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bounded.look(bytes.len());
+        self.to.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
