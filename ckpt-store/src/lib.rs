@@ -34,6 +34,7 @@ pub mod guest_socket;
 pub mod json_file;
 pub mod metrics;
 pub mod monitor;
+mod others;
 pub mod priority;
 pub mod reached;
 pub mod registry;

@@ -21,11 +21,11 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use transfer::etcd::Etcd;
 
-use super::others::OtherCards;
 use crate::clock::Clock;
 use crate::core::registry::HEARTBEAT;
 use crate::metrics::DaemonMetrics;
 use crate::monitor::Monitor;
+use crate::others::OtherCards;
 use crate::reached::Ways;
 use crate::shards::Store;
 

@@ -53,7 +53,7 @@ use crate::core::places::Who;
 use crate::metrics::DaemonMetrics;
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
-use crate::registry::others::OtherCards;
+use crate::others::OtherCards;
 use crate::shards::{Store, StoreError};
 use crate::traffic::Traffic;
 
