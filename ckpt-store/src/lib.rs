@@ -35,6 +35,7 @@ pub mod host;
 pub mod json_file;
 pub mod metrics;
 pub mod monitor;
+mod others;
 pub mod priority;
 pub mod reached;
 pub mod registry;

@@ -1,12 +1,14 @@
 //! Asks donors for the cards of the members of the grid, while no registry answers. Donors keep the cards of each
 //! other.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use codec::OwnerId;
-use protocol::grid::GridHost;
-use protocol::identity::Role;
+use protocol::grid::{Grid, GridHost};
+use protocol::identity::{CardVerifier, Role};
 use protocol::net::Sockets;
+use protocol::net::may_be_announced;
 use protocol::net::stream::request;
 use protocol::wire::limits::{CARD_DAYS_MAX, CARDS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{CardDay, CardRecord, Request, Response};
@@ -16,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::registry::NoAnswer;
-use crate::roster::ABSENT_MAX;
+use crate::roster::{ABSENT_MAX, BAD_CARDS_MAX, Roster, Silent, of_card, printable};
 
 /// Most donors that are asked.
 const ASKED_MAX: usize = 16;
@@ -26,6 +28,13 @@ const ANSWERS_ENOUGH: usize = 3;
 
 /// How long donors are waited for. What has arrived by then counts.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Donors exchange cards that are a day newer than those that they have. Whoever has one that is not older than this,
+/// in seconds, may be there.
+const CARD_IS_RECENT_S: u64 = 2 * 86_400;
+
+/// While no registry answers, hosts are taken from cards until there are so many: each is asked.
+const HOSTS_BY_CARDS_MAX: usize = 256;
 
 /// Asks some of these donors for the cards that they keep. The cards are not checked yet.
 pub(crate) async fn of_donors(sockets: &Sockets, hosts: &[GridHost]) -> Vec<Vec<CardRecord>> {
@@ -93,4 +102,47 @@ fn is_page(days: &[CardDay], after: Option<OwnerId>) -> bool {
     days.len() <= CARD_DAYS_MAX
         && days.is_sorted_by(|one, next| one.id < next.id)
         && first.is_none_or(|first| Some(first) > after)
+}
+
+/// Adds the members whose cards donors sent, each donor as many as it keeps: no registry answers. Those with a card
+/// of the last days may be there, the others are absent.
+pub fn add_cards(roster: &mut Roster, grid: &Grid, answers: &[Vec<CardRecord>], now: u64) {
+    let Ok(verifier) = CardVerifier::new(&grid.authority) else {
+        return;
+    };
+    let mut ids: BTreeSet<OwnerId> = roster.hosts.iter().map(|host| host.id.0).collect();
+    let mut names: BTreeSet<String> = roster.hosts.iter().map(|host| host.name.clone()).collect();
+    for records in answers {
+        let mut bad_left = BAD_CARDS_MAX;
+        for record in records {
+            if bad_left == 0 {
+                break;
+            }
+            let card = verifier.read_at(&record.card, record.addr, &grid.revoked);
+            let good = card.filter(|card| {
+                may_be_announced(record.addr) && !card.is_early(now) && card.is_current(now)
+            });
+            let Some(card) = good else {
+                bad_left -= 1;
+                continue;
+            };
+            if grid.revoked.contains(&card.id()) || !ids.insert(card.id()) {
+                continue;
+            }
+            let host = printable(of_card(&card, record.addr), &mut names);
+            roster.reported.named.insert(host.id);
+            let seen_at = card.at().min(now);
+            if now - seen_at < CARD_IS_RECENT_S && roster.hosts.len() < HOSTS_BY_CARDS_MAX {
+                roster.hosts.push(host);
+                continue;
+            }
+            let silent = Silent {
+                seen_at,
+                certified_until: Some(card.certified_until()),
+            };
+            roster.reported.silent.insert(host.id, silent);
+            roster.absent.push(host);
+        }
+    }
+    roster.keep_seen_last();
 }

@@ -138,9 +138,8 @@ impl Hosts {
         Self::made_of(grid, Vec::new(), reported, identity, window, Watching::Off)
     }
 
-    /// As [`Self::with_reports`], for a client that waits for its hosts: it gives a host up after
-    /// [`crate::SILENCE`] without a datagram from it. Noticing this takes a few datagrams each second. Hosts
-    /// that are `absent` are reached like the others, but are not among [`Self::all`].
+    /// As [`Self::with_reports`], for a client that waits for its hosts: it gives a host up after [`crate::SILENCE`]
+    /// without a datagram from it. Hosts that are `absent` are reached like the others, but not among [`Self::all`].
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -237,17 +236,16 @@ impl Hosts {
         (0..self.0.present).map(HostIndex)
     }
 
-    /// Since when a host is silent, Unix seconds by this machine's clock: when a registry, or this machine,
-    /// saw it last. `None` if a registry hears it now, or if nobody knows.
+    /// When a registry, or this machine, saw a silent host last, Unix seconds by this machine's clock.
     pub fn silent_since(&self, host: HostIndex) -> Option<u64> {
         let silent = self.0.silent.get(&self.entry(host)?.id)?;
         Some(silent.seen_at)
     }
 
-    /// Whether all registries that hear a host get no answer at the address that it announces.
+    /// Whether all registries that hear a host get no answer at its address.
     pub fn is_unreached(&self, host: HostIndex) -> bool {
-        let entry = self.entry(host);
-        entry.is_some_and(|entry| self.0.unreached.contains(&entry.id))
+        let id = self.entry(host).map(|entry| entry.id);
+        id.is_some_and(|id| self.0.unreached.contains(&id))
     }
 
     /// The absent hosts, those that were seen last first.

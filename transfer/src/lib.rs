@@ -1,7 +1,7 @@
 //! The client's side of the protocol: connects to hosts, sends shards, reads blocks, rebuilds a shard
 //! from others, and asks registries. It decides nothing: which host is used for what is an argument.
 
-mod cards;
+pub mod cards;
 pub mod census;
 #[cfg_attr(not(feature = "etcd"), path = "no_etcd.rs")]
 pub mod etcd;

@@ -10,7 +10,7 @@ use protocol::address::Address;
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{CARD_PART, CardVerifier, HostId, MemberCard, is_label, is_name};
 use protocol::net::may_be_announced;
-use protocol::wire::message::{CardRecord, MemberRecord, UNREACHED_PART};
+use protocol::wire::message::{MemberRecord, UNREACHED_PART};
 
 use crate::registry_answer::{HOSTS_MAX, RegistryAnswer};
 
@@ -22,14 +22,7 @@ pub const ABSENT_MAX: usize = 1024;
 
 /// Most cards of one registry that are not good. What else it reports of silent hosts is left out then: each
 /// card costs three checks of signatures.
-const BAD_CARDS_MAX: usize = 16;
-
-/// Donors exchange cards that are a day newer than those that they have. Whoever has one that is not older than this,
-/// in seconds, may be there.
-const CARD_IS_RECENT_S: u64 = 2 * 86_400;
-
-/// While no registry answers, hosts are taken from cards until there are so many: each is asked.
-const HOSTS_BY_CARDS_MAX: usize = 256;
+pub(crate) const BAD_CARDS_MAX: usize = 16;
 
 /// What only registries report of hosts. A client checks it when it connects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,7 +82,7 @@ impl Roster {
         self.keep_seen_last();
     }
 
-    fn keep_seen_last(&mut self) {
+    pub(crate) fn keep_seen_last(&mut self) {
         let silent = &self.reported.silent;
         let seen_at = |host: &GridHost| silent.get(&host.id).map_or(0, |silent| silent.seen_at);
         self.absent.sort_by_key(|host| Reverse(seen_at(host)));
@@ -189,49 +182,6 @@ pub fn present(grid: &Grid, answers: &[RegistryAnswer], remembered: &[GridHost])
 /// Whether a registry gets no answer from a donor that it hears.
 fn is_unreached(record: &MemberRecord) -> bool {
     record.presence.parts.get(UNREACHED_PART).is_some()
-}
-
-/// Adds the members whose cards donors sent, each donor as many as it keeps: no registry answers. Those with a card
-/// of the last days may be there, the others are absent.
-pub fn add_cards(roster: &mut Roster, grid: &Grid, answers: &[Vec<CardRecord>], now: u64) {
-    let Ok(verifier) = CardVerifier::new(&grid.authority) else {
-        return;
-    };
-    let mut ids: BTreeSet<OwnerId> = roster.hosts.iter().map(|host| host.id.0).collect();
-    let mut names: BTreeSet<String> = roster.hosts.iter().map(|host| host.name.clone()).collect();
-    for records in answers {
-        let mut bad_left = BAD_CARDS_MAX;
-        for record in records {
-            if bad_left == 0 {
-                break;
-            }
-            let card = verifier.read_at(&record.card, record.addr, &grid.revoked);
-            let good = card.filter(|card| {
-                may_be_announced(record.addr) && !card.is_early(now) && card.is_current(now)
-            });
-            let Some(card) = good else {
-                bad_left -= 1;
-                continue;
-            };
-            if grid.revoked.contains(&card.id()) || !ids.insert(card.id()) {
-                continue;
-            }
-            let host = printable(of_card(&card, record.addr), &mut names);
-            roster.reported.named.insert(host.id);
-            let seen_at = card.at().min(now);
-            if now - seen_at < CARD_IS_RECENT_S && roster.hosts.len() < HOSTS_BY_CARDS_MAX {
-                roster.hosts.push(host);
-                continue;
-            }
-            let silent = Silent {
-                seen_at,
-                certified_until: Some(card.certified_until()),
-            };
-            roster.reported.silent.insert(host.id, silent);
-            roster.absent.push(host);
-        }
-    }
-    roster.keep_seen_last();
 }
 
 /// A report of a host that no registry hears, and of which registry it is.
@@ -339,7 +289,7 @@ fn member(record: &MemberRecord, verifier: &CardVerifier, grid: &Grid, now: u64)
     }
 }
 
-fn of_card(card: &MemberCard, addr: SocketAddr) -> GridHost {
+pub(crate) fn of_card(card: &MemberCard, addr: SocketAddr) -> GridHost {
     let whereabouts = card.whereabouts();
     GridHost {
         name: card.name().to_owned(),
@@ -356,7 +306,7 @@ pub fn with_key(name: &str, id: HostId) -> String {
 }
 
 /// A host with a name of its own that is not in `names`, and with labels that can be printed.
-fn printable(mut host: GridHost, names: &mut BTreeSet<String>) -> GridHost {
+pub(crate) fn printable(mut host: GridHost, names: &mut BTreeSet<String>) -> GridHost {
     // Names are for people. Two hosts with the same name are distinguished by their keys.
     if !is_name(&host.name) || !names.insert(host.name.clone()) {
         let stem = if is_name(&host.name) {

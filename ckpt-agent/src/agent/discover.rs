@@ -3,6 +3,7 @@
 use protocol::grid::Grid;
 use protocol::identity::{HostId, Identity};
 use protocol::list::ListFiles;
+use transfer::cards;
 use transfer::registry::Registries;
 use transfer::roster::{self, Roster, Silent};
 
@@ -36,8 +37,8 @@ pub async fn discover(
     let now = unix_seconds();
     let mut roster = roster::merge(grid, &answers, known.roster(), now);
     if answers.is_empty() {
-        let cards = registries.ask_donors(&roster.hosts).await;
-        roster::add_cards(&mut roster, grid, &cards, now);
+        let sent = registries.ask_donors(&roster.hosts).await;
+        cards::add_cards(&mut roster, grid, &sent, now);
     } else {
         notebook.note(Observation::Roster(named(grid, &roster)));
     }

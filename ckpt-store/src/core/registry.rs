@@ -2,6 +2,8 @@
 //! each holds. All of it may be lost, because donors send it again to a registry that does not know it: what
 //! they hold, and the cards of donors that are silent.
 
+mod ways;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound;
@@ -14,9 +16,7 @@ use protocol::identity::{
 use protocol::net::may_be_announced;
 use protocol::wire::announcement::Announcement;
 use protocol::wire::limits::{HOLDERS_MAX, HOLDS_MAX};
-use protocol::wire::message::{
-    CardDay, CardRecord, HoldsPage, MemberRecord, Presence, ShardName, UNREACHED_PART,
-};
+use protocol::wire::message::{CardDay, CardRecord, HoldsPage, MemberRecord, Presence, ShardName};
 use protocol::wire::parts::Parts;
 use serde::{Deserialize, Serialize};
 
@@ -595,35 +595,6 @@ impl Registry {
         holders.take(HOLDERS_MAX).collect()
     }
 
-    /// Up to `most` donors to which a datagram is to be sent now, and their addresses.
-    pub fn to_try(&mut self, now: Millis, most: usize) -> Vec<(OwnerId, SocketAddr)> {
-        let alive = self.hosts.iter_mut().filter(|(_, host)| host.is_alive(now));
-        let due = alive.filter_map(|(id, host)| {
-            let addr = host.presence.addr;
-            host.reach.is_due(now, addr).then_some((*id, addr))
-        });
-        due.take(most).collect()
-    }
-
-    /// A donor answered the datagram that was sent to this address.
-    pub fn answers(&mut self, now: Millis, id: OwnerId, addr: SocketAddr) {
-        if let Some(host) = self.hosts.get_mut(&id) {
-            host.reach.answers(now, addr);
-        }
-    }
-
-    /// Whether a donor answers at the address that it announced; `None` if that is not known yet.
-    pub fn is_reached(&self, id: &OwnerId) -> Option<bool> {
-        let host = self.hosts.get(id)?;
-        host.reach.at(host.presence.addr)
-    }
-
-    /// How many of the donors that are heard do not answer at their addresses.
-    pub fn unreached(&self, now: Millis) -> usize {
-        let hosts = self.hosts.values();
-        hosts.filter(|host| host.is_unreached(now)).count()
-    }
-
     /// The names of all donors, with their keys.
     pub fn names(&self) -> BTreeSet<(String, OwnerId)> {
         let hosts = self.hosts.iter();
@@ -729,20 +700,6 @@ impl Donor {
             Heard::Here(rhythm) => rhythm.is_alive(now),
             Heard::Before(_) => false,
         }
-    }
-
-    /// Whether it is heard and does not answer at the address that it announced.
-    fn is_unreached(&self, now: Millis) -> bool {
-        self.is_alive(now) && self.reach.at(self.presence.addr) == Some(false)
-    }
-
-    /// Its presence, as clients are shown it.
-    fn shown(&self, now: Millis) -> Presence {
-        let mut shown = self.presence.clone();
-        if self.is_unreached(now) {
-            shown.parts = shown.parts.with(UNREACHED_PART, Vec::new());
-        }
-        shown
     }
 
     /// When it was heard last, Unix seconds.

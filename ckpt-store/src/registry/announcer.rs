@@ -21,9 +21,9 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use transfer::etcd::Etcd;
 
-use super::others::OtherCards;
 use crate::core::registry::HEARTBEAT;
 use crate::host::Host;
+use crate::others::OtherCards;
 
 /// An announcement is sent again after this many seconds, even if nothing has changed.
 const ANNOUNCEMENT_SECONDS: u64 = 300;

@@ -10,7 +10,6 @@ mod cards;
 mod counting;
 mod enrolment;
 mod keeping;
-pub(crate) mod others;
 mod plan;
 mod reach;
 mod tokens;
@@ -470,10 +469,7 @@ impl Shared {
             Request::Holders { checkpoint } => self.holders(peer, send, checkpoint).await,
             Request::Join(wish) => self.join(from, wish, send).await,
             Request::Joiners { after } => self.joiners(send, after).await,
-            Request::Reached => {
-                let answered = self.registry().is_reached(&asker()?);
-                Ok(write_frame(send, &Response::Reached { answered }).await?)
-            }
+            Request::Reached => self.reached(&asker()?, send).await,
             Request::List { number } => self.list(asker()?, send, number).await,
             Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
             Request::CompareCards { digest, after } => {
@@ -510,6 +506,11 @@ impl Shared {
             }
             Request::Retired12(never) | Request::Retired18(never) => match never {},
         }
+    }
+
+    async fn reached(&self, asker: &OwnerId, send: &mut SendStream) -> Result<(), Answer> {
+        let answered = self.registry().is_reached(asker);
+        Ok(write_frame(send, &Response::Reached { answered }).await?)
     }
 
     /// Names the holders of a checkpoint. Job keys may not learn which host holds which shard.

@@ -49,7 +49,7 @@ use crate::core::catalog::Claimed;
 use crate::core::places::Who;
 use crate::host::Host;
 use crate::monitor::stance::Stance;
-use crate::registry::others::OtherCards;
+use crate::others::OtherCards;
 use crate::shards::StoreError;
 
 use buffers::Buffers;

@@ -562,9 +562,9 @@ impl World {
             self.saved[new].is_reported = true;
             self.saved[new].is_released |= self.is_void(new);
             let mut kept = self.kept(&look, Policy::Keep) | 1 << new;
-            kept |= members(look.good)
-                .filter(|number| self.saved[*number].version > self.saved[new].version)
-                .fold(0, |all, number| all | 1 << number);
+            let own = self.saved[new].version;
+            let newer = members(look.good).filter(|number| self.saved[*number].version > own);
+            kept |= newer.fold(0, |all, number| all | 1 << number);
             self.machines[at].kept = kept;
             let unwanted = look.good & !kept;
             let keeps = self.judged(kept);
@@ -574,9 +574,8 @@ impl World {
                 look.said.as_ref(),
                 Reach::Between,
             );
-            let version = self.saved[new].version;
             if !plan.gone.is_empty() {
-                self.release_older(version);
+                self.release_older(own);
             }
             return self.delete(at, &look, &plan);
         }

@@ -39,7 +39,7 @@ const READ_AFTER_DAYS: u32 = 30;
 
 /// Why cards were not compared.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotCompared {
+pub(crate) enum NotCompared {
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
     #[error("an unexpected answer")]
@@ -58,7 +58,7 @@ pub(crate) struct OtherCards {
 
 /// What a comparison moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Moved {
+pub(crate) struct Moved {
     fetched: usize,
     brought: usize,
 }
@@ -79,7 +79,7 @@ impl OtherCards {
 
     /// Compares cards with a registry: fetches those that are newer there, and brings those that the
     /// registry lacks. `own_day` is the day of this host's own card. Returns how many cards are kept here.
-    pub(super) async fn compare(
+    pub(crate) async fn compare(
         &self,
         connection: &Connection,
         grid: Arc<Grid>,
