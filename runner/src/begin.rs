@@ -9,13 +9,18 @@ use std::time::{Duration, Instant};
 use codec::labels::Labels;
 use codec::{JobId, Version};
 
-use super::files::{are_same, remove};
+use super::files::{Fingerprint, are_same, remove};
 use super::host::HostKind;
+use super::journal::Entry;
+use super::kept_state::KeptState;
 use super::record::RECORD;
+use super::run_log::RunLog;
+use super::saver::{LEFT, TORN};
 use super::stage::PREFIX;
 use ckpt_agent::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
+use ckpt_agent::image::Exclude;
 use ckpt_agent::report::{ExitStatus, Failure, ListedCheckpoint, Observer, RestoreReport};
 
 /// Label with the number of paths in a checkpoint, if there are several.
@@ -29,13 +34,17 @@ const BEFORE_SUFFIX: &str = ".before";
 
 /// How a job is to begin.
 #[derive(Clone, Debug)]
-pub struct Beginning {
+pub(super) struct Beginning {
     /// Name of the job.
     pub job: JobId,
     /// The paths of its state.
     pub paths: Vec<PathBuf>,
     /// Whether to begin from the files that are there.
     pub local: bool,
+    /// What this machine knows of whole files of the job that may be newer than its newest version.
+    pub(super) kept: Option<KeptState>,
+    /// Which files are left out of the state.
+    pub(super) exclude: Exclude,
     /// Whether to begin anew where no host that answers shows a version.
     pub is_new: bool,
     /// How long to wait for a version that exists and can't be restored now.
@@ -48,13 +57,21 @@ pub struct Beginning {
 
 /// How a job has begun.
 #[derive(Debug, Default)]
-pub struct Begun {
+pub(super) struct Begun {
     /// The version that its state comes from; `None` if it begins anew.
     pub version: Option<Version>,
+    /// The newest version, if it is another one. The next save follows it.
+    pub newest: Option<Version>,
     /// The record of the job, from the label of that version.
     pub record: Option<String>,
     /// Bytes of a restored version that the next one stores again.
     pub again_bytes: u64,
+    /// Whether an earlier incarnation left with that version as its last: none of them goes on.
+    pub was_left: bool,
+    /// Whether it begins from the files here, which are whole and newer than that version.
+    pub is_newer_here: bool,
+    /// Whether that version holds the files here because they were saved at this start.
+    pub is_saved_here: bool,
     /// The report of the restore, if there was one.
     pub report: Option<RestoreReport>,
     /// The paths to which existing files were moved.
@@ -68,10 +85,11 @@ impl Beginning {
     ///
     /// # Errors
     /// When the job may have a state that can't be restored now. Existing files are then as they were.
-    pub async fn make(
+    pub(super) async fn make(
         &self,
         agent: &Agent,
         observer: &Arc<dyn Observer>,
+        log: &mut RunLog,
         mut cancel: Cancel,
     ) -> Result<Begun, Failure> {
         let lies_here = self
@@ -88,23 +106,32 @@ impl Beginning {
                 ..Begun::default()
             });
         }
+        if let Some(begun) = self.goes_on_here(agent).await {
+            return Ok(begun);
+        }
         if self.is_bound_to_host {
             self.fits_here(agent).await?;
         }
         let began = Instant::now();
+        let mut says_waiting = false;
         loop {
             let is_last = began.elapsed() + WAIT_POLL > self.wait;
             let stage = Staging::new(&self.paths, &self.job)?;
-            let request = self.request(&stage, !is_last);
+            let which = self.which(agent).await;
+            let request = self.request(&stage, which, !is_last);
             let tried = agent.restore(request, Arc::clone(observer), cancel.clone());
             let is_worth_waiting = match &tried.await {
                 Ok(report) => !report.skipped.is_empty(),
                 Err(failure) => failure.status == ExitStatus::TooFewHosts,
             };
             if is_last || !is_worth_waiting {
-                let request = self.request(&stage, false);
+                let request = self.request(&stage, which, false);
                 let report = agent.restore(request, Arc::clone(observer), cancel).await?;
                 return self.put_in_place(agent, report, &stage).await;
+            }
+            if !std::mem::replace(&mut says_waiting, true) {
+                let seconds = self.wait.saturating_sub(began.elapsed()).as_secs_f64();
+                log.enter(Entry::WaitsForVersion { seconds });
             }
             tokio::select! {
                 () = cancel.cancelled() => {
@@ -116,10 +143,42 @@ impl Beginning {
         }
     }
 
-    fn request(&self, stage: &Staging, dry_run: bool) -> RestoreRequest {
+    /// The beginning from the files here, if they are whole and newer than the job's newest version.
+    async fn goes_on_here(&self, agent: &Agent) -> Option<Begun> {
+        let kept = self.kept.as_ref()?;
+        let print = Fingerprint::of(&self.paths, &self.exclude);
+        let newest = newest(agent, &self.job).await.ok().flatten()?;
+        let version = newest.version;
+        kept.is_newer_than(version.number(), &print).then(|| Begun {
+            version: Some(version),
+            record: newest.own_labels.get(RECORD).cloned(),
+            is_newer_here: true,
+            notes: vec![format!(
+                "starts from the files here, which are whole and newer than version {version}: ckpt run was ended \
+                 before it had saved them"
+            )],
+            ..Begun::default()
+        })
+    }
+
+    /// The version to restore. One whose files are not known to be whole is restored only if the job has no other.
+    async fn which(&self, agent: &Agent) -> Which {
+        let listed = agent.list(Some(&self.job), &Sought::default(), None).await;
+        let mut listed = listed.map_or_else(|_| Vec::new(), |listed| listed.checkpoints);
+        listed.retain(|one| one.can_lose.is_some() && !one.void);
+        let is_torn = |one: &ListedCheckpoint| one.own_labels.contains_key(TORN);
+        let newest = listed.iter().max_by_key(|one| one.version);
+        let whole = listed.iter().filter(|one| !is_torn(one));
+        match (newest, whole.max_by_key(|one| one.version)) {
+            (Some(newest), Some(whole)) if is_torn(newest) => Which::Version(whole.version),
+            _ => Which::Newest,
+        }
+    }
+
+    fn request(&self, stage: &Staging, which: Which, dry_run: bool) -> RestoreRequest {
         RestoreRequest {
             job: self.job.clone(),
-            which: Which::Newest,
+            which,
             sought: Sought::default(),
             target: RestoreTarget::Path(stage.target()),
             if_exists: true,
@@ -164,13 +223,24 @@ impl Beginning {
             return Ok(begun);
         };
         let listed = agent.list(Some(&self.job), &Sought::default(), None).await;
-        let listed = listed.ok().and_then(|listed| {
-            let mut all = listed.checkpoints.into_iter();
-            all.find(|one| one.version == version)
-        });
+        let mut listed = listed.map_or_else(|_| Vec::new(), |listed| listed.checkpoints);
+        let torn = listed
+            .iter()
+            .filter(|one| one.own_labels.contains_key(TORN));
+        let torn = torn
+            .map(|one| one.version)
+            .max()
+            .filter(|torn| *torn >= version);
+        if let Some(torn) = torn {
+            begun.notes.push(note_of_torn(&self.job, version, torn));
+        }
+        begun.newest = torn;
+        listed.retain(|one| one.version == version);
+        let listed = listed.pop();
         begun.again_bytes = listed.as_ref().map_or(0, |one| one.again_bytes);
         let labels = listed.map(|one| one.own_labels).unwrap_or_default();
         begun.record = labels.get(RECORD).cloned();
+        begun.was_left = labels.contains_key(LEFT);
         let saved_paths = labels.get(PATHS).and_then(|count| count.parse().ok());
         let paths = self.paths.clone();
         let job = self.job.clone();
@@ -185,6 +255,19 @@ impl Beginning {
         begun.report = Some(report);
         Ok(begun)
     }
+}
+
+fn note_of_torn(job: &JobId, restored: Version, torn: Version) -> String {
+    if restored == torn {
+        return format!(
+            "version {torn} is the only one, and its files are not known to be whole: the job was killed while it may \
+             have been writing them"
+        );
+    }
+    format!(
+        "version {restored} is restored: of version {torn} the files are not known to be whole (to have them: ckpt \
+         restore --job {job} --version {torn})"
+    )
 }
 
 /// A directory beside the job's files, on the same file system, that exists during a restore. Removes

@@ -7,8 +7,10 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use ckpt_agent::image::Exclude;
+use serde::{Deserialize, Serialize};
 
 /// Most files that are looked at. A larger tree always counts as changed.
 const FILES_MAX: usize = 1_000_000;
@@ -17,7 +19,7 @@ const FILES_MAX: usize = 1_000_000;
 const COMPARED_BYTES: usize = 1 << 16;
 
 /// What distinguishes a file from all others, under whatever path it is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct FileId {
     pub(super) inode: u64,
     pub(super) device: u64,
@@ -33,11 +35,13 @@ impl FileId {
 }
 
 /// What distinguishes one state of a file from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     file: FileId,
     size: u64,
     modified: (i64, i64),
+    /// When the file was made, on file systems that note it: some give the inode of a removed file to the next.
+    born: Option<SystemTime>,
     is_directory: bool,
 }
 
@@ -52,13 +56,39 @@ impl Mark {
                 true => (0, 0),
                 false => (found.mtime(), found.mtime_nsec()),
             },
+            born: found.created().ok().filter(|_| !is_directory),
             is_directory,
         }
+    }
+
+    /// Whether this is another file than `before`, and not the same one with other contents.
+    fn is_another_file(&self, before: &Self) -> bool {
+        self.file != before.file || self.born != before.born
+    }
+}
+
+/// How a file differs from an earlier state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// There was no file of this name.
+    New,
+    /// Another file was renamed into its place.
+    Replaced,
+    /// It was written to.
+    Written,
+}
+
+fn change(mark: &Mark, before: Option<&Mark>) -> Option<Change> {
+    match before {
+        None => Some(Change::New),
+        Some(was) if was == mark => None,
+        Some(was) if mark.is_another_file(was) => Some(Change::Replaced),
+        Some(_) => Some(Change::Written),
     }
 }
 
 /// The state of all files at one moment, without their contents.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fingerprint {
     marks: BTreeMap<PathBuf, Mark>,
     is_cut: bool,
@@ -124,6 +154,53 @@ impl Fingerprint {
         hash.as_str().chars().take(32).collect()
     }
 
+    /// The files that differ from `before`, and how.
+    pub(super) fn changes<'a>(
+        &'a self,
+        before: &'a Self,
+    ) -> impl Iterator<Item = (&'a Path, Change)> {
+        let files = self.marks.iter().filter(|(_, mark)| !mark.is_directory);
+        files.filter_map(move |(path, mark)| {
+            let change = change(mark, before.marks.get(path))?;
+            Some((path.as_path(), change))
+        })
+    }
+
+    /// How one file differs from `before`; `None` if it does not.
+    pub(super) fn change_of(&self, path: &Path, before: &Self) -> Option<Change> {
+        change(self.marks.get(path)?, before.marks.get(path))
+    }
+
+    /// Files that it has and `now` has not.
+    pub(super) fn gone<'a>(&'a self, now: &'a Self) -> impl Iterator<Item = &'a Path> {
+        let files = self.marks.iter().filter(|(_, mark)| !mark.is_directory);
+        let paths = files.map(|(path, _)| path.as_path());
+        paths.filter(|path| !now.marks.contains_key(*path))
+    }
+
+    /// Leaves this file out.
+    pub(super) fn forget(&mut self, path: &Path) {
+        self.marks.remove(path);
+    }
+
+    /// What the file at this path is.
+    pub(super) fn id_of(&self, path: &Path) -> Option<FileId> {
+        self.marks.get(path).map(|mark| mark.file)
+    }
+
+    /// The path of a file.
+    pub(super) fn path_of(&self, id: FileId) -> Option<&Path> {
+        let mut files = self.marks.iter().filter(|(_, mark)| !mark.is_directory);
+        files
+            .find(|(_, mark)| mark.file == id)
+            .map(|(path, _)| path.as_path())
+    }
+
+    /// Whether it has too many files to be looked at.
+    pub(super) const fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// All files in it that are no directories.
     pub(super) fn files(&self) -> impl Iterator<Item = FileId> {
         let files = self.marks.values().filter(|mark| !mark.is_directory);
@@ -156,17 +233,12 @@ impl Fingerprint {
         !self.is_cut
             && self.marks.iter().all(|(path, mark)| {
                 let was = before.marks.get(path);
-                mark.is_directory || was.is_none_or(|was| was == mark || was.file != mark.file)
+                mark.is_directory || was.is_none_or(|was| was == mark || mark.is_another_file(was))
             })
-    }
-
-    /// Whether the files have the same names as in `before`: none was added, none removed.
-    pub(super) fn has_names_of(&self, before: &Self) -> bool {
-        !self.is_cut && self.marks.keys().eq(before.marks.keys())
     }
 }
 
-fn is_left_out(root: &Path, path: &Path, exclude: &Exclude) -> bool {
+pub(super) fn is_left_out(root: &Path, path: &Path, exclude: &Exclude) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let below = path.strip_prefix(root).unwrap_or(path);
     exclude.leaves_out(below.as_os_str().as_bytes())

@@ -22,6 +22,13 @@ use ckpt_agent::agent::{After, AfterWhich, SaveInput, SaveOptions, SaveRequest, 
 use ckpt_agent::cancel::{Cancel, Canceller, canceller};
 use ckpt_agent::report::{ExitStatus, Failure, Observer, ProgressEvent, SaveReport};
 
+/// Label of a version whose files are not known to be whole: the job was killed while it may have been writing them.
+pub(super) const TORN: &str = "ckpt.torn";
+
+/// Label of the last version of a job on a machine, which the job left or on which it ended. No incarnation of the
+/// job there follows it.
+pub(super) const LEFT: &str = "ckpt.left";
+
 /// Length of the queue of news for the shell.
 pub(super) const NEWS_MAX: usize = 64;
 
@@ -65,6 +72,8 @@ pub struct SaveJob {
     pub record: Option<String>,
     /// The exit status of the job, if this save is its result.
     pub result: Option<u8>,
+    /// Whether the files are not known to be whole: the version is marked.
+    pub is_torn: bool,
 }
 
 /// When the job may write again.
@@ -174,6 +183,11 @@ impl SavePlan {
             is_last: save.is_last,
             after: save.after,
             labels: self.labels(save)?,
+            // A version that is not known to be whole takes no other's place.
+            keep: match save.is_torn {
+                true => u32::MAX,
+                false => self.options.keep,
+            },
             ..self.options.clone()
         };
         Ok(SaveRequest {
@@ -191,6 +205,13 @@ impl SavePlan {
         }
         if self.is_bound_to_host {
             pairs.extend(HostKind::of_this().labels());
+        }
+        if save.is_torn {
+            pairs.push((TORN.to_owned(), "1".to_owned()));
+        }
+        // Before its first start the job ran nowhere.
+        if (save.is_last && !save.is_torn) || save.record.is_none() {
+            pairs.push((LEFT.to_owned(), "1".to_owned()));
         }
         if let Some(status) = save.result {
             pairs.push((RESULT.to_owned(), status.to_string()));

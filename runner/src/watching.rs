@@ -198,8 +198,8 @@ impl Watcher {
     /// Looks at all directories.
     async fn look(&mut self, exclude: &Exclude) -> Result<(), Failure> {
         let dir = self.dir.clone();
-        let exclude = exclude.clone();
-        let looked = tokio::task::spawn_blocking(move || find_directories(&dir, &exclude)).await;
+        let left_out = exclude.clone();
+        let looked = tokio::task::spawn_blocking(move || find_directories(&dir, &left_out)).await;
         let found: Vec<FoundDir> = looked.unwrap_or_else(|_| Ok(Vec::new())).map_err(|cause| {
             let message = format!("cannot watch {}: {cause}", self.dir.display());
             Failure::new(ExitStatus::LocalIo, message)
@@ -209,7 +209,7 @@ impl Watcher {
             let roots = [path.to_owned()];
             // Of all processes of a machine there are always some that this user can't look at, such as
             // those of other users and the user's own `sshd`. If they counted, nothing would ever be saved.
-            written_to(&tree::all(), &StateFiles::of(&roots, print)).is_seen()
+            written_to(&tree::all(), &StateFiles::of(&roots, exclude, print)).is_seen()
         });
         Ok(())
     }

@@ -9,7 +9,7 @@ use codec::JobId;
 use command_line::{size, time};
 use supervision::OnHang;
 
-use crate::commands::args::options::SaveArgs;
+use crate::commands::args::options::{SaveArgs, parse_exclude};
 use runner::kind::Parameter;
 use runner::notice::JobNotice;
 use runner::{AfterSuccess, Ask, Suspend};
@@ -29,6 +29,13 @@ pub struct RunArgs {
         conflicts_with_all = ["via", "on", "staged"]
     )]
     pub files: Vec<PathBuf>,
+    /// Leave files of --files that match PATTERN out of account when it is judged whether the state is whole: the job
+    /// only appends to them, such as to logs.
+    ///
+    /// A pattern without a slash matches the name at any depth, like that of --exclude. The files are saved. Can be
+    /// given more than once.
+    #[arg(long, value_name = "PATTERN", value_parser = parse_exclude, conflicts_with_all = ["via", "on"])]
+    pub append: Vec<globset::Glob>,
     /// How to ask the job to write its state: none, signal:NAME (such as signal:USR2) or cmd:'COMMAND'.
     ///
     /// With none, the job writes its state when it chooses to. COMMAND runs in sh with the job's process
