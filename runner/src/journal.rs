@@ -162,10 +162,10 @@ pub(super) enum Entry {
         /// What the estimate is based on: `progress` that the job reports, or `cpu`, its processor time.
         by: &'static str,
     },
-    /// The job is expected to end after its deadline.
+    /// The job is expected to end after its deadline, or the deadline has passed.
     Late {
-        /// Seconds from now until its end.
-        remaining_s: f64,
+        /// Seconds from now until its end; `None` if nothing is known of it.
+        remaining_s: Option<f64>,
         /// Seconds from now until the deadline.
         left_s: f64,
         /// What the estimate is based on, as in [`Entry::Expected`].

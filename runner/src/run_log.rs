@@ -311,14 +311,16 @@ fn foreseen(entry: &Entry) -> Option<(String, bool)> {
             left_s,
             ..
         } => {
+            let needs = remaining_s.map_or_else(
+                || "nothing is known of what it still needs".to_owned(),
+                |remaining_s| format!("it needs {remaining_s:.0} s more"),
+            );
             let text = if *left_s > 0.0 {
                 format!(
-                    "the job will be late: it needs {remaining_s:.0} s more, and {left_s:.0} s of --finish-within are left"
+                    "the job will be late: {needs}, and {left_s:.0} s of --finish-within are left"
                 )
             } else {
-                format!(
-                    "the job is late: --finish-within is over, and it needs {remaining_s:.0} s more"
-                )
+                format!("the job is late: --finish-within is over, and {needs}")
             };
             (text, true)
         }

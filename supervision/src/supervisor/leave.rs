@@ -6,7 +6,7 @@ use crate::accounts::FinalCheckpoint;
 use crate::action::{Action, Report};
 use crate::clock::{Millis, millis, seconds};
 use crate::event::FilesAtEnd;
-use crate::settings::Asking;
+use crate::settings::{Asking, WhileRead};
 use crate::signals::TERM;
 use crate::status::{EndedBy, Ending, JobStatus, Why};
 use crate::supervisor::job::{HoldFor, ImageOnDisk};
@@ -210,7 +210,9 @@ impl Supervisor {
         };
         if !files_at_rest {
             // What it left can be judged, and saved, once no process is there to change it.
-            self.files_move();
+            if self.settings.while_read == WhileRead::Stopped {
+                self.files_move();
+            }
             self.checkpoints = Checkpoints::Idle;
             self.act(Action::Kill);
         } else if self.image().is_some() {
@@ -224,16 +226,19 @@ impl Supervisor {
 
     /// Takes the next step towards the final checkpoint, or ends the job.
     pub(super) fn leaving_step(&mut self, now: Millis) {
+        self.towards_the_last(now);
+        if self.job.alive && self.last_call().is_some_and(|last| last <= now) {
+            self.cut_short(now);
+        }
+    }
+
+    fn towards_the_last(&mut self, now: Millis) {
         let Machine::Leaving(leaving) = self.machine else {
             return;
         };
         let worked = self.accounts.work_ms;
         if now >= leaving.deadline {
             self.stop(now, Outcome::Left(leaving.why));
-            return;
-        }
-        if self.job.alive && self.last_call().is_some_and(|last| last <= now) {
-            self.cut_short(now);
             return;
         }
         match self.checkpoints {
@@ -265,6 +270,8 @@ impl Supervisor {
             }
             Checkpoints::Idle => {
                 if self.job.version_with_its_state(worked).is_some() {
+                    // What it did from now on would be lost.
+                    self.hold(HoldFor::Reading);
                     self.stop(now, Outcome::Left(leaving.why));
                 } else if self.retry_after(now).is_none() {
                     self.request_last(now, &leaving);
@@ -312,7 +319,7 @@ impl Supervisor {
 
     /// Whether files that are not known to be whole are better than what is committed.
     fn is_torn_worth_saving(&self) -> bool {
-        self.job.committed.is_none() || self.unsaved_seconds() > TORN_WORTH_SECONDS
+        self.unsaved_seconds() > TORN_WORTH_SECONDS
     }
 
     /// Ends the job: at once if it is stopped or late, otherwise with time to tidy up.

@@ -8,7 +8,7 @@ use super::*;
 use crate::action::{SaveKind, SaveOrder};
 use crate::event::{FilesAtEnd, OwnerSample, SaveAhead, SaveNumber, SaveOutcome};
 use crate::patience::{Needs, Past};
-use crate::settings::{Asking, Costs, Parity, WhileRead};
+use crate::settings::{Asking, Costs, OwnerRule, Parity, WhileRead};
 use crate::signals::TAKEN;
 use crate::status::{EndedBy, Ending, JobStatus};
 
@@ -110,6 +110,7 @@ fn regular(number: u32) -> Action {
     Action::StartSave(SaveOrder {
         number: SaveNumber(number),
         kind: SaveKind::Regular,
+        is_torn: false,
     })
 }
 
@@ -120,6 +121,7 @@ fn last(number: u32, deadline: u64) -> Action {
             deadline: Millis(deadline),
             parity: Parity::Full,
         },
+        is_torn: false,
     })
 }
 
@@ -376,7 +378,7 @@ fn a_job_that_cannot_be_asked_gets_sigterm_and_is_saved_when_it_has_ended() {
 }
 
 #[test]
-fn a_job_that_does_not_answer_is_killed_at_the_deadline() {
+fn a_job_that_does_not_answer_and_has_no_state_is_ended_while_a_save_would_still_be_in_time() {
     let mut desk = Desk::new(asked());
     desk.samples(10, 0.1);
     let why = Why::Spot;
@@ -388,9 +390,17 @@ fn a_job_that_does_not_answer_is_killed_at_the_deadline() {
         last: Some(Millis(40_000)),
     };
     assert_eq!(desk.handle(notice), [asks]);
-    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(40_000)));
-    assert_eq!(desk.samples(29, 0.1), []);
-    assert_eq!(desk.after(1000, Event::Tick), [Action::Kill]);
+    // What the save needs is kept back: 256 MiB at 25 MB/s, twice that with its error, and 2 s to stop the job, but
+    // three quarters of the grace at most.
+    let last_call = Millis(17_500);
+    assert_eq!(desk.supervisor.next_deadline(), Some(last_call));
+    assert_eq!(desk.samples(7, 0.1), []);
+    assert_eq!(desk.after(500, Event::Tick), [Action::Stop]);
+    // There is nothing that could be saved.
+    let still = Event::Still {
+        files_at_rest: true,
+    };
+    assert_eq!(desk.after(100, still), [Action::Kill]);
     // After the time to kill the supervisor waits for nothing more.
     assert_eq!(desk.after(4999, Event::Tick), []);
     let ending = Ending {
@@ -399,6 +409,178 @@ fn a_job_that_does_not_answer_is_killed_at_the_deadline() {
     };
     assert_eq!(desk.after(1, Event::Tick), [Action::End(ending)]);
     assert_eq!(desk.after(1, GONE), []);
+}
+
+/// A job of a small state that ignores SIGTERM, with 30 s of grace: it stands still at the last call.
+fn cut_short() -> Desk {
+    let mut desk = Desk::new(Settings {
+        grace_ms: 30_000,
+        costs: small(),
+        ..Settings::default()
+    });
+    desk.samples(100, 0.1);
+    assert_eq!(desk.handle(Event::Signal(15)), [Action::SignalJob(15)]);
+    // 10 MB at 25 MB/s, twice that with its error, and 2 s to stop the job.
+    let last_call = desk.supervisor.next_deadline();
+    assert_eq!(last_call, Some(Millis(127_195)));
+    assert_eq!(desk.samples(27, 0.1), []);
+    assert_eq!(desk.after(195, Event::Tick), [Action::Stop]);
+    desk
+}
+
+#[test]
+fn a_job_that_ignores_sigterm_is_stopped_in_time_and_what_it_has_on_disk_is_saved() {
+    let mut desk = cut_short();
+    assert_eq!(desk.after(100, Event::FilesAtRest), []);
+    let still = Event::Still {
+        files_at_rest: true,
+    };
+    assert_eq!(desk.handle(still), [last(1, 130_000)]);
+    assert_eq!(desk.after(1000, ended(1, committed(1))), [Action::Kill]);
+    let why = Why::Signal(15);
+    let saved = EndedBy::LeftSaved { why, version: 1 };
+    assert_eq!(desk.after(100, GONE), [end(saved)]);
+}
+
+#[test]
+fn a_job_that_is_cut_short_while_it_writes_is_killed_and_its_files_are_judged_then() {
+    let still = Event::Still {
+        files_at_rest: false,
+    };
+    let gone = |files| Event::JobEnded {
+        status: JobStatus::Signalled(9),
+        files,
+    };
+    let why = Why::Signal(15);
+    // Its files were renamed into place meanwhile.
+    let mut desk = cut_short();
+    assert_eq!(desk.after(100, still.clone()), [Action::Kill]);
+    assert_eq!(desk.after(100, gone(FilesAtEnd::Whole)), [last(1, 130_000)]);
+    let saved = EndedBy::LeftSaved { why, version: 1 };
+    assert_eq!(desk.after(1000, ended(1, committed(1))), [end(saved)]);
+    // They may be half written: they are saved, and marked, and the work counts as lost.
+    let mut desk = cut_short();
+    assert_eq!(desk.after(100, still), [Action::Kill]);
+    let torn = Action::StartSave(SaveOrder {
+        number: SaveNumber(1),
+        kind: SaveKind::Final {
+            deadline: Millis(130_000),
+            parity: Parity::Full,
+        },
+        is_torn: true,
+    });
+    assert_eq!(desk.after(100, gone(FilesAtEnd::Torn)), [torn]);
+    let older = EndedBy::LeftOlder {
+        why,
+        version: Some(1),
+    };
+    assert_eq!(desk.after(1000, ended(1, committed(1))), [end(older)]);
+    assert!(desk.supervisor.accounts().lost_ms > 100_000);
+}
+
+#[test]
+fn torn_files_of_little_work_are_not_saved() {
+    let mut desk = Desk::new(Settings::default());
+    desk.samples(50, 0.1);
+    desk.handle(Event::Signal(15));
+    let status = JobStatus::Signalled(15);
+    let files = FilesAtEnd::Torn;
+    let why = Why::Signal(15);
+    let older = EndedBy::LeftOlder { why, version: None };
+    assert_eq!(
+        desk.after(100, Event::JobEnded { status, files }),
+        [end(older)]
+    );
+}
+
+#[test]
+fn a_job_that_leaves_before_it_has_any_state_is_to_be_started_again() {
+    let mut desk = Desk::new(Settings::default());
+    desk.samples(5, 0.1);
+    desk.handle(Event::Signal(15));
+    let status = JobStatus::Signalled(15);
+    let files = FilesAtEnd::Missing;
+    let why = Why::Signal(15);
+    let stateless = EndedBy::LeftStateless { why };
+    assert_eq!(
+        desk.after(100, Event::JobEnded { status, files }),
+        [end(stateless)]
+    );
+}
+
+#[test]
+fn the_owner_s_word_stops_a_job_whatever_its_options() {
+    let mut desk = Desk::new(Settings {
+        owner: OwnerRule::Watched {
+            thresholds: placement::state::Thresholds::new(0.2, 1.0).unwrap(),
+            run_if_user_active: true,
+        },
+        leave_after: LeaveAfter::Never,
+        ..Settings::default()
+    });
+    // With these options no load stops it.
+    assert!(!desk.samples(5, 1.0).contains(&Action::Stop));
+    let owner = OwnerSample {
+        withheld: true,
+        ..OwnerSample::default()
+    };
+    let job = JobUse::default();
+    let said = Event::Sample(Sample { owner, job });
+    assert_eq!(desk.after(1000, said), [Action::Stop]);
+    assert_eq!(desk.samples(6, 0.0), [Action::GoOn]);
+}
+
+#[test]
+fn a_checkpoint_that_can_t_be_taken_for_a_whole_interval_is_reported_once() {
+    let mut desk = Desk::new(Settings::default());
+    desk.threaten(300.0);
+    let mut reports = Vec::new();
+    for _ in 0..600 {
+        desk.now += 1000;
+        let owner = OwnerSample::default();
+        let job = JobUse {
+            cpu_ms: desk.now,
+            io_bytes: 0,
+        };
+        let sample = Event::Sample(Sample { owner, job });
+        desk.supervisor.handle(Millis(desk.now), sample);
+        while let Some(action) = desk.supervisor.poll_action() {
+            if let Action::Report(Report::NothingToSave { unsaved_ms }) = action {
+                reports.push(unsaved_ms);
+            }
+        }
+    }
+    // The interval is some 24 s.
+    assert!(
+        matches!(reports.as_slice(), [30_000..70_000]),
+        "{reports:?}"
+    );
+}
+
+#[test]
+fn while_the_daemon_says_that_no_guest_stays_checkpoints_keep_a_distance() {
+    // Too short a grace for a last checkpoint.
+    let mut desk = Desk::new(Settings {
+        grace_ms: 1000,
+        ..asked()
+    });
+    let step = NonZeroU32::new(60).unwrap();
+    let outlook = Outlook {
+        presence: SurvivalCurve::exponential(step, 600, 1e-6),
+        guest: SurvivalCurve::exponential(step, 600, 10.0),
+        taken_at: None,
+    };
+    desk.handle(Event::Outlook(outlook));
+    let asks = Action::AskForCheckpoint { last: None };
+    let mut asked = 0;
+    for number in 0..600_u64 {
+        if desk.samples(1, 0.1).contains(&asks) {
+            asked += 1;
+            desk.after(100, Event::Job(JobNews::Saved));
+            desk.after(200, ended(asked, committed(number + 1)));
+        }
+    }
+    assert!((1..=30).contains(&asked), "{asked} in ten minutes");
 }
 
 #[test]
@@ -457,7 +639,7 @@ fn a_job_without_a_sign_of_life_is_reported_or_given_up() {
 #[test]
 fn under_a_batch_system_only_signals_and_the_limit_count() {
     let mut desk = Desk::new(Settings {
-        owner: crate::settings::OwnerRule::BatchSystem,
+        owner: OwnerRule::BatchSystem,
         time_limit: Some(Millis(1_000_000)),
         ..asked()
     });
@@ -490,7 +672,8 @@ fn a_notice_that_gives_longer_than_the_time_limit_does_not_outlast_it() {
     desk.samples(80, 0.1);
     // The time to kill comes before the limit.
     assert_eq!(desk.handle(notice.clone()), [asks(95_000)]);
-    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(95_000)));
+    // Until then it is waited for. The rest is for saving.
+    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(92_195)));
     assert_eq!(desk.after(15_000, Event::Tick), [Action::Kill]);
     let ended = desk.after(5000, Event::Tick);
     assert!(matches!(ended[..], [Action::End(_)]), "{ended:?}");
