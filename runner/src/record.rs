@@ -518,6 +518,7 @@ mod tests {
             job.outlook = job.outlook.take().filter(|_| has_forecast);
             // It has used twice what was forecast.
             job.carried.cpu_s = 100.0;
+            assert_eq!(job.update(Millis(5_000), 5_000, 5_000), None);
             assert_eq!(job.update(Millis(6_000), 6_000, 6_000), None);
             assert!(
                 job.rest(Millis(6_000))

@@ -535,4 +535,160 @@ mod tests {
         let ended = state.watch.at_end(print, JobStatus::Signalled(15));
         assert_eq!(ended, FilesAtEnd::Whole);
     }
+
+    /// A directory of a state that is renamed into place, with a log beside it.
+    struct Tree {
+        dir: tempfile::TempDir,
+        watch: FileWatch,
+        now: Millis,
+    }
+
+    impl Tree {
+        fn new(append: &[&str]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let patterns = append.iter();
+            let patterns = patterns.map(|one| ckpt_agent::image::exclude_pattern(one).unwrap());
+            let append = Exclude::new(patterns.collect()).unwrap();
+            let root = dir.path().to_owned();
+            Self {
+                watch: FileWatch::new(vec![root], append, Fingerprint::default()),
+                dir,
+                now: Millis(0),
+            }
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            fs::write(self.dir.path().join(name), text).unwrap();
+        }
+
+        fn replace(&self, text: &str) {
+            self.write("n.new", text);
+            let path = |name| self.dir.path().join(name);
+            fs::rename(path("n.new"), path("n")).unwrap();
+        }
+
+        fn print(&self) -> Fingerprint {
+            Fingerprint::of(&[self.dir.path().to_owned()], &Exclude::default())
+        }
+
+        /// What a look finds while these files are open, each for appending or not.
+        fn open(&self, names: &[(&str, bool)]) -> Writing {
+            let print = self.print();
+            let open = names.iter().map(|(name, appends)| {
+                let path = self.dir.path().join(name);
+                OpenFile {
+                    id: print.id_of(&path),
+                    path,
+                    appends: *appends,
+                }
+            });
+            Writing {
+                files: open.collect(),
+                ..Writing::default()
+            }
+        }
+
+        fn look(&mut self, open: &[(&str, bool)]) -> Option<Event> {
+            self.now = self.now.plus(1000);
+            let writing = self.open(open);
+            let print = self.print();
+            self.watch.look(self.now, print, |_| writing)
+        }
+
+        fn obstacle(&self) -> String {
+            let obstacle = self.watch.obstacle();
+            obstacle.map(ToString::to_string).unwrap_or_default()
+        }
+    }
+
+    #[test]
+    fn files_that_are_renamed_into_place_are_whole_beside_a_log_and_a_next_one() {
+        let mut tree = Tree::new(&[]);
+        tree.replace("one");
+        tree.write("log", "a");
+        assert_eq!(tree.look(&[("log", true)]), None);
+        tree.replace("two");
+        tree.write("n.new", "half of thr");
+        let open = [("log", true), ("n.new", false)];
+        assert_eq!(tree.look(&open), Some(Event::FilesAtRest));
+        // The half file belongs to no state.
+        assert!(
+            tree.watch
+                .whole()
+                .id_of(&tree.dir.path().join("n.new"))
+                .is_none()
+        );
+        // It is killed while it writes the next one.
+        tree.write("log", "ab");
+        let ended = tree.watch.at_end(tree.print(), JobStatus::Signalled(15));
+        assert_eq!(ended, FilesAtEnd::Whole);
+    }
+
+    #[test]
+    fn a_file_that_is_open_keeps_a_state_from_being_whole_and_is_named_with_what_helps() {
+        let mut tree = Tree::new(&[]);
+        tree.write("image", "a");
+        tree.look(&[("image", true)]);
+        assert_eq!(tree.look(&[("image", true)]), None);
+        let said = tree.obstacle();
+        assert!(
+            said.contains("image") && said.contains("--append"),
+            "{said}"
+        );
+        // A file that is written in place beside one that is renamed.
+        tree.replace("one");
+        tree.look(&[]);
+        assert_eq!(tree.look(&[]), Some(Event::FilesAtRest));
+        tree.replace("two");
+        tree.write("image", "ab");
+        tree.look(&[("image", false)]);
+        assert!(tree.obstacle().contains("image"), "{}", tree.obstacle());
+        let ended = tree.watch.at_end(tree.print(), JobStatus::Signalled(9));
+        assert_eq!(ended, FilesAtEnd::Torn);
+        assert!(
+            tree.obstacle().contains("half written"),
+            "{}",
+            tree.obstacle()
+        );
+    }
+
+    #[test]
+    fn files_to_which_the_job_only_appends_need_no_rest() {
+        let mut tree = Tree::new(&["*.log"]);
+        tree.write("image", "a");
+        tree.write("a.log", "a");
+        let open = [("a.log", false)];
+        tree.look(&open);
+        assert_eq!(tree.look(&open), Some(Event::FilesAtRest));
+        // Nor do they make a reported state another one.
+        tree.watch.reported(tree.print());
+        tree.write("a.log", "ab");
+        assert_eq!(tree.look(&open), None);
+        assert_eq!(tree.watch.obstacle(), None);
+        let ended = tree.watch.at_end(tree.print(), JobStatus::Signalled(9));
+        assert_eq!(ended, FilesAtEnd::Whole);
+    }
+
+    #[test]
+    fn a_job_without_any_file_has_no_state() {
+        let mut tree = Tree::new(&[]);
+        assert_eq!(tree.look(&[]), None);
+        assert!(tree.obstacle().contains("--files"), "{}", tree.obstacle());
+        let ended = tree.watch.at_end(tree.print(), JobStatus::Signalled(15));
+        assert_eq!(ended, FilesAtEnd::Missing);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_for_a_moment_makes_no_whole_state() {
+        let mut tree = Tree::new(&[]);
+        tree.write("one", "a");
+        tree.write("two", "a");
+        tree.look(&[]);
+        assert_eq!(tree.look(&[]), Some(Event::FilesAtRest));
+        fs::remove_file(tree.dir.path().join("two")).unwrap();
+        assert_eq!(tree.look(&[]), None);
+        let ended = tree.watch.at_end(tree.print(), JobStatus::Signalled(15));
+        assert_eq!(ended, FilesAtEnd::Torn);
+        assert_eq!(tree.look(&[]), Some(Event::FilesAtRest));
+    }
 }
