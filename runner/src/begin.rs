@@ -70,7 +70,7 @@ pub(super) struct Begun {
     pub was_left: bool,
     /// Whether it begins from the files here, which are whole and newer than that version.
     pub is_newer_here: bool,
-    /// Whether that version holds the files here because they were saved at this start.
+    /// Whether `newest` holds the files here, because they were saved at this start.
     pub is_saved_here: bool,
     /// The report of the restore, if there was one.
     pub report: Option<RestoreReport>,

@@ -65,6 +65,11 @@ pub(super) enum Entry {
         /// Seconds until it is asked again.
         again_s: f64,
     },
+    /// A new job starts, and nothing is at one of the paths of its state.
+    NothingYet {
+        /// The path.
+        path: String,
+    },
     /// A checkpoint has been due for a whole interval, and could not be taken.
     NoCheckpoint {
         /// Why, with the file that stands in the way, and what helps.

@@ -96,14 +96,13 @@ impl RunLog {
         }
     }
 
-    /// Warns of paths of a new job at which nothing is: the user may have mistyped one.
+    /// Enters the paths of a new job at which nothing is: the user may have mistyped one.
     pub(super) fn say_what_is_missing(&mut self, paths: &[PathBuf]) {
         let missing = paths.iter().filter(|path| path.symlink_metadata().is_err());
         for path in missing.take(WARNINGS_MAX) {
-            self.warn(format!(
-                "there is nothing at {} (--files) yet: nothing is saved until the job writes it",
-                path.display()
-            ));
+            self.enter(Entry::NothingYet {
+                path: path.display().to_string(),
+            });
         }
     }
 
@@ -264,6 +263,7 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
         Entry::Warning { message } => (message.clone(), true),
         Entry::Asked { .. }
         | Entry::NoAnswer { .. }
+        | Entry::NothingYet { .. }
         | Entry::NoCheckpoint { .. }
         | Entry::CutShort { .. }
         | Entry::WaitsForVersion { .. }
@@ -417,6 +417,10 @@ fn checkpoint(entry: &Entry) -> Option<(String, bool)> {
         Entry::Asked { .. } => ("asked for a checkpoint".to_owned(), false),
         Entry::NoAnswer { again_s } => (
             format!("the job wrote no checkpoint when asked; again in {again_s:.0} s"),
+            true,
+        ),
+        Entry::NothingYet { path } => (
+            format!("there is nothing at {path} (--files) yet: nothing is saved until the job writes it"),
             true,
         ),
         Entry::NoCheckpoint { why, unsaved_s } => (

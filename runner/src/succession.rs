@@ -34,6 +34,10 @@ pub(super) async fn take_place(
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let is_whole = begun.report.is_some() || begun.is_newer_here;
+    // A version without a record was saved by hand.
+    let Some(record) = begun.record.clone() else {
+        return Ok(());
+    };
     if begun.version.is_none() || begun.was_left || !is_whole {
         return Ok(());
     }
@@ -53,7 +57,7 @@ pub(super) async fn take_place(
         allow_degraded: orders.save.options.allow_degraded,
         after: follows.after(),
         release: Release::AtTheEnd,
-        record: Some(begun.record.clone().unwrap_or_default()),
+        record: Some(record),
         result: None,
         is_torn: false,
     };
@@ -74,8 +78,7 @@ pub(super) async fn take_place(
         }
         (_, Ok(report)) => {
             log.enter(saved_entry(&report));
-            begun.version = Some(report.version);
-            begun.newest = None;
+            begun.newest = Some(report.version);
             begun.again_bytes = report.base.map_or(0, |_| report.stored_bytes);
             begun.is_saved_here = true;
             Ok(())

@@ -167,7 +167,7 @@ fn a_path_that_is_not_there_is_named_at_the_start() -> Result<()> {
     let grid = Grid::up(5)?;
     let desk = Desk::new(&grid)?;
     let running = desk.start("stat", &[], WRITES_NOTHING)?;
-    desk.here.wait_for_entries("warning", 1)?;
+    desk.here.wait_for_entries("nothing_yet", 1)?;
     running.signal(Signal::TERM)?;
     let (ended, _) = running.end()?;
     ensure!(ended.stderr.contains("there is nothing at"), "{ended}");
@@ -189,12 +189,17 @@ fn after_a_kill_of_ckpt_run_the_newer_whole_files_here_are_taken() -> Result<()>
             &desk.here.dir.join("st"),
         ))
     })?;
-    let local: u64 = fs::read_to_string(desk.here.dir.join("st/n"))?.trim().parse()?;
+    let local: u64 = fs::read_to_string(desk.here.dir.join("st/n"))?
+        .trim()
+        .parse()?;
     let running = desk.start("st", &[], "cat \"$1/n\"")?;
     let (ended, report) = running.end()?;
     let ended = ended.expect(0)?;
     let began: u64 = String::from_utf8_lossy(&ended.stdout).trim().parse()?;
-    ensure!(began == local && local >= count + 9, "{began} {local} {count}");
+    ensure!(
+        began == local && local >= count + 9,
+        "{began} {local} {count}"
+    );
     ensure!(report["version"].is_u64(), "{report}");
     Ok(())
 }

@@ -199,7 +199,9 @@ def evict(lab, seed, place):
         found, torn, marked = restored(lab, here, job)
         lines = here.err.read_text(errors="replace")
         faults = []
-        if code not in (75, 76):
+        # The signal came before the program had set up anything.
+        unborn = code == -signal.SIGTERM and not lines
+        if code not in (75, 76) and not unborn:
             faults.append(f"status {code}")
         if torn and not marked:
             faults.append("a torn state without a mark")

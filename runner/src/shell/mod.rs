@@ -180,14 +180,16 @@ impl<'a> RunShell<'a> {
         let now = clock.now();
         // Only restored files are known to be a version.
         let is_version = begun.report.is_some() || begun.is_saved_here;
-        let restored = version.filter(|_| is_version);
+        let taken = begun.newest.filter(|_| begun.is_saved_here);
+        let taken = taken.map(|version| version.number());
+        let restored = taken.or(version).filter(|_| is_version);
         let mut settings = orders.settings(restored, print.bytes(), now, unix_seconds());
         settings.costs.again_bytes = begun.again_bytes as f64;
         recorder.advise(&mut settings);
         let known = restored.map(|_| print).unwrap_or_default();
         let (sender, news) = mpsc::channel(NEWS_MAX);
         log.enter(started(&begun, pid, &outlook));
-        if version.is_none() {
+        if version.is_none() && !orders.is_image() {
             log.say_what_is_missing(&paths);
         }
         let mut shell = Self {
