@@ -61,7 +61,11 @@ impl KeptState {
         })
     }
 
-    fn remove(place: &JobDir) -> io::Result<()> {
+    /// Removes the note: no later start goes on from these files.
+    ///
+    /// # Errors
+    /// When it can't be removed.
+    pub(super) fn remove(place: &JobDir) -> io::Result<()> {
         super::files::remove(&place.path(STATE))
     }
 

@@ -183,11 +183,11 @@ fn after_a_kill_of_ckpt_run_the_newer_whole_files_here_are_taken() -> Result<()>
     desk.here.wait_for_entries("saved", 1)?;
     let count = desk.count();
     desk.wait_for_count(count + 10)?;
+    let job = desk.here.job_pid()?;
     running.signal(Signal::KILL)?;
+    running.outcome()?;
     wait_until("the job is gone", PATIENCE, || {
-        Ok(!tests::supervised::is_run_by_somebody(
-            &desk.here.dir.join("st"),
-        ))
+        Ok(!tests::supervised::lives(job))
     })?;
     let local: u64 = fs::read_to_string(desk.here.dir.join("st/n"))?
         .trim()

@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use supervision::signals::{Meaning, meaning};
 use supervision::{
-    Accounts, Action, Doing, EndedBy, Ending, Event, JobNews, JobStatus, JobUse, Millis, Outlook,
-    Parity, Report, Sample, SaveAhead, SaveKind, SaveOrder, Supervisor,
+    Accounts, Action, Doing, EndedBy, Ending, Event, FilesAtEnd, JobNews, JobStatus, JobUse,
+    Millis, Outlook, Parity, Report, Sample, SaveAhead, SaveKind, SaveOrder, Supervisor,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -28,6 +28,7 @@ use crate::files::{Fingerprint, resolved};
 use crate::job::{Job, JobCommand, StartError};
 use crate::job_dir::JobDir;
 use crate::journal::Entry;
+use crate::kept_state::KeptState;
 use crate::kind::Kind;
 use crate::notice::JobNotice;
 use crate::orders::{Orders, Way};
@@ -267,6 +268,12 @@ impl<'a> RunShell<'a> {
         if let Some((saving, _)) = self.saves.saving.take() {
             saving.cancel();
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, saving.wait()).await;
+        }
+        if !matches!(ending.ended_by, EndedBy::LeftOlder { .. })
+            && let Err(cause) = KeptState::remove(self.place)
+        {
+            self.log
+                .warn(format!("the note of the job's state: {cause}"));
         }
         let accounts = *self.supervisor.accounts();
         let obstacle = self.obstacle().filter(|_| accounts.lost_ms > 0);
@@ -662,7 +669,11 @@ impl<'a> RunShell<'a> {
         self.ended_is_reported = true;
         self.is_asked = false;
         let status = job_status(status);
-        let files = self.watch.at_end(self.print(), status);
+        let files = match self.watch.at_end(self.print(), status) {
+            // An image exists only during a save.
+            FilesAtEnd::Missing if self.orders.is_image() => FilesAtEnd::Unchanged,
+            files => files,
+        };
         self.event(Event::JobEnded { status, files });
     }
 }
