@@ -41,7 +41,7 @@ pub struct RunArgs {
     ///
     /// A pattern without a slash matches the name at any depth, like that of --exclude. The files are saved. Can be
     /// given more than once.
-    #[arg(help_heading = STATE, long, value_name = "PATTERN", value_parser = parse_exclude, conflicts_with_all = ["via", "on"])]
+    #[arg(help_heading = STATE, long, value_name = "PATTERN", value_parser = parse_exclude, conflicts_with = "via")]
     pub append: Vec<globset::Glob>,
     /// How to ask the job to write its state: none, signal:NAME (such as signal:USR2) or cmd:'COMMAND'.
     ///
