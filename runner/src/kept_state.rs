@@ -103,7 +103,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = JobDir::take(Some(dir.path().into()), &"j".parse().unwrap()).unwrap();
         let state = dir.path().join("state");
-        let print = || Fingerprint::of(&[state.clone()], &Exclude::default());
+        let print = || Fingerprint::of(std::slice::from_ref(&state), &Exclude::default());
         let put = |text: &str| {
             let next = dir.path().join("next");
             fs::write(&next, text).unwrap();
