@@ -11,11 +11,11 @@ use codec::{JobId, Version};
 
 use super::files::{Fingerprint, are_same, remove};
 use super::host::HostKind;
+use super::job_dir::{LEFT, TORN};
 use super::journal::Entry;
 use super::kept_state::KeptState;
 use super::record::RECORD;
 use super::run_log::RunLog;
-use super::saver::{LEFT, TORN};
 use super::stage::PREFIX;
 use ckpt_agent::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use ckpt_agent::cancel::Cancel;
@@ -78,6 +78,16 @@ pub(super) struct Begun {
     pub aside: Vec<PathBuf>,
     /// What the user should know.
     pub notes: Vec<String>,
+}
+
+impl Begun {
+    /// The version whose state the files here are. Only files that were restored, or saved at this start, are known
+    /// to be a version.
+    pub(super) fn version_of_files(&self) -> Option<u64> {
+        let saved = self.newest.filter(|_| self.is_saved_here);
+        let restored = self.version.filter(|_| self.report.is_some());
+        saved.or(restored).map(|version| version.number())
+    }
 }
 
 impl Beginning {

@@ -123,7 +123,8 @@ fn notes_of_files(orders: &Orders) -> Vec<String> {
             };
             return format!("{shown}: {} {way}", open.path.display());
         }
-        let (files, bytes) = (print.files().count(), print.bytes());
+        let files = print.files().count();
+        let bytes = print.bytes();
         format!(
             "{shown}: {files} files of {bytes} bytes, which no process has open; they are saved when they have not \
              changed for a second, or were renamed into place"

@@ -343,7 +343,8 @@ fn suspended(need: &str, load: f64) -> String {
 /// The time of the day, UTC.
 fn clock_time(unix_s: u64) -> String {
     let of_day = unix_s % 86_400;
-    let (hours, minutes) = (of_day / 3600, of_day / 60 % 60);
+    let hours = of_day / 3600;
+    let minutes = of_day / 60 % 60;
     format!("{hours:02}:{minutes:02}:{:02} UTC", of_day % 60)
 }
 

@@ -14,20 +14,13 @@ use tokio::task::JoinHandle;
 use super::begin::PATHS;
 use super::files::Fingerprint;
 use super::host::HostKind;
-use super::job_dir::RESULT;
+use super::job_dir::{LEFT, RESULT, TORN};
 use super::reach::Reach;
 use super::record::RECORD;
 use super::stage::Stage;
 use ckpt_agent::agent::{After, AfterWhich, SaveInput, SaveOptions, SaveRequest, Strength};
 use ckpt_agent::cancel::{Cancel, Canceller, canceller};
 use ckpt_agent::report::{ExitStatus, Failure, Observer, ProgressEvent, SaveReport};
-
-/// Label of a version whose files are not known to be whole: the job was killed while it may have been writing them.
-pub(super) const TORN: &str = "ckpt.torn";
-
-/// Label of the last version of a job on a machine, which the job left or on which it ended. No incarnation of the
-/// job there follows it.
-pub(super) const LEFT: &str = "ckpt.left";
 
 /// Length of the queue of news for the shell.
 pub(super) const NEWS_MAX: usize = 64;

@@ -103,7 +103,8 @@ fn a_log_that_is_open_beside_a_state_keeps_no_checkpoint_away() -> Result<()> {
         ensure!([Some(75), Some(76)].contains(&ended.code), "{ended}");
         ensure!(report["version"].is_u64(), "{options:?} {ended}");
         // It writes its count after its state, and three times a second.
-        let (saved, count) = (desk.saved("n")?, desk.count());
+        let saved = desk.saved("n")?;
+        let count = desk.count();
         ensure!(saved + 5 >= count, "{options:?}: {saved} of {count}");
     }
     Ok(())
@@ -120,7 +121,8 @@ fn a_job_that_ignores_sigterm_is_stopped_in_time_and_saved() -> Result<()> {
     let (ended, report) = running.end()?;
     ensure!([Some(75), Some(76)].contains(&ended.code), "{ended}");
     ensure!(report["version"] == 1, "{ended}");
-    let (saved, count) = (desk.saved("n")?, desk.count());
+    let saved = desk.saved("n")?;
+    let count = desk.count();
     ensure!(saved + 5 >= count, "{saved} of {count}");
     Ok(())
 }

@@ -179,11 +179,7 @@ impl<'a> RunShell<'a> {
         let job = Job::start(&command, keeper, &mark, record, orders.control())?;
         let pid = job.pid().as_raw_nonzero().get();
         let now = clock.now();
-        // Only restored files are known to be a version.
-        let is_version = begun.report.is_some() || begun.is_saved_here;
-        let taken = begun.newest.filter(|_| begun.is_saved_here);
-        let taken = taken.map(|version| version.number());
-        let restored = taken.or(version).filter(|_| is_version);
+        let restored = begun.version_of_files();
         let mut settings = orders.settings(restored, print.bytes(), now, unix_seconds());
         settings.costs.again_bytes = begun.again_bytes as f64;
         recorder.advise(&mut settings);
