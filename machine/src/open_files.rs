@@ -2,7 +2,8 @@
 //! and writable. Found in `/proc`.
 //!
 //! A file is known by device and inode: in another mount namespace, through a bind mount or by another hard
-//! link it has another path. A path below the state counts, too, also of a file that is not listed.
+//! link it has another path. A path below the state counts, too, also of a file that is not listed, unless it is
+//! left out.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, makedev, statfs, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
+use serde::{Deserialize, Serialize};
 
 /// Numbers of the file systems whose files have another device in `/proc/PID/maps` than elsewhere: btrfs and
 /// overlayfs.
@@ -25,8 +27,14 @@ const OTHER_DEVICE_IN_MAPS: [i64; 2] = [0x9123_683e, 0x794c_7630];
 const STATE_FIELD: usize = 0;
 const MEMORY_FIELD: usize = 20;
 
+/// Most open files of a state that are listed. Where there are more, nothing is known of the others.
+const OPEN_FILES_MAX: usize = 10_000;
+
+/// What a path in `/proc/PID/fd` ends with if the file has no name any more.
+const DELETED: &[u8] = b" (deleted)";
+
 /// What distinguishes a file from all others, under whatever path it is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileId {
     /// Its inode.
     pub inode: u64,
@@ -97,6 +105,9 @@ impl<'a> StateFiles<'a> {
     }
 
     fn is_beneath(&self, path: &Path) -> bool {
+        if path.as_os_str().as_bytes().ends_with(DELETED) {
+            return false;
+        }
         let mut below = self.roots.iter().flat_map(|root| path.strip_prefix(root));
         below.any(|below| {
             let mut parts = below.ancestors().filter(|part| *part != Path::new(""));
@@ -107,55 +118,82 @@ impl<'a> StateFiles<'a> {
     }
 }
 
-/// Whether processes can write to a state.
+/// A file of a state that a process can write to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenFile {
+    /// Its path, as the process knows it.
+    pub path: PathBuf,
+    /// What it is; `None` if that can't be found out.
+    pub id: Option<FileId>,
+    /// Whether the process can only append to it.
+    pub appends: bool,
+}
+
+/// Which processes can write to a state.
+#[derive(Debug, Default)]
+pub struct Writing {
+    /// The files that are open for writing.
+    pub files: Vec<OpenFile>,
+    /// A process that can't be looked at, and may have any file open.
+    pub hidden: Option<HiddenProcess>,
+    /// Whether more files may be open than are listed.
+    pub is_cut: bool,
+}
+
+/// A process that can't be looked at.
 #[derive(Debug)]
-pub enum Writing {
-    /// None can.
-    No,
-    /// One has this file open, by the path that the process knows.
-    File(PathBuf),
-    /// Nobody is seen to have one open, and this process can't be looked at.
-    Hidden {
-        /// The process.
-        pid: i32,
-        /// Why it can't be looked at.
-        cause: io::Error,
-    },
+pub struct HiddenProcess {
+    /// The process.
+    pub pid: i32,
+    /// Why it can't be looked at.
+    pub cause: io::Error,
 }
 
 impl Writing {
-    /// Whether a process has a file open.
-    pub const fn is_seen(&self) -> bool {
-        matches!(self, Self::File(_))
+    /// What is known if only this is known: whether any file is open.
+    pub fn of_unknown(is_open: bool) -> Self {
+        Self {
+            is_cut: is_open,
+            ..Self::default()
+        }
     }
 
-    /// Whether a process has a file open, or may have one open.
-    pub const fn is_possible(&self) -> bool {
-        !matches!(self, Self::No)
+    /// Whether a process has a file open.
+    pub const fn is_seen(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    #[cfg(test)]
+    const fn is_possible(&self) -> bool {
+        self.is_seen() || self.hidden.is_some()
     }
 }
 
-/// Whether one of these processes can write to the files now.
+/// Which of the files these processes can write to now.
 pub fn written_to(pids: &BTreeSet<i32>, files: &StateFiles<'_>) -> Writing {
     written_to_by("/proc".as_ref(), pids, files)
 }
 
 fn written_to_by(proc: &Path, pids: &BTreeSet<i32>, files: &StateFiles<'_>) -> Writing {
-    let mut hidden = None;
+    let mut writing = Writing::default();
     for &pid in pids {
         let process = proc.join(pid.to_string());
-        let found = opened(&process, files).and_then(|opened| match opened {
-            Some(path) => Ok(Some(path)),
-            None => mapped(&process, files),
-        });
-        match found {
-            Ok(Some(path)) => return Writing::File(path),
-            Ok(None) => {}
-            Err(cause) if is_gone(&process, pid, &cause) => {}
-            Err(cause) => hidden = hidden.or(Some((pid, cause))),
+        let found = [
+            opened(&process, files, &mut writing.files),
+            mapped(&process, files, &mut writing.files),
+        ];
+        for cause in found.into_iter().filter_map(Result::err) {
+            if !is_gone(&process, pid, &cause) {
+                writing.hidden.get_or_insert(HiddenProcess { pid, cause });
+            }
+        }
+        if writing.files.len() >= OPEN_FILES_MAX {
+            writing.files.truncate(OPEN_FILES_MAX);
+            writing.is_cut = true;
+            break;
         }
     }
-    hidden.map_or(Writing::No, |(pid, cause)| Writing::Hidden { pid, cause })
+    writing
 }
 
 /// Whether a process that can't be looked at for this reason can't write any more: it has ended, or has given
@@ -184,21 +222,24 @@ fn has_ended(cause: &io::Error) -> bool {
     matches!(errno, Some(Errno::NOENT | Errno::SRCH))
 }
 
-/// The first of the files that a process has open for writing.
-fn opened(process: &Path, files: &StateFiles<'_>) -> io::Result<Option<PathBuf>> {
-    let mut hidden = None;
+/// Adds the files that a process has open for writing.
+fn opened(process: &Path, files: &StateFiles<'_>, found: &mut Vec<OpenFile>) -> io::Result<()> {
+    let mut hidden = Ok(());
     for fd in fs::read_dir(process.join("fd"))? {
         match opened_as(process, &fd?, files) {
-            Ok(Some(path)) => return Ok(Some(path)),
-            Ok(None) => {}
+            Ok(open) => found.extend(open),
             Err(cause) if has_ended(&cause) => {}
-            Err(cause) => hidden = Some(cause),
+            Err(cause) => hidden = Err(cause),
         }
     }
-    hidden.map_or(Ok(None), Err)
+    hidden
 }
 
-fn opened_as(process: &Path, fd: &DirEntry, files: &StateFiles<'_>) -> io::Result<Option<PathBuf>> {
+fn opened_as(
+    process: &Path,
+    fd: &DirEntry,
+    files: &StateFiles<'_>,
+) -> io::Result<Option<OpenFile>> {
     let link = fd.path();
     let path = match fs::read_link(&link) {
         Ok(path) => path,
@@ -210,14 +251,29 @@ fn opened_as(process: &Path, fd: &DirEntry, files: &StateFiles<'_>) -> io::Resul
     if !path.has_root() {
         return Ok(None);
     }
-    let is_one = match files.is_beneath(&path) {
-        true => Ok(true),
-        false => identity(&link).map(|id| files.files.contains(&id)),
-    };
-    if matches!(is_one, Ok(false)) || !is_writable(process, &fd.file_name())? {
+    let id = identity(&link);
+    let is_one = files.is_beneath(&path)
+        || match &id {
+            Ok(id) => files.files.contains(id),
+            Err(_) => true,
+        };
+    if !is_one {
         return Ok(None);
     }
-    is_one.map(|_| Some(path))
+    let flags = flags_of(process, &fd.file_name())?;
+    if !flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
+        return Ok(None);
+    }
+    if !files.is_beneath(&path)
+        && let Err(cause) = id
+    {
+        return Err(cause);
+    }
+    Ok(Some(OpenFile {
+        path,
+        id: id.ok(),
+        appends: flags.contains(OFlags::APPEND),
+    }))
 }
 
 /// The file to which a link in `/proc/PID` leads, in whatever mount namespace.
@@ -239,23 +295,29 @@ fn identity(link: &Path) -> io::Result<FileId> {
     }
 }
 
-fn is_writable(process: &Path, fd: &OsStr) -> io::Result<bool> {
+fn flags_of(process: &Path, fd: &OsStr) -> io::Result<OFlags> {
     let info = fs::read(process.join("fdinfo").join(fd))?;
     let info = String::from_utf8_lossy(&info);
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
     let flags = flags.ok_or_else(|| io::Error::other("its open files have no flags"))?;
-    Ok(flags & (OFlags::WRONLY | OFlags::RDWR).bits() != 0)
+    Ok(OFlags::from_bits_retain(flags))
 }
 
-/// The first of the files that a process has mapped shared and writable.
-fn mapped(process: &Path, files: &StateFiles<'_>) -> io::Result<Option<PathBuf>> {
+/// Adds the files that a process has mapped shared and writable.
+fn mapped(process: &Path, files: &StateFiles<'_>, found: &mut Vec<OpenFile>) -> io::Result<()> {
     let maps = fs::read(process.join("maps"))?;
-    let mut mappings = maps.split(|&byte| byte == b'\n').filter_map(Mapping::parse);
-    let found = mappings.find(|mapping| {
-        files.is_beneath(mapping.path) || mapping.is_of(process, files).next().is_some()
-    });
-    Ok(found.map(|mapping| mapping.path.to_owned()))
+    let mappings = maps.split(|&byte| byte == b'\n').filter_map(Mapping::parse);
+    found.extend(mappings.filter_map(|mapping| {
+        let known = mapping.is_of(process, files).next();
+        let is_one = known.is_some() || files.is_beneath(mapping.path);
+        is_one.then(|| OpenFile {
+            path: mapping.path.to_owned(),
+            id: known.or_else(|| identity(&mapping.link(process)).ok()),
+            appends: false,
+        })
+    }));
+    Ok(())
 }
 
 /// Those of the files that a process has mapped shared and writable. Processes of this machine that can't be
@@ -284,15 +346,18 @@ struct Mapping<'a> {
 }
 
 impl<'a> Mapping<'a> {
+    /// The link to the file, which not every user may follow.
+    fn link(&self, process: &Path) -> PathBuf {
+        process.join("map_files").join(&self.range)
+    }
+
     /// The files among `files` that it may be; more than one only where the device is not known.
     fn is_of<'f>(
         &self,
         process: &Path,
         files: &'f StateFiles<'_>,
     ) -> impl Iterator<Item = FileId> + use<'f> {
-        // Not every user may follow this link.
-        let link = process.join("map_files").join(&self.range);
-        let (first, last) = match identity(&link) {
+        let (first, last) = match identity(&self.link(process)) {
             Ok(id) => (id, id),
             Err(_) if files.has_other_device_in_maps => {
                 let FileId { inode, .. } = self.shown;
@@ -398,7 +463,8 @@ mod tests {
         let state = State::new();
         let file = File::options().append(true).open(state.image()).unwrap();
         let found = state.of(&[own()]);
-        assert!(matches!(found, Writing::File(path) if path == state.image()));
+        assert_eq!(found.files[0].path, state.image());
+        assert!(found.files[0].appends);
         drop(file);
         let _reader = File::open(state.image()).unwrap();
         assert!(!state.of(&[own()]).is_possible());
@@ -483,7 +549,7 @@ mod tests {
         let process = state.made_up('S', 1000);
         fs::write(process.join("fd"), b"").unwrap();
         let found = state.of_made_up();
-        assert!(!found.is_seen() && matches!(found, Writing::Hidden { pid: NOBODY, .. }));
+        assert!(!found.is_seen() && found.hidden.is_some_and(|hidden| hidden.pid == NOBODY));
         // One that is seen to write is named before it.
         let proc = state.dir.path().join("proc");
         symlink(format!("/proc/{}", own()), proc.join("1")).unwrap();
@@ -508,7 +574,7 @@ mod tests {
         symlink(state.image(), process.join("fd/3")).unwrap();
         let info = process.join("fdinfo/3");
         fs::write(&info, "pos:\t0\n").unwrap();
-        assert!(matches!(state.of_made_up(), Writing::Hidden { .. }));
+        assert!(state.of_made_up().hidden.is_some());
         fs::write(&info, "pos:\t0\nflags:\t0100000\n").unwrap();
         assert!(!state.of_made_up().is_possible());
         fs::write(&info, "pos:\t0\nflags:\t0100001\n").unwrap();
@@ -520,7 +586,7 @@ mod tests {
         fs::remove_file(process.join("fd/3")).unwrap();
         symlink(process.join("fd/3"), process.join("fd/3")).unwrap();
         fs::write(&info, "flags:\t0100001\n").unwrap();
-        assert!(matches!(state.of_made_up(), Writing::Hidden { .. }));
+        assert!(state.of_made_up().hidden.is_some());
         fs::write(&info, "flags:\t0100000\n").unwrap();
         assert!(!state.of_made_up().is_possible());
     }
@@ -565,6 +631,6 @@ mod tests {
             return;
         };
         let found = state.of(&[child.id()]);
-        assert!(matches!(found, Writing::File(path) if path == mount.join("image")));
+        assert_eq!(found.files[0].path, mount.join("image"));
     }
 }

@@ -18,6 +18,7 @@ use supervision::Millis;
 use super::files::Fingerprint;
 use super::watch::FileWatch;
 use ckpt_agent::image::Exclude;
+use machine::open_files::Writing;
 
 /// A time of a file: seconds and nanoseconds.
 type Time = (i64, i64);
@@ -146,9 +147,9 @@ impl Arrivals {
             if !(known.was_renamed || self.in_place) || found.print.is_empty() || !is_new {
                 continue;
             }
-            let came_to_rest = known
-                .watch
-                .look(now, found.print, |print| is_open(&path, print));
+            let came_to_rest = known.watch.look(now, found.print, |print| {
+                Writing::of_unknown(is_open(&path, print))
+            });
             if came_to_rest == Some(supervision::Event::FilesAtRest) {
                 known.whole = Some(Whole {
                     path,

@@ -9,14 +9,19 @@ use std::time::{Duration, Instant};
 use codec::labels::Labels;
 use codec::{JobId, Version};
 
-use super::files::{are_same, remove};
+use super::files::{Fingerprint, are_same, remove};
 use super::host::HostKind;
+use super::job_dir::LEFT;
+use super::journal::Entry;
+use super::kept_state::KeptState;
 use super::record::RECORD;
+use super::run_log::RunLog;
 use super::stage::PREFIX;
 use ckpt_agent::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::marks::{Wholeness, take_out_marked};
 use ckpt_agent::core::sought::Sought;
+use ckpt_agent::image::Exclude;
 use ckpt_agent::report::{ExitStatus, Failure, ListedCheckpoint, Observer, RestoreReport};
 
 /// Label with the number of paths in a checkpoint, if there are several.
@@ -30,13 +35,17 @@ const BEFORE_SUFFIX: &str = ".before";
 
 /// How a job is to begin.
 #[derive(Clone, Debug)]
-pub struct Beginning {
+pub(super) struct Beginning {
     /// Name of the job.
     pub job: JobId,
     /// The paths of its state.
     pub paths: Vec<PathBuf>,
     /// Whether to begin from the files that are there.
     pub local: bool,
+    /// What this machine knows of whole files of the job that may be newer than its newest version.
+    pub(super) kept: Option<KeptState>,
+    /// Which files are left out of the state.
+    pub(super) exclude: Exclude,
     /// Whether to begin anew where no host that answers shows a version.
     pub is_new: bool,
     /// How long to wait for a version that exists and can't be restored now.
@@ -49,15 +58,22 @@ pub struct Beginning {
 
 /// How a job has begun.
 #[derive(Debug, Default)]
-pub struct Begun {
+pub(super) struct Begun {
     /// The version that its state comes from; `None` if it begins anew.
     pub version: Option<Version>,
-    /// The version that the next one follows.
-    pub follows: Option<Version>,
+    /// The newest version, if it is another one: a marked one, or the one that was saved at this start. The next
+    /// save follows it.
+    pub newest: Option<Version>,
     /// The record of the job, from the label of that version.
     pub record: Option<String>,
     /// Bytes of a restored version that the next one stores again.
     pub again_bytes: u64,
+    /// Whether an earlier incarnation left with that version as its last: none of them goes on.
+    pub was_left: bool,
+    /// Whether it begins from the files here, which are whole and newer than that version.
+    pub is_newer_here: bool,
+    /// Whether `newest` holds the files here, because they were saved at this start.
+    pub is_saved_here: bool,
     /// The report of the restore, if there was one.
     pub report: Option<RestoreReport>,
     /// The paths to which existing files were moved.
@@ -66,15 +82,31 @@ pub struct Begun {
     pub notes: Vec<String>,
 }
 
+impl Begun {
+    /// The newest version that is known to be whole.
+    pub(super) fn newest_whole(&self) -> Option<Version> {
+        self.newest.filter(|_| self.is_saved_here).or(self.version)
+    }
+
+    /// The version whose state the files here are. Only files that were restored, or saved at this start, are known
+    /// to be a version.
+    pub(super) fn version_of_files(&self) -> Option<u64> {
+        let saved = self.newest.filter(|_| self.is_saved_here);
+        let restored = self.version.filter(|_| self.report.is_some());
+        saved.or(restored).map(|version| version.number())
+    }
+}
+
 impl Beginning {
     /// Brings the job's state to its place.
     ///
     /// # Errors
     /// When the job may have a state that can't be restored now. Existing files are then as they were.
-    pub async fn make(
+    pub(super) async fn make(
         &self,
         agent: &Agent,
         observer: &Arc<dyn Observer>,
+        log: &mut RunLog,
         mut cancel: Cancel,
     ) -> Result<Begun, Failure> {
         let lies_here = self
@@ -83,20 +115,22 @@ impl Beginning {
             .all(|path| path.symlink_metadata().is_ok());
         if self.local && lies_here {
             let newest = usable(agent, &self.job).await?.into_iter().next();
-            let version = newest.as_ref().map(|listed| listed.version);
             let note = "starts from the files here (--local)".to_owned();
             return Ok(Begun {
-                version,
-                follows: version,
+                version: newest.as_ref().map(|listed| listed.version),
                 record: newest.and_then(|listed| listed.own_labels.get(RECORD).cloned()),
                 notes: vec![note],
                 ..Begun::default()
             });
         }
+        if let Some(begun) = self.goes_on_here(agent).await {
+            return Ok(begun);
+        }
         if self.is_bound_to_host {
             self.fits_here(agent).await?;
         }
         let began = Instant::now();
+        let mut says_waiting = false;
         loop {
             let is_last = began.elapsed() + WAIT_POLL > self.wait;
             let stage = Staging::new(&self.paths, &self.job)?;
@@ -112,6 +146,10 @@ impl Beginning {
                 let report = agent.restore(request, Arc::clone(observer), cancel).await?;
                 return self.put_in_place(agent, report, &stage).await;
             }
+            if !std::mem::replace(&mut says_waiting, true) {
+                let seconds = self.wait.saturating_sub(began.elapsed()).as_secs_f64();
+                log.enter(Entry::WaitsForVersion { seconds });
+            }
             tokio::select! {
                 () = cancel.cancelled() => {
                     let message = format!("job {}: interrupted while waiting for hosts", self.job);
@@ -120,6 +158,28 @@ impl Beginning {
                 () = tokio::time::sleep(WAIT_POLL) => {}
             }
         }
+    }
+
+    /// The beginning from the files here, if they are whole and newer than the job's newest version.
+    async fn goes_on_here(&self, agent: &Agent) -> Option<Begun> {
+        let kept = self.kept.as_ref()?;
+        let print = Fingerprint::of(&self.paths, &self.exclude);
+        let mut usable = usable(agent, &self.job).await.ok()?;
+        let newest = usable.first().map(|one| one.version);
+        take_out_marked(&mut usable, wholeness);
+        let found = usable.into_iter().next()?;
+        let version = found.version;
+        kept.is_newer_than(version.number(), &print).then(|| Begun {
+            version: Some(version),
+            newest: newest.filter(|newest| *newest != version),
+            record: found.own_labels.get(RECORD).cloned(),
+            is_newer_here: true,
+            notes: vec![format!(
+                "starts from the files here, which are whole and newer than version {version}: ckpt run was ended \
+                 before it had saved them"
+            )],
+            ..Begun::default()
+        })
     }
 
     fn request(&self, stage: &Staging, dry_run: bool) -> RestoreRequest {
@@ -165,13 +225,14 @@ impl Beginning {
         // The next save follows a marked version that was passed over, too: nothing else may follow what that
         // one follows.
         let marked = report.skipped.iter().filter(|skip| skip.marked);
-        let marked = marked.map(|skip| skip.version).max();
         let mut begun = Begun {
             version: report.version,
-            follows: marked.max(report.version),
+            newest: marked.map(|skip| skip.version).max(),
             notes: report.warnings.clone(),
             ..Begun::default()
         };
+        let skipped = report.skipped.iter();
+        begun.notes.extend(skipped.map(ToString::to_string));
         let Some(version) = report.version else {
             return Ok(begun);
         };
@@ -183,6 +244,7 @@ impl Beginning {
         begun.again_bytes = listed.as_ref().map_or(0, |one| one.again_bytes);
         let labels = listed.map(|one| one.own_labels).unwrap_or_default();
         begun.record = labels.get(RECORD).cloned();
+        begun.was_left = labels.contains_key(LEFT);
         let saved_paths = labels.get(PATHS).and_then(|count| count.parse().ok());
         let paths = self.paths.clone();
         let job = self.job.clone();
@@ -337,10 +399,7 @@ pub(super) async fn newest(
     job: &JobId,
 ) -> Result<Option<ListedCheckpoint>, Failure> {
     let mut newest_first = usable(agent, job).await?;
-    take_out_marked(&mut newest_first, |one| match one.marked {
-        Some(_) => Wholeness::Marked,
-        None => Wholeness::Whole,
-    });
+    take_out_marked(&mut newest_first, wholeness);
     Ok(newest_first.into_iter().next())
 }
 
@@ -358,6 +417,13 @@ async fn usable(agent: &Agent, job: &JobId) -> Result<Vec<ListedCheckpoint>, Fai
     let mut newest_first: Vec<ListedCheckpoint> = usable.collect();
     newest_first.sort_by_key(|one| std::cmp::Reverse(one.version));
     Ok(newest_first)
+}
+
+const fn wholeness(one: &ListedCheckpoint) -> Wholeness {
+    match one.marked {
+        Some(_) => Wholeness::Marked,
+        None => Wholeness::Whole,
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,13 @@ use super::notice::{JobNotice, NOTICE_BYTES_MAX};
 /// Variable with the path of the socket.
 pub const CKPT_NOTIFY: &str = "CKPT_NOTIFY";
 
+/// Prefix of the names of the directories with sockets, and the name of a socket.
+const PREFIX: &str = "ckpt-run-";
+const SOCKET: &str = "notify";
+
+/// Most entries of a directory that are looked through for sockets that were left.
+const ENTRIES_MAX: usize = 10_000;
+
 /// Longest path of a socket on Linux, bytes, without the zero at its end.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -48,11 +55,12 @@ impl Channel {
     }
 
     fn open_in(place: &Path) -> io::Result<Self> {
+        remove_left(place);
         let dir = tempfile::Builder::new()
-            .prefix("ckpt-run-")
+            .prefix(PREFIX)
             .permissions(std::fs::Permissions::from_mode(0o700))
             .tempdir_in(place)?;
-        let path = dir.path().join("notify");
+        let path = dir.path().join(SOCKET);
         if path.as_os_str().len() > SOCKET_PATH_MAX {
             return Err(io::Error::other(
                 "the directory's name is too long for a socket",
@@ -82,6 +90,24 @@ impl Channel {
     }
 }
 
+/// Removes what runs left here that were killed: their sockets are there, and nobody reads them.
+fn remove_left(place: &Path) {
+    let entries = std::fs::read_dir(place).into_iter().flatten();
+    for entry in entries.flatten().take(ENTRIES_MAX) {
+        let is_one = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        if !is_one {
+            continue;
+        }
+        let socket = entry.path().join(SOCKET);
+        let left = BlockingDatagram::unbound().and_then(|probe| probe.connect(&socket));
+        if left.is_err_and(|cause| cause.kind() == io::ErrorKind::ConnectionRefused) {
+            // Fails for the directories of other users.
+            let _ = std::fs::remove_file(&socket);
+            let _ = std::fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// Sends notices to the supervisor whose socket is at `path`.
 ///
 /// # Errors
@@ -97,6 +123,20 @@ pub fn send(path: &Path, notices: &[JobNotice]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_a_killed_run_left_is_removed_by_the_next() {
+        let place = tempfile::tempdir().unwrap();
+        let lives = Channel::open_in(place.path()).unwrap();
+        let dir = place.path().join("ckpt-run-killed");
+        std::fs::create_dir(&dir).unwrap();
+        // The socket stays when its process is gone.
+        drop(BlockingDatagram::bind(dir.join(SOCKET)).unwrap());
+        let another = place.path().join("ckpt-run-begins");
+        std::fs::create_dir(&another).unwrap();
+        let _next = Channel::open_in(place.path()).unwrap();
+        assert!(!dir.exists() && another.exists() && lives.path().exists());
+    }
 
     #[tokio::test]
     async fn messages_arrive_and_junk_is_refused_with_a_reason() {

@@ -1,10 +1,12 @@
 //! `ckpt run --check`: finds out what `ckpt run` would do on this machine, without starting the job.
 
+use std::path::PathBuf;
+
 use codec::grant::{Grant, GrantScope};
 use supervision::leaving::{FinalSave, Hazards, best_interval};
 use supervision::{Event, Millis, SaveAhead, Supervisor};
 
-use super::files::Fingerprint;
+use super::files::{Fingerprint, resolved, written_by};
 use super::job_dir::dir_of;
 use super::orders::{AfterSuccess, Orders, Way};
 use super::reach::Reach;
@@ -15,6 +17,7 @@ use ckpt_agent::cancel::canceller;
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{ExitStatus, Failure, Silent};
 use ckpt_agent::unix_time::unix_seconds;
+use machine::open_files::all_processes;
 
 /// Interval from which on no checkpoint is worth its cost, seconds: a month.
 const LONGEST_INTERVAL: f64 = 30.0 * 86_400.0;
@@ -55,7 +58,11 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
         Err(failure) if failure.status == ExitStatus::NotFound => None,
         Err(failure) => return Err(not_started(failure)),
     };
-    let outlook = orders.outlook(reach).await;
+    let mut outlook = orders.outlook(reach).await;
+    if orders.batch.is_some() {
+        // The batch system deals with the owner, whatever the machine's daemon expects of guests.
+        outlook.guest = outlook.presence.clone();
+    }
     let settings = orders.settings(None, 0, Millis(0), unix_seconds());
     let mut supervisor = Supervisor::new(settings, Millis(0));
     let files = Fingerprint::of(&files_of(orders), &orders.save.options.exclude);
@@ -64,6 +71,7 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
         bytes_per_second: outlook.stores_bytes_per_second,
     };
     supervisor.handle(Millis(0), Event::SaveAhead(ahead));
+    notes.extend(notes_of_files(orders));
     let cost = supervisor.standstill_seconds();
     let interval = interval(&outlook, cost, &supervisor.final_save());
     let is_leased = matches!(orders.after_success, AfterSuccess::Lease(_));
@@ -88,8 +96,42 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
     })
 }
 
+/// What would happen with each of the job's paths, as they are now.
+fn notes_of_files(orders: &Orders) -> Vec<String> {
+    let exclude = &orders.save.options.exclude;
+    let note = |path: PathBuf| {
+        let roots = [path];
+        let [path] = &roots;
+        let print = Fingerprint::of(&roots, exclude);
+        let shown = path.display();
+        if print.is_empty() {
+            return format!(
+                "{shown}: nothing is there yet; it is saved once the job has written it"
+            );
+        }
+        let open = written_by(&all_processes(), &resolved(&roots), exclude, &print);
+        if let Some(open) = open.files.first() {
+            let way = match open.appends {
+                true => {
+                    "is open for appending now: it keeps no checkpoint away where the job renames its state into \
+                         place, or with --append"
+                }
+                false => "is open for writing now: no checkpoint is taken until it is closed",
+            };
+            return format!("{shown}: {} {way}", open.path.display());
+        }
+        let files = print.files().count();
+        let bytes = print.bytes();
+        format!(
+            "{shown}: {files} files of {bytes} bytes, which no process has open; they are saved when they have not \
+             changed for a second, or were renamed into place"
+        )
+    };
+    files_of(orders).into_iter().map(note).collect()
+}
+
 /// The files that the job writes. None for an image of processes, which exists only during a save.
-fn files_of(orders: &Orders) -> Vec<std::path::PathBuf> {
+fn files_of(orders: &Orders) -> Vec<PathBuf> {
     match &orders.way {
         Way::Files { paths, .. } => paths.clone(),
         Way::Command { .. } => Vec::new(),

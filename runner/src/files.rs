@@ -1,7 +1,7 @@
 //! The files that contain a job's state: whether they have changed, whether they are at rest, and whether
 //! they are the restored ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use ckpt_agent::image::Exclude;
-use machine::open_files::FileId;
+use machine::open_files::{FileId, StateFiles, Writing, written_to};
+use serde::{Deserialize, Serialize};
 
 /// Most files that are looked at. A larger tree always counts as changed.
 const FILES_MAX: usize = 1_000_000;
@@ -19,7 +20,7 @@ const FILES_MAX: usize = 1_000_000;
 const COMPARED_BYTES: usize = 1 << 16;
 
 /// What distinguishes one state of a file from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     file: FileId,
     /// When the file was made, where the file system keeps that: some give the inode of a file that is gone to
@@ -73,8 +74,28 @@ impl Mark {
     }
 }
 
+/// How a file differs from an earlier state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// There was no file of this name.
+    New,
+    /// Another file was renamed into its place.
+    Replaced,
+    /// It was written to.
+    Written,
+}
+
+fn change(mark: &Mark, before: Option<&Mark>) -> Option<Change> {
+    match before {
+        None => Some(Change::New),
+        Some(was) if was == mark => None,
+        Some(was) if mark.is_another(was) => Some(Change::Replaced),
+        Some(_) => Some(Change::Written),
+    }
+}
+
 /// The state of all files at one moment, without their contents.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fingerprint {
     marks: BTreeMap<PathBuf, Mark>,
     is_cut: bool,
@@ -152,6 +173,53 @@ impl Fingerprint {
         hash.as_str().chars().take(32).collect()
     }
 
+    /// The files that differ from `before`, and how.
+    pub(super) fn changes<'a>(
+        &'a self,
+        before: &'a Self,
+    ) -> impl Iterator<Item = (&'a Path, Change)> {
+        let files = self.marks.iter().filter(|(_, mark)| !mark.is_directory);
+        files.filter_map(move |(path, mark)| {
+            let change = change(mark, before.marks.get(path))?;
+            Some((path.as_path(), change))
+        })
+    }
+
+    /// How one file differs from `before`; `None` if it does not.
+    pub(super) fn change_of(&self, path: &Path, before: &Self) -> Option<Change> {
+        change(self.marks.get(path)?, before.marks.get(path))
+    }
+
+    /// Files that it has and `now` has not.
+    pub(super) fn gone<'a>(&'a self, now: &'a Self) -> impl Iterator<Item = &'a Path> {
+        let files = self.marks.iter().filter(|(_, mark)| !mark.is_directory);
+        let paths = files.map(|(path, _)| path.as_path());
+        paths.filter(|path| !now.marks.contains_key(*path))
+    }
+
+    /// Leaves this file out.
+    pub(super) fn forget(&mut self, path: &Path) {
+        self.marks.remove(path);
+    }
+
+    /// What the file at this path is.
+    pub(super) fn id_of(&self, path: &Path) -> Option<FileId> {
+        self.marks.get(path).map(|mark| mark.file)
+    }
+
+    /// The path of a file.
+    pub(super) fn path_of(&self, id: FileId) -> Option<&Path> {
+        let mut files = self.marks.iter().filter(|(_, mark)| !mark.is_directory);
+        files
+            .find(|(_, mark)| mark.file == id)
+            .map(|(path, _)| path.as_path())
+    }
+
+    /// Whether it has too many files to be looked at.
+    pub(super) const fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// All files in it that are no directories.
     pub(super) fn files(&self) -> impl Iterator<Item = FileId> {
         let files = self.marks.values().filter(|mark| !mark.is_directory);
@@ -187,11 +255,6 @@ impl Fingerprint {
                 mark.is_directory || was.is_none_or(|was| was == mark || mark.is_another(was))
             })
     }
-
-    /// Whether the files have the same names as in `before`: none was added, none removed.
-    pub(super) fn has_names_of(&self, before: &Self) -> bool {
-        !self.is_cut && self.marks.keys().eq(before.marks.keys())
-    }
 }
 
 /// Whether nothing is there, as opposed to something that can't be looked at.
@@ -202,12 +265,25 @@ fn is_gone(cause: &io::Error) -> bool {
     )
 }
 
-fn is_left_out(root: &Path, path: &Path, exclude: &Exclude) -> bool {
+pub(super) fn is_left_out(root: &Path, path: &Path, exclude: &Exclude) -> bool {
     leaves_out(path.strip_prefix(root).unwrap_or(path), exclude)
 }
 
+/// Which files of a state these processes can write to: those of the fingerprint, and all below `roots` (absolute
+/// paths without links) that is not excluded.
+pub(super) fn written_by(
+    processes: &BTreeSet<i32>,
+    roots: &[PathBuf],
+    exclude: &Exclude,
+    print: &Fingerprint,
+) -> Writing {
+    let is_left_out = |below: &Path| leaves_out(below, exclude);
+    let files = StateFiles::new(roots, print.files()).without(&is_left_out);
+    written_to(processes, &files)
+}
+
 /// Whether a path below the named directory is excluded.
-pub(super) fn leaves_out(below: &Path, exclude: &Exclude) -> bool {
+fn leaves_out(below: &Path, exclude: &Exclude) -> bool {
     use std::os::unix::ffi::OsStrExt;
     exclude.leaves_out(below.as_os_str().as_bytes())
 }

@@ -21,6 +21,10 @@ pub(super) const WORK: &str = "work";
 /// Label of a version that is the result of an ended job; its value is the job's exit status.
 pub(super) const RESULT: &str = "ckpt.result";
 
+/// Label of the last version of a job on a machine, which the job left or on which it ended. No incarnation of the
+/// job there follows it.
+pub(super) const LEFT: &str = "ckpt.left";
+
 /// Name of the file in a job's directory that its supervisor has locked. It contains the supervisor's
 /// process id.
 pub(super) const LOCK: &str = "lock";

@@ -42,8 +42,11 @@ pub(super) enum Entry {
         /// `normal`, `lowest`, `suspended`, `leaving`, `stopping`.
         state: String,
     },
-    /// The owner needs the machine: the job was stopped.
+    /// The job was stopped for the owner.
     Suspended {
+        /// What the owner needs: `processors`, `user` (somebody sits at the machine) or `withheld` (the owner lends
+        /// the machine to nobody now).
+        need: &'static str,
         /// Load of the owner, 0 to 1.
         load: f64,
     },
@@ -62,10 +65,35 @@ pub(super) enum Entry {
         /// Seconds until it is asked again.
         again_s: f64,
     },
+    /// A new job starts, and nothing is at one of the paths of its state.
+    NothingYet {
+        /// The path.
+        path: String,
+    },
+    /// A checkpoint has been due for a whole interval, and could not be taken.
+    NoCheckpoint {
+        /// Why, with the file that stands in the way, and what helps.
+        why: String,
+        /// Seconds of work that no version holds.
+        unsaved_s: f64,
+    },
+    /// The job that leaves is not waited for any longer, because the rest of the grace is needed to save what it
+    /// has on disk.
+    CutShort {
+        /// Seconds until it has to be gone.
+        grace_s: f64,
+    },
+    /// A version that can't be restored now is waited for before the job is started.
+    WaitsForVersion {
+        /// Seconds for which it is waited at most.
+        seconds: f64,
+    },
     /// A save has begun.
     Saving {
         /// Whether it is the last one.
         is_final: bool,
+        /// Whether the files are not known to be whole.
+        is_torn: bool,
         /// Longest time for the save, seconds; `None` if it has none.
         deadline_s: Option<f64>,
     },
@@ -139,10 +167,10 @@ pub(super) enum Entry {
         /// What the estimate is based on: `progress` that the job reports, or `cpu`, its processor time.
         by: &'static str,
     },
-    /// The job is expected to end after its deadline.
+    /// The job is expected to end after its deadline, or the deadline has passed.
     Late {
-        /// Seconds from now until its end.
-        remaining_s: f64,
+        /// Seconds from now until its end; `None` if nothing is known of it.
+        remaining_s: Option<f64>,
         /// Seconds from now until the deadline.
         left_s: f64,
         /// What the estimate is based on, as in [`Entry::Expected`].

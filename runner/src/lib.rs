@@ -25,6 +25,7 @@ mod host;
 mod job;
 mod job_dir;
 mod journal;
+mod kept_state;
 pub mod kind;
 pub mod notice;
 mod orders;
@@ -39,6 +40,7 @@ mod shell;
 mod signals;
 mod stage;
 mod staged;
+mod succession;
 mod tree;
 mod usage;
 mod watch;
@@ -122,17 +124,20 @@ async fn supervise(
     beat: Option<Beat>,
     signals: &mut Signals,
 ) -> Result<RunReport, Failure> {
-    let begun = begin(orders, place, reach.as_ref(), &observer, signals).await?;
-    let (begun, outlook) = begun;
     let (journal, refused) = Journal::open(place.path(JOURNAL));
     let mut log = RunLog::new(journal, orders.says);
     if let Some(cause) = refused {
         let journal = log.journal_path().display().to_string();
         log.warn(format!("no journal in {journal}: {cause}"));
     }
+    let begun = begin(orders, place, reach.as_ref(), &observer, &mut log, signals).await?;
+    let (mut begun, outlook) = begun;
     for note in &begun.notes {
         log.warn(note.clone());
     }
+    let taking =
+        succession::take_place(orders, place, &mut begun, reach.as_ref(), &mut log, signals);
+    taking.await?;
     let version = begun.version;
     let shell = RunShell::start(orders, place, begun, outlook, reach.clone(), observer, log);
     let mut shell = shell.map_err(|cause| start_failure(&cause))?;
@@ -172,6 +177,7 @@ async fn begin(
     place: &JobDir,
     reach: &dyn Reach,
     observer: &Arc<dyn Observer>,
+    log: &mut RunLog,
     signals: &mut Signals,
 ) -> Result<(Begun, MachineOutlook), Failure> {
     let stopped = |asked: Asked| asked.not_started(&orders.job, orders.evict_exit);
@@ -179,7 +185,7 @@ async fn begin(
     let beginning = orders.beginning(place);
     let making = async {
         let agent = reach.agent().await?;
-        beginning.make(&agent, observer, cancel).await
+        beginning.make(&agent, observer, log, cancel).await
     };
     let made = signals.cancelling(&canceller, making).await;
     let made = made.map_err(stopped)?;
@@ -278,6 +284,7 @@ async fn report(
         starts: summary.starts,
         forecast_cpu_seconds: summary.forecast.map(|forecast| forecast.cpu_s),
         in_time: summary.is_in_time,
+        obstacle: ended.obstacle,
         journal: ended.log.journal_path().display().to_string(),
         warnings: ended.log.into_warnings(),
     }
@@ -287,7 +294,9 @@ fn why(ending: Ending) -> String {
     match ending.ended_by {
         EndedBy::Job(JobStatus::Exited(code)) => format!("exit status {code}"),
         EndedBy::Job(JobStatus::Signalled(signal)) => format!("signal {signal}"),
-        EndedBy::LeftSaved { why, .. } | EndedBy::LeftOlder { why, .. } => run_log::reason(why),
+        EndedBy::LeftSaved { why, .. }
+        | EndedBy::LeftOlder { why, .. }
+        | EndedBy::LeftStateless { why } => run_log::reason(why),
         EndedBy::OtherIncarnation => {
             "another incarnation of the job has continued, and saved".to_owned()
         }

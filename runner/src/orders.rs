@@ -17,6 +17,7 @@ use super::ask::Ask;
 use super::batch::Batch;
 use super::begin::Beginning;
 use super::job_dir::{JobDir, WORK};
+use super::kept_state::KeptState;
 use super::owner::OwnerWish;
 use super::reach::Reach;
 use super::record::RecordOrders;
@@ -24,6 +25,7 @@ use super::run_log::Says;
 use super::saver::SavePlan;
 use ckpt_agent::agent::{ForgetWhich, MachineOutlook, Tenure};
 use ckpt_agent::core::sought::Sought;
+use ckpt_agent::image::Exclude;
 use ckpt_agent::report::Failure;
 
 /// Usual grace period, if neither the user nor the batch system gives another.
@@ -104,6 +106,8 @@ pub struct Orders {
     pub command: Vec<OsString>,
     /// How a checkpoint of the job comes about.
     pub way: Way,
+    /// Files of the state to which the job only appends. They need not be at rest.
+    pub append: Exclude,
     /// How checkpoints are saved.
     pub save: SavePlan,
     /// Whether the state is the working directory that another machine has staged: it comes from the
@@ -168,11 +172,15 @@ impl Orders {
     }
 
     /// How the job is to begin.
-    pub fn beginning(&self, place: &JobDir) -> Beginning {
+    pub(super) fn beginning(&self, place: &JobDir) -> Beginning {
         Beginning {
             job: self.job.clone(),
             paths: self.paths(place),
             local: self.local,
+            kept: (!self.staged && !self.is_image())
+                .then(|| KeptState::read(place))
+                .flatten(),
+            exclude: self.save.options.exclude.clone(),
             is_new: self.is_new,
             wait: self.wait,
             least_data: self.save.least_data(),

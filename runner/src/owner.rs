@@ -82,10 +82,7 @@ impl Owner {
     pub(super) fn sample(&mut self, is_running: bool, says: Option<DaemonSays>) -> OwnerSample {
         let mut sample = self.sample_here(is_running);
         if let Some(says) = says {
-            if says.is_withheld {
-                // If the owner lends the machine to no guest now, all of it counts as used.
-                sample.load = 1.0;
-            }
+            sample.withheld = says.is_withheld;
             sample.memory_short |= says.memory_short;
             sample.leaving = says.leaving_ms;
         }
@@ -110,6 +107,7 @@ impl Owner {
             load: contended_load(load.owner, cpus, self.cores.ceil().min(cpus)),
             user_active: self.user_is_active(),
             memory_short: self.is_memory_short(&now, &before),
+            withheld: false,
             leaving: None,
         }
     }
@@ -178,9 +176,9 @@ mod tests {
             leaving_ms: Some(600_000),
         };
         let sample = owner.sample(true, Some(says));
-        assert_eq!((sample.load, sample.leaving), (1.0, Some(600_000)));
+        assert_eq!((sample.withheld, sample.leaving), (true, Some(600_000)));
         let sample = owner.sample(true, None);
-        assert!((0.0..=1.0).contains(&sample.load) && !sample.memory_short);
+        assert!((0.0..=1.0).contains(&sample.load) && !sample.memory_short && !sample.withheld);
         assert!(owner.total_memory > 0.0);
     }
 }

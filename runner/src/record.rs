@@ -33,6 +33,10 @@ const EXPECTED_PERIOD_MS: u64 = 60_000;
 /// Time for which a job has to be observed before its end is estimated, milliseconds.
 const WATCHED_MS: u64 = 5_000;
 
+/// What an estimate is based on, in the journal.
+const CPU: &str = "cpu";
+const AGE: &str = "age";
+
 /// What the user asks of records.
 #[derive(Clone, Debug, Default)]
 pub struct RecordOrders {
@@ -136,7 +140,8 @@ impl Carried {
 pub(super) struct Expected {
     /// Seconds from now until its end.
     pub remaining_s: f64,
-    /// What the estimate is based on: `progress` that the job reports, or `cpu`, its processor time.
+    /// What the estimate is based on: `progress` that the job reports, `cpu`, its processor time, or `age`: nothing
+    /// is known of the job, or it has used more than was forecast.
     pub by: &'static str,
 }
 
@@ -244,25 +249,29 @@ impl Recorder {
         self.work_ms = work_ms;
         let elapsed_ms = now.since(self.started);
         self.share.update(self.cpu_s, elapsed_ms as f64 / 1000.0);
-        if elapsed_ms < WATCHED_MS || self.expected_at.is_some_and(|at| now < at) {
-            return None;
-        }
-        let expected = self.expected(now)?;
-        self.expected_at = Some(now.plus(EXPECTED_PERIOD_MS));
+        let expected = self.expected(now).filter(|_| elapsed_ms >= WATCHED_MS);
         let left_s = self.left_s();
         let was_late = self.is_late;
-        self.is_late = left_s.is_some_and(|left| expected.remaining_s > left);
-        let Expected { remaining_s, by } = expected;
+        // What is expected of a job of which nothing is known is no reason to call it late before its deadline.
+        self.is_late = left_s.is_some_and(|left| {
+            let known = expected.filter(|expected| expected.by != AGE);
+            left < 0.0 || known.is_some_and(|expected| expected.remaining_s > left)
+        });
         if let Some(left_s) = left_s
             && self.is_late
             && !was_late
         {
+            let known = expected.filter(|expected| expected.by != AGE);
+            self.expected_at = Some(now.plus(EXPECTED_PERIOD_MS));
             return Some(Entry::Late {
-                remaining_s,
+                remaining_s: known.map(|known| known.remaining_s),
                 left_s,
-                by,
+                by: known.map_or(AGE, |known| known.by),
             });
         }
+        let is_due = self.expected_at.is_none_or(|at| now >= at);
+        let Expected { remaining_s, by } = expected.filter(|one| one.by != AGE && is_due)?;
+        self.expected_at = Some(now.plus(EXPECTED_PERIOD_MS));
         Some(Entry::Expected { remaining_s, by })
     }
 
@@ -281,19 +290,23 @@ impl Recorder {
             });
         }
         let share = self.share.share().filter(|share| *share > 0.0)?;
-        let forecast = self.outlook.as_ref().map(|outlook| outlook.cpu)?;
+        let forecast = self.outlook.as_ref().map(|outlook| outlook.cpu);
         let used = self.used_cpu_s();
-        // If the job has used more than the forecast, the upper end of the interval is taken instead.
-        let whole = if used < forecast.cpu_s {
-            forecast.cpu_s
-        } else {
-            forecast.high_s.filter(|high| used < *high)?
+        // If the job has used more than the forecast, the upper end of the interval is taken instead. Beyond that it
+        // is expected to go on for as long as it is late, and without a forecast for as long as it has run.
+        let (whole, by) = match forecast {
+            Some(forecast) if used < forecast.cpu_s => (forecast.cpu_s, CPU),
+            Some(forecast) => match forecast.high_s.filter(|high| used < *high) {
+                Some(high) => (high, CPU),
+                None => (2.0 * used - forecast.cpu_s, AGE),
+            },
+            None => (2.0 * used, AGE),
         };
         let elapsed = now.since(self.started) as f64 / 1000.0;
         let left = remaining(whole, used, elapsed, share * self.speed);
         Some(Expected {
             remaining_s: left.elapsed_seconds,
-            by: "cpu",
+            by,
         })
     }
 
@@ -473,8 +486,11 @@ mod tests {
         let expected = job.expected(Millis(20_000)).unwrap();
         assert_eq!(expected.by, "cpu");
         assert!((expected.remaining_s - 80.0).abs() < 1e-6, "{expected:?}");
+        // Past the forecast it goes on for as long as it is late: 2 s at speed 2.
         job.cpu_s = 26.0;
-        assert_eq!(job.expected(Millis(20_000)), None);
+        let expected = job.expected(Millis(20_000)).unwrap();
+        assert_eq!(expected.by, "age");
+        assert!((expected.remaining_s - 4.0).abs() < 1e-6, "{expected:?}");
         job.reported(0.1, Millis(10_000));
         job.reported(0.2, Millis(20_000));
         let expected = job.expected(Millis(20_000)).unwrap();
@@ -493,6 +509,34 @@ mod tests {
         let again = job.update(Millis(70_001), 70_000, 0);
         assert!(matches!(again, Some(Entry::Expected { .. })), "{again:?}");
         assert_eq!(job.summary().is_in_time, Some(true));
+    }
+
+    #[test]
+    fn a_job_past_its_deadline_is_late_with_and_without_a_forecast() {
+        for has_forecast in [true, false] {
+            let mut job = recorder(None, Some(Duration::from_secs(8)));
+            job.outlook = job.outlook.take().filter(|_| has_forecast);
+            // It has used twice what was forecast.
+            job.carried.cpu_s = 100.0;
+            assert_eq!(job.update(Millis(5_000), 5_000, 5_000), None);
+            assert_eq!(job.update(Millis(6_000), 6_000, 6_000), None);
+            assert!(
+                job.rest(Millis(6_000))
+                    .is_some_and(|rest| rest.seconds > 0.0)
+            );
+            job.carried.began_ms -= 9_000;
+            let late = job.update(Millis(7_000), 7_000, 7_000);
+            let Some(Entry::Late {
+                remaining_s: None,
+                left_s,
+                ..
+            }) = late
+            else {
+                panic!("{late:?}");
+            };
+            assert!(left_s < 0.0);
+            assert_eq!(job.update(Millis(8_000), 8_000, 8_000), None);
+        }
     }
 
     #[test]

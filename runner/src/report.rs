@@ -27,6 +27,8 @@ pub struct RunReport {
     /// Seconds of work that the next start of the job has to repeat, because no committed checkpoint
     /// holds them.
     pub lost_seconds: f64,
+    /// If work was lost: what kept the job's files from being whole, and what helps, as far as it is known.
+    pub obstacle: Option<String>,
     /// How often the job was stopped for the owner.
     pub suspensions: u64,
     /// How many checkpoints were committed.

@@ -1,14 +1,14 @@
 //! Reports what happens: in the journal, on standard error, and in the report at the end.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use supervision::signals::name;
-use supervision::{Doing, Millis, Report, Why};
+use supervision::{Doing, Millis, Need, Report, Why};
 
 use super::journal::{Entry, Journal, JournalLine};
-use ckpt_agent::unix_time::unix_millis;
-use machine::open_files::Writing;
+use ckpt_agent::unix_time::{unix_millis, unix_seconds};
+use machine::open_files::{HiddenProcess, OpenFile, Writing};
 
 /// Most warnings that are reported, since a job could cause any number of them.
 const WARNINGS_MAX: usize = 100;
@@ -81,12 +81,11 @@ impl RunLog {
     /// Warns, once in a run, that the files count as open because a process can't be looked at. Which file a
     /// process is seen to have open is of interest only to those who look for a reason.
     pub(super) fn warn_of(&mut self, writing: &Writing) {
-        let (pid, cause) = match writing {
-            Writing::No => return,
-            Writing::File(path) => {
-                return tracing::debug!(?path, "a process of the job can write to this file");
-            }
-            Writing::Hidden { pid, cause } => (pid, cause),
+        if let Some(OpenFile { path, .. }) = writing.files.first() {
+            tracing::debug!(?path, "a process of the job can write to this file");
+        }
+        let Some(HiddenProcess { pid, cause }) = &writing.hidden else {
+            return;
         };
         if !std::mem::replace(&mut self.has_warned_of_hidden, true) {
             self.warn(format!(
@@ -94,6 +93,16 @@ impl RunLog {
                  job's state counts as open for writing; let the job report when it is written \
                  (ckpt notify SAVED=1)"
             ));
+        }
+    }
+
+    /// Enters the paths of a new job at which nothing is: the user may have mistyped one.
+    pub(super) fn say_what_is_missing(&mut self, paths: &[PathBuf]) {
+        let missing = paths.iter().filter(|path| path.symlink_metadata().is_err());
+        for path in missing.take(WARNINGS_MAX) {
+            self.enter(Entry::NothingYet {
+                path: path.display().to_string(),
+            });
         }
     }
 
@@ -144,7 +153,14 @@ impl RunLog {
         let seconds = |ms: u64| ms as f64 / 1000.0;
         let until = |then: &Millis| seconds(then.since(now));
         let entry = match report {
-            Report::Suspended { load } => Entry::Suspended { load: *load },
+            Report::Suspended { need, load } => Entry::Suspended {
+                need: match need {
+                    Need::Processors => "processors",
+                    Need::User => "user",
+                    Need::Withheld => "withheld",
+                },
+                load: *load,
+            },
             Report::Resumed { after_ms } => Entry::Resumed {
                 after_s: seconds(*after_ms),
             },
@@ -158,6 +174,9 @@ impl RunLog {
                 grace_s: until(deadline),
                 expected_s: seconds(*expected_ms),
                 chance: *chance,
+            },
+            Report::CutShort { deadline } => Entry::CutShort {
+                grace_s: until(deadline),
             },
             Report::Hurry { deadline } => Entry::Hurry {
                 grace_s: until(deadline),
@@ -174,7 +193,9 @@ impl RunLog {
             Report::NotGone => Entry::NotGone,
             Report::Interrupted { left } => return self.warn(interrupted(*left)),
             // The shell enters these with more details.
-            Report::Committed { .. } | Report::SaveFailed { .. } => return,
+            Report::Committed { .. } | Report::SaveFailed { .. } | Report::NothingToSave { .. } => {
+                return;
+            }
         };
         self.enter(entry);
     }
@@ -219,14 +240,8 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
         ),
         // The last line of the output says how the job ended.
         Entry::State { .. } | Entry::Ended { .. } => return None,
-        Entry::Suspended { load } => (
-            format!(
-                "stopped: the owner needs the machine (load {:.0}%)",
-                load * 100.0
-            ),
-            false,
-        ),
-        Entry::Resumed { after_s } => (format!("resumed after {after_s:.0} s"), false),
+        Entry::Suspended { need, load } => (suspended(need, *load), true),
+        Entry::Resumed { after_s } => (format!("resumed after {after_s:.0} s"), true),
         Entry::Hurry { grace_s } => (
             format!("less time than announced: {grace_s:.0} s are left"),
             true,
@@ -248,6 +263,10 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
         Entry::Warning { message } => (message.clone(), true),
         Entry::Asked { .. }
         | Entry::NoAnswer { .. }
+        | Entry::NothingYet { .. }
+        | Entry::NoCheckpoint { .. }
+        | Entry::CutShort { .. }
+        | Entry::WaitsForVersion { .. }
         | Entry::Saving { .. }
         | Entry::Saved { .. }
         | Entry::SaveFailed { .. }
@@ -292,19 +311,41 @@ fn foreseen(entry: &Entry) -> Option<(String, bool)> {
             left_s,
             ..
         } => {
+            let needs = remaining_s.map_or_else(
+                || "nothing is known of what it still needs".to_owned(),
+                |remaining_s| format!("it needs {remaining_s:.0} s more"),
+            );
             let text = if *left_s > 0.0 {
                 format!(
-                    "the job will be late: it needs {remaining_s:.0} s more, and {left_s:.0} s of --finish-within are left"
+                    "the job will be late: {needs}, and {left_s:.0} s of --finish-within are left"
                 )
             } else {
-                format!(
-                    "the job is late: --finish-within is over, and it needs {remaining_s:.0} s more"
-                )
+                format!("the job is late: --finish-within is over, and {needs}")
             };
             (text, true)
         }
         _ => return None,
     })
+}
+
+fn suspended(need: &str, load: f64) -> String {
+    let since = clock_time(unix_seconds());
+    match need {
+        "user" => format!("stopped at {since}: somebody uses the machine"),
+        "withheld" => format!("stopped at {since}: the owner lends the machine to nobody now"),
+        _ => format!(
+            "stopped at {since}: the owner needs the machine (load {:.0}%)",
+            load * 100.0
+        ),
+    }
+}
+
+/// The time of the day, UTC.
+fn clock_time(unix_s: u64) -> String {
+    let of_day = unix_s % 86_400;
+    let hours = of_day / 3600;
+    let minutes = of_day / 60 % 60;
+    format!("{hours:02}:{minutes:02}:{:02} UTC", of_day % 60)
 }
 
 fn start(version: Option<u64>, aside: &[String]) -> (String, bool) {
@@ -377,6 +418,30 @@ fn checkpoint(entry: &Entry) -> Option<(String, bool)> {
         Entry::Asked { .. } => ("asked for a checkpoint".to_owned(), false),
         Entry::NoAnswer { again_s } => (
             format!("the job wrote no checkpoint when asked; again in {again_s:.0} s"),
+            true,
+        ),
+        Entry::NothingYet { path } => (
+            format!("there is nothing at {path} (--files) yet: nothing is saved until the job writes it"),
+            true,
+        ),
+        Entry::NoCheckpoint { why, unsaved_s } => (
+            format!("no checkpoint can be taken, {unsaved_s:.0} s of work are not saved: {why}"),
+            true,
+        ),
+        Entry::CutShort { grace_s } => (
+            format!(
+                "the job has not written its last checkpoint: it is ended, and the {grace_s:.0} s left are for saving \
+                 what it has"
+            ),
+            true,
+        ),
+        Entry::WaitsForVersion { seconds } => (
+            format!("the newest version can't be restored now: it is waited for up to {seconds:.0} s"),
+            true,
+        ),
+        Entry::Saving { is_torn: true, .. } => (
+            "saving the files as they are, marked: the job may have been writing them when it ended"
+                .to_owned(),
             true,
         ),
         Entry::Saving { is_final: true, .. } => ("saving the last checkpoint".to_owned(), false),

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::begin::PATHS;
 use super::files::Fingerprint;
 use super::host::HostKind;
-use super::job_dir::RESULT;
+use super::job_dir::{LEFT, RESULT};
 use super::reach::Reach;
 use super::record::RECORD;
 use super::stage::Stage;
@@ -65,6 +65,8 @@ pub struct SaveJob {
     pub record: Option<String>,
     /// The exit status of the job, if this save is its result.
     pub result: Option<u8>,
+    /// Whether the files are not known to be whole: the version is marked.
+    pub is_torn: bool,
 }
 
 /// When the job may write again.
@@ -174,6 +176,7 @@ impl SavePlan {
             is_last: save.is_last,
             after: save.after,
             labels: self.labels(save)?,
+            is_torn: save.is_torn,
             ..self.options.clone()
         };
         Ok(SaveRequest {
@@ -191,6 +194,10 @@ impl SavePlan {
         }
         if self.is_bound_to_host {
             pairs.extend(HostKind::of_this().labels());
+        }
+        // Before its first start the job ran nowhere.
+        if (save.is_last && !save.is_torn) || save.record.is_none() {
+            pairs.push((LEFT.to_owned(), "1".to_owned()));
         }
         if let Some(status) = save.result {
             pairs.push((RESULT.to_owned(), status.to_string()));

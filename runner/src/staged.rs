@@ -65,6 +65,7 @@ pub(super) async fn save_result(
             release: Release::AtTheEnd,
             record: Some(ended.recorder.label()),
             result: Some(status.code()),
+            is_torn: false,
         };
         let (canceller, cancel) = canceller();
         let saving = orders.save.save(reach, &save, Arc::new(Silent), cancel);

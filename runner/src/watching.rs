@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::arrivals::{Arrivals, FoundDir, Whole, find_directories};
 use super::clock::Clock;
-use super::files::{leaves_out, resolved};
+use super::files::{resolved, written_by};
 use super::reach::Reach;
 use super::saver::SavePlan;
 use ckpt_agent::agent::{SaveInput, SaveRequest};
@@ -20,7 +20,7 @@ use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::image::Exclude;
 use ckpt_agent::report::{ExitStatus, Failure, Observer, SaveReport};
-use machine::open_files::{StateFiles, all_processes, written_to};
+use machine::open_files::all_processes;
 
 /// Label with the hash of the files that were saved.
 const WATCHED: &str = "ckpt.watched";
@@ -208,9 +208,7 @@ impl Watcher {
             let roots = [path.to_owned()];
             // Of all processes of a machine there are always some that this user can't look at, such as
             // those of other users and the user's own `sshd`. If they counted, nothing would ever be saved.
-            let is_left_out = |below: &Path| leaves_out(below, exclude);
-            let files = StateFiles::new(&roots, print.files()).without(&is_left_out);
-            written_to(&all_processes(), &files).is_seen()
+            written_by(&all_processes(), &roots, exclude, print).is_seen()
         });
         Ok(())
     }

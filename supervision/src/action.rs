@@ -42,6 +42,8 @@ pub struct SaveOrder {
     pub number: SaveNumber,
     /// What the save is for.
     pub kind: SaveKind,
+    /// The files are saved as the job left them, and are not known to be whole: the version has to be marked.
+    pub is_torn: bool,
 }
 
 /// What a save is for.
@@ -58,11 +60,24 @@ pub enum SaveKind {
     },
 }
 
+/// What the owner needs, so that a job is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The processors.
+    Processors,
+    /// Somebody sits at the machine.
+    User,
+    /// The owner lends the machine to nobody now.
+    Withheld,
+}
+
 /// Something that the user may want to know.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Report {
-    /// The job was stopped: the owner needs the machine.
+    /// The job was stopped for the owner.
     Suspended {
+        /// What the owner needs.
+        need: Need,
         /// Load of the owner at that time, 0 to 1.
         load: f64,
     },
@@ -81,6 +96,12 @@ pub enum Report {
         expected_ms: u64,
         /// The chance that it is in time, 0 to 1.
         chance: f64,
+    },
+    /// The job that leaves has not written its last checkpoint, and the rest of the grace is needed to save what
+    /// it has: it is not waited for any longer.
+    CutShort {
+        /// When the job has to be gone.
+        deadline: Millis,
     },
     /// The job that leaves has to be gone earlier than was known before.
     Hurry {
@@ -103,6 +124,11 @@ pub enum Report {
     SaveFailed {
         /// When the next save may be tried.
         retry_at: Millis,
+    },
+    /// A checkpoint has been due for a whole interval, and the job has no whole state on disk.
+    NothingToSave {
+        /// Work that no version holds, milliseconds.
+        unsaved_ms: u64,
     },
     /// The job did not answer when it was asked for a checkpoint.
     NoAnswer {

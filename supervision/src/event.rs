@@ -79,6 +79,9 @@ pub struct OwnerSample {
     pub load: f64,
     /// Whether somebody sits at the machine: its consoles were used lately.
     pub user_active: bool,
+    /// The owner's word: the machine is lent to no guest now (paused, not at this hour, on battery, or for a
+    /// program that has the machine for itself). No option of the job overrides it.
+    pub withheld: bool,
     /// Whether the memory does not suffice for both the owner and the job (state S4).
     pub memory_short: bool,
     /// The machine's daemon announces that the machine leaves in this many milliseconds; 0 if it
@@ -125,6 +128,8 @@ pub enum FilesAtEnd {
     Whole,
     /// Files that the job was still writing when it ended.
     Torn,
+    /// No file at all: the job never wrote its state.
+    Missing,
 }
 
 /// What the job reports by itself.

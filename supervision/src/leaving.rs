@@ -12,6 +12,14 @@
 //!
 //! Times are seconds, hazards are per second.
 
+/// Of 100 times, 99 are less than this many standard deviations (of the logarithm) above the forecast.
+const LATE_DEVIATIONS: f64 = 2.33;
+
+/// Least mean time until a guest has to leave, seconds. A forecast that no guest stays here is that of the
+/// machine's daemon, by the state of the whole machine. A job that runs all the same was not stopped by its own
+/// supervisor, which stops it for a minute at least before it leaves.
+const WITHDRAWAL_MEAN_MIN: f64 = 300.0;
+
 /// The hazards of losing the machine at some moment, per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hazards {
@@ -21,13 +29,16 @@ pub struct Hazards {
 
 impl Hazards {
     /// `presence` is the hazard that the machine goes without warning, `guest` the hazard that a guest
-    /// has to leave it for any reason. Evictions with a grace period are the difference.
+    /// has to leave it for any reason. Evictions with a grace period are the difference, at most one in five
+    /// minutes.
     #[must_use]
     pub fn new(presence: f64, guest: f64) -> Self {
         let presence = presence.max(0.0);
+        // An infinite hazard less another is no number, and counts as zero.
+        let withdrawal = (guest - presence).max(0.0);
         Self {
             presence,
-            withdrawal: (guest - presence).max(0.0),
+            withdrawal: withdrawal.min(1.0 / WITHDRAWAL_MEAN_MIN),
         }
     }
 
@@ -83,6 +94,22 @@ impl FinalSave {
     #[must_use]
     pub fn seconds(&self, work: f64) -> f64 {
         self.ask_seconds + self.stored_bytes(work) / self.bytes_per_second
+    }
+
+    /// Time after `work` seconds of unsaved work that 99 of 100 final checkpoints need at most.
+    #[must_use]
+    pub fn seconds_at_most(&self, work: f64) -> f64 {
+        self.seconds(work) * self.lateness()
+    }
+
+    /// The same for the saving alone, without the time to ask the job.
+    #[must_use]
+    pub fn saving_seconds_at_most(&self, work: f64) -> f64 {
+        self.stored_bytes(work) / self.bytes_per_second * self.lateness()
+    }
+
+    fn lateness(&self) -> f64 {
+        (LATE_DEVIATIONS * self.spread).exp()
     }
 
     /// Probability that the final checkpoint is committed within the grace period. Its time is log-normal

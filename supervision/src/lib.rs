@@ -61,7 +61,7 @@ mod status;
 mod supervisor;
 
 pub use accounts::{Accounts, FinalCheckpoint};
-pub use action::{Action, Report, SaveKind, SaveOrder};
+pub use action::{Action, Need, Report, SaveKind, SaveOrder};
 pub use clock::Millis;
 pub use due::Due;
 pub use event::{

@@ -14,8 +14,10 @@ pub const MISSED_REPORTS_MAX: u32 = 6;
 
 /// A job stays on a machine for at least this time, seconds,
 const SETTLE_SECONDS: f64 = 600.0;
-/// or for this many times what a move costs, if that is longer.
-const SETTLE_TIMES: f64 = 10.0;
+/// or for this share of the time that is left of it, if that is shorter,
+const SETTLE_SHARE: f64 = 0.1;
+/// and for at least this many times what a move costs.
+const SETTLE_TIMES: f64 = 1.0;
 
 /// What the rest of a job would take on another machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,11 +53,12 @@ impl Elsewhere {
     }
 }
 
-/// Whether a job may move again `since_seconds` after its last move, if a move takes `overhead_seconds`.
-/// Without this limit a job would go to and fro between two machines whose loads vary.
+/// Whether a job may move again `since_seconds` after its last move, if `left_seconds` are left of it and a move
+/// takes `overhead_seconds`. Without this limit a job would go to and fro between two machines whose loads vary.
 #[must_use]
-pub fn has_settled(since_seconds: f64, overhead_seconds: f64) -> bool {
-    since_seconds >= SETTLE_SECONDS.max(SETTLE_TIMES * overhead_seconds)
+pub fn has_settled(since_seconds: f64, left_seconds: f64, overhead_seconds: f64) -> bool {
+    let settle = SETTLE_SECONDS.min(SETTLE_SHARE * left_seconds);
+    since_seconds >= settle.max(SETTLE_TIMES * overhead_seconds)
 }
 
 /// Counts the reports in a row that did not come.
@@ -159,9 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn a_job_stays_for_ten_minutes_or_ten_times_what_moving_costs() {
-        assert!(!has_settled(599.0, 4.0) && has_settled(600.0, 4.0));
-        assert!(!has_settled(1199.0, 120.0) && has_settled(1200.0, 120.0));
+    fn a_job_stays_for_ten_minutes_or_a_tenth_of_what_is_left_and_for_what_moving_costs() {
+        let day = 86_400.0;
+        assert!(!has_settled(599.0, day, 4.0) && has_settled(600.0, day, 4.0));
+        // A job of the papers.
+        assert!(!has_settled(23.0, 240.0, 4.0) && has_settled(24.0, 240.0, 4.0));
+        assert!(!has_settled(29.0, 100.0, 30.0) && has_settled(30.0, 100.0, 30.0));
     }
 
     #[test]

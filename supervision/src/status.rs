@@ -91,6 +91,12 @@ pub enum EndedBy {
         /// The newest committed version, if there is one.
         version: Option<u64>,
     },
+    /// The job left before it had written any state, and no version of it exists. It begins anew, as it would
+    /// have without `ckpt run`.
+    LeftStateless {
+        /// Why it had to leave.
+        why: Why,
+    },
     /// Another incarnation of the job has committed a successor of the version from which this one was
     /// restored.
     OtherIncarnation,
@@ -124,7 +130,9 @@ impl Ending {
     pub fn status(self, evict_exit: Option<u8>) -> u8 {
         match self.ended_by {
             EndedBy::Job(status) => status.code(),
-            EndedBy::LeftSaved { .. } => evict_exit.unwrap_or(Self::SAVED),
+            EndedBy::LeftSaved { .. } | EndedBy::LeftStateless { .. } => {
+                evict_exit.unwrap_or(Self::SAVED)
+            }
             EndedBy::LeftOlder { .. } => Self::OLDER,
             EndedBy::OtherIncarnation => Self::OTHER,
             EndedBy::Hung => Self::HUNG,
@@ -154,6 +162,11 @@ mod tests {
         let why = Why::Load;
         let saved = of(EndedBy::LeftSaved { why, version: 4 });
         assert_eq!((saved.status(None), saved.status(Some(85))), (75, 85));
+        let stateless = of(EndedBy::LeftStateless { why });
+        assert_eq!(
+            (stateless.status(None), stateless.status(Some(85))),
+            (75, 85)
+        );
         let older = of(EndedBy::LeftOlder { why, version: None });
         assert_eq!((older.status(None), older.status(Some(85))), (76, 76));
         assert_eq!(of(EndedBy::OtherIncarnation).status(Some(85)), 77);

@@ -47,6 +47,7 @@ mod repair;
 mod restoring;
 mod retention_model;
 mod run;
+mod run_as_they_are;
 mod run_kills;
 mod run_signals;
 mod runs;

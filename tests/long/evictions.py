@@ -100,7 +100,7 @@ def evict(lab, hash_job, seed, as_in_script=False):
         else:
             daemon = Daemon(here.dir / "guests.sock")
             # The machine's real load counts only for jobs to be evicted by load: no load is above 100%.
-            options += ["--suspend", f"{PATIENCE_S}s", "--suspend-cpu-usage", "99" if kind == "load" else "100"]
+            options += ["--suspend", f"{PATIENCE_S}s", "--suspend-cpu-usage", "100"]
         here.start(job, options, [hash_job, here.state, *more])
         wait_for("the job", lambda: began(here) or here.supervisor.poll() is not None)
         time.sleep(draw.uniform(3, 10))

@@ -61,6 +61,8 @@ pub struct Tail {
 pub enum Mark {
     /// Files changed while they were read, and the user accepted that.
     Changed,
+    /// Whoever wrote the files was killed while it may have been writing them.
+    Torn,
     /// A reason that this program does not know.
     Other(u8),
 }
@@ -69,6 +71,7 @@ impl Mark {
     const fn number(self) -> u8 {
         match self {
             Self::Changed => 1,
+            Self::Torn => 2,
             Self::Other(number) => number,
         }
     }
@@ -76,6 +79,7 @@ impl Mark {
     const fn from_number(number: u8) -> Self {
         match number {
             1 => Self::Changed,
+            2 => Self::Torn,
             number => Self::Other(number),
         }
     }
@@ -85,6 +89,9 @@ impl std::fmt::Display for Mark {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Changed => f.write_str("files changed while they were read"),
+            Self::Torn => {
+                f.write_str("the job was killed while it may have been writing its files")
+            }
             Self::Other(number) => write!(f, "reason {number}, which a newer program gave"),
         }
     }
@@ -233,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_mark_comes_back_and_what_a_reader_has_to_know_is_refused_if_it_is_unknown() {
-        for mark in [Mark::Changed, Mark::Other(9)] {
+        for mark in [Mark::Changed, Mark::Torn, Mark::Other(9)] {
             let mut marked = summary();
             marked.tail.mark = Some(mark);
             let bytes = marked.encode().unwrap();

@@ -155,6 +155,7 @@ async fn save(
         release: Release::AtTheEnd,
         record: None,
         result: None,
+        is_torn: false,
     };
     let (canceller, cancel) = canceller();
     let saving = orders.save.save(away, &save, Arc::new(Silent), cancel);

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::begin::result_of;
 use super::kept::{KEPT, Kept, OnHost};
 use super::link::{Link, NEWS_MAX, News};
+use super::marks::Marks;
 use super::printer::{Printer, Stream};
 use super::words::{
     EndReport, FORM, FromHost, Incarnation, Order, RemainingWork, Shown, Start, ToHost, Word,
@@ -26,7 +27,7 @@ use crate::kind::Kind;
 use crate::run_log::RunLog;
 use crate::signals::Signals;
 use ckpt_agent::report::Failure;
-use ckpt_agent::unix_time::unix_seconds;
+use ckpt_agent::unix_time::{unix_millis, unix_seconds};
 
 /// Assumed work of a job of which nothing is known, seconds at speed 1.
 const WORK_SECONDS_UNKNOWN: f64 = 3600.0;
@@ -68,6 +69,7 @@ pub(super) struct Front<'a> {
     place: &'a JobDir,
     away: Arc<dyn Away>,
     kept: Kept,
+    marks: Marks,
     log: RunLog,
     mover: Mover,
     clock: Clock,
@@ -118,6 +120,7 @@ impl<'a> Front<'a> {
             place,
             away,
             kept,
+            marks: Marks::of(orders.jobs_dir().as_deref(), &orders.job),
             log,
             mover,
             clock,
@@ -389,11 +392,17 @@ impl<'a> Front<'a> {
                 self.complain(failure.to_string());
                 self.happens(Event::RankFailed);
             }
-            Answer::Ranked(ranking) => {
+            Answer::Ranked(mut ranking) => {
+                let _choosing = self.marks.choose();
+                let now_ms = unix_millis();
+                self.marks.unmarked_first(now_ms, &mut ranking.candidates);
                 if ranking.candidates.is_empty() {
                     self.complain(format!("no host is free: {}", ranking.unfit.join("; ")));
                 }
                 self.happens(Event::Ranked(ranking.candidates));
+                if let Some((host, _)) = self.mover.host() {
+                    self.marks.mark(host, now_ms);
+                }
             }
         }
     }

@@ -11,6 +11,7 @@ mod end;
 mod front;
 mod kept;
 mod link;
+mod marks;
 mod printer;
 pub mod report;
 mod there;
@@ -77,6 +78,11 @@ pub struct AwayOrders {
 }
 
 impl AwayOrders {
+    /// The directory of the jobs that run on other machines.
+    fn jobs_dir(&self) -> Option<PathBuf> {
+        self.state_dir.as_ref().map(|state| state.join(AWAY))
+    }
+
     /// The failure of this command if the signal came before it had started or found the job.
     pub fn not_begun(&self, asked: Asked) -> Failure {
         let what = format!("job {} was not started", self.job);
@@ -127,8 +133,7 @@ pub async fn run(
     away: Arc<dyn Away>,
     mut signals: Signals,
 ) -> Result<AwayReport, Failure> {
-    let state = orders.state_dir.clone().map(|state| state.join(AWAY));
-    let place = JobDir::take(state, &orders.job).map_err(job_dir_failure)?;
+    let place = JobDir::take(orders.jobs_dir(), &orders.job).map_err(job_dir_failure)?;
     let (journal, refused) = Journal::open(place.path(JOURNAL));
     let mut log = RunLog::new(journal, orders.says);
     if let Some(cause) = refused {

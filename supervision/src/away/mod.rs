@@ -448,7 +448,8 @@ impl Mover {
             return;
         };
         let overhead_seconds = self.moving_ms as f64 / 1000.0;
-        if !has_settled(now.since(since) as f64 / 1000.0, overhead_seconds) {
+        let stayed = now.since(since) as f64 / 1000.0;
+        if !has_settled(stayed, rest.seconds, overhead_seconds) {
             return;
         }
         let others = candidates.iter().filter(|one| one.host != stay.host);
@@ -516,7 +517,7 @@ impl Mover {
         };
         stay.rest = rest;
         if let Some(since) = stay.running_since {
-            if has_settled(now.since(since) as f64 / 1000.0, 0.0) {
+            if has_settled(now.since(since) as f64 / 1000.0, f64::INFINITY, 0.0) {
                 self.hosts.forgive(&stay.host);
             }
         } else {

@@ -22,6 +22,8 @@ pub(super) struct JobState {
     pub(super) image: Option<ImageOnDisk>,
     /// The newest committed checkpoint.
     pub(super) committed: Option<Committed>,
+    /// It has ended without any file of its state.
+    pub(super) is_stateless: bool,
 }
 
 /// A checkpoint on disk.
@@ -31,6 +33,8 @@ pub(super) struct ImageOnDisk {
     pub(super) work_ms: u64,
     /// The job wrote it when it was asked for its last checkpoint, and has stood still since.
     pub(super) answers_last: bool,
+    /// The job was still writing it when it ended.
+    pub(super) is_torn: bool,
 }
 
 /// A committed checkpoint.
@@ -53,6 +57,7 @@ impl JobState {
             busy: false,
             image: None,
             committed,
+            is_stateless: false,
         }
     }
 
@@ -102,6 +107,6 @@ impl JobState {
     /// Whether the checkpoint on disk holds the state of the job after `work_ms` milliseconds of work.
     pub(super) fn image_has_its_state(&self, work_ms: u64) -> bool {
         self.image
-            .is_some_and(|image| image.answers_last || image.work_ms == work_ms)
+            .is_some_and(|image| !image.is_torn && (image.answers_last || image.work_ms == work_ms))
     }
 }

@@ -6,13 +6,19 @@ use crate::accounts::FinalCheckpoint;
 use crate::action::{Action, Report};
 use crate::clock::{Millis, millis, seconds};
 use crate::event::FilesAtEnd;
-use crate::settings::Asking;
+use crate::settings::{Asking, WhileRead};
 use crate::signals::TERM;
 use crate::status::{EndedBy, Ending, JobStatus, Why};
 use crate::supervisor::job::{HoldFor, ImageOnDisk};
 
 /// How many interrupts end a job that leaves at once.
 const INTERRUPTS_TO_END: u8 = 3;
+/// Time that is kept for stopping the job, or for ending it, before its last checkpoint is saved, milliseconds.
+const STOP_MS: u64 = 2000;
+/// The job gets at least this part of the grace to write its last checkpoint, however long saving it takes.
+const WRITING_PART: u64 = 4;
+/// Files that are not known to be whole are saved if this much work would be lost otherwise, seconds.
+const TORN_WORTH_SECONDS: f64 = 60.0;
 /// Least time for a save under way to finish when the job has ended by itself, milliseconds.
 const LAST_SAVE_MS: u64 = 60_000;
 
@@ -20,7 +26,10 @@ const LAST_SAVE_MS: u64 = 60_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
     why: Why,
+    since: Millis,
     deadline: Millis,
+    /// The job is not waited for any longer: what it has on disk is saved.
+    is_cut_short: bool,
 }
 
 /// The job is being ended.
@@ -121,7 +130,12 @@ impl Supervisor {
         if self.owner_needs {
             self.hold(HoldFor::Owner);
         }
-        self.machine = Machine::Leaving(Leaving { why, deadline });
+        self.machine = Machine::Leaving(Leaving {
+            why,
+            since: now,
+            deadline,
+            is_cut_short: false,
+        });
         // Final saves don't wait for the back-off of an earlier failure.
         self.retry = Retry::default();
     }
@@ -140,8 +154,85 @@ impl Supervisor {
         }
     }
 
+    /// Until when a job that leaves is waited for: then the rest of the grace is needed to save what it has.
+    pub(super) fn last_call(&self) -> Option<Millis> {
+        let Machine::Leaving(leaving) = &self.machine else {
+            return None;
+        };
+        let is_waited_for = match self.checkpoints {
+            Checkpoints::Asked(_) => true,
+            Checkpoints::Idle => self.job.busy,
+            _ => false,
+        };
+        if leaving.is_cut_short || !is_waited_for || self.settings.asking == Asking::Dump {
+            return None;
+        }
+        let grace = leaving.deadline.since(leaving.since);
+        let saving = self
+            .final_save()
+            .saving_seconds_at_most(self.unsaved_seconds());
+        let kept = millis(saving).saturating_add(STOP_MS.min(grace / WRITING_PART));
+        Some(
+            leaving
+                .deadline
+                .minus(kept.min(grace - grace / WRITING_PART)),
+        )
+    }
+
+    /// Stops waiting for a job that has not written its last checkpoint. It is stopped, and what it has on disk
+    /// is saved.
+    fn cut_short(&mut self, now: Millis) {
+        if let Machine::Leaving(leaving) = &mut self.machine {
+            leaving.is_cut_short = true;
+            let deadline = leaving.deadline;
+            self.act(Action::Report(Report::CutShort { deadline }));
+        }
+        if !self.job.is_held() {
+            self.hold(HoldFor::Reading);
+        } else {
+            self.act(Action::Stop);
+        }
+        self.checkpoints = Checkpoints::Halting {
+            since: now,
+            purpose: Purpose::Last,
+        };
+    }
+
+    /// The job that was cut short stands still. Returns whether it was cut short.
+    pub(super) fn cut_short_stands_still(&mut self, now: Millis, files_at_rest: bool) -> bool {
+        let Machine::Leaving(Leaving {
+            why,
+            is_cut_short: true,
+            ..
+        }) = self.machine
+        else {
+            return false;
+        };
+        if !files_at_rest {
+            // What it left can be judged, and saved, once no process is there to change it.
+            if self.settings.while_read == WhileRead::Stopped {
+                self.files_move();
+            }
+            self.checkpoints = Checkpoints::Idle;
+            self.act(Action::Kill);
+        } else if self.image().is_some() {
+            self.start_save(now, Purpose::Last);
+        } else {
+            self.checkpoints = Checkpoints::Idle;
+            self.stop(now, Outcome::Left(why));
+        }
+        true
+    }
+
     /// Takes the next step towards the final checkpoint, or ends the job.
     pub(super) fn leaving_step(&mut self, now: Millis) {
+        self.towards_the_last(now);
+        if self.job.alive && self.last_call().is_some_and(|last| last <= now) {
+            self.cut_short(now);
+        }
+    }
+
+    fn towards_the_last(&mut self, now: Millis) {
         let Machine::Leaving(leaving) = self.machine else {
             return;
         };
@@ -179,9 +270,11 @@ impl Supervisor {
             }
             Checkpoints::Idle => {
                 if self.job.version_with_its_state(worked).is_some() {
+                    // What it did from now on would be lost.
+                    self.hold(HoldFor::Reading);
                     self.stop(now, Outcome::Left(leaving.why));
                 } else if self.retry_after(now).is_none() {
-                    self.request_last(now, leaving.why);
+                    self.request_last(now, &leaving);
                 }
             }
         }
@@ -198,12 +291,18 @@ impl Supervisor {
     }
 
     /// Begins a final checkpoint of the state that the job has now.
-    fn request_last(&mut self, now: Millis, why: Why) {
+    fn request_last(&mut self, now: Millis, leaving: &Leaving) {
+        if self.image().is_some_and(|image| image.is_torn) && !self.is_torn_worth_saving() {
+            self.job.image = None;
+        }
         let has_state = self.job.image_has_its_state(self.accounts.work_ms);
-        if has_state || (!self.job.alive && self.image().is_some()) {
+        let is_final = leaving.is_cut_short || !self.job.alive;
+        if has_state || (is_final && self.image().is_some()) {
             self.read_image(now, Purpose::Last);
         } else if !self.job.alive {
-            self.stop(now, Outcome::Left(why));
+            self.stop(now, Outcome::Left(leaving.why));
+        } else if leaving.is_cut_short {
+            // It was killed, and its end is awaited.
         } else {
             // A job that can't be asked now has to run until it can be asked.
             self.release_all();
@@ -216,6 +315,11 @@ impl Supervisor {
                 self.ask(now, Purpose::Last);
             }
         }
+    }
+
+    /// Whether files that are not known to be whole are better than what is committed.
+    fn is_torn_worth_saving(&self) -> bool {
+        self.unsaved_seconds() > TORN_WORTH_SECONDS
     }
 
     /// Ends the job: at once if it is stopped or late, otherwise with time to tidy up.
@@ -279,6 +383,7 @@ impl Supervisor {
             Outcome::Hung => EndedBy::Hung,
             Outcome::Left(why) => match saved {
                 Some(version) => EndedBy::LeftSaved { why, version },
+                None if self.left_stateless() => EndedBy::LeftStateless { why },
                 None => EndedBy::LeftOlder { why, version },
             },
         };
@@ -294,6 +399,12 @@ impl Supervisor {
             ended_by,
             job_gone: !self.job.alive,
         }));
+    }
+
+    /// Whether the job has left before it had written anything that could be saved. A user who ends a job by
+    /// interrupts does not wait for what it writes.
+    const fn left_stateless(&self) -> bool {
+        self.job.is_stateless && self.job.committed.is_none() && self.interrupts < INTERRUPTS_TO_END
     }
 
     /// Records how long the final checkpoint took, once it is committed.
@@ -338,11 +449,20 @@ impl Supervisor {
         };
         match files {
             FilesAtEnd::Unchanged => {}
-            FilesAtEnd::Torn => self.files_move(),
+            FilesAtEnd::Missing => self.job.is_stateless = true,
+            FilesAtEnd::Torn => {
+                self.files_move();
+                self.job.image = Some(ImageOnDisk {
+                    work_ms: self.accounts.work_ms,
+                    answers_last: false,
+                    is_torn: true,
+                });
+            }
             FilesAtEnd::Whole => {
                 self.job.image = Some(ImageOnDisk {
                     work_ms: self.accounts.work_ms,
                     answers_last: asked.is_some_and(|asked| asked.purpose.is_last()),
+                    is_torn: false,
                 });
                 self.dues.since_image = Some(super::Due::default());
             }
@@ -360,8 +480,9 @@ impl Supervisor {
             Machine::Normal | Machine::Lowest(_) | Machine::Suspended(_) => {
                 self.ended_by_itself(now, status);
             }
-            Machine::Leaving(_) => {
-                let is_ours = asked.is_some_and(|asked| asked.by_term)
+            Machine::Leaving(leaving) => {
+                let is_ours = leaving.is_cut_short
+                    || asked.is_some_and(|asked| asked.by_term)
                     || saving.is_some_and(|saving| saving.purpose.is_last())
                     || status.is_as_if_terminated();
                 if !is_ours {

@@ -4,7 +4,7 @@ use placement::state::TRANSIENT_SECONDS;
 
 use super::job::HoldFor;
 use super::{Machine, Supervisor};
-use crate::action::{Action, Report};
+use crate::action::{Action, Need, Report};
 use crate::clock::{Millis, millis, seconds};
 use crate::event::OwnerSample;
 use crate::settings::{LeaveAfter, OwnerRule};
@@ -16,9 +16,6 @@ const CALM_MS: u64 = 5000;
 /// Time that is kept free before the batch system's time limit, beside the final checkpoint,
 /// milliseconds.
 const LIMIT_RESERVE_MS: u64 = 5000;
-/// The time kept free before the limit allows for this many standard deviations of the final checkpoint:
-/// 99 of 100 are in time.
-const LATE_DEVIATIONS: f64 = 2.33;
 
 /// A job that is stopped for the owner.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +33,7 @@ enum OwnerNeeds {
     /// To go before the job.
     Precedence,
     /// All of it: the job is stopped.
-    Machine,
+    Machine(Need),
 }
 
 impl Supervisor {
@@ -53,11 +50,17 @@ impl Supervisor {
         let is_high = owner.load.is_nan() || owner.load > thresholds.second();
         let is_low = owner.load < thresholds.first();
         let user = owner.user_active && !run_if_user_active;
-        self.owner_needs = is_high || user || owner.memory_short;
-        let needs = match (is_high || user, is_low) {
-            (true, _) => OwnerNeeds::Machine,
-            (false, false) => OwnerNeeds::Precedence,
-            (false, true) => OwnerNeeds::Little,
+        let need = match (owner.withheld, user, is_high) {
+            (true, ..) => Some(Need::Withheld),
+            (_, true, _) => Some(Need::User),
+            (_, _, true) => Some(Need::Processors),
+            _ => None,
+        };
+        self.owner_needs = need.is_some() || owner.memory_short;
+        let needs = match (need, is_low) {
+            (Some(need), _) => OwnerNeeds::Machine(need),
+            (None, false) => OwnerNeeds::Precedence,
+            (None, true) => OwnerNeeds::Little,
         };
         self.follow(now, owner.load, needs);
         if self.owner_needs && self.leaving_deadline().is_some() && !self.awaits_last() {
@@ -74,24 +77,25 @@ impl Supervisor {
 
     fn follow(&mut self, now: Millis, load: f64, needs: OwnerNeeds) {
         let is_low = needs == OwnerNeeds::Little;
-        match &mut self.machine {
-            Machine::Normal | Machine::Lowest(_) if needs == OwnerNeeds::Machine => {
-                self.suspend(now, load)
+        match (&mut self.machine, needs) {
+            (Machine::Normal | Machine::Lowest(_), OwnerNeeds::Machine(need)) => {
+                self.suspend(now, need, load);
             }
-            Machine::Normal if !is_low => {
+            (Machine::Normal, OwnerNeeds::Precedence) => {
                 self.machine = Machine::Lowest(None);
                 self.act(Action::Lower);
             }
-            Machine::Lowest(calm_since) => {
+            (Machine::Lowest(calm_since), _) => {
                 let calm = is_calm(calm_since, is_low, now);
                 if calm {
                     self.machine = Machine::Normal;
                     self.act(Action::Normal);
                 }
             }
-            Machine::Suspended(suspended) => {
+            (Machine::Suspended(suspended), _) => {
                 let after_ms = now.since(suspended.since);
-                let calm = is_calm(&mut suspended.calm_since, needs != OwnerNeeds::Machine, now);
+                let is_free = !matches!(needs, OwnerNeeds::Machine(_));
+                let calm = is_calm(&mut suspended.calm_since, is_free, now);
                 if calm {
                     self.machine = Machine::Lowest(is_low.then_some(now));
                     self.release(HoldFor::Owner);
@@ -102,7 +106,7 @@ impl Supervisor {
         }
     }
 
-    fn suspend(&mut self, now: Millis, load: f64) {
+    fn suspend(&mut self, now: Millis, need: Need, load: f64) {
         if matches!(self.machine, Machine::Normal) {
             self.act(Action::Lower);
         }
@@ -112,7 +116,7 @@ impl Supervisor {
         });
         self.accounts.suspensions += 1;
         self.hold(HoldFor::Owner);
-        self.act(Action::Report(Report::Suspended { load }));
+        self.act(Action::Report(Report::Suspended { need, load }));
     }
 
     /// Begins to leave if the job has been stopped for longer than pays.
@@ -152,7 +156,7 @@ impl Supervisor {
     pub(super) fn time_limit_lead(&self) -> Option<Millis> {
         let limit = self.settings.time_limit?;
         let last = self.final_save();
-        let takes = last.seconds(self.unsaved_seconds()) * (LATE_DEVIATIONS * last.spread).exp();
+        let takes = last.seconds_at_most(self.unsaved_seconds());
         let lead = millis(takes).max(self.settings.grace_ms);
         let kill = self.settings.kill_ms.saturating_add(LIMIT_RESERVE_MS);
         Some(limit.minus(lead.saturating_add(kill)))

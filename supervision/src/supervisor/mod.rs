@@ -50,6 +50,11 @@ pub struct Supervisor {
     step: u64,
     overdue: bool,
     saves: u32,
+    /// Work at the moment when a checkpoint became due that could not be taken, milliseconds; `None` when none
+    /// is due.
+    due_since: Option<u64>,
+    /// Whether it was reported since the newest checkpoint that none can be taken.
+    drought_is_reported: bool,
     /// How many interrupts have come since the job began to leave.
     interrupts: u8,
     actions: VecDeque<Action>,
@@ -122,6 +127,8 @@ impl Supervisor {
             step: 0,
             overdue: false,
             saves: 0,
+            due_since: None,
+            drought_is_reported: false,
             interrupts: 0,
             actions: VecDeque::new(),
         }
@@ -172,7 +179,8 @@ impl Supervisor {
                 earliest(self.checkpoint_deadline(), machine)
             }
             Machine::Leaving(leaving) => {
-                earliest(Some(leaving.deadline()), self.retry_after(self.now))
+                let end = earliest(Some(leaving.deadline()), self.retry_after(self.now));
+                earliest(end, self.last_call().filter(|_| self.job.alive))
             }
             Machine::Stopping(stopping) => Some(stopping.next_deadline(self.job.alive)),
             Machine::Ended => None,
@@ -339,6 +347,12 @@ impl Supervisor {
         if !self.overdue && predicted.is_some_and(|predicted| is_overdue(worked, predicted)) {
             self.overdue = true;
             self.act(Action::Report(Report::Overdue { elapsed_ms: worked }));
+            // The rule of the paper on AVAM. A job that reports its progress shows that it gets on.
+            let gets_on = self.progress.remaining_seconds().is_some();
+            if self.settings.on_hang == OnHang::Leave && !gets_on {
+                self.give_up(now);
+                return;
+            }
         }
         if let Some(quiet_ms) = self.quiet.update(worked, used) {
             self.act(Action::Report(Report::Quiet { quiet_ms }));

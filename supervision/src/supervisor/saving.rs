@@ -28,6 +28,10 @@ const FRESH_SECONDS: f64 = 10.0;
 /// these seconds.
 const FORESEEN_LEAD: (f64, f64) = (2.0, 30.0);
 
+/// A job that has no whole state on disk when a checkpoint is due gets at most this much time until it is
+/// reported, milliseconds of work.
+const DROUGHT_MS: u64 = 60_000;
+
 /// Why a checkpoint is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -187,6 +191,23 @@ impl Supervisor {
         if begun && foreseen.is_some() {
             self.prepared_for = foreseen;
         }
+        if !begun {
+            self.lacks_state();
+        }
+    }
+
+    /// A checkpoint is due, and the job has no whole state on disk. Reports it when the time since then is as long
+    /// as the interval, or [`DROUGHT_MS`].
+    fn lacks_state(&mut self) {
+        let worked = self.accounts.work_ms;
+        let since = *self.due_since.get_or_insert(worked);
+        let unsaved_ms = millis(self.unsaved_seconds());
+        let waited = worked.saturating_sub(since);
+        let interval = unsaved_ms.saturating_sub(waited);
+        if !self.drought_is_reported && waited >= interval.min(DROUGHT_MS) {
+            self.drought_is_reported = true;
+            self.act(Action::Report(Report::NothingToSave { unsaved_ms }));
+        }
     }
 
     /// The foreseen end of the machine, if it is time to save before it and no checkpoint was begun for
@@ -240,6 +261,7 @@ impl Supervisor {
         self.job.image = Some(ImageOnDisk {
             work_ms: worked,
             answers_last: asked.is_some_and(|asked| asked.purpose.is_last()),
+            is_torn: false,
         });
         self.dues.since_image = Some(Due::default());
         if let Some(asked) = asked {
@@ -273,6 +295,9 @@ impl Supervisor {
         let Checkpoints::Halting { purpose, .. } = self.checkpoints else {
             return;
         };
+        if self.cut_short_stands_still(now, files_at_rest) {
+            return;
+        }
         if files_at_rest {
             self.start_save(now, purpose);
             return;
@@ -311,6 +336,7 @@ impl Supervisor {
         let image = image.unwrap_or(ImageOnDisk {
             work_ms: worked,
             answers_last: purpose.is_last(),
+            is_torn: false,
         });
         self.saves += 1;
         let number = SaveNumber(self.saves);
@@ -335,7 +361,12 @@ impl Supervisor {
             },
             None => SaveKind::Regular,
         };
-        self.act(Action::StartSave(SaveOrder { number, kind }));
+        let is_torn = image.is_torn;
+        self.act(Action::StartSave(SaveOrder {
+            number,
+            kind,
+            is_torn,
+        }));
     }
 
     /// Whether the job is being dumped. The dump holds its processes itself.
@@ -410,18 +441,39 @@ impl Supervisor {
                 // A dump that was not reported as taken holds an unknown state.
                 let dumps = self.settings.asking == Asking::Dump;
                 let is_known = !dumps || saving.image_taken.is_some();
-                self.job.committed = Some(Committed {
-                    version,
-                    work_ms: if is_known { saving.image.work_ms } else { 0 },
-                    answers_last: is_known && saving.image.answers_last,
-                });
-                self.dues.unsaved = since_saving.unwrap_or_default();
+                self.commit(version, saving.image, is_known, since_saving);
                 self.accounts.committed += 1;
                 self.retry = Retry::default();
                 self.act(Action::Report(Report::Committed { version, took_ms }));
             }
             SaveOutcome::Failed => self.save_failed(now, &saving, since_saving),
             SaveOutcome::OtherSuccessor => self.yield_to_the_other(now),
+        }
+    }
+
+    /// Takes a version that was committed. Work that only a torn version holds counts as lost.
+    fn commit(
+        &mut self,
+        version: u64,
+        image: ImageOnDisk,
+        is_known: bool,
+        since_saving: Option<Due>,
+    ) {
+        let before = self.job.committed.map_or(0, |committed| committed.work_ms);
+        let work_ms = match (is_known, image.is_torn) {
+            (false, _) => 0,
+            (true, true) => before,
+            (true, false) => image.work_ms,
+        };
+        self.job.committed = Some(Committed {
+            version,
+            work_ms,
+            answers_last: is_known && image.answers_last,
+        });
+        self.due_since = None;
+        self.drought_is_reported = false;
+        if !image.is_torn {
+            self.dues.unsaved = since_saving.unwrap_or_default();
         }
     }
 

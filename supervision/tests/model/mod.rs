@@ -3,7 +3,7 @@
 mod job;
 mod settings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use placement::SurvivalCurve;
@@ -72,6 +72,13 @@ struct World {
     /// The job was stopped in the middle of a checkpoint, and has to finish it.
     finishes: bool,
     busy: bool,
+    /// Versions that were saved although their files were torn.
+    torn: BTreeSet<u64>,
+    /// How much time the job had when it began to leave, if no save was under way then, milliseconds.
+    left_with_ms: Option<u64>,
+    /// A last save was begun.
+    tried_last: bool,
+    interrupts: u32,
     /// When everything has to be over, without the time to kill.
     gone_by: Option<u64>,
     hurried: bool,
@@ -145,6 +152,10 @@ impl World {
             asked: false,
             finishes: false,
             busy: false,
+            torn: BTreeSet::new(),
+            left_with_ms: None,
+            tried_last: false,
+            interrupts: 0,
             gone_by: None,
             hurried: false,
             killed: false,
@@ -178,7 +189,7 @@ impl World {
                 at,
                 match rng.random_range(0..12) {
                     0..3 => Blow::Signal([10, 15][rng.random_range(0..2)]),
-                    3 => Blow::Signal(12),
+                    3 => Blow::Signal([1, 2, 2, 3, 12, 20, 28][rng.random_range(0..7)]),
                     4 => Blow::Notice(Why::Spot, grace),
                     5 => Blow::Notice(Why::Shutdown, grace),
                     6 => Blow::Crash(JobStatus::Signalled(11)),
@@ -234,7 +245,8 @@ impl World {
         while let Some((_, blow)) = self.plan.pop_if(|(at, _)| *at <= self.now) {
             match blow {
                 Blow::Signal(signal) => {
-                    if signal != 12 {
+                    self.interrupts += u32::from(signal == 2);
+                    if [10, 15].contains(&signal) {
                         self.must_go(self.settings.grace_ms);
                     }
                     self.handle(Event::Signal(signal));
@@ -287,6 +299,10 @@ impl World {
         if self.still_at.is_some_and(|at| at <= self.now) && self.job.alive {
             self.still_at = None;
             let files_at_rest = !self.job.is_writing();
+            if files_at_rest && self.seen_at.take().is_some() {
+                // The shell looks at the files once more.
+                self.handle(Event::FilesAtRest);
+            }
             if !files_at_rest {
                 // The job may have to finish what it writes. If it was stopped for the owner it was not
                 // asked.
@@ -308,6 +324,8 @@ impl World {
         let torn = self.job.is_writing() && self.settings.while_read == WhileRead::Stopped;
         let files = if torn {
             FilesAtEnd::Torn
+        } else if self.job.on_disk.is_none() && self.settings.restored.is_none() {
+            FilesAtEnd::Missing
         } else if whole {
             FilesAtEnd::Whole
         } else {
@@ -338,6 +356,9 @@ impl World {
         if let Some(save) = self.save.take_if(|save| is_over(save)) {
             if let SaveOutcome::Committed { version, .. } = save.outcome {
                 self.store.insert(version, save.content.unwrap_or(0));
+                if save.order.is_torn {
+                    self.torn.insert(version);
+                }
                 self.version = version;
             }
             self.other_went_on |= save.outcome == SaveOutcome::OtherSuccessor;
@@ -359,6 +380,7 @@ impl World {
                     self.rng.random_range(0.0..1.0)
                 },
                 user_active: self.rng.random_bool(0.1),
+                withheld: self.rng.random_bool(0.03),
                 memory_short: self.rng.random_bool(0.02),
                 leaving: self.rng.random_bool(0.02).then_some(20_000),
             };
@@ -370,7 +392,7 @@ impl World {
         {
             let owner = self.owner;
             let user = owner.user_active && !run_if_user_active;
-            let stops = owner.load > thresholds.second() || user;
+            let stops = owner.load > thresholds.second() || user || owner.withheld;
             self.owner_needs = stops || owner.memory_short;
             if owner.memory_short {
                 self.must_go(self.settings.grace_ms);
@@ -422,6 +444,10 @@ impl World {
                 self.still_at = None;
             }
             Action::Report(Report::NoAnswer { .. }) => self.asked = false,
+            Action::Report(Report::Leaving { deadline, .. }) => {
+                let ms = deadline.0.saturating_sub(self.now);
+                self.left_with_ms = Some(ms).filter(|_| self.save.is_none());
+            }
             Action::SignalJob(15) => {
                 self.check(!self.job.stopped, "a job that is stopped is asked to end");
                 self.request_open = true;
@@ -454,9 +480,18 @@ impl World {
             self.check(self.job.stopped, "a job that runs is read");
             self.check(!self.job.is_writing(), "files that move are saved");
         }
-        let content = if dumps { None } else { self.job.on_disk };
+        let content = match (dumps, order.is_torn) {
+            (true, _) => None,
+            (false, true) => Some(0),
+            (false, false) => self.job.on_disk,
+        };
         self.check(dumps || content.is_some(), "nothing on disk is saved");
         let is_last = matches!(order.kind, SaveKind::Final { .. });
+        self.check(
+            !order.is_torn || (is_last && !self.job.alive),
+            "files of a job that is there are called torn",
+        );
+        self.tried_last |= is_last;
         let leaves = self.supervisor.doing() == Doing::Leaving;
         self.check(!is_last || leaves, "a final save of a job that stays");
         let takes = if self.rng.random_bool(0.1) {
@@ -575,6 +610,7 @@ impl World {
                 self.check(content.is_some(), "75 without a committed version");
                 let newest = self.store.keys().next_back() == Some(&version);
                 self.check(newest, "75 with a version that is not the newest");
+                self.check(!self.torn.contains(&version), "75 with a torn version");
                 let lacks = self.job.work.saturating_sub(content.unwrap_or(0));
                 let seen = if self.job.says || self.settings.asking == Asking::Dump {
                     0
@@ -589,6 +625,7 @@ impl World {
             EndedBy::LeftOlder { version, .. } => {
                 let newest = self.store.keys().next_back().copied();
                 self.check(version == newest, "76 names another version");
+                self.check_that_it_was_tried_to_save();
             }
             EndedBy::Job(status) => {
                 self.check(
@@ -600,10 +637,33 @@ impl World {
             EndedBy::OtherIncarnation => {
                 self.check(self.other_went_on, "77 without another incarnation");
             }
-            EndedBy::Hung => self.check(self.job.hung, "a job that lives was given up"),
+            EndedBy::Hung => {
+                let overdue = self.settings.predicted_ms;
+                let overdue = overdue.is_some_and(|predicted| self.job.work > 3 * predicted);
+                self.check(self.job.hung || overdue, "a job that lives was given up");
+            }
+            EndedBy::LeftStateless { .. } => {
+                self.check(self.store.is_empty(), "a version is called no state");
+                self.check(self.job.on_disk.is_none(), "files are called no state");
+            }
         }
         let hides = self.other_went_on && matches!(ending.ended_by, EndedBy::LeftSaved { .. });
         self.check(!hides, "75 although another incarnation has gone on");
+    }
+
+    /// A job that had time to leave, and has a state on disk that no version holds.
+    fn check_that_it_was_tried_to_save(&self) {
+        let newest = self.store.values().next_back().copied().unwrap_or(0);
+        let is_newer = self.job.on_disk.is_some_and(|on_disk| on_disk > newest);
+        let had_time = self.left_with_ms.is_some_and(|ms| ms >= 20_000);
+        let was_in_peace = !self.hurried && self.interrupts < 3 && !self.busy;
+        let is_seen = self.seen_at.is_none();
+        if is_newer && had_time && was_in_peace && is_seen && self.settings.asking != Asking::Dump {
+            self.check(
+                self.tried_last,
+                "its state on disk was not even tried to be saved",
+            );
+        }
     }
 
     fn fate(&self, ending: Ending) -> Fate {

@@ -45,6 +45,8 @@ pub struct SaveOptions {
     /// Save a stream without bytes, or an image without files and directories, instead of failing: it takes the
     /// place of an earlier version. A file without bytes that is named is always saved.
     pub allow_empty: bool,
+    /// The files may be half written: the version is marked.
+    pub is_torn: bool,
     /// Keep extended attributes and access control lists.
     pub extended_attributes: bool,
     /// Keep the numbers of user and group; root restores them.
@@ -75,6 +77,7 @@ impl Default for SaveOptions {
             skip_unreadable: false,
             accept_changed: false,
             allow_empty: false,
+            is_torn: false,
             extended_attributes: false,
             owners: false,
             placement: PlacementWish::default(),

@@ -9,10 +9,18 @@ use codec::JobId;
 use command_line::{size, time};
 use supervision::OnHang;
 
-use crate::commands::args::options::SaveArgs;
+use crate::commands::args::options::{SaveArgs, parse_exclude};
 use runner::kind::Parameter;
 use runner::notice::JobNotice;
 use runner::{AfterSuccess, Ask, Suspend};
+
+/// Headings of the options of `run` in its help.
+const STATE: &str = "The job's state";
+const LEAVING: &str = "When the job leaves or ends";
+const OWNER: &str = "The machine's owner";
+const LENGTH: &str = "How long the job takes";
+const SAVING: &str = "What is saved, and how";
+const ELSEWHERE: &str = "On other machines";
 
 /// Options of `run`.
 #[derive(Debug, Args)]
@@ -21,104 +29,107 @@ pub struct RunArgs {
     #[arg(long)]
     pub job: JobId,
     /// Files and directories in which the job keeps its state; the list ends at the next option.
-    #[arg(
-        long,
+    #[arg(help_heading = STATE, long,
         value_name = "PATH",
         num_args = 1..,
         required_unless_present_any = ["via", "on", "staged"],
         conflicts_with_all = ["via", "on", "staged"]
     )]
     pub files: Vec<PathBuf>,
+    /// Leave files of --files that match PATTERN out of account when it is judged whether the state is whole: the job
+    /// only appends to them, such as to logs.
+    ///
+    /// A pattern without a slash matches the name at any depth, like that of --exclude. The files are saved. Can be
+    /// given more than once.
+    #[arg(help_heading = STATE, long, value_name = "PATTERN", value_parser = parse_exclude, conflicts_with = "via")]
+    pub append: Vec<globset::Glob>,
     /// How to ask the job to write its state: none, signal:NAME (such as signal:USR2) or cmd:'COMMAND'.
     ///
     /// With none, the job writes its state when it chooses to. COMMAND runs in sh with the job's process
     /// id in CKPT_PID, and has to exit with 0 once the state is written.
-    #[arg(
-        long,
+    #[arg(help_heading = STATE, long,
         default_value = "none",
         value_name = "HOW",
         conflicts_with = "via"
     )]
     pub ask: Ask,
     /// Save an image of the job's processes instead of its files.
-    #[arg(
-        long,
+    #[arg(help_heading = STATE, long,
         value_enum,
         conflicts_with_all = ["on", "staged"],
         requires_ifs([("cmd", "checkpoint_cmd"), ("cmd", "restart_cmd")])
     )]
     pub via: Option<Via>,
     /// Command that writes an image of process CKPT_PID into the empty directory CKPT_DIR.
-    #[arg(long, value_name = "CMD", requires = "via", requires = "restart_cmd")]
+    #[arg(help_heading = STATE, long, value_name = "CMD", requires = "via", requires = "restart_cmd")]
     pub checkpoint_cmd: Option<String>,
     /// Command that continues from the image in CKPT_DIR, and becomes the job.
-    #[arg(
-        long,
+    #[arg(help_heading = STATE, long,
         value_name = "CMD",
         requires = "via",
         requires = "checkpoint_cmd"
     )]
     pub restart_cmd: Option<String>,
     /// Start from the files on this machine if they exist, otherwise from the newest version.
-    #[arg(long)]
+    #[arg(help_heading = STATE, long)]
     pub local: bool,
     /// Begin anew if no host that answers shows a version, also if silent members may hold one.
     ///
     /// Versions that come back later stay, with lower numbers than those that are saved from now on. Leave it
     /// out of a script that starts the job again: a job that has saved would begin anew, too.
-    #[arg(long, conflicts_with = "on")]
+    #[arg(help_heading = STATE, long, conflicts_with = "on")]
     pub new: bool,
     /// Wait this long for the newest known version, if it can't be restored now, before an older one.
-    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    #[arg(help_heading = STATE, long, value_parser = time::parse, value_name = "TIME")]
     pub wait: Option<Duration>,
     /// Time from the order to leave until the job has to be gone [default: 30s; 10m under HTCondor].
-    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    #[arg(help_heading = LEAVING, long, value_parser = time::parse, value_name = "TIME")]
     pub grace: Option<Duration>,
     /// How long to pause the job for the machine's owner before it leaves: auto, never or a time.
     ///
     /// With auto, the job is paused as long as waiting is expected to cost less than leaving.
-    #[arg(long, default_value = "auto", value_parser = parse_suspend, value_name = "TIME")]
+    #[arg(help_heading = OWNER, long, default_value = "auto", value_parser = parse_suspend, value_name = "TIME")]
     pub suspend: Suspend,
     /// What to do when the job shows no progress and uses no processor time, input or output.
-    #[arg(long, value_enum, default_value = "report")]
+    #[arg(help_heading = LEAVING, long, value_enum, default_value = "report")]
     pub on_hang: OnHangArg,
     /// Exit status to use instead of 75 (state saved, start the job again).
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(help_heading = LEAVING, long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub evict_exit: Option<u8>,
     /// What to do with the checkpoints once the job has ended with 0: keep, lease, lease:TIME or forget.
     ///
     /// A lease keeps them for 7 days, or for TIME.
-    #[arg(long, default_value = "lease", value_parser = parse_after, value_name = "WHAT")]
+    #[arg(help_heading = LEAVING, long, default_value = "lease", value_parser = parse_after, value_name = "WHAT")]
     pub after_success: AfterSuccess,
     /// Leave only on signals of the batch system, and ignore the machine's owner.
     ///
     /// HTCondor and Slurm are detected without this option.
-    #[arg(long)]
+    #[arg(help_heading = OWNER, long)]
     pub batch: bool,
     /// Whether the job may run while somebody uses the machine.
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    #[arg(help_heading = OWNER, long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub run_if_user_active: bool,
     /// Minutes without input by a person after which the machine counts as unused.
-    #[arg(long, value_name = "MINUTES", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1440))]
+    #[arg(help_heading = OWNER, long, value_name = "MINUTES", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub idle_time_to_run: u32,
     /// Load of the owner's programs, in percent, above which the job is paused [default: 60].
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(help_heading = OWNER, long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub suspend_cpu_usage: Option<u8>,
     /// Mean time between failures of the machine [default: what its daemon announces, otherwise an
     /// average machine's].
-    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    #[arg(help_heading = OWNER, long, value_parser = time::parse, value_name = "TIME")]
     pub mtbf: Option<Duration>,
     /// History of runs, to predict when the job ends; a run that ends with 0 is added [default: runs.jsonl
     /// in the state directory]. With none, nothing is predicted or recorded.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = LENGTH, long, value_name = "FILE")]
     pub history: Option<PathBuf>,
     /// Parameter to compare this run with others by, instead of its command line.
     ///
     /// Can be given more than once. Without it, the words and numbers of the command line are compared.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = Parameter::parse)]
+    #[arg(help_heading = LENGTH, long, value_name = "NAME=VALUE", value_parser = Parameter::parse)]
     pub param: Vec<Parameter>,
     /// Report when the job is not expected to end within this time after its first start.
-    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    #[arg(help_heading = LENGTH, long, value_parser = time::parse, value_name = "TIME")]
     pub finish_within: Option<Duration>,
     /// Only show what would be done here, and run nothing.
     ///
@@ -133,10 +144,10 @@ pub struct RunArgs {
     #[arg(last = true, value_name = "CMD", required_unless_present = "check")]
     pub command: Vec<OsString>,
     /// How it is saved.
-    #[command(flatten, next_help_heading = "What is saved, and how")]
+    #[command(flatten, next_help_heading = SAVING)]
     pub save: RunSave,
     /// On other machines.
-    #[command(flatten, next_help_heading = "On other machines")]
+    #[command(flatten, next_help_heading = ELSEWHERE)]
     pub on: OnArgs,
 }
 
@@ -282,6 +293,39 @@ mod tests {
             Command::Run(run) => Some(*run),
             _ => None,
         }
+    }
+
+    #[test]
+    fn each_option_stands_under_the_heading_where_it_belongs() {
+        use clap::CommandFactory;
+        let mut command = Cli::command();
+        command.build();
+        let run = command.find_subcommand("run").unwrap();
+        let below = |heading: Option<&str>| -> Vec<&str> {
+            let options = run.get_arguments().filter(|one| {
+                one.get_help_heading() == heading && !one.is_hide_set() && one.get_long().is_some()
+            });
+            options.filter_map(|one| one.get_long()).collect()
+        };
+        assert_eq!(below(None), ["job", "check", "help"]);
+        let on = [
+            "on",
+            "program",
+            "work",
+            "cores",
+            "needs",
+            "report-every",
+            "retry",
+        ];
+        assert_eq!(below(Some(ELSEWHERE)), on);
+        let saving = below(Some(SAVING));
+        assert!(
+            ["deadline", "data", "keep", "exclude", "choose"]
+                .iter()
+                .all(|one| saving.contains(one))
+        );
+        assert!(below(Some(STATE)).contains(&"append") && below(Some(OWNER)).contains(&"suspend"));
+        assert!(below(Some(LEAVING)).contains(&"grace") && below(Some(LENGTH)).contains(&"param"));
     }
 
     #[test]

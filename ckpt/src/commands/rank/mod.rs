@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use command_line::{size, time};
 use placement::SurvivalCurve;
 use placement::rank::{Failure as Cost, LoadForecast, Place, Rated, Rule, mean_seconds, rank};
+use placement::state::AvailabilityState;
 use protocol::identity::is_name;
 use protocol::wire::machine::MachineClaim;
 use supervision::load::contended;
@@ -109,7 +110,8 @@ pub(super) async fn run(agent: &Agent, args: &RankArgs) -> Result<RankReport, Fa
             }
         };
         let claim = said.as_ref().and_then(|said| said.machine);
-        let lacks = claim.as_ref().and_then(|claim| lacks(claim, args));
+        let taken = said.as_ref().and_then(|said| taken(said.guest_state));
+        let lacks = taken.or_else(|| claim.as_ref().and_then(|claim| lacks(claim, args)));
         if let Some(what) = lacks {
             unfit.push(HostNote { host, what });
             continue;
@@ -146,6 +148,17 @@ fn speeds(args: &RankArgs) -> Result<BTreeMap<String, f64>, Failure> {
     let history = History::read(&path)
         .map_err(|cause| Failure::new(ExitStatus::LocalIo, cause.to_string()))?;
     Ok(history.speeds())
+}
+
+/// What the owner of a machine needs now, so that no guest may be there.
+fn taken(state: AvailabilityState) -> Option<String> {
+    let what = match state {
+        AvailabilityState::Idle | AvailabilityState::Busy => return None,
+        AvailabilityState::CpuTaken => "its owner needs the processors now",
+        AvailabilityState::Thrashing => "its owner needs the memory now",
+        AvailabilityState::Gone => "it is not available now",
+    };
+    Some(what.to_owned())
 }
 
 /// Why a machine can't run the job now, if it can't.

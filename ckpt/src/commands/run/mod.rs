@@ -21,6 +21,7 @@ use super::render::{self, Report, json_of_self, one_line};
 use super::{Answer, done};
 use ckpt_agent::agent::{Agent, SaveOptions};
 use ckpt_agent::connection::load_grid;
+use ckpt_agent::image::Exclude;
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure, Silent};
 use past::history_file;
@@ -114,6 +115,8 @@ pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> 
         job: args.job,
         command: args.command,
         way,
+        append: Exclude::new(args.append)
+            .map_err(|cause| Failure::new(ExitStatus::Usage, format!("--append: {cause}")))?,
         save,
         staged: args.staged,
         local: args.local,
@@ -328,6 +331,14 @@ impl Report for RunReport {
             ),
             self.failed_saves,
         )?;
+        if let Some(obstacle) = &self.obstacle {
+            writeln!(
+                out,
+                "ckpt run: {:.0} s of work are in no checkpoint: {}",
+                self.lost_seconds,
+                one_line(obstacle)
+            )?;
+        }
         write_end(out, self.ended_by, &self.why, self.exit_code)
     }
 

@@ -325,7 +325,9 @@ impl<'a> SaveShell<'a> {
         self.tally.read_at = Some(Instant::now());
         image.draft = image.draft.following(self.choosing.after());
         let is_mixed = |remark: &Remark| remark.weight == Weight::Mixed;
-        let mark = image.warnings.iter().any(is_mixed).then_some(Mark::Changed);
+        let is_changed = image.warnings.iter().any(is_mixed);
+        let torn = self.request.options.is_torn.then_some(Mark::Torn);
+        let mark = torn.or_else(|| is_changed.then_some(Mark::Changed));
         image.draft = image.draft.marked(mark);
         self.observer.event(ProgressEvent::ImageRead);
         match image.draft.check(&self.agent.keys) {

@@ -1,7 +1,9 @@
 //! Drives one supervisor: turns what happens into events, and carries out its actions.
 
+mod state;
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,38 +11,40 @@ use std::time::Duration;
 use rustix::process::Signal;
 use supervision::signals::{Meaning, meaning};
 use supervision::{
-    Accounts, Action, Doing, EndedBy, Ending, Event, JobNews, JobStatus, JobUse, Millis, Outlook,
-    Parity, Report, Sample, SaveAhead, SaveKind, SaveOrder, Supervisor,
+    Accounts, Action, Doing, EndedBy, Ending, Event, FilesAtEnd, JobNews, JobStatus, JobUse,
+    Millis, Outlook, Parity, Report, Sample, SaveAhead, SaveKind, SaveOrder, Supervisor,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::END_ORDERS;
-use super::ask::Ask;
-use super::beat::Beat;
-use super::begin::Begun;
-use super::channel::{CKPT_NOTIFY, Channel};
-use super::clock::Clock;
-use super::daemon::Daemon;
-use super::files::{Fingerprint, leaves_out, resolved};
-use super::job::{Job, JobCommand, StartError};
-use super::job_dir::JobDir;
-use super::journal::Entry;
-use super::kind::Kind;
-use super::notice::JobNotice;
-use super::orders::{Orders, Way};
-use super::owner::Owner;
-use super::reach::Reach;
-use super::record::Recorder;
-use super::run_log::RunLog;
-use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saves};
-use super::signals::{Signals, stop_this_process};
-use super::usage::{Asking, CKPT_DIR, Usage};
+use crate::END_ORDERS;
+use crate::ask::Ask;
+use crate::beat::Beat;
+use crate::begin::Begun;
+use crate::channel::{CKPT_NOTIFY, Channel};
+use crate::clock::Clock;
+use crate::daemon::Daemon;
+use crate::files::{Fingerprint, resolved};
+use crate::job::{Job, JobCommand, StartError};
+use crate::job_dir::JobDir;
+use crate::journal::Entry;
+use crate::kept_state::KeptState;
+use crate::kind::Kind;
+use crate::notice::JobNotice;
+use crate::orders::{Orders, Way};
+use crate::owner::Owner;
+use crate::reach::Reach;
+use crate::record::Recorder;
+use crate::run_log::RunLog;
+use crate::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saves};
+use crate::signals::{Signals, stop_this_process};
+use crate::succession::saved_entry;
+use crate::usage::{Asking, CKPT_DIR, Usage};
+use crate::watch::FileWatch;
 use ckpt_agent::agent::MachineOutlook;
 use ckpt_agent::image::keeper::Keeper;
 use ckpt_agent::report::{Failure, Observer, SaveReport};
 use ckpt_agent::unix_time::unix_seconds;
-use machine::open_files::{StateFiles, Writing, written_to};
 
 /// Time from one sample of the machine and the job to the next.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
@@ -56,12 +60,6 @@ const OUTLOOK_PERIOD: Duration = Duration::from_secs(300);
 
 /// Time from one request for the owners' past to the next. It covers weeks, so it changes slowly.
 const PAST_PERIOD: Duration = Duration::from_secs(6 * 3600);
-
-/// Time from one look at the files to the next, per file. A look takes some 10 us per file.
-const LOOK_PERIOD_OF_FILE: Duration = Duration::from_millis(4);
-
-/// Longest time from one look at the files to the next, for any number of files.
-const LOOK_PERIOD_MAX: Duration = Duration::from_secs(60);
 
 /// Time for the other processes of a job to end after its first process has ended, milliseconds.
 const REST_GRACE_MS: u64 = 2_000;
@@ -79,6 +77,8 @@ pub(super) struct FinishedRun {
     pub ending: Ending,
     /// How the time of the job was used.
     pub accounts: Accounts,
+    /// Why work was lost, as far as it is known: what kept the job's files from being whole.
+    pub obstacle: Option<String>,
     /// The newest version that was committed or restored.
     pub version: Option<u64>,
     /// The record of what the job used.
@@ -118,6 +118,7 @@ impl Due {
 /// A running job and its supervisor.
 pub(super) struct RunShell<'a> {
     orders: &'a Orders,
+    place: &'a JobDir,
     reach: Arc<dyn Reach>,
     observer: Arc<dyn Observer>,
     log: RunLog,
@@ -133,7 +134,7 @@ pub(super) struct RunShell<'a> {
     clock: Clock,
     paths: Vec<PathBuf>,
     roots: Vec<PathBuf>,
-    watch: super::watch::FileWatch,
+    watch: FileWatch,
     saves: Saves,
     sender: mpsc::Sender<News>,
     news: mpsc::Receiver<News>,
@@ -157,7 +158,7 @@ impl<'a> RunShell<'a> {
     /// When the job was not started.
     pub(super) fn start(
         orders: &'a Orders,
-        place: &JobDir,
+        place: &'a JobDir,
         begun: Begun,
         outlook: MachineOutlook,
         reach: Arc<dyn Reach>,
@@ -178,16 +179,19 @@ impl<'a> RunShell<'a> {
         let job = Job::start(&command, keeper, &mark, record, orders.control())?;
         let pid = job.pid().as_raw_nonzero().get();
         let now = clock.now();
-        // Only restored files are known to be a version.
-        let restored = version.filter(|_| begun.report.is_some());
+        let restored = begun.version_of_files();
         let mut settings = orders.settings(restored, print.bytes(), now, unix_seconds());
         settings.costs.again_bytes = begun.again_bytes as f64;
         recorder.advise(&mut settings);
         let known = restored.map(|_| print).unwrap_or_default();
         let (sender, news) = mpsc::channel(NEWS_MAX);
         log.enter(started(&begun, pid, &outlook));
+        if version.is_none() && !orders.is_image() {
+            log.say_what_is_missing(&paths);
+        }
         let mut shell = Self {
             orders,
+            place,
             reach,
             observer,
             log,
@@ -204,9 +208,9 @@ impl<'a> RunShell<'a> {
             channel,
             clock,
             roots: resolved(&paths),
+            watch: FileWatch::new(paths.clone(), orders.append.clone(), known.clone()),
             paths,
-            watch: super::watch::FileWatch::new(known.clone()),
-            saves: Saves::none_yet(known, begun.version, begun.follows),
+            saves: Saves::none_yet(known, begun.newest_whole(), begun.newest.or(begun.version)),
             sender,
             news,
             notices_left: NOTICES_MAX,
@@ -261,17 +265,25 @@ impl<'a> RunShell<'a> {
             saving.cancel();
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, saving.wait()).await;
         }
+        if !matches!(ending.ended_by, EndedBy::LeftOlder { .. })
+            && let Err(cause) = KeptState::remove(self.place)
+        {
+            self.log
+                .warn(format!("the note of the job's state: {cause}"));
+        }
+        let accounts = *self.supervisor.accounts();
+        let obstacle = self.obstacle().filter(|_| accounts.lost_ms > 0);
         let newest = match ending.ended_by {
             EndedBy::LeftSaved { version, .. } => Some(version),
             _ => self.saves.version,
         };
-        let accounts = *self.supervisor.accounts();
         let quiet_ms = self.supervisor.longest_quiet_ms();
         let used = self.usage.read(&self.job.processes());
         self.recorder.end(accounts.work_ms, quiet_ms, used.cpu_ms);
         FinishedRun {
             ending,
             accounts,
+            obstacle,
             recorder: self.recorder,
             follows: self.saves.follows,
             version: newest,
@@ -316,6 +328,9 @@ impl<'a> RunShell<'a> {
                         // At the lowest priority, beside an owner who uses all cores, the job would not
                         // finish its last checkpoint, and would lose all its work.
                         self.prioritise(Job::raise);
+                    }
+                    if matches!(report, Report::NothingToSave { .. }) {
+                        self.lacks_state();
                     }
                     if let (Report::Leaving { .. }, Some(beat)) = (&report, &self.beat) {
                         beat.job_leaves(None);
@@ -402,58 +417,6 @@ impl<'a> RunShell<'a> {
         self.event(Event::Sample(Sample { owner, job }));
     }
 
-    fn print(&self) -> Fingerprint {
-        Fingerprint::of(&self.paths, &self.orders.save.options.exclude)
-    }
-
-    fn look_at_files(&mut self) {
-        if self.orders.is_image() {
-            return;
-        }
-        let print = self.print();
-        self.foresee(SaveAhead {
-            image_bytes: print.bytes(),
-            ..self.ahead
-        });
-        let period = LOOK_PERIOD_OF_FILE.saturating_mul(print.count());
-        self.due.look = Instant::now() + period.clamp(SAMPLE_PERIOD, LOOK_PERIOD_MAX);
-        let now = self.clock.now();
-        let job = &self.job;
-        let roots = &self.roots;
-        let is_left_out = |below: &Path| leaves_out(below, &self.orders.save.options.exclude);
-        let mut writing = Writing::No;
-        let is_open = |print: &Fingerprint| {
-            let files = StateFiles::new(roots, print.files()).without(&is_left_out);
-            writing = written_to(&job.processes(), &files);
-            writing.is_possible()
-        };
-        let seen = self.watch.look(now, print, is_open);
-        self.log.warn_of(&writing);
-        if let Some(event) = seen {
-            self.is_asked &= event != Event::FilesAtRest;
-            self.event(event);
-        }
-    }
-
-    fn stands_still(&mut self) {
-        let print = self.print();
-        let processes = self.job.processes();
-        let roots = &self.roots;
-        let is_left_out = |below: &Path| leaves_out(below, &self.orders.save.options.exclude);
-        let mut writing = Writing::No;
-        let is_open = |print: &Fingerprint| {
-            let files = StateFiles::new(roots, print.files()).without(&is_left_out);
-            writing = written_to(&processes, &files);
-            writing.is_possible()
-        };
-        let files_at_rest = self.watch.is_whole(&print, is_open);
-        self.log.warn_of(&writing);
-        if files_at_rest && let Some(event) = self.watch.accept(print) {
-            self.event(event);
-        }
-        self.event(Event::Still { files_at_rest });
-    }
-
     fn ask(&mut self, is_final: bool) {
         self.log.enter(Entry::Asked { is_final });
         self.is_asked = true;
@@ -521,6 +484,7 @@ impl<'a> RunShell<'a> {
         };
         self.log.enter(Entry::Saving {
             is_final,
+            is_torn: order.is_torn,
             deadline_s: deadline.map(|time| time.as_secs_f64()),
         });
         let is_replaced = print.is_one_file() && print.was_replaced_since(&self.saves.saved);
@@ -539,6 +503,7 @@ impl<'a> RunShell<'a> {
             release,
             record: Some(self.recorder.label()),
             result: None,
+            is_torn: order.is_torn,
         };
         let observer = Arc::clone(&self.observer);
         let reach = Arc::clone(&self.reach);
@@ -553,13 +518,8 @@ impl<'a> RunShell<'a> {
                 self.saves.version = Some(report.version.number());
                 self.saves.holds_next = false;
                 self.saves.saved = saving.map(|(_, print)| print).unwrap_or_default();
-                self.log.enter(Entry::Saved {
-                    version: report.version.number(),
-                    seconds: report.seconds,
-                    image_bytes: report.image_bytes,
-                    stored_bytes: report.stored_bytes,
-                    can_lose: report.can_lose,
-                });
+                self.log.enter(saved_entry(report));
+                self.note_state();
                 for warning in &report.warnings {
                     self.log.warn(warning.clone());
                 }
@@ -705,7 +665,11 @@ impl<'a> RunShell<'a> {
         self.ended_is_reported = true;
         self.is_asked = false;
         let status = job_status(status);
-        let files = self.watch.at_end(self.print(), status);
+        let files = match self.watch.at_end(self.print(), status) {
+            // An image exists only during a save.
+            FilesAtEnd::Missing if self.orders.is_image() => FilesAtEnd::Unchanged,
+            files => files,
+        };
         self.event(Event::JobEnded { status, files });
     }
 }

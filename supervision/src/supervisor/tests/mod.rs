@@ -1,5 +1,7 @@
 //! What a supervisor does, event by event.
 
+mod as_they_are;
+
 use std::num::NonZeroU32;
 
 use placement::SurvivalCurve;
@@ -8,7 +10,7 @@ use super::*;
 use crate::action::{SaveKind, SaveOrder};
 use crate::event::{FilesAtEnd, OwnerSample, SaveAhead, SaveNumber, SaveOutcome};
 use crate::patience::{Needs, Past};
-use crate::settings::{Asking, Costs, Parity, WhileRead};
+use crate::settings::{Asking, Costs, OwnerRule, Parity, WhileRead};
 use crate::signals::TAKEN;
 use crate::status::{EndedBy, Ending, JobStatus};
 
@@ -110,6 +112,7 @@ fn regular(number: u32) -> Action {
     Action::StartSave(SaveOrder {
         number: SaveNumber(number),
         kind: SaveKind::Regular,
+        is_torn: false,
     })
 }
 
@@ -120,6 +123,7 @@ fn last(number: u32, deadline: u64) -> Action {
             deadline: Millis(deadline),
             parity: Parity::Full,
         },
+        is_torn: false,
     })
 }
 
@@ -376,7 +380,7 @@ fn a_job_that_cannot_be_asked_gets_sigterm_and_is_saved_when_it_has_ended() {
 }
 
 #[test]
-fn a_job_that_does_not_answer_is_killed_at_the_deadline() {
+fn a_job_that_does_not_answer_and_has_no_state_is_ended_while_a_save_would_still_be_in_time() {
     let mut desk = Desk::new(asked());
     desk.samples(10, 0.1);
     let why = Why::Spot;
@@ -388,9 +392,17 @@ fn a_job_that_does_not_answer_is_killed_at_the_deadline() {
         last: Some(Millis(40_000)),
     };
     assert_eq!(desk.handle(notice), [asks]);
-    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(40_000)));
-    assert_eq!(desk.samples(29, 0.1), []);
-    assert_eq!(desk.after(1000, Event::Tick), [Action::Kill]);
+    // What the save needs is kept back: 256 MiB at 25 MB/s, twice that with its error, and 2 s to stop the job, but
+    // three quarters of the grace at most.
+    let last_call = Millis(17_500);
+    assert_eq!(desk.supervisor.next_deadline(), Some(last_call));
+    assert_eq!(desk.samples(7, 0.1), []);
+    assert_eq!(desk.after(500, Event::Tick), [Action::Stop]);
+    // There is nothing that could be saved.
+    let still = Event::Still {
+        files_at_rest: true,
+    };
+    assert_eq!(desk.after(100, still), [Action::Kill]);
     // After the time to kill the supervisor waits for nothing more.
     assert_eq!(desk.after(4999, Event::Tick), []);
     let ending = Ending {
@@ -457,7 +469,7 @@ fn a_job_without_a_sign_of_life_is_reported_or_given_up() {
 #[test]
 fn under_a_batch_system_only_signals_and_the_limit_count() {
     let mut desk = Desk::new(Settings {
-        owner: crate::settings::OwnerRule::BatchSystem,
+        owner: OwnerRule::BatchSystem,
         time_limit: Some(Millis(1_000_000)),
         ..asked()
     });
@@ -490,7 +502,8 @@ fn a_notice_that_gives_longer_than_the_time_limit_does_not_outlast_it() {
     desk.samples(80, 0.1);
     // The time to kill comes before the limit.
     assert_eq!(desk.handle(notice.clone()), [asks(95_000)]);
-    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(95_000)));
+    // Until then it is waited for. The rest is for saving.
+    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(92_195)));
     assert_eq!(desk.after(15_000, Event::Tick), [Action::Kill]);
     let ended = desk.after(5000, Event::Tick);
     assert!(matches!(ended[..], [Action::End(_)]), "{ended:?}");
