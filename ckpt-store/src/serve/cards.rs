@@ -14,7 +14,7 @@ impl Exchange<'_> {
     pub(super) async fn compare_cards(&mut self, after: Option<OwnerId>) -> Result<(), Answer> {
         let _place = self.place(&self.host.questions, "answers").await?;
         let cards = self.host.cards.clone();
-        let (days, more) = blocking(move || Ok(cards.page(after).map_err(unread)?)).await?;
+        let (days, more) = blocking(move || cards.page(after).map_err(unread)).await?;
         let same = false;
         self.respond(&Response::CardDays { same, days, more }).await
     }
@@ -27,7 +27,7 @@ impl Exchange<'_> {
         }
         let _place = self.place(&self.host.questions, "answers").await?;
         let kept = self.host.cards.clone();
-        let cards = blocking(move || Ok(kept.of(&ids).map_err(unread)?)).await?;
+        let cards = blocking(move || kept.of(&ids).map_err(unread)).await?;
         self.respond(&Response::Cards { cards }).await
     }
 }
