@@ -10,8 +10,6 @@ use tests::port::free_address;
 use tests::program::{command, run};
 use tests::{Grid, Outcome, ckpt};
 
-use crate::save_file;
-
 fn text(outcome: &Outcome) -> String {
     String::from_utf8_lossy(&outcome.stdout).into_owned()
 }

@@ -142,8 +142,7 @@ def restored(lab, here, job):
     if got.returncode != 0:
         return None, False, False
     shown = lab.run("--json", "list", "--job", job, check=False, env=here.env)
-    labels = [one.get("own_labels", {}) for one in json.loads(shown.stdout).get("checkpoints", [])]
-    marked = any("ckpt.torn" in one for one in labels)
+    marked = any(one.get("marked") for one in json.loads(shown.stdout).get("checkpoints", []))
     path = back / "n"
     if not path.exists():
         return 0, False, marked

@@ -17,7 +17,7 @@ use rand::seq::IteratorRandom;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::registry::NoAnswer;
+use crate::registry_answer::NoAnswer;
 use crate::roster::{ABSENT_MAX, BAD_CARDS_MAX, Roster, Silent, of_card, printable};
 
 /// Most donors that are asked.
@@ -112,24 +112,23 @@ pub fn add_cards(roster: &mut Roster, grid: &Grid, answers: &[Vec<CardRecord>], 
     };
     let mut ids: BTreeSet<OwnerId> = roster.hosts.iter().map(|host| host.id.0).collect();
     let mut names: BTreeSet<String> = roster.hosts.iter().map(|host| host.name.clone()).collect();
+    let good = |record: &CardRecord| {
+        let card = verifier.read_at(&record.card, record.addr, &grid.revoked);
+        let good = card.filter(|card| {
+            may_be_announced(record.addr) && !card.is_early(now) && card.is_current(now)
+        });
+        good.map(|card| (card, record.addr))
+    };
     for records in answers {
-        let mut bad_left = BAD_CARDS_MAX;
-        for record in records {
-            if bad_left == 0 {
-                break;
-            }
-            let card = verifier.read_at(&record.card, record.addr, &grid.revoked);
-            let good = card.filter(|card| {
-                may_be_announced(record.addr) && !card.is_early(now) && card.is_current(now)
-            });
-            let Some(card) = good else {
-                bad_left -= 1;
-                continue;
-            };
+        let cards = records.iter().map(good).scan(0, |bad, card| {
+            *bad += usize::from(card.is_none());
+            (*bad < BAD_CARDS_MAX).then_some(card)
+        });
+        for (card, addr) in cards.flatten() {
             if grid.revoked.contains(&card.id()) || !ids.insert(card.id()) {
                 continue;
             }
-            let host = printable(of_card(&card, record.addr), &mut names);
+            let host = printable(of_card(&card, addr), &mut names);
             roster.reported.named.insert(host.id);
             let seen_at = card.at().min(now);
             if now - seen_at < CARD_IS_RECENT_S && roster.hosts.len() < HOSTS_BY_CARDS_MAX {

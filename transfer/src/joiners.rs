@@ -13,7 +13,7 @@ use protocol::wire::limits::{JOINERS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{JoinerRecord, Request, Response};
 use tokio::task::JoinSet;
 
-use crate::registry::NoAnswer;
+use crate::registry_answer::NoAnswer;
 
 /// Most members that are taken from one registry. No registry signs more.
 const JOINERS_OF_A_REGISTRY_MAX: usize = 1 << 16;

@@ -9,8 +9,8 @@ use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Role};
 use protocol::list::{Contents, GridList};
 use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
-use protocol::net::stream::{ExchangeError, read_frame, request};
-use protocol::net::{ConnectError, Sockets, compare_lists};
+use protocol::net::stream::{read_frame, request};
+use protocol::net::{Sockets, compare_lists};
 use protocol::wire::announcement::{Announcement, CURVE_STEPS_MAX};
 use protocol::wire::limits::{HOLDERS_MAX, MEMBERS_MAX, REQUEST_TIMEOUT, TEXT_BYTES_MAX};
 use protocol::wire::message::{CardRecord, MemberRecord, Request, Response};
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::cards;
 use crate::etcd::{Etcd, EtcdError};
-use crate::registry_answer::{HOSTS_MAX, RegistryAnswer};
+use crate::registry_answer::{HOSTS_MAX, NoAnswer, RegistryAnswer};
 
 /// Time limit for registries. What a slower registry would answer is not needed.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -34,19 +34,6 @@ const WINDOW_BYTES: u32 = 1 << 20;
 
 /// More than the bytes of any bitmap of availability.
 const BITMAP_BYTES_MAX: usize = 4 << 10;
-
-/// Why a registry gave no answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoAnswer {
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error(transparent)]
-    Exchange(#[from] ExchangeError),
-    #[error("unexpected answer")]
-    Answer,
-    #[error("no answer within {} s", .0.as_secs())]
-    Late(Duration),
-}
 
 /// A client of registries. Its sockets are opened once.
 #[derive(Debug)]
