@@ -59,9 +59,8 @@ fn two_machines_that_save_and_delete_one_job_lose_nothing() -> Result<()> {
             scope.spawn(move || together.work(machine, seed, is_over, || true))
         });
         let disturbing = scope.spawn(|| disturb(&cluster, is_over));
-        let all = working.into_iter().chain([disturbing]);
-        all.map(|one| one.join().unwrap_or_else(|_| bail!("a machine panicked")))
-            .collect::<Result<()>>()
+        let mut all = working.into_iter().chain([disturbing]);
+        all.try_for_each(|one| one.join().unwrap_or_else(|_| bail!("a machine panicked")))
     })
     .with_context(|| format!("seed {seed}"))?;
     together.check()?;
