@@ -122,6 +122,8 @@ fn prepare(home: &Path) -> Result<()> {
     }
     fs::create_dir(home.join("state"))?;
     fs::write(home.join("state/now"), "42")?;
+    // A version with less than a tenth of the bytes of the one before is warned of.
+    fs::write(home.join("state/past"), image::memory(1 << 20, 4))?;
     Ok(())
 }
 
