@@ -347,9 +347,9 @@ fn what_is_kept_outlives_eight_days_whoever_was_away_when_others_were_deleted() 
     within.run(&["forget", "--keep-within", &seconds])?;
     cluster.run(["gc", "--keep", "2"])?;
     keep.save(&images[5], &["--full", "--keep", "2"])?;
-    let on_first = || -> Result<usize> {
+    let on_hosts = || -> Result<usize> {
         let mut all = 0;
-        for host in first {
+        for host in &cluster.hosts {
             all += host.files_of("manifests")?.len();
         }
         Ok(all)
@@ -361,12 +361,22 @@ fn what_is_kept_outlives_eight_days_whoever_was_away_when_others_were_deleted() 
     // What nobody saw when the others were deleted is deleted with the next ones.
     keep.run(&["forget", "--keep", "2"])?;
     ensure!(keep.versions()? == [5, 6]);
-    let before = on_first()?;
+    let kept = on_hosts()?;
+    let leased = Absences {
+        cluster: &cluster,
+        job: "leased",
+    };
+    leased.save(&images[0], &["--ttl", "1d"])?;
+    ensure!(on_hosts()? > kept);
     for host in &cluster.hosts {
         host.set_clock(EIGHT_DAYS)?;
     }
-    // Nothing needs the base of the job of which two versions are kept: a week later, it goes.
-    wait_until("a week is over", LIMIT, || Ok(on_first()? < before))?;
+    wait_until(
+        "a lease of a day is over",
+        LIMIT,
+        || Ok(on_hosts()? <= kept),
+    )?;
+    ensure!(on_hosts()? == kept, "what is kept went with the lease");
     for host in &cluster.hosts {
         host.set_clock(0)?;
     }
