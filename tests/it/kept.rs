@@ -315,6 +315,32 @@ impl Absences<'_> {
     }
 }
 
+/// Sets the clocks of all hosts ahead, and waits until a lease of a day is over: they act by these clocks.
+fn eight_days_pass(cluster: &Cluster) -> Result<()> {
+    let on_hosts = || -> Result<usize> {
+        let mut all = 0;
+        for host in &cluster.hosts {
+            all += host.files_of("manifests")?.len();
+        }
+        Ok(all)
+    };
+    let kept = on_hosts()?;
+    let job = "leased";
+    let leased = Absences { cluster, job };
+    leased.save(&images()[0], &["--ttl", "1d"])?;
+    ensure!(on_hosts()? > kept);
+    for host in &cluster.hosts {
+        host.set_clock(EIGHT_DAYS)?;
+    }
+    wait_until(
+        "a lease of a day is over",
+        LIMIT,
+        || Ok(on_hosts()? <= kept),
+    )?;
+    ensure!(on_hosts()? == kept, "what is kept went with the lease");
+    Ok(())
+}
+
 #[test]
 fn what_is_kept_outlives_eight_days_whoever_was_away_when_others_were_deleted() -> Result<()> {
     let cluster = Cluster::start(10, 0, &[("CKPT_REPAIR_PERIOD", "300ms")])?;
@@ -347,13 +373,6 @@ fn what_is_kept_outlives_eight_days_whoever_was_away_when_others_were_deleted() 
     within.run(&["forget", "--keep-within", &seconds])?;
     cluster.run(["gc", "--keep", "2"])?;
     keep.save(&images[5], &["--full", "--keep", "2"])?;
-    let on_hosts = || -> Result<usize> {
-        let mut all = 0;
-        for host in &cluster.hosts {
-            all += host.files_of("manifests")?.len();
-        }
-        Ok(all)
-    };
     cluster.start_stopped()?;
     wait_until("the first hosts have heard what is deleted", LIMIT, || {
         Ok(keep.versions()? == [2, 5, 6] && within.versions()? == [2, 4, 5])
@@ -361,22 +380,7 @@ fn what_is_kept_outlives_eight_days_whoever_was_away_when_others_were_deleted() 
     // What nobody saw when the others were deleted is deleted with the next ones.
     keep.run(&["forget", "--keep", "2"])?;
     ensure!(keep.versions()? == [5, 6]);
-    let kept = on_hosts()?;
-    let leased = Absences {
-        cluster: &cluster,
-        job: "leased",
-    };
-    leased.save(&images[0], &["--ttl", "1d"])?;
-    ensure!(on_hosts()? > kept);
-    for host in &cluster.hosts {
-        host.set_clock(EIGHT_DAYS)?;
-    }
-    wait_until(
-        "a lease of a day is over",
-        LIMIT,
-        || Ok(on_hosts()? <= kept),
-    )?;
-    ensure!(on_hosts()? == kept, "what is kept went with the lease");
+    eight_days_pass(&cluster)?;
     for host in &cluster.hosts {
         host.set_clock(0)?;
     }
