@@ -102,8 +102,8 @@ impl OtherCards {
             if same {
                 return Ok(known.len());
             }
-            let last = checked_last(&days, after)?;
-            if more && last.is_none() {
+            let last = days.last().map(|day| day.id);
+            if !CardDay::is_page(&days, after) || (more && last.is_none()) {
                 return Err(NotCompared::Answer);
             }
             let upto = last.filter(|_| more);
@@ -343,21 +343,6 @@ impl OtherCards {
     }
 }
 
-/// Checks the order of a page of days, and returns the last key in it.
-fn checked_last(days: &[CardDay], after: Option<OwnerId>) -> Result<Option<OwnerId>, NotCompared> {
-    let mut last = after;
-    for day in days {
-        if last.is_some_and(|last| last >= day.id) {
-            return Err(NotCompared::Answer);
-        }
-        last = Some(day.id);
-    }
-    if days.len() > CARD_DAYS_MAX {
-        return Err(NotCompared::Answer);
-    }
-    Ok(days.last().map(|one| one.id))
-}
-
 fn parse_name(name: &str) -> Option<(OwnerId, u32)> {
     let (id, day) = name.strip_suffix(".card")?.split_once('-')?;
     Some((OwnerId::from_hex(id)?, day.parse().ok()?))
@@ -490,7 +475,7 @@ mod tests {
         let page = [day(7, 6), day(9, 6)];
         let found = others.differences(&known, &page, (Some(key(3)), None));
         assert_eq!(found, (vec![key(7)], vec![(key(5), 5)]));
-        assert!(checked_last(&page, Some(key(7))).is_err());
-        assert_eq!(checked_last(&page, Some(key(3))).unwrap(), Some(key(9)));
+        assert!(!CardDay::is_page(&page, Some(key(7))));
+        assert!(CardDay::is_page(&page, Some(key(3))));
     }
 }

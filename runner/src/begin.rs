@@ -419,11 +419,8 @@ async fn usable(agent: &Agent, job: &JobId) -> Result<Vec<ListedCheckpoint>, Fai
     Ok(newest_first)
 }
 
-const fn wholeness(one: &ListedCheckpoint) -> Wholeness {
-    match one.marked {
-        Some(_) => Wholeness::Marked,
-        None => Wholeness::Whole,
-    }
+fn wholeness(one: &ListedCheckpoint) -> Wholeness {
+    Wholeness::of(one.marked.as_ref())
 }
 
 #[cfg(test)]

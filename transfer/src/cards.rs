@@ -10,7 +10,7 @@ use protocol::identity::{CardVerifier, Role};
 use protocol::net::Sockets;
 use protocol::net::may_be_announced;
 use protocol::net::stream::request;
-use protocol::wire::limits::{CARD_DAYS_MAX, CARDS_MAX, REQUEST_TIMEOUT};
+use protocol::wire::limits::{CARDS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{CardDay, CardRecord, Request, Response};
 use quinn::Connection;
 use rand::seq::IteratorRandom;
@@ -73,7 +73,7 @@ async fn fetch(connection: &Connection, cards: &mut Vec<CardRecord>) -> Result<(
         else {
             return Err(NoAnswer::Answer);
         };
-        if !is_page(&days, after) || (more && days.is_empty()) {
+        if !CardDay::is_page(&days, after) || (more && days.is_empty()) {
             return Err(NoAnswer::Answer);
         }
         let ids: Vec<OwnerId> = days.iter().map(|day| day.id).collect();
@@ -94,14 +94,6 @@ async fn fetch(connection: &Connection, cards: &mut Vec<CardRecord>) -> Result<(
             return Ok(());
         }
     }
-}
-
-/// Whether the keys of a page ascend, so that a donor can't keep the client asking for ever.
-fn is_page(days: &[CardDay], after: Option<OwnerId>) -> bool {
-    let first = days.first().map(|day| day.id);
-    days.len() <= CARD_DAYS_MAX
-        && days.is_sorted_by(|one, next| one.id < next.id)
-        && first.is_none_or(|first| Some(first) > after)
 }
 
 /// Adds the members whose cards donors sent, each donor as many as it keeps: no registry answers. Those with a card

@@ -1,6 +1,7 @@
 //! What time it is, where this machine's clock or those of hosts may be wrong.
 
 use codec::notice::{agreed_clock, latest_clock};
+use health::ahead;
 
 /// Seconds by which clocks may differ without harm.
 pub const CLOCKS_DIFFER_MAX: u64 = 300;
@@ -15,6 +16,16 @@ pub struct Clocks {
 }
 
 impl Clocks {
+    /// The clocks of hosts, as they would show the time `own` of this machine's clock. Of each host: its time, and
+    /// this machine's when it was heard.
+    pub fn heard(own: u64, hosts: impl Iterator<Item = (u64, u64)>) -> Self {
+        let hosts = hosts.map(|(at, heard)| own.saturating_add_signed(ahead(at, heard)));
+        Self {
+            own,
+            hosts: hosts.collect(),
+        }
+    }
+
     /// The time after which a version is from the future: not before this machine's clock nor before that of most
     /// hosts.
     pub fn latest(&self) -> u64 {

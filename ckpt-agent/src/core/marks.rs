@@ -12,6 +12,13 @@ pub enum Wholeness {
     Unknown,
 }
 
+impl Wholeness {
+    /// Of a version that can be opened, and has this mark.
+    pub fn of<M>(mark: Option<M>) -> Self {
+        mark.map_or(Self::Whole, |_| Self::Marked)
+    }
+}
+
 /// Takes the marked versions out of a list, newest first, that have an older whole one in it, and returns them,
 /// newest first.
 pub fn take_out_marked<T>(newest_first: &mut Vec<T>, what: impl Fn(&T) -> Wholeness) -> Vec<T> {

@@ -15,6 +15,7 @@ use serde_bytes::ByteBuf;
 use super::announcement::{Announcement, ExtendedAnnouncement};
 pub use super::frame::Message;
 use super::learning::HostSums;
+use super::limits::CARD_DAYS_MAX;
 use super::parts::Parts;
 use super::{Code, Retired};
 
@@ -538,6 +539,17 @@ pub struct CardDay {
     pub id: OwnerId,
     /// Day on which the donor signed the card, counted from 1970.
     pub day: u32,
+}
+
+impl CardDay {
+    /// Whether these days are a page as it is sent after the key `after`: not too long, in ascending order of keys,
+    /// and none of them before. So whoever sends pages can't keep the other side asking for ever.
+    pub fn is_page(days: &[Self], after: Option<OwnerId>) -> bool {
+        let first = days.first().map(|day| day.id);
+        days.len() <= CARD_DAYS_MAX
+            && days.is_sorted_by(|one, next| one.id < next.id)
+            && first.is_none_or(|first| Some(first) > after)
+    }
 }
 
 /// The card of a donor, and where the donor was.

@@ -4,6 +4,8 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use codec::JobId;
 use rustix::fs::{FlockOperation, flock};
@@ -20,6 +22,11 @@ const CHOOSING: &str = "choosing.lock";
 
 /// For how long a host is marked, milliseconds: until it has announced its new guest.
 const MARK_MS: u64 = 60_000;
+
+/// How often the lock is tried, and the time between. It is held for as long as it takes to write a file, but a
+/// process that holds it may have been stopped.
+const CHOOSING_TRIES: u32 = 20;
+const CHOOSING_PAUSE: Duration = Duration::from_millis(10);
 
 /// A mark.
 #[derive(Debug, Serialize, Deserialize)]
@@ -52,14 +59,19 @@ impl Marks {
         }
     }
 
-    /// Waits until no other job chooses a host. If that fails, two jobs may choose the same one.
+    /// Waits a moment until no other job chooses a host. If that fails, two jobs may choose the same one.
     pub(super) fn choose(&self) -> Choosing {
         let lock = || -> io::Result<File> {
             let dir = self.dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
             fs::create_dir_all(dir)?;
             let file = File::create(dir.join(CHOOSING))?;
-            // Held for as long as it takes to write a file.
-            flock(&file, FlockOperation::LockExclusive)?;
+            for _ in 1..CHOOSING_TRIES {
+                if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                    return Ok(file);
+                }
+                thread::sleep(CHOOSING_PAUSE);
+            }
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             Ok(file)
         };
         Choosing { _lock: lock().ok() }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use codec::grant::VoidList;
 use codec::notice::{Lease, Notice, Words};
 use codec::{JobTag, ShardIndex};
-use health::ahead;
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
 use protocol::wire::message::HostStatus;
@@ -99,16 +98,10 @@ impl Gathered {
     /// The clocks of the hosts that were asked what they announce, as this machine's own clock would show them now,
     /// Unix seconds.
     pub(crate) fn clocks(&self) -> Clocks {
-        let now = unix_seconds();
         let announced = self.answered.iter();
-        let announced = announced.filter_map(|(_, answer)| {
-            let at = answer.announced.as_ref()?.at;
-            Some(now.saturating_add_signed(ahead(at, answer.heard)))
-        });
-        Clocks {
-            own: now,
-            hosts: announced.collect(),
-        }
+        let announced =
+            announced.filter_map(|(_, answer)| Some((answer.announced.as_ref()?.at, answer.heard)));
+        Clocks::heard(unix_seconds(), announced)
     }
 
     /// How many members may have what is lacking here: silent and absent ones.

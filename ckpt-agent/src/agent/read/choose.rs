@@ -211,8 +211,7 @@ impl Agent {
     /// Whether the image of a checkpoint is one whole state.
     pub(crate) fn wholeness(&self, known: &KnownCheckpoint) -> Wholeness {
         match known.manifest.open(&self.keys) {
-            Ok(Summary { tail, .. }) if tail.mark.is_some() => Wholeness::Marked,
-            Ok(_) => Wholeness::Whole,
+            Ok(summary) => Wholeness::of(summary.tail.mark),
             Err(_) => Wholeness::Unknown,
         }
     }

@@ -76,7 +76,9 @@ impl Agent {
         let unfound = self.unfound_jobs(&gathered);
         let (opened, _) = gathered.inventory.opened(&self.keys);
         let now = unix_seconds();
-        let clock = clocks_of(&words, now).latest();
+        let heard = words.values();
+        let heard = heard.filter_map(|word| Some((word.announced.as_ref()?.at, word.heard)));
+        let clock = Clocks::heard(now, heard).latest();
         let jobs = self.jobs(&gathered, &opened, request.proves, clock).await;
         let limits = limits_for(&jobs, request.limits);
         let (hosts, absent) = self.hosts_health(&gathered, &words);
@@ -254,9 +256,8 @@ impl Agent {
         // `all` is in ascending order of versions.
         for (job, all) in versions {
             let mut newest_first: Vec<&OpenedCheckpoint> = all.iter().rev().copied().collect();
-            take_out_marked(&mut newest_first, |one| match one.summary.tail.mark {
-                Some(_) => Wholeness::Marked,
-                None => Wholeness::Whole,
+            take_out_marked(&mut newest_first, |one| {
+                Wholeness::of(one.summary.tail.mark)
             });
             let Some(newest) = newest_first.first() else {
                 continue;
@@ -320,18 +321,6 @@ impl Agent {
             .collect();
         let data = public.redundancy.data();
         (proved.len(), proved.len().checked_sub(data))
-    }
-}
-
-/// The clocks of hosts, as they would show the time `now` of this machine's clock.
-fn clocks_of(words: &BTreeMap<HostIndex, Word>, now: u64) -> Clocks {
-    let clocks = words.values().filter_map(|word| {
-        let announced = word.announced.as_ref()?;
-        Some(now.saturating_add_signed(ahead(announced.at, word.heard)))
-    });
-    Clocks {
-        own: now,
-        hosts: clocks.collect(),
     }
 }
 

@@ -83,15 +83,15 @@ impl Agent {
             let Some(wait) = again else {
                 return Err(failure);
             };
-            let why = match unsaved.slept {
-                Some(_) => String::new(),
-                None => format!(
-                    "; hosts have too many transfers, in {} s",
-                    wait.as_secs().max(1)
-                ),
-            };
+            let failed = &failure.message;
             observer.event(ProgressEvent::Warning {
-                message: format!("{}: the save begins again{why}", failure.message),
+                message: match unsaved.slept {
+                    Some(_) => format!("{failed}: the save begins again"),
+                    None => format!(
+                        "{failed}; hosts have too many transfers: the save begins again in {} s",
+                        wait.as_secs().max(1)
+                    ),
+                },
             });
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
