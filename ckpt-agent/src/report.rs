@@ -396,6 +396,13 @@ pub struct SkippedVersion {
     pub marked: bool,
 }
 
+impl SkippedVersion {
+    /// The line on it while another version is restored.
+    pub fn note(&self) -> String {
+        format!("version {} passed over: {}", self.version, self.reason)
+    }
+}
+
 impl fmt::Display for SkippedVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "version {}: {}", self.version, self.reason)

@@ -22,7 +22,9 @@ use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::marks::{Wholeness, take_out_marked};
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::image::Exclude;
-use ckpt_agent::report::{ExitStatus, Failure, ListedCheckpoint, Observer, RestoreReport};
+use ckpt_agent::report::{
+    ExitStatus, Failure, ListedCheckpoint, Observer, RestoreReport, SkippedVersion,
+};
 
 /// Label with the number of paths in a checkpoint, if there are several.
 pub(super) const PATHS: &str = "ckpt.paths";
@@ -232,7 +234,7 @@ impl Beginning {
             ..Begun::default()
         };
         let skipped = report.skipped.iter();
-        begun.notes.extend(skipped.map(ToString::to_string));
+        begun.notes.extend(skipped.map(SkippedVersion::note));
         let Some(version) = report.version else {
             return Ok(begun);
         };

@@ -57,11 +57,7 @@ fn message(event: &ProgressEvent) -> Option<String> {
                 "host {host} is asked again in {seconds:.0} s: {what}"
             ))
         }
-        ProgressEvent::VersionSkipped(skipped) => Some(format!(
-            "version {} passed over: {}",
-            skipped.version,
-            one_line(&skipped.reason)
-        )),
+        ProgressEvent::VersionSkipped(skipped) => Some(one_line(&skipped.note()).into_owned()),
         ProgressEvent::Warning { message } => Some(one_line(message).into_owned()),
     }
 }
