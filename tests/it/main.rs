@@ -30,6 +30,7 @@ mod library;
 mod lifetime;
 mod lists;
 mod local_grid;
+mod lying_files;
 mod members_model;
 mod names;
 mod owner;
