@@ -23,6 +23,22 @@ const WRITES_AT_TERM: &str = r#"
     while :; do sleep 0.05; done
 "#;
 
+/// A job that writes down each signal that it gets.
+const NOTES_SIGNALS: &str = r#"
+    for one in HUP INT QUIT USR2 WINCH; do trap "touch \"$1.$one\"" $one; done
+    touch "$1.runs"
+    while [ ! -e "$1.go" ]; do sleep 0.05; done
+"#;
+
+/// The signals that do not ask a job to leave, with the ending of the file that notes them.
+const NOT_LEAVING: [(Signal, &str); 5] = [
+    (Signal::HUP, "HUP"),
+    (Signal::INT, "INT"),
+    (Signal::QUIT, "QUIT"),
+    (Signal::USR2, "USR2"),
+    (Signal::WINCH, "WINCH"),
+];
+
 /// A machine, and the words of a `ckpt run` on it.
 struct Desk<'a> {
     grid: &'a Grid,
@@ -136,8 +152,10 @@ fn an_eviction_during_the_restore_asks_for_another_start() -> Result<()> {
     ensure!(ended.stderr.contains("holds all of its state"), "{ended}");
     desk.end_restore(&["--evict-exit", "85"], Signal::TERM, 85)?;
     desk.end_restore(&[], Signal::USR1, 75)?;
-    // Ctrl-C is no eviction.
-    desk.end_restore(&["--evict-exit", "85"], Signal::INT, 130)?;
+    // Ctrl-C is no eviction, and neither are the other two.
+    desk.end_restore(&["--evict-exit", "85"], Signal::INT, 128 + 2)?;
+    desk.end_restore(&[], Signal::QUIT, 128 + 3)?;
+    desk.end_restore(&[], Signal::HUP, 128 + 1)?;
     desk.signal_hosts(Signal::CONT)?;
     let (ended, _) = desk.start(&[], "cat \"$1\"")?.end()?;
     ensure!(ended.expect(0)?.stdout == b"saved");
@@ -156,6 +174,23 @@ fn an_eviction_while_hosts_are_waited_for_asks_for_another_start() -> Result<()>
         grid.kill(host)?;
     }
     desk.end_restore(&["--wait", "10m"], Signal::TERM, 75)?;
+    Ok(())
+}
+
+#[test]
+fn a_job_that_runs_gets_each_signal_that_asks_nobody_to_leave() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let desk = Desk::new(&grid, "here")?;
+    let running = desk.start(&[], NOTES_SIGNALS)?;
+    desk.wait_for_file("runs")?;
+    for (signal, name) in NOT_LEAVING {
+        running.signal(signal)?;
+        desk.wait_for_file(name)?;
+    }
+    desk.touch("go")?;
+    let (ended, report) = running.end()?;
+    ended.expect(0)?;
+    ensure!(report["ended_by"] == "job", "{report}");
     Ok(())
 }
 
