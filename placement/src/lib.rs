@@ -32,6 +32,7 @@ pub mod hazard;
 pub mod history;
 pub mod interval;
 pub mod joint;
+pub mod judge;
 pub mod levels;
 mod likelihood;
 pub mod linear;

@@ -412,7 +412,7 @@ impl Monitor {
             refuses_for_s: inner.stance.refuses_for_s(),
             withheld: inner.stance.what(),
             machine: self.claim(&inner),
-            basis: Some(basis),
+            basis,
             receives_bytes_per_s: rate.map(|rate| rate as u64),
             presence,
             guest,

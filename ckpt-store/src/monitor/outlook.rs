@@ -96,14 +96,15 @@ impl Outlook {
         )
     }
 
-    /// What the curves are made from.
+    /// What the curves are made from, for clients that make them with another hazard model; `None` if the
+    /// semi-Markov process makes them.
     #[must_use]
-    pub fn basis(&self) -> Basis {
-        Basis {
+    pub fn basis(&self) -> Option<Basis> {
+        (self.predictor == Predictor::Hazard).then(|| Basis {
             model: model_number(&self.model),
             presence: self.presence.covariates(&self.model),
             guest: self.guest.covariates(&self.model),
-        }
+        })
     }
 
     /// The sums of this host's past at the weights of the shipped model.
@@ -327,6 +328,8 @@ mod tests {
                 outlook.observe(&run(at + 9 * 3600..at + 10 * 3600, false));
                 outlook.observe(&run(at + 10 * 3600..at + DAY, true));
             }
+            // Otherwise clients would make other curves of it.
+            assert_eq!(outlook.basis().is_some(), predictor == Predictor::Hazard);
             let today = start + 14 * DAY;
             outlook.observe(&run(today..today + 8 * 3600, true));
             outlook.curves().1
