@@ -8,6 +8,7 @@ use protocol::grid::Grid;
 use protocol::identity::Identity;
 
 use crate::core::ledger::Quota;
+use crate::monitor::outlook::Predictor;
 use crate::repair::RepairSettings;
 use crate::scrub::ScrubSettings;
 use crate::serve::frames::PLACE_BYTES;
@@ -63,6 +64,8 @@ pub struct DaemonConfig {
     /// Whether the host refuses new shards and slows reads down while the machine's owner needs the
     /// machine.
     pub stand_back: bool,
+    /// Which model makes the forecasts that the host announces.
+    pub predictor: Predictor,
     /// Where metrics are served, and to whom. `None` serves none.
     pub metrics: Option<web::Settings>,
 }

@@ -114,7 +114,7 @@ impl Opened {
         let data_dir = &config.data_dir;
         let now = clock.unix_seconds();
         let paths = Machine::here();
-        let monitor = Monitor::open(data_dir, paths, config.stand_back, now)?;
+        let monitor = Monitor::open(data_dir, paths, config.stand_back, config.predictor, now)?;
         let metrics = DaemonMetrics::default();
         let (store, lender) = open_store(config, monitor.disk_use(), clock, &metrics).await?;
         let host = Host::open(data_dir, store, monitor, metrics, clock);

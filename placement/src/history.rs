@@ -86,6 +86,16 @@ impl<S: ModelState> Timeline<S> {
         self.end = span.end;
     }
 
+    /// Forgets what was before `oldest`, and the oldest changes of state if there are more than `changes`.
+    pub fn forget(&mut self, oldest: u64, changes: usize) {
+        let surplus = self.starts.len().saturating_sub(changes);
+        let before = self.starts.partition_point(|&(start, _)| start <= oldest);
+        self.starts.drain(..surplus.max(before.saturating_sub(1)));
+        if let Some((start, _)) = self.starts.first_mut() {
+            *start = oldest.max(*start).min(self.end);
+        }
+    }
+
     fn append(&mut self, start: u64, state: Option<S>) {
         if self.starts.last().is_none_or(|&(_, last)| last != state) {
             self.starts.push((start, state));

@@ -4,7 +4,7 @@
 //!
 //! From readings to a survival curve: a [`state::HostClassifier`] turns a monitor's readings into
 //! states, a [`history::Timeline`] keeps them, a [`hazard::HostSummary`] follows the host, and a
-//! [`hazard::HazardModel`] predicts.
+//! [`hazard::HazardModel`] predicts. [`semi_markov`] is the predictor of the papers.
 //!
 //! ```
 //! use std::num::NonZeroU32;
@@ -32,6 +32,7 @@ pub mod hazard;
 pub mod history;
 pub mod interval;
 pub mod joint;
+pub mod judge;
 pub mod levels;
 mod likelihood;
 pub mod linear;
@@ -40,6 +41,7 @@ pub mod probability;
 pub mod rank;
 pub mod redundancy;
 pub mod select;
+pub mod semi_markov;
 pub mod state;
 pub mod survival;
 

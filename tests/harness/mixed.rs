@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ckpt_store::monitor::outlook::Predictor;
 use ckpt_store::repair::RepairSettings;
 use ckpt_store::{Daemon, DaemonConfig, Quota};
 use codec::CheckpointId;
@@ -331,5 +332,6 @@ fn daemon_config(grid: Grid, identity: Identity, name: &str, data_dir: PathBuf) 
         scrub: None,
         list_period: Duration::from_secs(30),
         stand_back: false,
+        predictor: Predictor::Hazard,
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use ckpt_store::core::traffic::Days;
 use ckpt_store::monitor::history::{self, Run, States};
+use ckpt_store::monitor::outlook::Predictor;
 use ckpt_store::monitor::{LOOK_PERIOD, Monitor, SAMPLE_PERIOD};
 use machine::{Machine, ProcessId};
 use placement::state::AvailabilityState;
@@ -33,7 +34,7 @@ fn main() -> Result<()> {
     fill_history(dir.path(), now)?;
     let before = resident_bytes()?;
     let began = Instant::now();
-    let monitor = Monitor::open(dir.path(), Machine::here(), true, now)?;
+    let monitor = Monitor::open(dir.path(), Machine::here(), true, Predictor::Hazard, now)?;
     println!(
         "history of {RECORDS} runs read in {:.0} ms",
         began.elapsed().as_secs_f64() * 1e3

@@ -14,8 +14,8 @@ use super::score::{Cell, Raw, Record, cell_errors, clock_window, outcome};
 use super::split::{self, Split};
 use super::walk::walk;
 use super::{HORIZON_HOURS, HORIZONS, HOUR, Limits};
-use crate::rivals::semi_markov::counting::{self, CutStays};
 use crate::traces::{Trace, TracedHost};
+use placement::semi_markov::counting::{self, CutStays};
 
 /// The hour at which the windows of figure 7 begin.
 const EIGHT: u64 = 8;

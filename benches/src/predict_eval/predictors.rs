@@ -2,13 +2,14 @@
 
 use std::num::NonZeroU32;
 
+use crate::rivals::competing_risks::CompetingRisks;
 use crate::rivals::reference::{LoadModel, window_frequency};
-use crate::rivals::semi_markov::counting::CutStays;
-use crate::rivals::semi_markov::visits::{visits, whole_steps};
-use crate::rivals::semi_markov::{CompetingRisks, Kernel, counting};
 use placement::calibration::Calibration;
 use placement::hazard::{Example, HazardModel};
 use placement::history::DAY_SECONDS;
+use placement::semi_markov::counting::CutStays;
+use placement::semi_markov::visits::{visits, whole_steps};
+use placement::semi_markov::{Kernel, counting};
 use placement::state::{AvailabilityState, ModelState, Thresholds};
 use placement::{Probability, SurvivalCurve};
 

@@ -5,9 +5,9 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use crate::rivals::semi_markov::counting::{self, CutStays};
 use placement::SurvivalCurve;
 use placement::history::{DAY_SECONDS, DayKind};
+use placement::semi_markov::counting::{self, CutStays};
 use placement::state::AvailabilityState;
 use rand::rngs::StdRng;
 use rand::seq::index::sample;

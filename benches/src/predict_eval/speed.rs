@@ -6,12 +6,12 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::rivals::semi_markov::counting::{self, CutStays};
-use crate::rivals::semi_markov::kernel::{Jump, Kernel};
 use placement::SurvivalCurve;
 use placement::calibration::Calibration;
 use placement::hazard::{HazardModel, HostSummary};
 use placement::history::{DAY_SECONDS, Timeline};
+use placement::semi_markov::counting::{self, CutStays};
+use placement::semi_markov::kernel::{Jump, Kernel};
 use placement::state::AvailabilityState::{self, Busy, CpuTaken, Gone, Idle, Thrashing};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
+use crate::rivals::competing_risks::CompetingRisks;
 use crate::rivals::reference::HistoryCounters;
 use crate::rivals::reference::history_counters::Pattern;
-use crate::rivals::semi_markov::visits::visits;
-use crate::rivals::semi_markov::{CompetingRisks, Kernel};
 use placement::hazard::{Forecaster, HazardModel, HostSummary};
 use placement::history::{DAY_SECONDS, WindowOutcome};
+use placement::semi_markov::Kernel;
+use placement::semi_markov::visits::visits;
 use placement::state::{AvailabilityState, ModelState};
 
 use super::{HORIZON_HOURS, HORIZONS, HOUR};

@@ -11,6 +11,27 @@ pub struct ModelsReport {
     pub presence: ModelReport,
     /// The model that forecasts whether a guest job on a host stays alive.
     pub guest: ModelReport,
+    /// Number of hosts that answered.
+    pub hosts_asked: usize,
+    /// Number of these whose forecasts are of the papers' semi-Markov process, or of a program that does not
+    /// say what they are made from; a hazard regression makes the others.
+    pub hosts_of_other_models: usize,
+    /// How good both models would have been in the last seven days of these hosts, by horizon.
+    pub judged: Vec<JudgedReport>,
+}
+
+/// Forecasts of presence on the past of the hosts that answered; both models made the same number of them.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct JudgedReport {
+    /// How far ahead, hours.
+    pub hours: u64,
+    /// Number of forecasts.
+    pub forecasts: u64,
+    /// Mean squared error of the shipped hazard regression with the level of the host (Brier score); none
+    /// without forecasts.
+    pub hazard_brier: Option<f64>,
+    /// Mean squared error of the papers' semi-Markov process.
+    pub smp_brier: Option<f64>,
 }
 
 /// The model of one kind of forecast.

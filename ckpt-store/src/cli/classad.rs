@@ -14,7 +14,7 @@ use placement::rank::{LOAD_HOURS, mean_seconds};
 
 use super::running::running;
 use crate::monitor::history::{self, Run};
-use crate::monitor::outlook::Outlook;
+use crate::monitor::outlook::{Outlook, Predictor};
 use crate::shards::layout;
 
 /// For each of these numbers of hours, the probability is printed that a job can stay. The survival curve
@@ -62,7 +62,8 @@ fn seen(runs: impl Iterator<Item = Run>) -> Vec<(String, Value)> {
     let mut outlook: Option<Outlook> = None;
     let mut until = 0;
     for run in runs {
-        let outlook = outlook.get_or_insert_with(|| Outlook::new(run.span.start));
+        let outlook =
+            outlook.get_or_insert_with(|| Outlook::new(run.span.start, Predictor::Hazard));
         outlook.observe(&run);
         until = run.span.end;
     }

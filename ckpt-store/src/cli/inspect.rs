@@ -18,7 +18,7 @@ use crate::checking::{self, CheckingCosts};
 use crate::core::Key;
 use crate::disk::RealDisk;
 use crate::monitor::history::{self, States};
-use crate::monitor::outlook::Outlook;
+use crate::monitor::outlook::{Outlook, Predictor};
 use crate::monitor::pause::Pause;
 use crate::shards::{self, FoundFile, layout};
 use crate::status_file::{self, StatusFile};
@@ -162,7 +162,7 @@ impl MachineReport {
         let Some(first) = runs.peek() else {
             return Ok(None);
         };
-        let mut outlook = Outlook::new(first.span.start);
+        let mut outlook = Outlook::new(first.span.start, Predictor::Hazard);
         let mut last = first.clone();
         for run in runs {
             outlook.observe(&run);

@@ -42,6 +42,7 @@ use crate::config::{DaemonConfig, GIVES_WAY_AFTER, LIST_FILE};
 use crate::core::ledger::Quota;
 use crate::core::repair::RepairWaits;
 use crate::daemon::{Daemon, StartError};
+use crate::monitor::outlook::Predictor;
 use crate::priority;
 use crate::registry::{RegistryConfig, RegistryError, RegistryServer};
 use crate::repair::{Drained, RepairSettings};
@@ -276,6 +277,9 @@ struct Serve {
     /// Never stand back for the machine's owner; for tests.
     #[arg(long)]
     no_stand_back: bool,
+    /// Model that forecasts how long this machine stays.
+    #[arg(long, value_enum, default_value = "hazard", env = "CKPT_PREDICTOR")]
+    predictor: Predictor,
     #[command(flatten)]
     metrics: metrics::MetricsArgs,
     /// Form of the log on standard error; RUST_LOG sets the level.
@@ -559,6 +563,7 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
         reserve_bytes: args.reserve,
         memory_bytes: args.memory,
         stand_back: !args.no_stand_back,
+        predictor: args.predictor,
     })
 }
 

@@ -34,6 +34,7 @@ use protocol::wire::machine::MachineClaim;
 use tokio::sync::watch as watched;
 use tracing::{info, warn};
 
+use self::outlook::Predictor;
 use crate::core::traffic::Days;
 
 use crate::json_file::set_aside;
@@ -134,7 +135,7 @@ pub struct Rates {
 impl Monitor {
     /// A monitor of the machine whose shards are in `data_dir`. It continues the history in that
     /// directory. If `stand_back` is false, it watches the machine, but the host stands back only when
-    /// its owner has paused it or set a limit on transfers.
+    /// its owner has paused it or set a limit on transfers. `predictor` makes its forecasts.
     ///
     /// # Errors
     /// When the history or the preferences in the directory can't be used.
@@ -142,10 +143,11 @@ impl Monitor {
         data_dir: &Path,
         machine: Machine,
         stand_back: bool,
+        predictor: Predictor,
         unix_seconds: u64,
     ) -> Result<Self, MonitorError> {
         let settings = preferences::load(data_dir)?;
-        let (watch, history) = remembered(data_dir, unix_seconds, &settings)?;
+        let (watch, history) = remembered(data_dir, unix_seconds, &settings, predictor)?;
         let inner = Inner {
             watch,
             history,
@@ -410,7 +412,7 @@ impl Monitor {
             refuses_for_s: inner.stance.refuses_for_s(),
             withheld: inner.stance.what(),
             machine: self.claim(&inner),
-            basis: Some(basis),
+            basis,
             receives_bytes_per_s: rate.map(|rate| rate as u64),
             presence,
             guest,
@@ -480,7 +482,8 @@ impl Inner {
         let now = reading.unix_seconds;
         if self.watch.clock_went_back(now) {
             warn!("the clock was set back: records later than the present time are dropped");
-            (self.watch, self.history) = remembered(data_dir, now, &self.settings)?;
+            let predictor = self.watch.outlook().predictor();
+            (self.watch, self.history) = remembered(data_dir, now, &self.settings, predictor)?;
             self.earlier = None;
         }
         let Some(earlier) = self.earlier.replace(reading) else {
@@ -591,6 +594,7 @@ fn remembered(
     data_dir: &Path,
     now: u64,
     settings: &MonitorSettings,
+    predictor: Predictor,
 ) -> Result<(MachineWatch, HistoryFile), HistoryError> {
     let last = history::runs(data_dir).map(|runs| runs.last());
     // Statistics must not keep a host from serving what it holds.
@@ -609,7 +613,7 @@ fn remembered(
     } else {
         HistoryFile::open(data_dir)?
     };
-    let (watch, writes) = MachineWatch::resume(history::runs(data_dir)?, now, settings);
+    let (watch, writes) = MachineWatch::resume(history::runs(data_dir)?, now, settings, predictor);
     for write in writes {
         let written = match write {
             Write::Append(run) => history.append(&run),

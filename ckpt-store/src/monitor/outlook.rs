@@ -6,6 +6,7 @@ use std::ops::Range;
 use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};
 use placement::hazard::{Covariates, Forecaster, HazardModel, Sums};
 use placement::rank::{LoadForecast, LoadProfile};
+use placement::semi_markov::SemiMarkov;
 use placement::state::{AvailabilityState, ModelState, Presence};
 use placement::{AvailabilityBitmap, SurvivalCurve};
 use protocol::wire::learning::{Basis, Learnt, model_number};
@@ -19,6 +20,17 @@ const CURVE_STEP_SECONDS: NonZeroU32 = NonZeroU32::new(SLOT_SECONDS as u32).unwr
 /// Only a clock that was set wrong makes a run that is longer than twice what a bitmap holds.
 const FORGOTTEN_AFTER_SECONDS: u64 = 2 * SLOTS as u64 * SLOT_SECONDS;
 
+/// Which model makes the curves that this host announces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Predictor {
+    /// Hazard regression: from the host's past, its load and the hour, with weights of other machines
+    #[default]
+    Hazard,
+    /// The semi-Markov process of the papers: from the same hours of earlier weekdays, or weekend days.
+    /// Hazard regression until there was such a day
+    Smp,
+}
+
 /// What is known of this host's availability.
 #[derive(Clone, Debug)]
 pub struct Outlook {
@@ -26,6 +38,7 @@ pub struct Outlook {
     guest: Track<AvailabilityState>,
     presence: Track<Presence>,
     load: LoadProfile,
+    predictor: Predictor,
 }
 
 /// What is known of one kind of state.
@@ -33,25 +46,34 @@ pub struct Outlook {
 struct Track<S> {
     forecaster: Forecaster<S>,
     slots: SlotRecorder,
+    /// `None` unless it makes the curves.
+    semi_markov: Option<SemiMarkov<S>>,
 }
 
 impl Outlook {
     /// An outlook without knowledge of the time before `start`, in Unix seconds.
     #[must_use]
-    pub fn new(start: u64) -> Self {
+    pub fn new(start: u64, predictor: Predictor) -> Self {
         Self {
             model: HazardModel::pretrained(),
-            guest: Track::new(start),
-            presence: Track::new(start),
+            guest: Track::new(start, predictor),
+            presence: Track::new(start, predictor),
             load: LoadProfile::new(start),
+            predictor,
         }
+    }
+
+    /// Which model makes the curves.
+    #[must_use]
+    pub const fn predictor(&self) -> Predictor {
+        self.predictor
     }
 
     /// Adds a run. Runs have to be added in order of time.
     pub fn observe(&mut self, run: &Run) {
         let known_until = self.guest.forecaster.summary().now();
         if run.span.end.saturating_sub(known_until) > FORGOTTEN_AFTER_SECONDS {
-            *self = Self::new(run.span.end - FORGOTTEN_AFTER_SECONDS);
+            *self = Self::new(run.span.end - FORGOTTEN_AFTER_SECONDS, self.predictor);
         }
         let guest = run.states.map(|states| states.guest);
         let presence = run.states.map(|states| Presence::from(states.storage));
@@ -74,14 +96,15 @@ impl Outlook {
         )
     }
 
-    /// What the curves are made from.
+    /// What the curves are made from, for clients that make them with another hazard model; `None` if the
+    /// semi-Markov process makes them.
     #[must_use]
-    pub fn basis(&self) -> Basis {
-        Basis {
+    pub fn basis(&self) -> Option<Basis> {
+        (self.predictor == Predictor::Hazard).then(|| Basis {
             model: model_number(&self.model),
             presence: self.presence.covariates(&self.model),
             guest: self.guest.covariates(&self.model),
-        }
+        })
     }
 
     /// The sums of this host's past at the weights of the shipped model.
@@ -112,16 +135,20 @@ impl Outlook {
 }
 
 impl<S: ModelState> Track<S> {
-    fn new(start: u64) -> Self {
+    fn new(start: u64, predictor: Predictor) -> Self {
         Self {
             forecaster: Forecaster::learning(start),
             slots: SlotRecorder::new(start),
+            semi_markov: (predictor == Predictor::Smp).then(|| SemiMarkov::new(start)),
         }
     }
 
     fn observe(&mut self, model: &HazardModel, span: Range<u64>, state: Option<S>, load: f64) {
         let load = state.filter(|state| !state.is_failure()).map(|_| load);
         self.forecaster.observe(model, span.clone(), state, load);
+        if let Some(semi_markov) = &mut self.semi_markov {
+            semi_markov.observe(span.clone(), state);
+        }
         self.slots
             .observe(span, state.map(|state| !state.is_failure()));
     }
@@ -135,8 +162,13 @@ impl<S: ModelState> Track<S> {
     }
 
     fn curve(&self, model: &HazardModel) -> SurvivalCurve {
-        self.forecaster
-            .curve(model, CURVE_STEP_SECONDS, CURVE_STEPS)
+        let semi_markov = self.semi_markov.as_ref();
+        semi_markov
+            .and_then(|semi_markov| semi_markov.curve(CURVE_STEP_SECONDS, CURVE_STEPS))
+            .unwrap_or_else(|| {
+                self.forecaster
+                    .curve(model, CURVE_STEP_SECONDS, CURVE_STEPS)
+            })
     }
 }
 
@@ -218,7 +250,7 @@ mod tests {
     }
 
     fn outlook(runs: &[Run]) -> Outlook {
-        let mut outlook = Outlook::new(runs[0].span.start);
+        let mut outlook = Outlook::new(runs[0].span.start, Predictor::Hazard);
         for run in runs {
             outlook.observe(run);
         }
@@ -283,7 +315,29 @@ mod tests {
         }
         let load = outlook(&runs).load().unwrap();
         assert!((load.over(3600.0) - 0.1).abs() < 1e-9, "{load:?}");
-        assert_eq!(Outlook::new(NOW).load(), None);
+        assert_eq!(Outlook::new(NOW, Predictor::Hazard).load(), None);
+    }
+
+    #[test]
+    fn with_the_model_of_the_papers_the_same_hours_of_earlier_days_count() {
+        let announced_after = |predictor| {
+            let start = NOW - NOW % DAY - 14 * DAY;
+            let mut outlook = Outlook::new(start, predictor);
+            for at in (0..14).map(|day| start + day * DAY) {
+                outlook.observe(&run(at..at + 9 * 3600, true));
+                outlook.observe(&run(at + 9 * 3600..at + 10 * 3600, false));
+                outlook.observe(&run(at + 10 * 3600..at + DAY, true));
+            }
+            // Otherwise clients would make other curves of it.
+            assert_eq!(outlook.basis().is_some(), predictor == Predictor::Hazard);
+            let today = start + 14 * DAY;
+            outlook.observe(&run(today..today + 8 * 3600, true));
+            outlook.curves().1
+        };
+        let smp = announced_after(Predictor::Smp);
+        assert_eq!((smp.at(3000.0).value(), smp.at(7200.0).value()), (1.0, 0.5));
+        let hazard = announced_after(Predictor::Hazard);
+        assert!(hazard.at(3000.0) < smp.at(3000.0));
     }
 
     #[test]

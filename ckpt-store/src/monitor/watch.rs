@@ -5,7 +5,7 @@ use placement::state::{
 };
 
 use super::history::{Run, States};
-use super::outlook::Outlook;
+use super::outlook::{Outlook, Predictor};
 use super::preferences::MonitorSettings;
 
 /// Seconds between two updates of the last run on the disk.
@@ -53,13 +53,14 @@ impl MachineWatch {
         history: impl IntoIterator<Item = Run>,
         now: u64,
         settings: &MonitorSettings,
+        predictor: Predictor,
     ) -> (Self, Vec<Write>) {
         let mut history = history.into_iter().peekable();
         let start = history.peek().map_or(now, |run| run.span.start);
         let mut watch = Self {
             host: HostClassifier::new(settings.cpu, settings.guest_memory_bytes),
             disk: DiskClassifier::new(settings.disk, FULL_BELOW_BYTES),
-            outlook: Outlook::new(start),
+            outlook: Outlook::new(start, predictor),
             current: None,
         };
         for run in history {
@@ -221,7 +222,7 @@ mod tests {
 
     /// A watch that begins at 1000, and what is on the disk then.
     fn begun() -> (MachineWatch, Vec<Run>) {
-        let (watch, writes) = MachineWatch::resume([], 1000, &settings());
+        let (watch, writes) = MachineWatch::resume([], 1000, &settings(), Predictor::Hazard);
         let mut disk = Vec::new();
         write(&mut disk, writes);
         (watch, disk)
@@ -274,13 +275,14 @@ mod tests {
         watched(&mut watch, &mut disk, 1000, &[0.1; 20]);
         assert_eq!(disk.last().unwrap().span.end, 1120);
         // The daemon is killed at 1120 and back at 1200.
-        let (mut watch, writes) = MachineWatch::resume(disk.clone(), 1200, &settings());
+        let (mut watch, writes) =
+            MachineWatch::resume(disk.clone(), 1200, &settings(), Predictor::Hazard);
         write(&mut disk, writes);
         watched(&mut watch, &mut disk, 1200, &[0.1; 11]);
         assert_eq!(disk.len(), 1);
         assert_eq!(disk[0].span, 999..1266);
         // The daemon is killed, and back after four minutes.
-        let (_, writes) = MachineWatch::resume(disk.clone(), 1500, &settings());
+        let (_, writes) = MachineWatch::resume(disk.clone(), 1500, &settings(), Predictor::Hazard);
         write(&mut disk, writes);
         assert_eq!(disk[1].span, 1266..1499);
         assert_eq!(disk[1].states, Some(States::GONE));
@@ -308,7 +310,8 @@ mod tests {
             cpu: 0.0,
             disk: 0.0,
         };
-        let (mut watch, writes) = MachineWatch::resume([gone.clone()], 1500, &settings());
+        let (mut watch, writes) =
+            MachineWatch::resume([gone.clone()], 1500, &settings(), Predictor::Hazard);
         assert_eq!(watch.states(), Some(States::CALM));
         let mut disk = vec![gone];
         write(&mut disk, writes);

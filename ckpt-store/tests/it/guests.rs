@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ckpt_store::core::traffic::Days;
 use ckpt_store::guest_socket::GuestSocket;
 use ckpt_store::monitor::Monitor;
+use ckpt_store::monitor::outlook::Predictor;
 use machine::local::{How, LINE_BYTES_MAX, Leaving, Link, LinkError, Report, Uses, socket_in};
 use machine::{Machine, ProcessId};
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,7 +28,8 @@ struct ServedMonitor {
 impl ServedMonitor {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let monitor = Monitor::open(dir.path(), Machine::here(), false, now()).unwrap();
+        let monitor =
+            Monitor::open(dir.path(), Machine::here(), false, Predictor::Hazard, now()).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use ckpt_store::monitor::outlook::Predictor;
 use ckpt_store::registry::{MEMORY_USUAL, RegistryConfig};
 use ckpt_store::{Daemon, DaemonConfig, Quota};
 use codec::grant::Rights;
@@ -166,6 +167,7 @@ impl Lab {
             scrub: None,
             list_period: Duration::from_secs(30),
             stand_back: false,
+            predictor: Predictor::Hazard,
         }
     }
 

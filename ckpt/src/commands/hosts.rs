@@ -9,7 +9,7 @@ use ckpt_agent::report::{ExitStatus, Failure};
 /// Shows models, the choice of hosts for a job, or the state of all hosts.
 pub(super) async fn run(agent: &Agent, args: HostsArgs) -> Result<Answer, Failure> {
     if args.model {
-        return done(agent.models());
+        return done(agent.models().await);
     }
     let Some(job) = args.for_job else {
         return ask_hosts(agent).await;

@@ -120,7 +120,7 @@ fn log_loss(expected_failures: &[f64; INTERVALS], follow_up: FollowUp) -> f64 {
 }
 
 /// Stretches of equal slots, with the state in them.
-fn runs(bitmap: &AvailabilityBitmap) -> Vec<(Range<u64>, Option<Presence>)> {
+pub(crate) fn runs(bitmap: &AvailabilityBitmap) -> Vec<(Range<u64>, Option<Presence>)> {
     let mut runs: Vec<(Range<u64>, Option<Presence>)> = Vec::new();
     for slot in bitmap.oldest().0..=bitmap.newest().0 {
         let state = state(bitmap, Slot(slot));

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use placement::hazard::Trial;
+use placement::hazard::{HazardModel, Trial};
+use placement::judge::{self, Judged};
 use protocol::identity::HostId;
 use protocol::wire::announcement::Announced;
 use tokio::task::JoinSet;
 
 use crate::agent::Agent;
 use crate::core::{Fault, HostIndex};
-use crate::learning::report::{ModelReport, ModelsReport, TogetherReport, TrialReport};
+use crate::learning::report::{
+    JudgedReport, ModelReport, ModelsReport, TogetherReport, TrialReport,
+};
 use crate::learning::{Fetched, Forecast, HOSTS_MAX, ModelState};
 use crate::unix_time::unix_seconds;
 
@@ -76,16 +79,54 @@ impl Agent {
     }
 
     /// Which models make the forecasts of hosts, since when, and how good they have been.
-    #[must_use]
-    pub fn models(&self) -> ModelsReport {
+    pub async fn models(&self) -> ModelsReport {
+        let fetched = self.fetch().await;
+        let announced: Vec<Announced> = fetched
+            .into_values()
+            .filter_map(|fetched| fetched.announced)
+            .take(JUDGED_MAX)
+            .collect();
+        let hosts_asked = announced.len();
+        let others = announced.iter().filter(|said| said.basis.is_none());
+        let hosts_of_other_models = others.count();
+        let judging = tokio::task::spawn_blocking(move || judged(&announced));
+        let judged = judging.await.unwrap_or_default();
         let models = self.learning.models();
         let report = |forecast: Forecast| model_report(models.of(forecast));
         ModelsReport {
             collected: Some(models.collected).filter(|at| *at > 0),
             presence: report(Forecast::Presence),
             guest: report(Forecast::Guest),
+            hosts_asked,
+            hosts_of_other_models,
+            judged,
         }
     }
+}
+
+/// Most hosts on whose past models are judged.
+const JUDGED_MAX: usize = 200;
+
+fn judged(announced: &[Announced]) -> Vec<JudgedReport> {
+    let model = HazardModel::pretrained();
+    let mut judged = Default::default();
+    for said in announced {
+        judge::add(&mut judged, &model, &said.presence_bitmap);
+    }
+    let report = |(judged, hours): (Judged, u64)| {
+        let brier = |sum: f64| (judged.forecasts > 0).then(|| sum / judged.forecasts as f64);
+        JudgedReport {
+            hours,
+            forecasts: judged.forecasts,
+            hazard_brier: brier(judged.hazard),
+            smp_brier: brier(judged.semi_markov),
+        }
+    };
+    judged
+        .into_iter()
+        .zip(judge::HORIZON_HOURS)
+        .map(report)
+        .collect()
 }
 
 /// The mean log loss of a trial whose landmarks have this sum of log losses.

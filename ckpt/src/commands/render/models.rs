@@ -24,6 +24,20 @@ impl Report for ModelsReport {
         table.row(row("host stays", &self.presence, now));
         table.row(row("guest stays", &self.guest, now));
         table.write(out)?;
+        writeln!(
+            out,
+            "{} hosts answered; {} of them announce forecasts of SMP, or do not say of what",
+            self.hosts_asked, self.hosts_of_other_models
+        )?;
+        for judged in &self.judged {
+            if let (Some(hazard), Some(smp)) = (judged.hazard_brier, judged.smp_brier) {
+                writeln!(
+                    out,
+                    "{} h ahead, last 7 days: Brier score {hazard:.4} hazard, {smp:.4} SMP ({} forecasts)",
+                    judged.hours, judged.forecasts
+                )?;
+            }
+        }
         match self.collected {
             None => writeln!(
                 out,

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use placement::state::ModelState;
+use crate::state::ModelState;
 
 /// Masses by holding time for each pair of states: `q_ij(l)`, the probability that a host that has
 /// entered `i` leaves it after exactly `l` steps and goes to `j`.
@@ -349,7 +349,7 @@ fn sparse_at(jumps: &[(u32, f64)], values: &[f64], n: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use placement::state::AvailabilityState::{self, Busy, CpuTaken, Gone, Idle, Thrashing};
+    use crate::state::AvailabilityState::{self, Busy, CpuTaken, Gone, Idle, Thrashing};
     use proptest::prelude::*;
 
     fn jump(

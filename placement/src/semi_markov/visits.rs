@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use placement::history::{Run, Timeline};
-use placement::state::ModelState;
+use crate::history::{Run, Timeline};
+use crate::state::ModelState;
 
 /// One stay in a state within a window of observation. Lengths are in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub fn whole_steps(seconds: u64, step_seconds: NonZeroU32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use placement::state::AvailabilityState::{Busy, CpuTaken, Idle};
+    use crate::state::AvailabilityState::{Busy, CpuTaken, Idle};
 
     const STEP: NonZeroU32 = NonZeroU32::new(10).unwrap();
 

@@ -6,8 +6,8 @@
 //! had when the window began. Ages are binned on a geometric grid, and the rate of each bin is shrunk
 //! towards that of a pool of hosts, since a few weeks of one host show only noise at single ages.
 
-use super::kernel::{Jump, Kernel};
-use super::visits::Visit;
+use placement::semi_markov::kernel::{Jump, Kernel};
+use placement::semi_markov::visits::Visit;
 use placement::state::ModelState;
 
 /// First age of each bin, in steps; the last bin has no end.

@@ -5,24 +5,22 @@ use std::ops::Range;
 
 use super::kernel::{Jump, Kernel};
 use super::visits::{Visit, visits};
-use placement::history::{Timeline, earlier_windows};
-use placement::state::ModelState;
+use crate::history::{Timeline, earlier_windows};
+use crate::state::ModelState;
 
 /// How to count a stay whose end was not observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutStays {
-    /// Not at all. This is the paper's rule. Short stays are over-represented, and failure becomes certain
-    /// in a state that is only left by failure.
+    /// Not at all. The papers say nothing of cut stays; this reading is ours. Short stays are
+    /// over-represented, and failure becomes certain in a state that is only left by failure.
     LeftOut,
     /// As a stay that never ends, so that the probabilities of leaving the state sum to less than one. The
-    /// result is too optimistic, but never absurd.
+    /// result is too optimistic, but never absurd. [`SemiMarkov`](super::SemiMarkov) reads the papers so.
     NeverLeft,
 }
 
 /// The kernel `q_ij(l) = Q_i(j) * H_ij(l)` by counting: of the stays in `i`, the share that ended with a jump
 /// to `j` after `l` steps. A state whose end was never observed is never left.
-///
-/// [`CompetingRisks`](super::CompetingRisks) makes better use of stays whose end was not observed.
 #[must_use]
 pub fn kernel<S: ModelState>(visits: &[Visit<S>], cut: CutStays) -> Kernel<S> {
     let counts = |visit: &&Visit<S>| visit.next.is_some() || cut == CutStays::NeverLeft;
@@ -62,8 +60,8 @@ pub fn kernel_for_window<S: ModelState>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use placement::history::DAY_SECONDS;
-    use placement::state::AvailabilityState::{Busy, CpuTaken, Idle};
+    use crate::history::DAY_SECONDS;
+    use crate::state::AvailabilityState::{Busy, CpuTaken, Idle};
 
     const STEP: NonZeroU32 = NonZeroU32::new(60).unwrap();
 

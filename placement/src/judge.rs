@@ -1,0 +1,129 @@
+//! How good forecasts of presence would have been on the past of hosts, as their bitmaps show it.
+
+use std::num::NonZeroU32;
+
+use crate::AvailabilityBitmap;
+use crate::bitmap::SLOT_SECONDS;
+use crate::hazard::{Forecaster, HazardModel, trial::runs};
+use crate::history::{DAY_SECONDS, Timeline, WindowOutcome};
+use crate::semi_markov::SemiMarkov;
+use crate::state::Presence;
+
+/// The horizons that are judged, hours.
+pub const HORIZON_HOURS: [u64; 3] = [1, 3, 10];
+
+const HOUR_SECONDS: u64 = 3600;
+const STEP: NonZeroU32 = NonZeroU32::new(SLOT_SECONDS as u32).unwrap();
+const STEPS: usize = 120;
+
+/// How many days at the end are judged; those before are the past that forecasts are made from.
+const JUDGED_SECONDS: u64 = 7 * DAY_SECONDS;
+
+/// Time between two forecasts. It divides no day, so that all hours of the day have their turn.
+const PERIOD_SECONDS: u64 = 7 * HOUR_SECONDS;
+
+/// Sums of squared errors over the same forecasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Judged {
+    /// Number of forecasts.
+    pub forecasts: u64,
+    /// Sum for the hazard regression with the level of the host.
+    pub hazard: f64,
+    /// Sum for the semi-Markov process of the papers.
+    pub semi_markov: f64,
+}
+
+/// Adds the last seven days of a host, for each of [`HORIZON_HOURS`]. Forecasts that the semi-Markov process
+/// can't make, and windows that are partly unknown, count for neither.
+pub fn add(judged: &mut [Judged; 3], model: &HazardModel, past: &AvailabilityBitmap) {
+    let start = past.oldest().start_unix_seconds();
+    let end = past.newest().start_unix_seconds() + SLOT_SECONDS;
+    let mut whole = Timeline::new(start);
+    let mut hazard = Forecaster::<Presence>::new(start);
+    let mut semi_markov = SemiMarkov::<Presence>::new(start);
+    let runs = runs(past);
+    for (span, state) in &runs {
+        whole.push(span.clone(), *state);
+    }
+    let first = end.saturating_sub(JUDGED_SECONDS) / PERIOD_SECONDS + 1;
+    let mut moments = (first..).map(|number| number * PERIOD_SECONDS).peekable();
+    for (span, state) in runs {
+        let mut at = span.start;
+        while at < span.end {
+            let moment = moments
+                .next_if(|moment| *moment <= at)
+                .or(moments.peek().copied());
+            let next = span
+                .end
+                .min(moment.unwrap_or(span.end).max(at + SLOT_SECONDS));
+            hazard.observe(model, at..next, state, None);
+            semi_markov.observe(at..next, state);
+            at = next;
+            let is_judged = state == Some(Presence::Here) && moments.peek() == Some(&at);
+            if is_judged && let Some(smp) = semi_markov.curve(STEP, STEPS) {
+                let curves = [hazard.curve(model, STEP, STEPS), smp];
+                for (judged, hours) in judged.iter_mut().zip(HORIZON_HOURS) {
+                    let seconds = hours * HOUR_SECONDS;
+                    let forecasts = [0, 1].map(|i| curves[i].at(seconds as f64).value());
+                    judged.note(forecasts, whole.outcome(at..at + seconds));
+                }
+            }
+        }
+    }
+}
+
+impl Judged {
+    fn note(&mut self, [hazard, semi_markov]: [f64; 2], outcome: WindowOutcome) {
+        let survived = match outcome {
+            WindowOutcome::Survived => 1.0,
+            WindowOutcome::Unknown => return,
+            _ => 0.0,
+        };
+        self.forecasts += 1;
+        self.hazard += (hazard - survived).powi(2);
+        self.semi_markov += (semi_markov - survived).powi(2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bitmap::{Availability, Slot};
+
+    /// A host of 28 days that is away in these hours of each day.
+    fn judged(away: std::ops::Range<u64>) -> [Judged; 3] {
+        let mut past = AvailabilityBitmap::unknown(Slot(0));
+        for slot in 0..28 * 288 {
+            let is_away = away.contains(&(slot / 12 % 24));
+            let seen = if is_away {
+                Availability::NotUsable
+            } else {
+                Availability::Usable
+            };
+            past.record(Slot(slot), seen);
+        }
+        let mut judged = Default::default();
+        add(&mut judged, &HazardModel::pretrained(), &past);
+        judged
+    }
+
+    #[test]
+    fn a_host_that_never_leaves_is_forecast_so_by_both() {
+        for judged in judged(24..24) {
+            assert!(judged.forecasts >= 20, "{judged:?}");
+            assert_eq!(judged.semi_markov, 0.0);
+            assert!(
+                judged.hazard / (judged.forecasts as f64) < 0.05,
+                "{judged:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn both_are_judged_on_the_same_forecasts_and_only_where_the_host_is_there() {
+        let [hour, three, ten] = judged(9..17);
+        assert!(hour.forecasts > 5 && hour.forecasts < 20, "{hour:?}");
+        assert!(three.hazard > 0.0 && ten.semi_markov > 0.0);
+        assert!(ten.forecasts <= hour.forecasts);
+    }
+}
