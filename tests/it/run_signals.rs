@@ -1,7 +1,7 @@
 //! Signals to `ckpt run` while it restores, while its job runs, and while its job leaves.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 use rustix::process::{Pid, Signal};
@@ -58,8 +58,24 @@ impl<'a> Desk<'a> {
         self.here.bare(&[&begin, options, &end].concat())
     }
 
+    /// The command as a terminal starts it, also if these tests run under `nohup`.
+    fn with_usual_hangup(&self, command: &Command) -> Command {
+        let mut usual = Command::new("env");
+        usual
+            .arg("--default-signal=HUP")
+            .arg(command.get_program())
+            .args(command.get_args())
+            .current_dir(&self.here.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        set_variables(&mut usual, command);
+        usual
+    }
+
     fn start(&self, options: &[&str], script: &str) -> Result<Running> {
-        Running::of(self.command(options, script)?)
+        let command = self.command(options, script)?;
+        Running::of(self.with_usual_hangup(&command))
     }
 
     fn wait_for_file(&self, ending: &str) -> Result<()> {
@@ -108,6 +124,16 @@ impl<'a> Desk<'a> {
         ensure!(self.here.entries("started").is_empty(), "{ended}");
         ensure!(!self.stage().exists(), "{ended}");
         Ok(ended)
+    }
+}
+
+/// Gives a command the variables of another one.
+fn set_variables(command: &mut Command, of: &Command) {
+    for (name, value) in of.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
     }
 }
 
@@ -279,15 +305,10 @@ fn a_hangup_that_nohup_keeps_off_reaches_neither_ckpt_run_nor_the_job() -> Resul
         .arg(inner.get_program())
         .args(inner.get_args())
         .current_dir(&desk.here.dir)
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    set_variables(&mut command, &inner);
     let running = Running::of(command)?;
     desk.wait_for_file("runs")?;
     running.signal(Signal::HUP)?;
