@@ -80,12 +80,9 @@ impl Agent {
 
     /// Which models make the forecasts of hosts, since when, and how good they have been.
     pub async fn models(&self) -> ModelsReport {
-        let fetched = self.fetch().await;
-        let announced: Vec<Announced> = fetched
-            .into_values()
-            .filter_map(|fetched| fetched.announced)
-            .take(JUDGED_MAX)
-            .collect();
+        let answers = self.announcements().await.into_iter();
+        let announced = answers.filter_map(|host| host.said.ok()?);
+        let announced: Vec<Announced> = announced.take(JUDGED_MAX).collect();
         let hosts_asked = announced.len();
         let others = announced.iter().filter(|said| said.basis.is_none());
         let hosts_of_other_models = others.count();

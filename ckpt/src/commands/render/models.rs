@@ -26,7 +26,7 @@ impl Report for ModelsReport {
         table.write(out)?;
         writeln!(
             out,
-            "{} hosts answered; {} of them announce forecasts of SMP, or do not say of what",
+            "{} hosts answered; {} of them announce forecasts of SMP, or of a model that they do not name",
             self.hosts_asked, self.hosts_of_other_models
         )?;
         for judged in &self.judged {
