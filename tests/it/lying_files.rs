@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
@@ -91,8 +92,8 @@ struct OddFiles {
     lie: Lie,
     writer: Writer,
     contents: Arc<Contents>,
-    /// How often each file was written to.
-    rounds: Mutex<[u64; NAMES.len()]>,
+    /// Whether each file was written to.
+    is_written: [AtomicBool; NAMES.len()],
 }
 
 /// The content of each file before and after it is written to.
@@ -106,11 +107,9 @@ impl Contents {
 }
 
 impl OddFiles {
+    /// How often a file was written to: 0 or 1.
     fn rounds_of(&self, file: usize) -> u64 {
-        match self.rounds.lock() {
-            Ok(rounds) => rounds[file],
-            Err(poisoned) => poisoned.into_inner()[file],
-        }
+        self.is_written[file].load(Ordering::SeqCst).into()
     }
 
     /// The number by which the kernel knows a file: a renaming writer leaves another file under the name.
@@ -177,11 +176,8 @@ impl OddFiles {
     }
 
     fn write_to(&self, file: usize) {
-        if self.writer != Writer::Nobody
-            && let Ok(mut rounds) = self.rounds.lock()
-            && rounds[file] == 0
-        {
-            rounds[file] = 1;
+        if self.writer != Writer::Nobody {
+            self.is_written[file].store(true, Ordering::SeqCst);
         }
     }
 }
@@ -303,7 +299,7 @@ fn mount(
         lie,
         writer,
         contents: Arc::clone(contents),
-        rounds: Mutex::default(),
+        is_written: Default::default(),
     };
     fuser::spawn_mount(files, at, &config)
 }
@@ -335,8 +331,7 @@ fn tried(grid: &Grid, lie: Lie, writer: Writer, contents: &Arc<Contents>) -> Res
     let to = back.to_string_lossy();
     grid.run(["restore", "--job", &job, "-o", &to])?.expect(0)?;
     for (file, name) in NAMES.iter().enumerate() {
-        let held = std::fs::read(back.join("odd").join(name))
-            .or_else(|_| std::fs::read(back.join(name)))
+        let held = std::fs::read(back.join(name))
             .with_context(|| format!("{lie:?}, {writer:?}: {name} is missing"))?;
         let is_whole = contents.0[file].contains(&held);
         ensure!(

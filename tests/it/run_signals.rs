@@ -58,24 +58,29 @@ impl<'a> Desk<'a> {
         self.here.bare(&[&begin, options, &end].concat())
     }
 
-    /// The command as a terminal starts it, also if these tests run under `nohup`.
-    fn with_usual_hangup(&self, command: &Command) -> Command {
-        let mut usual = Command::new("env");
-        usual
-            .arg("--default-signal=HUP")
-            .arg(command.get_program())
-            .args(command.get_args())
+    /// Starts the command of [`Self::command`] by another one, which ends with becoming it.
+    fn start_by(&self, mut outer: Command, inner: &Command) -> Result<Running> {
+        outer
+            .arg(inner.get_program())
+            .args(inner.get_args())
             .current_dir(&self.here.dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        set_variables(&mut usual, command);
-        usual
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => outer.env(name, value),
+                None => outer.env_remove(name),
+            };
+        }
+        Running::of(outer)
     }
 
+    /// Starts it as a terminal does, also if these tests run under `nohup`.
     fn start(&self, options: &[&str], script: &str) -> Result<Running> {
-        let command = self.command(options, script)?;
-        Running::of(self.with_usual_hangup(&command))
+        let mut usual = Command::new("env");
+        usual.arg("--default-signal=HUP");
+        self.start_by(usual, &self.command(options, script)?)
     }
 
     fn wait_for_file(&self, ending: &str) -> Result<()> {
@@ -124,16 +129,6 @@ impl<'a> Desk<'a> {
         ensure!(self.here.entries("started").is_empty(), "{ended}");
         ensure!(!self.stage().exists(), "{ended}");
         Ok(ended)
-    }
-}
-
-/// Gives a command the variables of another one.
-fn set_variables(command: &mut Command, of: &Command) {
-    for (name, value) in of.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
     }
 }
 
@@ -299,17 +294,9 @@ fn a_hangup_that_nohup_keeps_off_reaches_neither_ckpt_run_nor_the_job() -> Resul
     let grid = Grid::up(5)?;
     let desk = Desk::new(&grid, "here")?;
     let inner = desk.command(&["--grace", "50s"], WRITES_AT_TERM)?;
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .current_dir(&desk.here.dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    set_variables(&mut command, &inner);
-    let running = Running::of(command)?;
+    let mut nohup = Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
+    let running = desk.start_by(nohup, &inner)?;
     desk.wait_for_file("runs")?;
     running.signal(Signal::HUP)?;
     // USR2 comes after the hangup. It ends the job, which a hangup would have ended before.
