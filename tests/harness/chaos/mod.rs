@@ -19,7 +19,7 @@ mod members;
 pub mod together;
 mod weather;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -78,6 +78,9 @@ const LATER: usize = 2;
 
 /// Most checkpoints that a host keeps from one time that it lies to the next.
 const HOARD_MAX: usize = 8;
+
+/// Reports of the last saves and removals of a job that a failure shows.
+const REPORTS_KEPT: usize = 4;
 
 /// How often a long run prints its tally.
 const REPORT_PERIOD: Duration = Duration::from_secs(60);
@@ -228,6 +231,17 @@ struct Job {
     newest: u64,
     /// Numbers of images of all versions that were acknowledged.
     known: BTreeSet<usize>,
+    /// What the last saves and removals reported.
+    reports: VecDeque<String>,
+}
+
+impl Job {
+    fn note(&mut self, report: String) {
+        self.reports.push_back(report);
+        if self.reports.len() > REPORTS_KEPT {
+            self.reports.pop_front();
+        }
+    }
 }
 
 struct Stage<'a> {
@@ -350,6 +364,7 @@ impl Stage<'_> {
             saved
         };
         let mut job = self.job(job)?;
+        job.note(format!("image {number}: {saved}"));
         if matches!(saved.code, Some(0 | 3)) {
             let report = saved.json()?;
             let version = report["version"].as_u64().context("version")?;
@@ -391,6 +406,7 @@ impl Stage<'_> {
             self.cluster.run(["forget", "--job", &name, "--all"])?
         };
         let mut job = self.job(job)?;
+        job.note(forgotten.to_string());
         match forgotten.code {
             Some(0 | 3) => self.tally().forgotten += 1,
             // Some hosts may have removed the checkpoints nevertheless.
@@ -473,8 +489,9 @@ impl Stage<'_> {
         let found = newer.iter().any(|seed| image_of(*seed) == bytes);
         ensure!(
             found,
-            "{name}: {} bytes that are not those of version {acknowledged} or later: {restored}",
-            bytes.len()
+            "{name}: {} bytes that are not those of image {acknowledged} or later: {restored}; before: {:#?}",
+            bytes.len(),
+            self.job(job)?.reports
         );
         self.tally().restored += 1;
         Ok(())
@@ -510,7 +527,8 @@ impl Stage<'_> {
         }
         ensure!(
             restored.code == Some(0),
-            "{name}: version {version} was acknowledged, is kept, and is not restored: {restored}"
+            "{name}: version {version} was acknowledged, is kept, and is not restored: {restored}; before: {:#?}",
+            self.job(job)?.reports
         );
         let bytes = fs::read(self.cluster.path(&out))?;
         ensure!(image_of(seed) == bytes, "{name}: wrong bytes: {restored}");

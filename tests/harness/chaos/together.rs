@@ -18,6 +18,9 @@ pub(super) const JOB: &str = "shared";
 /// How long a version may take until it is restored.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// `gc --keep` deletes versions of the owner's other jobs, too. They need this many.
+const KEPT_OF_ALL_JOBS: u32 = 2;
+
 /// The names of the machines.
 pub const MACHINES: [&str; 2] = ["one", "two"];
 
@@ -73,13 +76,15 @@ impl<'a> Together<'a> {
         let mut rng = SmallRng::seed_from_u64(seed);
         let file = format!("image-{machine}");
         while !is_over() {
-            let keep = rng.random_range(1..4).to_string();
+            let keep = rng.random_range(1..4);
+            let [keep_of_all, keep] =
+                [keep.max(KEPT_OF_ALL_JOBS), keep].map(|keep| keep.to_string());
             let seed = rng.random();
             let args = match rng.random_range(0..10) {
                 0..6 => vec!["--json", "save", "--job", JOB, "--keep", &keep, &file],
                 6..8 => vec!["forget", "--job", JOB, "--keep", &keep],
                 8 => vec!["forget", "--job", JOB, "--keep-within", "2s"],
-                _ => vec!["gc", "--keep", &keep],
+                _ => vec!["gc", "--keep", &keep_of_all],
             };
             fs::write(self.cluster.path(&file), image_of(seed))?;
             let ended = {
