@@ -285,6 +285,30 @@ fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
 }
 
 #[test]
+fn a_job_that_hangs_on_one_host_goes_on_on_the_next_one() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    let hangs = grid.path("hangs");
+    let script = format!(
+        "rm '{}' 2> /dev/null && sleep 3000; sleep 2; echo done > result",
+        hangs.display()
+    );
+    let words = ["sh", "-c", script.as_str()];
+    // From this run it is known how long the job takes.
+    run(&mut lab.command("known", &[], &words)?)?.expect(0)?;
+    fs::write(&hangs, [])?;
+    let options = ["--on-hang", "leave", "--local"];
+    let ended = run(&mut lab.command("hung", &options, &words)?)?.expect(0)?;
+    let report = report_of(&ended)?;
+    ensure!(report["starts"] == 2, "{report}");
+    let ends = lab.entries("hung", "ended_there");
+    let statuses: Vec<&Value> = ends.iter().map(|end| &end["exit_code"]).collect();
+    ensure!(statuses == [78, 0], "{ends:?}");
+    ensure!(fs::read_to_string(lab.dir.join("result"))? == "done\n");
+    Ok(())
+}
+
+#[test]
 fn a_killed_launcher_is_started_again_and_a_host_that_refuses_one_loses_the_job() -> Result<()> {
     let grid = Grid::up(5)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;

@@ -52,6 +52,9 @@ const FIRST_BACK_OFF_PART: u64 = 10;
 /// A launcher that broke off is started again after this part of [`MoveTimes::report_ms`].
 const RECONNECT_PART: u64 = 5;
 
+/// A job that hangs this many times in a row is given up: the fault is its own, and not its hosts'.
+const HANGS_MAX: u32 = 3;
+
 /// Exit status of `ckpt run` after SIGINT and after SIGQUIT, before the job ran: its user wants it nowhere.
 const INTERRUPTED: u8 = 128 + crate::signals::INT;
 const QUIT: u8 = 128 + crate::signals::QUIT;
@@ -280,6 +283,8 @@ pub struct Mover {
     /// When the job was last known to run.
     ran_until: Option<Millis>,
     has_run: bool,
+    /// How many times in a row the job has hung.
+    hangs: u32,
     moving_ms: u64,
     /// The exit status if the user wants to leave while the job runs nowhere.
     left_status: u8,
@@ -299,6 +304,7 @@ impl Mover {
             abandoned: Vec::new(),
             ran_until: None,
             has_run: false,
+            hangs: 0,
             moving_ms: settings.moving_ms,
             left_status: Ending::SAVED,
             wants_to_leave: false,
@@ -555,6 +561,7 @@ impl Mover {
                 status: status @ (Ending::SAVED | Ending::OLDER),
             } => {
                 self.left_status = status;
+                self.hangs = 0;
                 match leaving {
                     Some(Leaving::ForUser) => self.end(End::Left { status }),
                     // The back-off keeps the host from being chosen again before the job has settled
@@ -566,7 +573,10 @@ impl Mover {
                 status: Ending::OTHER,
             } => self.find_the_other(now, host),
             There::Supervisor {
-                status: status @ (Ending::HUNG | INTERRUPTED | QUIT),
+                status: status @ Ending::HUNG,
+            } => self.hung(now, host, status),
+            There::Supervisor {
+                status: status @ (INTERRUPTED | QUIT),
             } => self.end(End::GivenUp { status, host }),
             There::Supervisor { status } => self.failed(now, host, Some(status)),
             There::Vanished => {
@@ -574,6 +584,17 @@ impl Mover {
                 self.failed(now, host, None);
             }
         }
+    }
+
+    /// The job hung and was ended. It may be the host that stands still, so the job goes on elsewhere, from its
+    /// newest version.
+    fn hung(&mut self, now: Millis, host: String, status: u8) {
+        self.hangs += 1;
+        if self.hangs >= HANGS_MAX {
+            return self.end(End::GivenUp { status, host });
+        }
+        self.left_status = Ending::OLDER;
+        self.failed(now, host, None);
     }
 
     /// Another incarnation has gone on. If a host was given up, follow the job there.

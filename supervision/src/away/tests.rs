@@ -129,6 +129,34 @@ fn a_restore_that_the_user_interrupts_is_tried_on_no_other_host() {
 }
 
 #[test]
+fn a_job_that_hangs_goes_on_on_the_next_host_and_is_given_up_after_the_third_time() {
+    let hung = There::Supervisor { status: 78 };
+    let mut mover = on_a(Millis(0));
+    mover.handle(Millis(100), Event::Ended(hung));
+    assert_eq!(actions(&mut mover).last(), Some(&Action::Rank));
+    mover.handle(Millis(200), Event::Ranked(candidates(&["a", "b"])));
+    assert_eq!(actions(&mut mover), [launch("b", 2, LaunchMode::Start)]);
+    // A stay that ends otherwise shows that the job does not always hang.
+    mover.handle(Millis(300), Event::Ended(There::Supervisor { status: 75 }));
+    let mut last = Vec::new();
+    for at in [1_000_000, 2_000_000, 3_000_000] {
+        assert_eq!(actions(&mut mover).last(), Some(&Action::Rank), "{at}");
+        mover.handle(Millis(at), Event::Ranked(candidates(&["a", "b"])));
+        mover.handle(Millis(at), Event::Ended(hung));
+        last = mover.actions.iter().cloned().collect();
+    }
+    let host = "a".to_owned();
+    let end = Action::End(End::GivenUp { status: 78, host });
+    assert_eq!(last.last(), Some(&end));
+    // A user who wants to leave gets what is known of the state.
+    let mut mover = on_a(Millis(0));
+    mover.handle(Millis(100), Event::Leave);
+    mover.handle(Millis(200), Event::Ended(hung));
+    let end = Action::End(End::Left { status: 76 });
+    assert_eq!(actions(&mut mover).last(), Some(&end));
+}
+
+#[test]
 fn a_job_that_every_host_refuses_is_not_tried_for_ever() {
     let mut mover = Mover::new(SETTINGS);
     for status in [127, 126] {
