@@ -1,8 +1,9 @@
 //! A grid of real daemons in a temporary directory.
 
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -118,6 +119,23 @@ impl Grid {
 
     fn grid_dir(&self) -> PathBuf {
         self.dir.path().join("grid")
+    }
+
+    /// Runs `ckpt-store` on the data of a host.
+    ///
+    /// # Errors
+    /// When the program can't be started.
+    pub fn store(&self, host: &str, args: &[&str]) -> Result<Outcome> {
+        let mut store = Command::new(ckpt()?);
+        store
+            .arg0("ckpt-store")
+            .args(args)
+            .arg("--data")
+            .arg(self.data_dir(host))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        run(&mut store)
     }
 
     /// The grid file.

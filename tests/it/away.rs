@@ -480,6 +480,38 @@ fn a_signal_ends_the_wait_for_a_host() -> Result<()> {
 }
 
 #[test]
+fn a_job_starts_on_no_host_that_its_owner_needs_and_waits_until_one_is_free() -> Result<()> {
+    let grid = Grid::up(7)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    // Five hosts store checkpoints and take no jobs.
+    for host in ["h01", "h02", "h03", "h04", "h05"] {
+        fs::write(grid.path(&format!("down-{host}")), "")?;
+    }
+    let is_free = |host: &str, expected: bool| {
+        wait_until("the host announces its owner's word", PATIENCE, || {
+            let rank = grid.run(["--json", "rank", "--work", "1h"])?.json()?;
+            let mut hosts = rank["hosts"].as_array().into_iter().flatten();
+            Ok(hosts.any(|one| one["host"] == host) == expected)
+        })
+    };
+    grid.store("h06", &["pause"])?.expect(0)?;
+    is_free("h06", false)?;
+    let front = lab.start("polite", &[], &["term", "every=5"])?;
+    ensure!(lab.wait_for_host("polite", 1)? == "h07");
+    lab.wait_for_step("h07", "polite", 10)?;
+    grid.store("h07", &["pause"])?.expect(0)?;
+    is_free("h07", false)?;
+    kill_process(lab.supervisor("h07", "polite")?, Signal::TERM)?;
+    let waits = || Ok(!lab.entries("polite", "waits").is_empty());
+    wait_until("it waits for a host", PATIENCE, waits)?;
+    grid.store("h06", &["resume"])?.expect(0)?;
+    ensure!(lab.wait_for_host("polite", 2)? == "h06");
+    kill_process(front.pid, Signal::TERM)?;
+    front.end(75)?;
+    Ok(())
+}
+
+#[test]
 fn signals_reach_the_job_and_a_job_that_cannot_start_has_a_status_of_its_own() -> Result<()> {
     let grid = Grid::up(3)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;

@@ -1,14 +1,12 @@
 //! Mistakes of admins, submitters and owners, and what the answers have to say.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 use tests::machines::Machines;
 use tests::port::free_address;
 use tests::program::{command, run};
-use tests::{Grid, Outcome, ckpt};
+use tests::{Grid, Outcome};
 
 fn text(outcome: &Outcome) -> String {
     String::from_utf8_lossy(&outcome.stdout).into_owned()
@@ -62,35 +60,21 @@ fn a_directory_without_an_authority_is_named_by_four_commands() -> Result<()> {
     Ok(())
 }
 
-/// Runs `ckpt-store` on the one host of a grid.
-fn store(grid: &Grid, args: &[&str]) -> Result<Outcome> {
-    let mut store = Command::new(ckpt()?);
-    store
-        .arg0("ckpt-store")
-        .args(args)
-        .arg("--data")
-        .arg(grid.data_dir("h01"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    run(&mut store)
-}
-
 #[test]
 fn a_pause_is_seen_before_the_daemon_has_noticed_it() -> Result<()> {
     let grid = Grid::up(1)?;
-    store(&grid, &["pause"])?.expect(0)?;
-    let said = text(&store(&grid, &["status"])?.expect(0)?);
+    grid.store("h01", &["pause"])?.expect(0)?;
+    let said = text(&grid.store("h01", &["status"])?.expect(0)?);
     ensure!(
         said.contains("paused until `ckpt-store resume`") || said.contains("has paused it"),
         "{said}"
     );
     // A second pause gives a time; the second of two resumes reports that there was no pause.
-    store(&grid, &["pause", "2h"])?.expect(0)?;
-    let said = text(&store(&grid, &["status"])?.expect(0)?);
+    grid.store("h01", &["pause", "2h"])?.expect(0)?;
+    let said = text(&grid.store("h01", &["status"])?.expect(0)?);
     ensure!(said.contains("until 20"), "{said}");
-    store(&grid, &["resume"])?.expect(0)?;
-    let again = text(&store(&grid, &["resume"])?.expect(0)?);
+    grid.store("h01", &["resume"])?.expect(0)?;
+    let again = text(&grid.store("h01", &["resume"])?.expect(0)?);
     ensure!(again.contains("not paused before"), "{again}");
     Ok(())
 }
