@@ -208,6 +208,19 @@ fn redundancy<S: Serializer>(value: &Redundancy, serializer: S) -> Result<S::Ok,
     serializer.collect_str(value)
 }
 
+/// Segments of an image that were compressed in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Compressed {
+    /// `raw`; `zstd`; `shuffled`: zstd after bytes were sorted by their place in eight; `planes`: numbers in planes.
+    pub method: &'static str,
+    /// Number of the segments.
+    pub segments: u64,
+    /// Their bytes before compression.
+    pub bytes: u64,
+    /// Their bytes after compression.
+    pub stored_bytes: u64,
+}
+
 /// Answer of `ckpt save`.
 #[derive(Clone, Debug, Serialize)]
 pub struct SaveReport {
@@ -238,6 +251,8 @@ pub struct SaveReport {
     pub new_bytes: Option<u64>,
     /// Bytes of all shards together.
     pub shard_bytes: u64,
+    /// How the segments of the image were compressed, by method.
+    pub compressed: Vec<Compressed>,
     /// How many times hosts store each of the `stored_bytes`: 1.67 with 3+2 shards, 3 with 1+2.
     pub stored_times: f64,
     /// Number of files in the image.

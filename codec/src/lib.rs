@@ -43,7 +43,6 @@ pub mod seal;
 pub mod segment;
 pub mod serial;
 pub mod shard_file;
-mod shuffle;
 mod signed;
 pub mod slice;
 

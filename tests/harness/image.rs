@@ -106,3 +106,15 @@ fn sorted_names(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
     names.sort();
     Ok(names)
 }
+
+/// Weights of a neural network as numbers of two bytes (bfloat16): normally distributed.
+pub fn weights(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let numbers = std::iter::repeat_with(|| {
+        // The sum of twelve uniform numbers.
+        let sum: f32 = (0..12).map(|_| rng.random::<f32>()).sum();
+        let [_, _, low, high] = ((sum - 6.0) * 0.02).to_le_bytes();
+        [low, high]
+    });
+    numbers.take(bytes / 2).flatten().collect()
+}

@@ -643,3 +643,31 @@ fn advice_needs_no_host_to_be_named_on_a_local_grid() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn weights_are_stored_in_planes_and_explained() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let bytes = image::weights(6 << 20, 1);
+    fs::write(grid.path("weights"), &bytes)?;
+    for level in ["auto", "3"] {
+        let save = [
+            "save",
+            "--job",
+            level,
+            "--level",
+            level,
+            "--explain",
+            "weights",
+        ];
+        let shown = grid.run(save)?.expect(0)?;
+        let shown = String::from_utf8(shown.stdout)?;
+        ensure!(shown.contains("compression planes: 6.0 MiB"), "{shown}");
+        let listed = grid.run(["--json", "list", "--job", level])?.json()?;
+        let stored = listed["checkpoints"][0]["stored_bytes"].as_u64();
+        let stored = stored.context("stored_bytes")?;
+        ensure!(stored * 140 < (bytes.len() as u64) * 100, "{stored}");
+        let restored = grid.run(["restore", "--job", level, "-o", "-"])?;
+        ensure!(restored.expect(0)?.stdout == bytes);
+    }
+    Ok(())
+}

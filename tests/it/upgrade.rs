@@ -258,6 +258,25 @@ fn an_earlier_client_uses_daemons_of_today() -> Result<()> {
     check_removal(&grid, ckpt()?, "42", 7)
 }
 
+#[test]
+#[ignore = "needs an earlier program: tests/ecosystem/mixed-grid.sh"]
+fn an_earlier_client_refuses_numbers_in_planes_and_harms_nothing() -> Result<()> {
+    let old = older()?;
+    let grid = Grid::up_of(&old, 7, &QUICK_REPAIR)?;
+    let bytes = image::weights(4 << 20, 1);
+    fs::write(grid.path("image"), &bytes)?;
+    grid.run(["save", "--job", "weights", "image"])?.expect(0)?;
+    let refused = grid.run_as(&old, ["restore", "--job", "weights", "-o", "out"])?;
+    ensure!(
+        refused.code != Some(0) && refused.stderr.contains("compression method 3"),
+        "{refused}"
+    );
+    ensure!(!grid.path("out").exists());
+    check_repair(&grid, ckpt()?, "weights", |_| true)?;
+    ensure!(restored(&grid, ckpt()?, "weights", 1)? == bytes);
+    Ok(())
+}
+
 /// An earlier client does not know when the base of a version was created, nor announcements.
 #[test]
 #[ignore = "needs an earlier program: tests/ecosystem/mixed-grid.sh"]

@@ -1,5 +1,5 @@
 //! Measures the time and the ratio of compression of an image's segments: plain zstd against the choice
-//! between raw, zstd and shuffled zstd that a save makes. Both take turns on each segment, on one thread.
+//! between raw, zstd, shuffled zstd and planes that a save makes. Both take turns on each segment, on one thread.
 //!
 //! ```text
 //! cargo run --release -p benches --bin compress-image -- IMAGE [LEVEL...]
@@ -11,7 +11,7 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use codec::compress::{Compressor, Decompressor, Level, Method};
+use codec::compress::{Compressor, Decompressor, Level};
 use codec::geometry::SEGMENT_BYTES;
 use codec::segment::is_zero;
 use zstd::bulk;
@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let image = args.next().context("which image?")?;
     let levels: Vec<i32> = args.map(|level| level.parse()).collect::<Result<_, _>>()?;
-    println!("level  segments raw/zstd/shuffled  ratio zstd -> chosen  MB/s zstd -> chosen  back");
+    println!("level  segments by method  ratio zstd -> chosen  MB/s zstd -> chosen  back");
     for level in if levels.is_empty() { vec![1] } else { levels } {
         let tally = measure(&image, level)?;
         let rate = |time: Duration| tally.raw as f64 / 1e6 / time.as_secs_f64();
@@ -85,11 +85,6 @@ fn measure(image: &str, level: i32) -> Result<Tally> {
         let begun = Instant::now();
         decompressor.decompress(method, &stored, raw.len(), &mut back)?;
         tally.chosen_back += begun.elapsed();
-        let name = match method {
-            Method::Raw => "raw",
-            Method::Zstd => "zstd",
-            Method::ShuffledZstd => "shuffled",
-        };
-        *tally.methods.entry(name).or_default() += 1;
+        *tally.methods.entry(method.name()).or_default() += 1;
     }
 }

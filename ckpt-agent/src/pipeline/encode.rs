@@ -23,7 +23,7 @@ use codec::encode::{
 use codec::geometry::SEGMENT_BYTES;
 use codec::hash::PieceHash;
 use codec::hash::SegmentHash;
-use codec::index::FileEntry;
+use codec::index::{FileEntry, StoredSegment};
 use codec::manifest::{Draft, ImageKind};
 use codec::pieces::{EarlierSegments, Match, PIECE_BYTES, PieceHasher};
 use codec::segment::{Cut, Segmenter};
@@ -77,8 +77,8 @@ pub struct ReadyRow {
     pub memory_bytes: u64,
     /// Image bytes of its segment; 0 for rows of the index and of piece hashes.
     pub image_bytes: u64,
-    /// Bytes of the segment after compression.
-    pub stored_bytes: u64,
+    /// Lengths and compression of the segment.
+    pub stored: StoredSegment,
 }
 
 impl ReadyRow {
@@ -574,7 +574,7 @@ fn ready(mut encoded: EncodedRow, mut grant: Reservation, image_bytes: u64) -> R
         memory_bytes,
         row: encoded.row,
         block_len: encoded.block_len,
-        stored_bytes: u64::from(encoded.stored.stored_len),
+        stored: encoded.stored,
         image_bytes,
         blocks: grant.share(encoded.blocks),
     }

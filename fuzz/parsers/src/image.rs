@@ -168,7 +168,7 @@ pub(crate) fn decompress(input: &[u8]) -> bool {
     };
     let raw_len = u32::from_le_bytes(*len) as usize % (SEGMENT_BYTES + 1);
     let mut accepted = false;
-    for method in [Method::Raw, Method::Zstd, Method::ShuffledZstd] {
+    for method in Method::ALL {
         let mut raw = Vec::new();
         let done = Decompressor::new().decompress(method, stored, raw_len, &mut raw);
         assert!(raw.len() <= raw_len.max(stored.len()));

@@ -137,6 +137,16 @@ impl Report for SaveReport {
             writeln!(out, "note: {}", one_line(note))?;
         }
         if let Some(placement) = &self.placement {
+            for one in &self.compressed {
+                writeln!(
+                    out,
+                    "compression {}: {} of the image, stored in {} (ratio {})",
+                    one.method,
+                    bytes(one.bytes),
+                    bytes(one.stored_bytes),
+                    ratio(one.bytes, one.stored_bytes),
+                )?;
+            }
             placement.human(out)?;
         }
         if let Some(until) = self.kept_until {

@@ -197,6 +197,7 @@ mod tests {
             stored_bytes: 500,
             new_bytes: None,
             shard_bytes: 900,
+            compressed: Vec::new(),
             stored_times: 1.8,
             files: 1,
             seconds: 1.5,

@@ -300,7 +300,10 @@ impl<'a> SaveShell<'a> {
             }
             Event::Encoded(Encoded::Row(row)) => {
                 self.tally.read_bytes += row.image_bytes;
-                self.tally.stored_bytes += row.stored_bytes;
+                self.tally.stored_bytes += u64::from(row.stored.stored_len);
+                if row.image_bytes > 0 {
+                    self.tally.count(row.stored);
+                }
                 let read = self.tally.read_bytes;
                 let stored = self.tally.stored_bytes;
                 self.tally.ends.push((read, stored));
@@ -652,6 +655,7 @@ impl<'a> SaveShell<'a> {
             base: None,
             stored_bytes: summary.stored_bytes,
             new_bytes: None,
+            compressed: self.tally.compressed.clone(),
             shard_bytes: public.block_bytes * holders.len() as u64,
             stored_times: holders.len() as f64 / public.redundancy.data() as f64,
             files: summary.files,

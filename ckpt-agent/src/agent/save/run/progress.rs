@@ -1,10 +1,11 @@
 //! Reports to the user while a save runs: how far it is, and what its hosts do.
 
+use codec::index::StoredSegment;
 use tokio::time::{Duration, Instant};
 
 use super::{SaveShell, millis};
 use crate::core::save::{SaveOutcome, Setback};
-use crate::report::{Progress, ProgressEvent};
+use crate::report::{Compressed, Progress, ProgressEvent};
 
 /// If a host is asked again after a longer time than this, the user is informed.
 const REPORTED_WAIT_MIN: Duration = Duration::from_secs(2);
@@ -24,6 +25,8 @@ pub(super) struct Tally {
     pub(super) same_bytes: u64,
     pub(super) stored_bytes: u64,
     pub(super) network_bytes: u64,
+    /// The segments so far, by how they were compressed.
+    pub(super) compressed: Vec<Compressed>,
     reported_setbacks: usize,
     /// When progress was reported last.
     reported: Option<Instant>,
@@ -35,6 +38,26 @@ impl Tally {
         Self {
             total_bytes,
             ..Self::default()
+        }
+    }
+
+    /// Counts a segment of the image that was compressed.
+    pub(super) fn count(&mut self, segment: StoredSegment) {
+        let method = segment.method.name();
+        let at = self.compressed.iter().position(|one| one.method == method);
+        let at = at.unwrap_or_else(|| {
+            self.compressed.push(Compressed {
+                method,
+                segments: 0,
+                bytes: 0,
+                stored_bytes: 0,
+            });
+            self.compressed.len() - 1
+        });
+        if let Some(one) = self.compressed.get_mut(at) {
+            one.segments += 1;
+            one.bytes += u64::from(segment.raw_len);
+            one.stored_bytes += u64::from(segment.stored_len);
         }
     }
 

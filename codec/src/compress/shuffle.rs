@@ -11,7 +11,7 @@ const TILE: usize = GROUP * GROUP;
 
 /// Writes the planes of `raw` to `out`, which has the same length. Bytes after the last whole group follow
 /// as they are.
-pub(crate) fn shuffle(raw: &[u8], out: &mut [u8]) {
+pub(super) fn shuffle(raw: &[u8], out: &mut [u8]) {
     let groups = raw.len() / GROUP;
     let (tiles, _) = raw.as_chunks::<TILE>();
     for (at, tile) in tiles.iter().enumerate() {
@@ -30,7 +30,7 @@ pub(crate) fn shuffle(raw: &[u8], out: &mut [u8]) {
 }
 
 /// Undoes [`shuffle`].
-pub(crate) fn unshuffle(planes: &[u8], out: &mut [u8]) {
+pub(super) fn unshuffle(planes: &[u8], out: &mut [u8]) {
     let groups = planes.len() / GROUP;
     let (tiles, _) = out.as_chunks_mut::<TILE>();
     let whole = tiles.len() * GROUP;

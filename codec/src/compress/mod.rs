@@ -1,9 +1,13 @@
 //! Compression of one segment: zstd, or raw if zstd saves too little.
 
+mod planes;
+mod shuffle;
+
 use serde::{Deserialize, Serialize};
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx};
 
-use crate::shuffle::{shuffle, unshuffle};
+use planes::{Counts, Layout};
+use shuffle::{shuffle, unshuffle};
 
 /// How a stored segment is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,6 +19,23 @@ pub enum Method {
     Zstd,
     /// One zstd frame of the shuffled bytes: sorted by their place in groups of eight.
     ShuffledZstd,
+    /// Numbers of two, four or eight bytes in planes, some of them entropy-coded.
+    Planes,
+}
+
+impl Method {
+    /// All methods.
+    pub const ALL: [Self; 4] = [Self::Raw, Self::Zstd, Self::ShuffledZstd, Self::Planes];
+
+    /// The method's name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Zstd => "zstd",
+            Self::ShuffledZstd => "shuffled",
+            Self::Planes => "planes",
+        }
+    }
 }
 
 /// A method number that this version does not know.
@@ -30,6 +51,7 @@ impl TryFrom<u8> for Method {
             0 => Ok(Self::Raw),
             1 => Ok(Self::Zstd),
             2 => Ok(Self::ShuffledZstd),
+            3 => Ok(Self::Planes),
             other => Err(UnknownMethod(other)),
         }
     }
@@ -41,6 +63,7 @@ impl From<Method> for u8 {
             Method::Raw => 0,
             Method::Zstd => 1,
             Method::ShuffledZstd => 2,
+            Method::Planes => 3,
         }
     }
 }
@@ -91,6 +114,9 @@ pub enum DecompressError {
     /// The bytes are no zstd frame.
     #[error("zstd: {0}")]
     Zstd(&'static str),
+    /// The bytes are no numbers in planes.
+    #[error("numbers in planes: {0}")]
+    Planes(&'static str),
     /// The bytes decompress to another length.
     #[error("{actual} bytes after decompression, {expected} expected")]
     Length {
@@ -112,6 +138,26 @@ const SHUFFLE_GAIN_SHARE: usize = 16;
 
 /// Segments are compressed if that saves at least one byte in this many. Raw segments restore faster.
 const WORTHWHILE_SHARE: usize = 32;
+
+/// How a segment is to be compressed.
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    Raw,
+    Zstd,
+    ShuffledZstd,
+    Planes(Layout),
+}
+
+impl Choice {
+    const fn method(self) -> Method {
+        match self {
+            Self::Raw => Method::Raw,
+            Self::Zstd => Method::Zstd,
+            Self::ShuffledZstd => Method::ShuffledZstd,
+            Self::Planes(_) => Method::Planes,
+        }
+    }
+}
 
 /// A compressor with its working memory, for one thread.
 pub struct Compressor {
@@ -152,32 +198,45 @@ impl Compressor {
         if self.level == level {
             return;
         }
-        if let Some(zstd) = level.0 {
-            let parameter = CParameter::CompressionLevel(zstd);
-            if self.context.set_parameter(parameter).is_err() {
-                // Stays at the level before: what it writes is read in the same way.
-                return;
-            }
-        }
         self.level = level;
+        self.set_zstd_level();
+    }
+
+    fn set_zstd_level(&mut self) {
+        if let Some(zstd) = self.level.0 {
+            let parameter = CParameter::CompressionLevel(zstd);
+            // If this fails, the level is another one: what is written is read in the same way.
+            let _ = self.context.set_parameter(parameter);
+        }
     }
 
     /// Replaces `out` by the bytes to store for `raw`, never more than `raw` has, and returns the method.
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Method {
-        let method = self.best_method(raw);
-        let source = match method {
-            Method::Raw => {
+        let room = raw.len() - raw.len() / WORTHWHILE_SHARE;
+        let choice = self.best_choice(raw);
+        let method = choice.method();
+        let source = match choice {
+            Choice::Raw => {
                 replace(out, raw);
                 return Method::Raw;
             }
-            Method::Zstd => raw,
-            Method::ShuffledZstd => {
+            Choice::Zstd => raw,
+            Choice::ShuffledZstd => {
                 self.shuffled.resize(raw.len(), 0);
                 shuffle(raw, &mut self.shuffled);
                 &self.shuffled
             }
+            Choice::Planes(layout) => {
+                let scratch = &mut self.shuffled;
+                let fits = planes::encode(&mut self.context, raw, layout, scratch, (out, room));
+                self.set_zstd_level();
+                if fits {
+                    return method;
+                }
+                replace(out, raw);
+                return Method::Raw;
+            }
         };
-        let room = raw.len() - raw.len() / WORTHWHILE_SHARE;
         // Old bytes in `out` are not zeroed: zstd overwrites the bytes that are kept.
         out.resize(room, 0);
         // zstd fails when it runs out of room: then it would save less than is worthwhile.
@@ -193,14 +252,14 @@ impl Compressor {
         }
     }
 
-    /// Chooses a method by compressing samples, as they are and shuffled. The samples are 1/64 of a full
-    /// segment, so a segment that is better kept raw is found out cheaply.
-    fn best_method(&mut self, raw: &[u8]) -> Method {
+    /// Chooses a method by samples: compresses them as they are and shuffled, and counts their bytes. The samples are
+    /// 1/64 of a full segment, so a segment that is better kept raw is found out cheaply.
+    fn best_choice(&mut self, raw: &[u8]) -> Choice {
         if raw.is_empty() || self.level == Level::STORED {
-            return Method::Raw;
+            return Choice::Raw;
         }
         if raw.len() < 16 * PROBE_BYTES {
-            return Method::Zstd;
+            return Choice::Zstd;
         }
         // Samples are compressed one by one. In one run, zstd would find matches between samples that
         // the whole segment, with its distances, does not have; and one sample that shrinks would be
@@ -208,6 +267,7 @@ impl Compressor {
         let mut plain = 0;
         let mut shuffled = 0;
         let mut pays = false;
+        let mut counts = Counts::default();
         for place in 0..SAMPLES {
             let at = (raw.len() - PROBE_BYTES) / (SAMPLES - 1) * place;
             let sample = &raw[at..at + PROBE_BYTES];
@@ -219,13 +279,18 @@ impl Compressor {
             pays |= best + PROBE_BYTES / WORTHWHILE_SHARE <= PROBE_BYTES;
             plain += as_it_is;
             shuffled += in_planes;
+            counts.add(sample, at);
         }
-        if !pays {
-            Method::Raw
+        if let Some(layout) =
+            counts.layout(plain.min(shuffled) as f64 / (SAMPLES * PROBE_BYTES) as f64)
+        {
+            Choice::Planes(layout)
+        } else if !pays {
+            Choice::Raw
         } else if shuffled + shuffled / SHUFFLE_GAIN_SHARE < plain {
-            Method::ShuffledZstd
+            Choice::ShuffledZstd
         } else {
-            Method::Zstd
+            Choice::Zstd
         }
     }
 
@@ -271,11 +336,14 @@ impl Decompressor {
     ) -> Result<(), DecompressError> {
         match method {
             Method::Raw => replace(out, stored),
-            Method::Zstd => inflate(&mut self.context, stored, raw_len, out)?,
+            Method::Zstd => inflate_into(&mut self.context, stored, raw_len, out)?,
             Method::ShuffledZstd => {
-                inflate(&mut self.context, stored, raw_len, &mut self.planes)?;
+                inflate_into(&mut self.context, stored, raw_len, &mut self.planes)?;
                 out.resize(self.planes.len(), 0);
                 unshuffle(&self.planes, out);
+            }
+            Method::Planes => {
+                planes::decode(&mut self.context, stored, raw_len, &mut self.planes, out)?;
             }
         }
         if out.len() != raw_len {
@@ -294,7 +362,7 @@ fn replace(out: &mut Vec<u8>, raw: &[u8]) {
 }
 
 /// Replaces `out` by the content of the frame, which may have at most `raw_len` bytes.
-fn inflate(
+fn inflate_into(
     context: &mut DCtx<'static>,
     frame: &[u8],
     raw_len: usize,
@@ -302,11 +370,20 @@ fn inflate(
 ) -> Result<(), DecompressError> {
     // Old bytes in `out` are not zeroed: zstd overwrites the bytes that are kept.
     out.resize(raw_len, 0);
-    let len = context
-        .decompress(out.as_mut_slice(), frame)
-        .map_err(|code| DecompressError::Zstd(zstd_safe::get_error_name(code)))?;
+    let len = inflate(context, frame, out.as_mut_slice())?;
     out.truncate(len);
     Ok(())
+}
+
+/// Writes the content of the frame to `out`, and returns its length.
+fn inflate(
+    context: &mut DCtx<'static>,
+    frame: &[u8],
+    out: &mut [u8],
+) -> Result<usize, DecompressError> {
+    context
+        .decompress(out, frame)
+        .map_err(|code| DecompressError::Zstd(zstd_safe::get_error_name(code)))
 }
 
 impl Default for Decompressor {
@@ -366,6 +443,72 @@ mod tests {
         let mut context = CCtx::create();
         let plain = context.compress(&mut plain, &numbers, 1).unwrap();
         assert!(len < plain * 9 / 10, "{len} {plain}");
+    }
+
+    /// Numbers of a normal distribution, as in the weights of neural networks, each as its bytes.
+    fn weights<const BYTES: usize>(bytes: impl Fn(f32) -> [u8; BYTES]) -> Vec<u8> {
+        // The sum of twelve uniform numbers.
+        let numbers = noise(1 << 21).into_iter().collect::<Vec<u8>>();
+        let of = |part: &[u8; 24]| {
+            let all = part.as_chunks::<2>().0.iter();
+            let sum: f32 = all
+                .map(|two| f32::from(u16::from_le_bytes(*two)) / 65_536.0)
+                .sum();
+            (sum - 6.0) * 0.02
+        };
+        let numbers = numbers.as_chunks::<24>().0.iter().map(of);
+        numbers.flat_map(bytes).collect()
+    }
+
+    #[test]
+    fn numbers_of_each_width_are_stored_in_planes() {
+        let half = |number: f32| {
+            let [_, _, low, high] = number.to_le_bytes();
+            [low, high]
+        };
+        let (method, len) = round_trip(&weights(half));
+        assert_eq!(method, Method::Planes);
+        let bytes = weights(half).len();
+        assert!(len * 140 < bytes * 100, "bf16: {bytes} to {len}");
+        let (method, len) = round_trip(&weights(f32::to_le_bytes));
+        assert_eq!(method, Method::Planes);
+        let bytes = weights(f32::to_le_bytes).len();
+        assert!(len * 117 < bytes * 100, "fp32: {bytes} to {len}");
+        let (method, len) = round_trip(&weights(|number| f64::from(number).to_le_bytes()));
+        let bytes = weights(|number| f64::from(number).to_le_bytes()).len();
+        // Doubles of so few bits have bytes of zeros, which others methods store as well.
+        assert!(
+            len * 2 < bytes && method != Method::Raw,
+            "fp64: {bytes} to {len}"
+        );
+    }
+
+    #[test]
+    fn planes_that_are_something_else_are_refused() {
+        let raw = weights(f32::to_le_bytes);
+        let raw = &raw[..raw.len() - 1];
+        let mut stored = Vec::new();
+        let method = Compressor::new(Level::DEFAULT).compress(raw, &mut stored);
+        assert_eq!(method, Method::Planes);
+        let mut out = Vec::new();
+        let mut decode = |stored: &[u8], len: usize| {
+            Decompressor::new().decompress(Method::Planes, stored, len, &mut out)
+        };
+        assert_eq!(decode(&stored, raw.len()), Ok(()));
+        // Other widths, planes beyond the width, and lengths that do not fit.
+        for (at, byte) in [(0, 3), (0, 2), (1, 0x18), (1, 0), (2, 0xff), (5, 0xff)] {
+            let mut other = stored.clone();
+            other[at] = byte;
+            assert!(decode(&other, raw.len()).is_err(), "{at} {byte}");
+        }
+        for len in [0, 1, 2, 5, 6, 7, stored.len() - 1] {
+            assert!(decode(&stored[..len], raw.len()).is_err(), "{len}");
+        }
+        for len in [0, 1, raw.len() - 1, raw.len() + 1, raw.len() + 4] {
+            assert!(decode(&stored, len).is_err(), "{len}");
+        }
+        stored.push(0);
+        assert!(decode(&stored, raw.len()).is_err());
     }
 
     #[test]
@@ -433,7 +576,7 @@ mod tests {
         #[test]
         fn garbage_never_panics(stored in prop::collection::vec(any::<u8>(), 0..500), raw_len in 0..5000_usize) {
             let mut out = Vec::new();
-            for method in [Method::Zstd, Method::ShuffledZstd] {
+            for method in Method::ALL {
                 let _ = Decompressor::new().decompress(method, &stored, raw_len, &mut out);
             }
         }
