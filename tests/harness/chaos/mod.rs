@@ -13,9 +13,11 @@
 //! acknowledged is then restored, or is said to be away (5): never absent, lost, or wrong. It is there again
 //! in the morning. Some restores are made on machines that were never in the grid before.
 //!
-//! Two machines of one owner may save and delete one more job at the same time.
+//! Two machines of one owner may save and delete one more job at the same time. A thief may have the key of one
+//! more job of that owner, until the owner takes it back: then the owner saves and restores it again.
 
 mod members;
+mod thief;
 pub mod together;
 mod weather;
 
@@ -36,6 +38,7 @@ use crate::damage::flip;
 use crate::image;
 use crate::liar::{Hoard, Lie};
 use crate::skip::not_checked;
+use thief::Theft;
 use together::{JOB, MACHINES, Together};
 
 /// The size of the grid and of the load, and how long faults last.
@@ -55,6 +58,8 @@ pub struct Chaos {
     pub is_listed: bool,
     /// Whether two machines of one owner save and delete one more job.
     pub is_shared: bool,
+    /// Whether a thief has the key of one more job of the same owner.
+    pub has_thief: bool,
 }
 
 /// Most hosts that are bad at once: the number of parity shards of the checkpoints.
@@ -114,6 +119,9 @@ pub struct Tally {
     pub peak_memory: u64,
     /// Saves of the job of two machines that were acknowledged.
     pub shared: u64,
+    /// Saves of the job whose key was stolen that were acknowledged, requests of the thief that hosts accepted, and
+    /// attacks that came to nothing.
+    pub thief: [u64; 3],
     /// Seconds from the end of the faults until all shards were there again.
     pub healed_after: f64,
 }
@@ -127,7 +135,7 @@ impl std::fmt::Display for Tally {
             .collect();
         write!(
             f,
-            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most, {} of a job of two machines; jobs forgotten: {}; restores: {} right ({} of older versions), {} away at night, {} without a registry, 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
+            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most, {} of a job of two machines; thief: {} saves beside it, {} requests accepted, {} attacks ended; jobs forgotten: {}; restores: {} right ({} of older versions), {} away at night, {} without a registry, 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
             faults.join(", "),
             self.lies.len(),
             Lie::ALL.len(),
@@ -136,6 +144,9 @@ impl std::fmt::Display for Tally {
             self.not_saved,
             self.longest_save.as_secs_f64(),
             self.shared,
+            self.thief[0],
+            self.thief[1],
+            self.thief[2],
             self.forgotten,
             self.restored,
             self.restored_older,
@@ -184,6 +195,10 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
         nights: AtomicU64::new(0),
         fresh: AtomicU64::new(0),
         together: chaos.is_shared.then(|| Together::new(&cluster)),
+        theft: chaos
+            .has_thief
+            .then(|| Theft::begin(&cluster))
+            .transpose()?,
     };
     let ended = std::thread::scope(|scope| {
         let agents: Vec<_> = (0..chaos.jobs)
@@ -197,11 +212,13 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
             let stage = &stage;
             scope.spawn(move || stage.end_all_on_error(stage.share(machine, chaos.seed)))
         });
+        let robbery = scope.spawn(|| stage.end_all_on_error(stage.robbery(chaos.seed)));
         let weather = scope.spawn(|| stage.end_all_on_error(stage.weather(chaos.seed)));
         let disturbed = stage.end_all_on_error(stage.disturb(chaos));
         stage.over.store(true, Ordering::SeqCst);
         let mut ended = vec![disturbed];
-        for agent in agents.into_iter().chain(sharing).chain([weather]) {
+        let others = sharing.into_iter().chain([weather, robbery]);
+        for agent in agents.into_iter().chain(others) {
             ended.push(agent.join().unwrap_or_else(|_| bail!("an agent panicked")));
         }
         ended
@@ -247,6 +264,8 @@ struct Stage<'a> {
     fresh: AtomicU64,
     /// The job of two machines.
     together: Option<Together<'a>>,
+    /// The job whose key is stolen.
+    theft: Option<Theft<'a>>,
 }
 
 /// The image that follows from this seed.
@@ -745,6 +764,7 @@ impl Stage<'_> {
             self.restore(job, "last")?;
             self.restore_older(job)?;
         }
+        self.check_theft()?;
         if let Some(together) = &self.together {
             together.check()?;
             self.tally().shared = together.count() as u64;
