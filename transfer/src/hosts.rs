@@ -312,6 +312,8 @@ impl Hosts {
         }
         let connected = match self.connect(host, entry).await {
             Ok(connection) => {
+                let link = format!("{:016x}", endpoint::link_of(&connection));
+                tracing::debug!(host = self.name(host), link, "connected");
                 inner.watches.begin(host, &connection);
                 inner.names.look(&inner.hosts, host, &connection);
                 inner.introduce(connection).await
