@@ -9,7 +9,7 @@ use codec::keys::Keys;
 use codec::manifest::{Manifest, ManifestError, Summary};
 use codec::notice::{Stamp, Words};
 use codec::pieces::BaseRef;
-use codec::{CheckpointId, ShardIndex, Version};
+use codec::{CheckpointId, JobTag, ShardIndex, Version};
 use transfer::find::Shown;
 
 use crate::core::HostIndex;
@@ -71,6 +71,10 @@ pub struct Inventory {
     void: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
     /// Upper bound of the memory that the checkpoints take, bytes.
     memory: u64,
+    /// How many checkpoints were left out for want of memory.
+    left_out: u64,
+    /// Those of them that hosts have shown with shards.
+    dropped: BTreeSet<CheckpointId>,
 }
 
 /// A version that was just saved.
@@ -94,8 +98,16 @@ pub const fn is_much_smaller(bytes: u64, before: u64) -> bool {
 /// opened summary, whose entries take more than their encoding.
 const MANIFEST_COPIES: u64 = 4;
 
+/// Most checkpoints with shards that are left out. Each costs its key 64 KiB of space, on each honest host.
+const DROPPED_MAX: usize = 100_000;
+
 /// Bytes of memory for a checkpoint apart from its manifest: lists of holders, entries of maps.
 const CHECKPOINT_MEMORY: u64 = 2 << 10;
+
+/// Upper bound of the memory that a checkpoint takes, bytes.
+fn memory_of(manifest: &Manifest) -> u64 {
+    CHECKPOINT_MEMORY + MANIFEST_COPIES * manifest.bytes().len() as u64
+}
 
 /// What became of a checkpoint that a host reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,13 +126,19 @@ impl Inventory {
     pub fn add(&mut self, host: HostIndex, shown: Shown, memory_max: u64) -> Entered {
         let Shown { manifest, shards } = shown;
         let id = manifest.public().checkpoint;
+        if self.dropped.contains(&id) {
+            // Its holders would not be complete.
+            return Entered::Yes;
+        }
         if !self.checkpoints.contains_key(&id) {
-            let bytes = manifest.bytes().len() as u64;
-            let memory = self.memory + CHECKPOINT_MEMORY + MANIFEST_COPIES * bytes;
-            if memory > memory_max {
+            let needed = memory_of(&manifest);
+            if self.memory + needed > memory_max {
+                self.make_room(memory_max);
+            }
+            if self.memory + needed > memory_max || self.dropped.len() > DROPPED_MAX {
                 return Entered::NoRoom;
             }
-            self.memory = memory;
+            self.memory += needed;
         }
         let known = self.checkpoints.entry(id).or_insert_with(|| {
             Arc::new(KnownCheckpoint {
@@ -139,6 +157,43 @@ impl Inventory {
         known.holders.sort_unstable();
         known.holders.dedup();
         Entered::Yes
+    }
+
+    /// Leaves out some of what job keys signed, until what is left takes at most three quarters of
+    /// `memory_max`: first that of which no host has shown a shard, and of the rest the oldest versions of the
+    /// job that takes the most. So a thief of a job key hides no other job, and nothing that the owner signed.
+    fn make_room(&mut self, memory_max: u64) {
+        let wanted = memory_max / 4 * 3;
+        let mut of_job: BTreeMap<JobTag, u64> = BTreeMap::new();
+        let mut by_keys = Vec::new();
+        for (id, known) in &self.checkpoints {
+            let memory = memory_of(&known.manifest);
+            let tag = known.manifest.public().job_tag;
+            *of_job.entry(tag).or_default() += memory;
+            if known.manifest.grant().is_some() {
+                by_keys.push((known.holders.is_empty(), tag, known.age(), *id, memory));
+            }
+        }
+        // The last ones go first.
+        by_keys.sort_by_key(|&(has_none, tag, age, _, _)| {
+            let of_job = of_job.get(&tag).copied();
+            (has_none, of_job, tag, std::cmp::Reverse(age))
+        });
+        while self.memory > wanted
+            && let Some((has_none, _, _, id, memory)) = by_keys.pop()
+        {
+            self.checkpoints.remove(&id);
+            if !has_none {
+                self.dropped.insert(id);
+            }
+            self.memory = self.memory.saturating_sub(memory);
+            self.left_out += 1;
+        }
+    }
+
+    /// How many checkpoints were left out for want of memory. All were signed with job keys.
+    pub const fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// Forgets everything that `host` reported.
@@ -374,8 +429,10 @@ impl OpenedCheckpoint {
 
 #[cfg(test)]
 mod tests {
+    use codec::grant::Rights;
     use codec::hash::ShardRoot;
     use codec::index::StoredSegment;
+    use codec::keys::{JobKeys, NewJobKeys};
     use codec::manifest::{ImageKind, Mark, NewManifest, Tail};
     use codec::seal::{Cipher, DataKey, OwnerSecret};
     use codec::{JobId, Redundancy};
@@ -394,6 +451,10 @@ mod tests {
     }
 
     fn shown_of(version: u8, image_bytes: u64, mark: Option<Mark>) -> Shown {
+        sign(&owner(), version, image_bytes, mark)
+    }
+
+    fn sign(keys: &Keys, version: u8, image_bytes: u64, mark: Option<Mark>) -> Shown {
         let redundancy = Redundancy::new(3, 2).unwrap();
         let new = NewManifest {
             checkpoint: CheckpointId([version; 16]),
@@ -425,7 +486,7 @@ mod tests {
             },
         };
         Shown {
-            manifest: Manifest::sign(&owner(), new, &summary).unwrap(),
+            manifest: Manifest::sign(keys, new, &summary).unwrap(),
             shards: Vec::new(),
         }
     }
@@ -562,5 +623,46 @@ mod tests {
             inventory.add(HostIndex(1), shown(1), 20 << 10),
             Entered::Yes
         );
+    }
+
+    /// A version of job 42 that a job key signed, from a host without shards.
+    fn shown_by_key(version: u8) -> Shown {
+        let Keys::Owner(secret) = owner() else {
+            unreachable!("made so above");
+        };
+        let new = NewJobKeys {
+            grid: [0; 32],
+            scope: "42".parse().unwrap(),
+            rights: Rights::SAVE,
+            serial: 1,
+            not_before: 0,
+            not_after: 10,
+        };
+        let keys = JobKeys::issue(&secret, [8; 32], new).unwrap();
+        sign(&Keys::Job(Box::new(keys)), version, 0, None)
+    }
+
+    #[test]
+    fn what_job_keys_signed_makes_room_and_what_the_owner_signed_stays() {
+        let mut inventory = Inventory::default();
+        let memory = 20 * (CHECKPOINT_MEMORY + MANIFEST_COPIES * 1000);
+        let enter =
+            |inventory: &mut Inventory, shown: Shown| inventory.add(HostIndex(0), shown, memory);
+        for version in 1..=5 {
+            assert_eq!(enter(&mut inventory, shown(version)), Entered::Yes);
+        }
+        for version in 6..=200 {
+            assert_eq!(enter(&mut inventory, shown_by_key(version)), Entered::Yes);
+        }
+        for version in 201..=205 {
+            assert_eq!(enter(&mut inventory, shown(version)), Entered::Yes);
+        }
+        let left = inventory.newest_first();
+        let of_owner = left.iter().filter(|one| one.manifest.grant().is_none());
+        assert_eq!(of_owner.count(), 10);
+        assert!(inventory.left_out() > 150 && inventory.memory <= memory);
+        // Of what the owner signed, nothing makes room.
+        let entered = (206..=250).map(|version| enter(&mut inventory, shown(version)));
+        assert!(entered.collect::<Vec<_>>().contains(&Entered::NoRoom));
     }
 }

@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use protocol::grid::Grid;
 use protocol::identity::Identity;
+use protocol::wire::limits::{FRAME_BYTES_MAX, LIST_BYTES_MAX};
 
 use crate::core::ledger::Quota;
 use crate::monitor::outlook::Predictor;
 use crate::repair::RepairSettings;
 use crate::scrub::ScrubSettings;
-use crate::serve::frames::PLACE_BYTES;
+use crate::serve::frames::{PLACE_BYTES, SHORT_BYTES_MAX};
+use crate::serve::lists::LISTS_AT_ONCE;
+use crate::serve::reception::{CLIENTS_WITHOUT_PLACE, Connections};
+use crate::shards::FOUND_BYTES_MAX;
 
 /// The own copy of a daemon, or a registry, of the signed list of the grid, in the data directory. It is needed where the
 /// copy that the grid file names can't be written.
@@ -76,7 +80,8 @@ pub const GIVES_WAY_AFTER: Duration = Duration::from_secs(10);
 /// Largest default reserve of a disk, bytes.
 pub const RESERVE_BYTES_MAX: u64 = 10 << 30;
 
-/// How the memory of the daemon is divided.
+/// How the memory of the daemon is divided. What members can make it keep in memory is counted here, and
+/// the sum stays within `--memory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// Most shards that are written at the same time.
@@ -87,14 +92,36 @@ pub struct MemoryPlan {
     pub questions: usize,
     /// Most small changes at the same time, which wait for the disk.
     pub changes: usize,
-    /// Most long requests that are being received at the same time.
+    /// Most long requests at the same time: those that are being received, and those that wait for a
+    /// place or for the disk.
     pub frames: usize,
     /// Most connections at the same time.
     pub connections: usize,
 }
 
-/// Memory of the program itself: code, runtime, and the books of some ten thousand shards.
-const BASE_BYTES: u64 = 16 << 20;
+/// Default of `--memory`, bytes.
+pub const MEMORY_USUAL: &str = "128MiB";
+
+/// Memory of the program itself: code, runtime, the buffers of its sockets, and the books of some ten
+/// thousand shards.
+const PROGRAM_BYTES: u64 = 20 << 20;
+
+/// What a client takes that has not shown its certificate yet, and a connection by itself: the state of
+/// QUIC and TLS.
+const STATE_BYTES: u64 = 32 << 10;
+
+/// What repair takes: a window to each host of a checkpoint, and the rows that it rebuilds.
+const REPAIR_BYTES: u64 = 6 << 20;
+
+/// A list of the grid takes its bytes, and about as much again once it is read.
+const LISTS_BYTES: u64 = LISTS_AT_ONCE as u64 * 2 * LIST_BYTES_MAX as u64;
+
+/// What does not follow from `--memory`.
+const BASE_BYTES: u64 =
+    PROGRAM_BYTES + REPAIR_BYTES + LISTS_BYTES + CLIENTS_WITHOUT_PLACE as u64 * STATE_BYTES;
+
+/// Most requests that one connection may have open at the same time.
+pub const STREAMS_MAX: u32 = 32;
 
 /// Receive window of a connection that sends no shard: a little more than one frame.
 pub const CONNECTION_WINDOW: u32 = 96 << 10;
@@ -102,20 +129,33 @@ pub const CONNECTION_WINDOW: u32 = 96 << 10;
 /// What each shard that is being received adds to the window: enough for 400 Mbit/s at 40 ms.
 pub const WRITER_WINDOW: u32 = 2 << 20;
 
-/// Send window of a connection.
-pub const SEND_WINDOW: u64 = 1 << 20;
+/// Send window of a connection to which no blocks or records are sent.
+pub const SEND_WINDOW: u64 = 64 << 10;
+
+/// What each read of blocks adds to the send window.
+pub const READER_WINDOW: u64 = 1 << 20;
+
+/// What each answer of records adds to the send window.
+pub const QUESTION_WINDOW: u64 = 128 << 10;
+
+/// What a connection takes at most: its state, both windows, and a short request on each stream.
+const CONNECTION_BYTES: u64 = STATE_BYTES
+    + CONNECTION_WINDOW as u64
+    + SEND_WINDOW
+    + STREAMS_MAX as u64 * SHORT_BYTES_MAX as u64;
 
 /// What a shard takes while it is written: its window, a batch that is being received, a batch that is
 /// being written, and the buffer of its file.
 const WRITER_BYTES: u64 = WRITER_WINDOW as u64 + (2 << 20);
 
 /// What a read takes: its window, a piece that waits for the window, and a piece that is being read.
-const READER_BYTES: u64 = SEND_WINDOW + (1 << 20);
+const READER_BYTES: u64 = READER_WINDOW + (1 << 20);
 
-/// What a small answer takes: its bytes, and those that are in flight.
-const QUESTION_BYTES: u64 = 384 << 10;
+/// What a small answer takes: records, one of them as a frame, and those that are in flight.
+const QUESTION_BYTES: u64 = FOUND_BYTES_MAX as u64 + 2 * FRAME_BYTES_MAX as u64 + QUESTION_WINDOW;
 
-/// Most small changes at the same time. They mostly wait for each other, so more would gain nothing.
+/// Most small changes at the same time. They mostly wait for each other, so more would gain nothing. What
+/// they bring is counted among the long requests.
 const CHANGES_MAX: usize = 16;
 
 impl MemoryPlan {
@@ -123,17 +163,25 @@ impl MemoryPlan {
     pub fn new(memory_bytes: u64) -> Self {
         let whole = memory_bytes.saturating_sub(BASE_BYTES);
         let share = |parts: u64, each: u64, least: u64, most: u64| {
-            (whole / 128 * parts / each).clamp(least, most) as usize
+            (whole / 64 * parts / each).clamp(least, most) as usize
         };
         Self {
             // There are at least two places of each kind: one member may have one, and the other is for
             // the other members.
-            writers: share(75, WRITER_BYTES, 2, 256),
-            readers: share(32, READER_BYTES, 2, 256),
-            questions: share(4, QUESTION_BYTES, 4, 256),
+            writers: share(28, WRITER_BYTES, 2, 256),
+            readers: share(14, READER_BYTES, 2, 256),
+            questions: share(3, QUESTION_BYTES, 4, 256),
             changes: CHANGES_MAX,
-            frames: share(1, PLACE_BYTES, 2, 64),
-            connections: share(16, u64::from(CONNECTION_WINDOW), 16, 4096),
+            frames: share(2, PLACE_BYTES, 4, 128),
+            connections: share(17, CONNECTION_BYTES, 16, 4096),
+        }
+    }
+
+    /// How many connections members may have.
+    pub(crate) const fn connections(&self) -> Connections {
+        Connections {
+            all: self.connections,
+            of_a_member: self.connections,
         }
     }
 }
@@ -148,18 +196,18 @@ mod tests {
             + plan.readers as u64 * READER_BYTES
             + plan.questions as u64 * QUESTION_BYTES
             + plan.frames as u64 * PLACE_BYTES
-            + plan.connections as u64 * u64::from(CONNECTION_WINDOW)
+            + plan.connections as u64 * CONNECTION_BYTES
     }
 
     #[test]
     fn the_plan_stays_within_its_memory() {
-        for mib in [36, 64, 100, 256, 1024] {
+        for mib in [96, 128, 256, 1024, 4096] {
             let plan = MemoryPlan::new(mib << 20);
-            assert!(used(&plan) <= mib << 20, "{plan:?}");
+            assert!(used(&plan) <= mib << 20, "{mib}: {plan:?}");
         }
-        let plan = MemoryPlan::new(64 << 20);
+        let plan = MemoryPlan::new(128 << 20);
         assert!(
-            plan.writers >= 7 && plan.readers >= 6 && plan.connections >= 64,
+            plan.writers >= 7 && plan.readers >= 7 && plan.connections >= 55,
             "{plan:?}"
         );
     }
@@ -168,5 +216,6 @@ mod tests {
     fn little_memory_still_serves() {
         let plan = MemoryPlan::new(0);
         assert!(plan.writers >= 2 && plan.readers >= 2 && plan.connections >= 16);
+        assert!(used(&plan) < 96 << 20);
     }
 }

@@ -25,7 +25,7 @@ use web::Server;
 use crate::clock::Clock;
 use crate::config::{
     CONNECTION_WINDOW, DaemonConfig, LIST_FILE, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW,
-    WRITER_WINDOW,
+    STREAMS_MAX, WRITER_WINDOW,
 };
 use crate::core::ledger::Quota;
 use crate::disk::RealDisk;
@@ -40,8 +40,8 @@ use crate::registry::announcer::Announcer;
 use crate::repair::{Drained, Links, RepairSettings, Repairer};
 use crate::scrub;
 use crate::serve::lines::Lines;
-use crate::serve::reception::{Connections, Reception, Rooms, Visitor};
-use crate::serve::{self, STREAMS_MAX, ServedHost, Surroundings};
+use crate::serve::reception::{Reception, Rooms, Visitor};
+use crate::serve::{self, ServedHost, Surroundings};
 use crate::shards::{Lent, Store, StoreError, Usage};
 use crate::status_file::StatusFile;
 use crate::tasks::Tasks;
@@ -253,11 +253,7 @@ fn start_tasks(
         cards: OtherCards::new(&config.data_dir, &config.grid, config.identity.secret.id()),
     };
     let served = ServedHost::new(Arc::clone(host), around, &plan, config.gives_way_after);
-    let connections = Connections {
-        all: plan.connections,
-        of_a_member: plan.connections,
-    };
-    let reception = Reception::new(endpoint, door, connections, clock, lines);
+    let reception = Reception::new(endpoint, door, plan.connections(), clock, lines);
     let rooms = reception.rooms();
     tasks.spawn(opened.repairer(config, &members, config.repair).run());
     if let Some(settings) = config.scrub {
@@ -423,7 +419,7 @@ fn serve_guests(tasks: &mut Tasks, config: &DaemonConfig, clock: Clock, monitor:
     for path in &config.guest_sockets {
         match GuestSocket::bind(path) {
             Ok(socket) => {
-                tasks.spawn(socket.serve(Arc::clone(monitor)));
+                tasks.spawn(socket.serve(Arc::clone(monitor), clock));
                 are_heard = true;
             }
             // An example is a path that several daemons of one user share.

@@ -2,11 +2,12 @@
 //! processes that it starts, for as long as the connection lasts. Every process may connect. Users are
 //! treated alike, except that none of them can take all places. No process can register another one.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use machine::ProcessId;
@@ -17,6 +18,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::clock::Clock;
+use crate::core::quiet::Quiet;
 use crate::monitor::Monitor;
 use crate::monitor::guests::{Conditions, Seat, Viewpoint};
 
@@ -26,6 +29,13 @@ const SOCKET_MODE: u32 = 0o666;
 /// Most messages that a guest may send in [`ALLOWANCE_PERIOD`].
 const ALLOWANCE: u32 = 40;
 const ALLOWANCE_PERIOD: Duration = Duration::from_secs(10);
+
+/// Most connections of one user that are accepted in [`ALLOWANCE_PERIOD`]. Guests stay connected; a user that
+/// connects more often is turned away without a word.
+const ACCEPTED_MAX: u32 = 200;
+
+/// Most users whose connections are counted.
+const USERS_MAX: usize = 1024;
 
 /// Pause of the socket after a failure, such as too many open files.
 const FAILURE_PAUSE: Duration = Duration::from_millis(500);
@@ -75,15 +85,22 @@ impl GuestSocket {
     }
 
     /// Accepts guests for as long as this future is polled.
-    pub async fn serve(self, monitor: Arc<Monitor>) {
+    pub async fn serve(self, monitor: Arc<Monitor>, clock: Clock) {
         info!(path = %self.path.display(), "listening for guests");
+        let quiet = Arc::new(Mutex::new(Quiet::default()));
+        let mut counted = Counted::new(Instant::now());
         let mut guests = JoinSet::new();
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => {
+                        let user = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
+                        if counted.is_too_many(user, Instant::now()) {
+                            continue;
+                        }
                         let monitor = Arc::clone(&monitor);
-                        guests.spawn(async move { receive(stream, &monitor).await });
+                        let quiet = Arc::clone(&quiet);
+                        guests.spawn(async move { receive(stream, &monitor, &quiet, clock).await });
                     }
                     Err(cause) => {
                         debug!(%cause, "a guest was refused");
@@ -109,8 +126,37 @@ impl Drop for GuestSocket {
     }
 }
 
+/// How many connections of each user were accepted in the current period.
+#[derive(Debug)]
+struct Counted {
+    since: Instant,
+    users: BTreeMap<u32, u32>,
+}
+
+impl Counted {
+    const fn new(since: Instant) -> Self {
+        let users = BTreeMap::new();
+        Self { since, users }
+    }
+
+    /// Counts a connection, and returns whether it is one too many.
+    fn is_too_many(&mut self, user: u32, now: Instant) -> bool {
+        if now.duration_since(self.since) >= ALLOWANCE_PERIOD || self.users.len() >= USERS_MAX {
+            *self = Self::new(now);
+        }
+        let count = self.users.entry(user).or_default();
+        *count = count.saturating_add(1);
+        *count > ACCEPTED_MAX
+    }
+}
+
 /// Finds out which process connected, and serves it for as long as the connection lasts.
-async fn receive(stream: UnixStream, monitor: &Arc<Monitor>) {
+async fn receive(
+    stream: UnixStream,
+    monitor: &Arc<Monitor>,
+    quiet: &Mutex<Quiet<u32>>,
+    clock: Clock,
+) {
     let peer = stream.peer_cred().ok();
     let process = peer.and_then(|peer| {
         let process = ProcessId::of(monitor.machine(), peer.pid()?)?;
@@ -144,7 +190,11 @@ async fn receive(stream: UnixStream, monitor: &Arc<Monitor>) {
         Ok(()) => debug!(?process, "a guest has disconnected"),
         Err(cause) => {
             refuse(&stream, &cause.to_string());
-            info!(pid = process.pid, %cause, "a guest was disconnected");
+            let mut quiet = quiet.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(held_back) = quiet.line(clock.now(), user) {
+                let held_back = (held_back > 0).then_some(held_back);
+                info!(pid = process.pid, user, %cause, held_back, "a guest was disconnected");
+            }
         }
     }
 }
@@ -267,5 +317,28 @@ impl<'a> Conversation<'a> {
             Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Ok(true),
             Err(_) => Ok(false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_that_connects_again_and_again_is_turned_away_and_no_other_is() {
+        let begun = Instant::now();
+        let mut counted = Counted::new(begun);
+        let accepted = |counted: &mut Counted, user, at| {
+            let tries = (0..4000).filter(|_| !counted.is_too_many(user, at));
+            tries.count()
+        };
+        assert_eq!(accepted(&mut counted, 7, begun), ACCEPTED_MAX as usize);
+        assert!(!counted.is_too_many(8, begun));
+        let later = begun + ALLOWANCE_PERIOD;
+        assert_eq!(accepted(&mut counted, 7, later), ACCEPTED_MAX as usize);
+        for user in 0..3000 {
+            counted.is_too_many(user, later);
+        }
+        assert!(counted.users.len() <= USERS_MAX);
     }
 }

@@ -16,9 +16,13 @@ pub const GRANT_BYTES_MAX: usize = 512;
 /// Most bytes of a list of void grants.
 pub const VOID_BYTES_MAX: usize = 256;
 
-/// Seconds by which the clocks of owner, job and hosts may differ. A grant counts from this long before its
-/// time until this long after.
+/// Seconds by which the clocks of owner, job and hosts may differ. What was signed with a key counts from
+/// this long before the time of its grant until this long after.
 pub const CLOCK_SLACK_S: u64 = 86_400;
+
+/// A host refuses a key this many seconds after its end by the host's own clock. What was signed with the key
+/// has [`CLOCK_SLACK_S`], because the clock of the job stamped it.
+pub const END_SLACK_S: u64 = 300;
 
 const MAGIC: &[u8; 8] = b"CKPTGRA1";
 const VOID_MAGIC: &[u8; 8] = b"CKPTVOI1";
@@ -363,7 +367,14 @@ impl Terms {
         }
     }
 
-    /// Whether `now`, Unix seconds, is within the grant's time; clocks may differ by [`CLOCK_SLACK_S`].
+    /// Whether a host may let the key in at `now` by its own clock, Unix seconds: until [`END_SLACK_S`] after
+    /// the end.
+    pub const fn is_let_in(&self, now: u64) -> bool {
+        self.is_current(now) && now <= self.not_after.saturating_add(END_SLACK_S)
+    }
+
+    /// Whether a time that was stamped on what the key signed, Unix seconds, is within the grant's time;
+    /// clocks may differ by [`CLOCK_SLACK_S`].
     pub const fn is_current(&self, now: u64) -> bool {
         self.not_before <= now.saturating_add(CLOCK_SLACK_S)
             && now <= self.not_after.saturating_add(CLOCK_SLACK_S)

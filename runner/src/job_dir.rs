@@ -10,6 +10,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use codec::JobId;
@@ -28,6 +29,9 @@ pub(super) const LEFT: &str = "ckpt.left";
 /// Name of the file in a job's directory that its supervisor has locked. It contains the supervisor's
 /// process id.
 pub(super) const LOCK: &str = "lock";
+
+/// The mode of a job's directory.
+const DIR_MODE: u32 = 0o700;
 
 /// A job's directory, locked.
 #[derive(Debug)]
@@ -74,7 +78,14 @@ impl JobDir {
             let path = path.to_owned();
             move |cause| JobDirError::Io { path, cause }
         };
-        fs::create_dir_all(&dir).map_err(failed(&dir))?;
+        // What a job is called, and when it did what, is for its user alone.
+        let private = fs::Permissions::from_mode(DIR_MODE);
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(DIR_MODE)
+            .create(&dir);
+        made.and_then(|()| fs::set_permissions(&dir, private))
+            .map_err(failed(&dir))?;
         let path = dir.join(LOCK);
         let mut lock = File::options()
             .create(true)
@@ -129,6 +140,8 @@ mod tests {
             "{refused}"
         );
         assert!(JobDir::take(state.clone(), &"sweep/43".parse().unwrap()).is_ok());
+        let found = fs::metadata(taken.path("")).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, DIR_MODE);
         drop(taken);
         assert!(JobDir::take(state, &job).is_ok());
         assert!(JobDir::take(None, &job).is_err());

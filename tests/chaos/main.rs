@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tests::chaos::{Chaos, run};
 
-const USAGE: &str = "usage: chaos [--listed] [--shared] [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N] [--registries N]";
+const USAGE: &str = "usage: chaos [--listed] [--shared] [--thief] [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N] [--registries N]";
 
 fn main() -> Result<()> {
     let mut chaos = Chaos {
@@ -17,11 +17,16 @@ fn main() -> Result<()> {
         registries: 2,
         is_listed: false,
         is_shared: false,
+        has_thief: false,
     };
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
         if name == "--listed" {
             chaos.is_listed = true;
+            continue;
+        }
+        if name == "--thief" {
+            chaos.has_thief = true;
             continue;
         }
         if name == "--shared" {

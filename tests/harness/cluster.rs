@@ -555,6 +555,11 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
+    /// The submitter's grid file.
+    pub fn grid_file(&self) -> &Path {
+        &self.grid_file
+    }
+
     /// Runs a `ckpt` command and waits for its end.
     ///
     /// # Errors

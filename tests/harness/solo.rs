@@ -48,6 +48,14 @@ impl Solo {
     /// # Errors
     /// When the keys are not for the job.
     pub fn sign(keys: &Keys, plan: SoloPlan) -> Result<Self> {
+        Self::sign_with(keys, plan, 1)
+    }
+
+    /// As [`Self::sign`], with a manifest that lists this many segments, each of 11 bytes.
+    ///
+    /// # Errors
+    /// As [`Self::sign`].
+    pub fn sign_with(keys: &Keys, plan: SoloPlan, segments: usize) -> Result<Self> {
         let redundancy = Redundancy::new(1, 1)?;
         let checkpoint = CheckpointId(plan.id);
         let claim = Claim {
@@ -97,7 +105,7 @@ impl Solo {
             stream_bytes: 1,
             stored_bytes: 1,
             files: 1,
-            index: vec![segment],
+            index: vec![segment; segments],
             tail: Tail::default(),
         };
         let manifest = Manifest::sign(keys, new, &summary)?;
@@ -108,6 +116,16 @@ impl Solo {
             manifest: manifest.bytes().to_vec(),
             block: plan.block,
         })
+    }
+
+    /// Has a host show the checkpoint, of which no host has a shard.
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub async fn haunt(&self, host: &Connection, limit: Duration) -> Result<(), ExchangeError> {
+        let manifest = self.manifest.clone();
+        let asked = Request::KeepManifest { manifest };
+        request(host, &asked, limit).await.map(drop)
     }
 
     /// The offer of the shard to a host.

@@ -18,6 +18,7 @@ fn nothing_acknowledged_is_lost_in_a_minute_of_faults() -> Result<()> {
         registries: 2,
         is_listed: true,
         is_shared: true,
+        has_thief: true,
     };
     let tally = run(&chaos).with_context(|| format!("{chaos:?}"))?;
     eprintln!("{chaos:?}: {tally}");

@@ -20,6 +20,8 @@ use protocol::net::stream::request;
 use protocol::net::{Door, EndpointConfig, ExchangeError, Members, client, connect, server};
 use protocol::wire::message::{Audit, AuditFault, Claim, PutShard, Request, Response, ShardName};
 use quinn::Connection;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use tests::{Grid, Outcome, image};
 
@@ -464,13 +466,40 @@ fn a_job_key_that_may_remove_can_not_remove_the_newest_version() -> Result<()> {
     ensure!(
         removed
             .iter()
-            .all(|answer| answer.contains("a job key cannot remove the newest two versions")),
+            .all(|answer| answer.contains("a job key can't remove the newest two versions")),
         "{removed:?}"
     );
     let forget = run_with(&grid, "job.key", &["forget", "--job", "42", "--all"])?;
     forget.expect(1)?;
     let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
     ensure!(restored.stdout == image::memory(1 << 20, 3));
+    Ok(())
+}
+
+#[test]
+fn a_job_that_tidies_up_does_not_feel_the_guards() -> Result<()> {
+    // The key may have half of this on each host, five times what a host gets of an image.
+    let grid = Grid::up_with(5, &["--capacity", "21MiB"])?;
+    let rights = ["--rights", "save,restore,remove"];
+    key_for(&grid, "42", "job.key", &rights)?;
+    let mut rng = SmallRng::seed_from_u64(42);
+    let mut image = vec![0; 6_000_000];
+    let mut notes = Vec::new();
+    for _ in 0..12 {
+        rng.fill(image.as_mut_slice());
+        fs::write(grid.path("image"), &image)?;
+        let save = ["--json", "save", "--job", "42", "--keep", "1", "image"];
+        let saved = run_with(&grid, "job.key", &save)?.expect(0)?.json()?;
+        notes.push(saved["notes"].to_string());
+    }
+    ensure!(!notes.concat().contains("not informed"), "{notes:?}");
+    ensure!(notes[10].contains("kept as guard"), "{notes:?}");
+    // The newest two and the oldest; there is no space for more guards.
+    let left = listed(&grid.run(["--json", "list", "--job", "42"])?.expect(0)?)?;
+    let left: Vec<u64> = left.into_iter().map(|(_, version, _)| version).collect();
+    ensure!(left == [1, 11, 12], "{left:?}");
+    let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == image);
     Ok(())
 }
 
@@ -602,6 +631,13 @@ fn refused(
             })?,
         ),
         (
+            "six minutes too late",
+            ring.job_key(owner, |new| {
+                new.not_before = ring.now - day;
+                new.not_after = ring.now - 360;
+            })?,
+        ),
+        (
             "too early",
             ring.job_key(owner, |new| {
                 new.not_before = ring.now + 2 * day;
@@ -622,6 +658,14 @@ async fn a_job_key_is_let_in_as_its_owners_and_nobody_elses() -> Result<()> {
     let peer = peer.context("not let in")?;
     ensure!(peer.account() == owner.secret.id() && peer.id == good.secret.id());
     ensure!(peer.roles == [Role::Submitter], "{peer:?}");
+
+    // A clock that is behind by minutes does not end a job.
+    let ended = ring.job_key(&owner, |new| {
+        new.not_before = ring.now - 86_400;
+        new.not_after = ring.now - 240;
+    })?;
+    let peer = admitted(&ring, everybody(), ended).await?;
+    ensure!(peer.is_some_and(|peer| peer.not_after == ring.now + 60));
 
     for (what, identity) in refused(&ring, &owner, &good)? {
         let peer = admitted(&ring, everybody(), identity).await?;

@@ -12,6 +12,7 @@ use codec::keys::Keys;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
 use quinn::Connection;
+use serde_json::Value;
 use tests::solo::{Solo, SoloPlan};
 use tests::{Grid, image};
 use tokio::task::JoinSet;
@@ -84,6 +85,95 @@ async fn write_all(hosts: Vec<Connection>, keys: Keys, count: u64) -> Result<()>
         });
     }
     writing.join_all().await.into_iter().collect()
+}
+
+/// Versions of job 42 without shards and with long manifests, all on the first host.
+async fn haunt(hosts: Vec<Connection>, keys: Keys, count: u64) -> Result<()> {
+    let created = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let host = hosts.first().context("no host")?;
+    for version in 100..100 + count {
+        let mut id = [7; 16];
+        id[..8].copy_from_slice(&version.to_le_bytes());
+        let plan = SoloPlan {
+            job: "42".parse()?,
+            version,
+            created,
+            id,
+            rows: 1,
+            block: vec![0],
+        };
+        let phantom = Solo::sign_with(&keys, plan, 4_300)?;
+        while !is_there(phantom.haunt(host, LIMIT).await)? {}
+    }
+    Ok(())
+}
+
+#[test]
+fn phantoms_hide_no_other_version_of_the_owner() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let good = save(&grid, "42", 1)?;
+    save(&grid, "43", 2)?;
+    key_for(&grid, "42", "job.key", &[])?;
+    let root = Root::new(&grid, "job.key")?;
+    root.run(|hosts, keys| haunt(hosts, keys, 400))?;
+    // Half of this holds some 170 such manifests.
+    let small = |args: &[&str]| grid.run([&["--memory", "64MiB"], args].concat());
+    let shown = |listed: &Value, job: &str, version: u64| {
+        let all = listed["checkpoints"].as_array().into_iter().flatten();
+        all.filter(|one| one["job"] == job && one["version"] == version && one["can_lose"] == 2)
+            .count()
+    };
+    for revoked in [false, true] {
+        if revoked {
+            grid.run(["key", "revoke"])?.expect(0)?;
+        }
+        let listed = small(&["--json", "list"])?.expect(0)?.json()?;
+        ensure!(
+            shown(&listed, "42", 1) == 1 && shown(&listed, "43", 1) == 1,
+            "{listed}"
+        );
+        small(&["--json", "list", "--job", "42"])?.expect(0)?;
+        small(&["verify", "--job", "43"])?.expect(0)?;
+        let health = small(&["health"])?;
+        ensure!(!health.stderr.contains("do not fit"), "{}", health.stderr);
+    }
+    let restored = small(&["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == good);
+    ensure!(restored.stderr.len() < 2_000, "{}", restored.stderr);
+    small(&["forget", "--job", "42", "--all"])?.expect(0)?;
+    let listed = grid.run(["--json", "list"])?.expect(0)?.json()?;
+    let left = listed["checkpoints"].as_array().map(Vec::len);
+    ensure!(left == Some(1), "{listed}");
+    Ok(())
+}
+
+#[test]
+fn a_job_key_can_not_take_the_last_versions_from_its_owner() -> Result<()> {
+    let grid = Grid::up(6)?;
+    save(&grid, "42", 1)?;
+    key_for(&grid, "42", "job.key", &[])?;
+    let root = Root::new(&grid, "job.key")?;
+    let highest = 1 << 48;
+    root.run(|hosts, keys| async move {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        for version in [u64::MAX, highest + 1, highest] {
+            let junk = junk(&keys, version, created)?;
+            for host in &hosts {
+                let written = write(&junk, host).await;
+                ensure!(
+                    written.is_ok() == (version == highest),
+                    "{version}: {written:?}"
+                );
+            }
+        }
+        Ok(())
+    })?;
+    // The owner saves above it, and the job key, too.
+    save(&grid, "42", 2)?;
+    run_with(&grid, "job.key", &["save", "--job", "42", "image"])?.expect(0)?;
+    grid.run(["key", "revoke"])?.expect(0)?;
+    save(&grid, "42", 3)?;
+    Ok(())
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use protocol::grid::GridHost;
 use protocol::identity::{HostId, Peer, is_name};
+use protocol::net::link_of;
 use quinn::Connection;
 
 use crate::HostIndex;
@@ -60,6 +61,8 @@ impl Names {
     /// Looks at the name in the certificate of `host`, which is one of `hosts`.
     pub(crate) fn look(&self, hosts: &[GridHost], host: HostIndex, connection: &Connection) {
         if let Ok(peer) = Peer::of(connection) {
+            let link = format!("{:016x}", link_of(connection));
+            tracing::debug!(host = peer.name, link, "connected");
             self.note(hosts, host, peer.name);
         }
     }

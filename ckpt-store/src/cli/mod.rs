@@ -38,7 +38,7 @@ use protocol::places::UsualDir;
 use tracing::warn;
 
 use self::log::{LogFormat, log_to_stderr};
-use crate::config::{DaemonConfig, GIVES_WAY_AFTER, LIST_FILE};
+use crate::config::{DaemonConfig, GIVES_WAY_AFTER, LIST_FILE, MEMORY_USUAL};
 use crate::core::ledger::Quota;
 use crate::core::repair::RepairWaits;
 use crate::daemon::{Daemon, StartError};
@@ -232,8 +232,8 @@ struct Serve {
     /// Disk space that always stays free [default: 5% of the disk, at most 10GiB].
     #[arg(long, value_parser = size::parse)]
     reserve: Option<u64>,
-    /// Memory for data in flight.
-    #[arg(long, value_parser = size::parse, default_value = "64MiB")]
+    /// Memory of the daemon: what members can make it take stays within this, from 96MiB on.
+    #[arg(long, value_parser = size::parse, default_value = MEMORY_USUAL)]
     memory: u64,
     /// File to write the address to once the daemon answers.
     #[arg(long)]

@@ -178,13 +178,17 @@ impl Ledger {
         self.share.saturating_sub(self.owners.of_member(who))
     }
 
+    /// The half of its owner's share that one grant may use.
+    pub fn half(&self) -> u64 {
+        self.share.min(self.capacity) / 2
+    }
+
     /// What a grant may still use. There is no such limit for an owner that acts for itself.
     fn left_of_half(&self, who: Who<OwnerId>) -> u64 {
         if who.grant.is_none() {
             return u64::MAX;
         }
-        let half = self.share.min(self.capacity) / 2;
-        half.saturating_sub(self.owners.of_grant(who))
+        self.half().saturating_sub(self.owners.of_grant(who))
     }
 
     /// Promises `bytes` to `who`.

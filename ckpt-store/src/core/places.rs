@@ -235,6 +235,8 @@ pub struct Places<K: Ord> {
     places: usize,
     /// Most places of one member.
     share: usize,
+    /// The last places, which only members get that have none.
+    reserve: usize,
     queue: usize,
     next: u64,
     inside: BTreeMap<Ticket, Inside<K>>,
@@ -249,6 +251,7 @@ impl<K: Ord + Copy> Places<K> {
         Self {
             places: places.max(1),
             share: share_of(places),
+            reserve: 0,
             queue,
             next: 0,
             inside: BTreeMap::new(),
@@ -262,6 +265,13 @@ impl<K: Ord + Copy> Places<K> {
     #[must_use]
     pub fn with_share(mut self, share: usize) -> Self {
         self.share = self.share.min(share.max(1));
+        self
+    }
+
+    /// The same places, the last `reserve` of which only members get that have none.
+    #[must_use]
+    pub fn with_reserve(mut self, reserve: usize) -> Self {
+        self.reserve = reserve.min(self.places.saturating_sub(1));
         self
     }
 
@@ -386,7 +396,9 @@ impl<K: Ord + Copy> Places<K> {
     }
 
     fn is_within(&self, who: Who<K>) -> bool {
-        has_less(&self.tally, who, self.share)
+        let is_new = self.tally.of_member(who) == 0;
+        let open = self.places.saturating_sub(self.reserve);
+        (is_new || self.inside.len() < open) && has_less(&self.tally, who, self.share)
     }
 
     fn take(&mut self, ticket: Ticket, who: Who<K>) {
@@ -446,6 +458,15 @@ mod tests {
         assert_eq!(fill(&mut places, ANN).len(), 0);
         assert_eq!(fill(&mut places, BOB).len(), 2);
         assert_eq!(fill(&mut Places::new(0, 0), ANN).len(), 1);
+    }
+
+    #[test]
+    fn two_members_leave_the_last_places_to_those_that_have_none() {
+        let mut places = Places::new(8, 0).with_reserve(2);
+        assert_eq!(fill(&mut places, ANN).len(), 6);
+        assert_eq!(fill(&mut places, BOB).len(), 1);
+        assert_eq!(fill(&mut places, CYD).len(), 1);
+        assert!(places.is_full());
     }
 
     #[test]

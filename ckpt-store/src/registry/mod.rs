@@ -43,7 +43,7 @@ use crate::core::joiners::NoPlace;
 use crate::core::quiet::Quiet;
 use crate::core::registry::{Moment, NotHeard, Registry, Wanted};
 use crate::metrics::{self, RegistryMetrics};
-use crate::serve::exchange::{Answer, Asked, serve_requests};
+use crate::serve::exchange::{Answer, Asked, Received, serve_requests};
 use crate::serve::frames::FramePlaces;
 use crate::serve::lines::Lines;
 use crate::serve::lists::ListPlaces;
@@ -400,14 +400,16 @@ impl Shared {
         let reading = self.frames.read(peer, &mut recv);
         let (asked, read) = Asked::read(&connection, peer, reading).await;
         let answered = match read {
-            Ok(request) => {
+            Ok(Received { request, place }) => {
                 let mut visit = Visit {
                     peer,
                     from: connection.remote_address(),
                     send: &mut send,
                     recv: &mut recv,
                 };
-                self.answer_within(&mut visit, request).await
+                let answered = self.answer_within(&mut visit, request).await;
+                drop(place);
+                answered
             }
             Err(cause) => Err(cause),
         };

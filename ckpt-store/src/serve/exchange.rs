@@ -3,19 +3,21 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use codec::OwnerId;
 use codec::serial::SerialError;
 use protocol::identity::Peer;
-use protocol::net::CertificateFault;
 use protocol::net::close::GIVEN_UP;
 use protocol::net::stream::{ExchangeError, write_frame};
+use protocol::net::{CertificateFault, link_of};
 use protocol::wire::Code;
 use protocol::wire::message::{Refusal, Request, Response};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{debug, info, warn};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::lines::Lines;
+use super::pool::Place;
 use super::rules::{Rule, Server};
 use crate::metrics::{Ended, Requests, UNREADABLE};
 
@@ -70,15 +72,20 @@ pub(crate) async fn serve_requests<R>(
     let from = connection.remote_address();
     let name = peer.map(|peer| &*peer.name);
     let id = peer.map(|peer| tracing::field::display(&peer.id));
-    debug!(%from, peer = name, id, "connected");
+    // Each line about this connection and its requests has the number that the client's log has, too.
+    let link = format!("{:016x}", link_of(connection));
+    let span = info_span!("link", id = link);
+    span.in_scope(|| debug!(%from, peer = name, id, "connected"));
     let mut gone = std::pin::pin!(gone);
     let mut requests = JoinSet::new();
     loop {
         tokio::select! {
             stream = connection.accept_bi() => match stream {
-                Ok((send, recv)) => drop(requests.spawn(serve(send, recv))),
+                Ok((send, recv)) => {
+                    requests.spawn(serve(send, recv).instrument(span.clone()));
+                }
                 Err(cause) => {
-                    debug!(%from, peer = name, %cause, "disconnected");
+                    span.in_scope(|| debug!(%from, peer = name, %cause, "disconnected"));
                     return;
                 }
             },
@@ -90,6 +97,13 @@ pub(crate) async fn serve_requests<R>(
             _ = stopping.wait_for(|stop| *stop), if requests.is_empty() => return,
         }
     }
+}
+
+/// A request, and the place of its bytes if it is long. It is in memory until it is answered, so it has the
+/// place until then.
+pub(crate) struct Received {
+    pub(crate) request: Request,
+    pub(crate) place: Option<Place<OwnerId>>,
 }
 
 /// One request: where it comes from, and the name of its rule.
@@ -104,10 +118,10 @@ impl<'a> Asked<'a> {
     pub(crate) async fn read(
         connection: &Connection,
         peer: Option<&'a Peer>,
-        reading: impl Future<Output = Result<Request, Answer>>,
-    ) -> (Self, Result<Request, Answer>) {
+        reading: impl Future<Output = Result<Received, Answer>>,
+    ) -> (Self, Result<Received, Answer>) {
         let read = reading.await;
-        let name_of = |request| Rule::of(request).name;
+        let name_of = |read: &Received| Rule::of(&read.request).name;
         let asked = Self {
             from: connection.remote_address(),
             peer,

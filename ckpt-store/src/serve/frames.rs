@@ -11,7 +11,7 @@ use protocol::wire::limits::{FRAME_BYTES_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{Message, Request};
 use quinn::RecvStream;
 
-use super::exchange::Answer;
+use super::exchange::{Answer, Received};
 use super::pool::{Pool, Size};
 use super::{busy, who};
 use crate::clock::Clock;
@@ -39,11 +39,13 @@ impl FramePlaces {
         &self,
         peer: Option<&Peer>,
         recv: &mut RecvStream,
-    ) -> Result<Request, Answer> {
+    ) -> Result<Received, Answer> {
         let len = within(REQUEST_TIMEOUT, frame_len(recv)).await?;
         let Some(peer) = peer.filter(|_| len > SHORT_BYTES_MAX) else {
             // A client without a certificate has the smallest window, and a place of its own.
-            return self.body(recv, len, |_| ()).await;
+            let request = self.body(recv, len, |_| ()).await?;
+            let place = None;
+            return Ok(Received { request, place });
         };
         let place = self.0.enter(who(peer)).await;
         let place = place.ok_or_else(|| busy("other long requests are being received"))?;
@@ -52,10 +54,16 @@ impl FramePlaces {
             place.moved(bytes);
             place.waits();
         };
-        tokio::select! {
-            read = self.body(recv, len, arrived) => read,
-            () = place.gives_way() => Err(busy("too slow while another request was waiting")),
-        }
+        let request = tokio::select! {
+            read = self.body(recv, len, arrived) => read?,
+            () = place.gives_way() => {
+                return Err(busy("too slow while another request was waiting"));
+            }
+        };
+        // From here on the request waits for this host, not for its sender.
+        place.moved(0);
+        let place = Some(place);
+        Ok(Received { request, place })
     }
 
     async fn body(

@@ -19,9 +19,9 @@ use super::{Answer, Exchange, busy, too_slow, who};
 use crate::clock::Clock;
 
 /// How many lists of members are received at the same time, and how many may wait. A list may have 8 MiB,
-/// and newer ones are rare. One member has one of the places.
+/// and newer ones are rare. A slow one gives way.
 const LISTS_OF_MEMBERS: Size = Size {
-    places: 2,
+    places: 1,
     queue: 16,
 };
 
@@ -29,7 +29,7 @@ const LISTS_OF_MEMBERS: Size = Size {
 /// time. No other member and no job key can take these places, so whoever is to be revoked keeps no list
 /// out.
 const LISTS_OF_ADMINS: Size = Size {
-    places: 2,
+    places: 1,
     queue: 8,
 };
 

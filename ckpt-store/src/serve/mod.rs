@@ -26,7 +26,7 @@ pub(crate) mod rules;
 mod scope;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use codec::notice::Notice;
@@ -44,7 +44,7 @@ use tokio::sync::watch;
 use tokio::task::JoinError;
 use tracing::{debug, error, info, warn};
 
-use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
+use crate::config::{CONNECTION_WINDOW, MemoryPlan, SEND_WINDOW, WRITER_WINDOW};
 use crate::core::catalog::Claimed;
 use crate::core::places::Who;
 use crate::host::Host;
@@ -53,7 +53,7 @@ use crate::others::OtherCards;
 use crate::shards::StoreError;
 
 use buffers::Buffers;
-use exchange::{Answer, Asked, serve_requests};
+use exchange::{Answer, Asked, Received, serve_requests};
 use frames::FramePlaces;
 use lines::Lines;
 use lists::ListPlaces;
@@ -61,9 +61,6 @@ use pool::{Place, Pool, Size};
 use rules::{Load, Rule, Server};
 use scope::{Permit, Scope};
 use transfer::rate_limit::RateLimit;
-
-/// Most requests that one connection may have open at the same time.
-pub const STREAMS_MAX: u32 = 32;
 
 /// Most requests of each kind that may wait for a place. A request that brings a manifest keeps the
 /// manifest in memory while it waits, so few changes may wait.
@@ -169,7 +166,8 @@ pub async fn connection(
             .as_ref()
             .map(|grant| Scope::new(Arc::clone(grant))),
         connection,
-        puts: AtomicU32::new(0),
+        received: AtomicU32::new(0),
+        sent: AtomicU64::new(0),
         buffers: Arc::default(),
     });
     let gone = members.until_gone(&peer);
@@ -191,38 +189,68 @@ pub fn who(peer: &Peer) -> Who<OwnerId> {
     }
 }
 
-/// What all requests of one connection share: the connection, the
-/// number of shards that it is receiving, and buffers for blocks that it sends.
+/// What all requests of one connection share: the connection, by how much its windows are larger than
+/// those of a connection that moves no data, and buffers for blocks that it sends.
 struct Shared {
     connection: Connection,
     /// The jobs that the peer may ask about, if it acts with a job key.
     scope: Option<Scope>,
-    puts: AtomicU32,
+    received: AtomicU32,
+    sent: AtomicU64,
     buffers: Arc<Buffers>,
 }
 
-/// Enlarges the receive window of a connection while this value lives: each shard that is being received
-/// adds to the window.
-struct Window<'a>(&'a Shared);
+/// Enlarges the windows of a connection while this value lives. Whoever makes one has a place in a pool.
+struct Window<'a> {
+    of: &'a Shared,
+    receive: u32,
+    send: u64,
+}
 
 impl Shared {
+    /// For a shard that is being received.
     fn open_window(&self) -> Window<'_> {
-        self.puts.fetch_add(1, Ordering::Relaxed);
-        self.set_window();
-        Window(self)
+        self.windows(WRITER_WINDOW, 0)
     }
 
-    fn set_window(&self) {
-        let puts = self.puts.load(Ordering::Relaxed);
-        let window = CONNECTION_WINDOW.saturating_add(WRITER_WINDOW.saturating_mul(puts));
-        self.connection.set_receive_window(window.into());
+    /// For an answer of which this many bytes may be in flight.
+    fn open_send_window(&self, bytes: u64) -> Window<'_> {
+        self.windows(0, bytes)
+    }
+
+    fn windows(&self, receive: u32, send: u64) -> Window<'_> {
+        let of = self;
+        of.received.fetch_add(receive, Ordering::Relaxed);
+        of.sent.fetch_add(send, Ordering::Relaxed);
+        let window = Window { of, receive, send };
+        window.set();
+        window
+    }
+
+    /// Most bytes that are in flight to the peer.
+    fn send_window(&self) -> u64 {
+        SEND_WINDOW.saturating_add(self.sent.load(Ordering::Relaxed))
+    }
+}
+
+impl Window<'_> {
+    fn set(&self) {
+        let connection = &self.of.connection;
+        if self.receive > 0 {
+            let received = self.of.received.load(Ordering::Relaxed);
+            connection.set_receive_window(CONNECTION_WINDOW.saturating_add(received).into());
+        }
+        if self.send > 0 {
+            connection.set_send_window(self.of.send_window());
+        }
     }
 }
 
 impl Drop for Window<'_> {
     fn drop(&mut self) {
-        self.0.puts.fetch_sub(1, Ordering::Relaxed);
-        self.0.set_window();
+        self.of.received.fetch_sub(self.receive, Ordering::Relaxed);
+        self.of.sent.fetch_sub(self.send, Ordering::Relaxed);
+        self.set();
     }
 }
 
@@ -268,7 +296,11 @@ async fn request(
         recv: &mut recv,
     };
     let answered = match read {
-        Ok(request) => exchange.answer(request).await,
+        Ok(Received { request, place }) => {
+            let answered = exchange.answer(request).await;
+            drop(place);
+            answered
+        }
         Err(cause) => Err(cause),
     };
     let requests = &host.parts.metrics.requests;
@@ -368,6 +400,7 @@ impl Exchange<'_> {
     }
 
     async fn announcement(&mut self) -> Result<(), Answer> {
+        let _place = self.place(&self.host.questions, "answers").await?;
         let now = self.host.parts.clock.unix_seconds();
         let announced = self.host.parts.monitor.announced(now).to_wire();
         let announced = Box::new(announced.into());
@@ -375,6 +408,7 @@ impl Exchange<'_> {
     }
 
     async fn sums(&mut self) -> Result<(), Answer> {
+        let _place = self.place(&self.host.questions, "answers").await?;
         let sums = self.host.parts.monitor.learnt().to_wire();
         self.respond(&Response::Sums(Box::new(sums))).await
     }

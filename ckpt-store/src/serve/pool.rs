@@ -26,6 +26,15 @@ pub struct Size {
     pub queue: usize,
 }
 
+/// What one member may have of a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// Most places of one member.
+    pub most: usize,
+    /// The last places, which only members get that have none.
+    pub reserve: usize,
+}
+
 /// Places of one kind. `K` names members.
 #[derive(Debug)]
 pub struct Pool<K: Ord + Copy> {
@@ -62,16 +71,22 @@ impl<K: Ord + Copy> Pool<K> {
     /// A pool of which all places are free. A transfer that moves too little in `given` loses its place
     /// if others wait.
     pub fn new(size: Size, clock: Clock, given: Duration) -> Arc<Self> {
-        Self::with_share(size, usize::MAX, clock, given)
+        let share = Share {
+            most: usize::MAX,
+            reserve: 0,
+        };
+        Self::with_share(size, share, clock, given)
     }
 
     /// As [`Self::new`]; one member has at most `share` of the places.
-    pub fn with_share(size: Size, share: usize, clock: Clock, given: Duration) -> Arc<Self> {
+    pub fn with_share(size: Size, share: Share, clock: Clock, given: Duration) -> Arc<Self> {
         Arc::new(Self {
             clock,
             given_ms: u64::try_from(given.as_millis()).unwrap_or(u64::MAX),
             state: Mutex::new(State {
-                places: Places::new(size.places, size.queue).with_share(share),
+                places: Places::new(size.places, size.queue)
+                    .with_share(share.most)
+                    .with_reserve(share.reserve),
                 pulses: BTreeMap::new(),
                 waiting: BTreeMap::new(),
             }),

@@ -15,10 +15,16 @@ use super::buffers::Buffers;
 use super::pool::Place;
 use super::scope::Scope;
 use super::{Answer, Exchange, blocking, pause, too_slow};
+use crate::config::{QUESTION_WINDOW, READER_WINDOW};
 use crate::shards::RowBytes;
 
-/// A read keeps its place for at most this long for bytes that were sent and not yet acknowledged.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// The end of an answer has this long to arrive at the client, and as long as its bytes take at the slowest
+/// rate. Then the stream is reset, because its bytes stay in memory until they are acknowledged.
+const DRAIN_GRACE: Duration = Duration::from_secs(2);
+
+/// The slowest rate, bytes a second: a quarter of a link of 1 Mbit/s, over which a restore reads from
+/// several hosts.
+const SLOWEST_RATE: u64 = 32 << 10;
 
 impl Exchange<'_> {
     /// Answers a `Find` request.
@@ -28,6 +34,7 @@ impl Exchange<'_> {
         after: Option<CheckpointId>,
     ) -> Result<(), Answer> {
         let place = self.place(&self.host.questions, "answers").await?;
+        let _window = self.connection.open_send_window(QUESTION_WINDOW);
         let (records, more) = self.found(job_tag, after).await?;
         let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
         self.respond(&Response::Found { count, more }).await?;
@@ -35,7 +42,7 @@ impl Exchange<'_> {
             self.send_record(&place, record, record.manifest.len())
                 .await?;
         }
-        self.drain().await
+        self.drain(&place).await
     }
 
     /// Records of the checkpoints after `after`, at least one if there are any, and whether there are
@@ -70,6 +77,7 @@ impl Exchange<'_> {
     /// Answers an `Outline` request.
     pub(super) async fn outline(&mut self, shard: ShardName) -> Result<(), Answer> {
         let place = self.place(&self.host.questions, "answers").await?;
+        let _window = self.connection.open_send_window(QUESTION_WINDOW);
         let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&self.host.parts.store);
         let reader = blocking(move || store.open_shard(owner, &shard)).await?;
@@ -82,7 +90,7 @@ impl Exchange<'_> {
         self.respond(&response).await?;
         let hashes: Vec<u8> = outline.pages.iter().flat_map(|page| page.0).collect();
         self.write(&place, hashes.into()).await?;
-        self.drain().await
+        self.drain(&place).await
     }
 
     /// Answers a `Page` request.
@@ -104,6 +112,7 @@ impl Exchange<'_> {
         count: u32,
     ) -> Result<(), Answer> {
         let place = self.place(&self.host.readers, "reads").await?;
+        let _window = self.connection.open_send_window(READER_WINDOW);
         let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&self.host.parts.store);
         let rows = blocking(move || store.rows(owner, &shard, first, count)).await?;
@@ -117,7 +126,7 @@ impl Exchange<'_> {
                 Err(panicked) => return Err(Answer::internal(&panicked)),
             };
             let Some(piece) = piece else {
-                return self.drain().await;
+                return self.drain(&place).await;
             };
             reading = read(rows, Arc::clone(&self.connection.buffers));
             self.write(&place, piece).await?;
@@ -141,14 +150,21 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Ends the answer and waits a little until the client has received it, because its bytes stay in
-    /// memory until then.
-    async fn drain(&mut self) -> Result<(), Answer> {
+    /// Ends the answer and waits until the client has it. A client that takes too long, or is slow while
+    /// others wait, loses the rest.
+    async fn drain(&mut self, place: &Place<OwnerId>) -> Result<(), Answer> {
         // An error means that the client has closed the stream, so there is nothing to wait for.
-        if self.send.finish().is_ok() {
-            let _ = pause(DRAIN_TIMEOUT, self.send.stopped()).await;
+        if self.send.finish().is_err() {
+            return Ok(());
         }
-        Ok(())
+        let in_flight = Duration::from_secs(self.connection.send_window() / SLOWEST_RATE);
+        place.waits();
+        tokio::select! {
+            arrived = tokio::time::timeout(DRAIN_GRACE + in_flight, self.send.stopped()) => {
+                arrived.map(drop).map_err(|_| too_slow())
+            }
+            () = place.gives_way() => Err(too_slow()),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use quinn::{Connection, Endpoint, Incoming};
 use tracing::{debug, info, warn};
 
 use super::lines::Lines;
-use super::pool::{Pool, Size};
+use super::pool::{Pool, Share, Size};
 use super::who;
 use crate::clock::Clock;
 use crate::core::broken_off::BrokenOff;
@@ -33,6 +33,13 @@ const HANDSHAKES_MAX: usize = 64;
 /// Most clients without a certificate at the same time. They come to join, and only some servers accept
 /// them.
 const STRANGERS_MAX: usize = 64;
+
+/// Most clients at the same time that take no place of a member.
+pub(crate) const CLIENTS_WITHOUT_PLACE: usize = HANDSHAKES_MAX + STRANGERS_MAX;
+
+/// Only members that have no connection get the last connections: this many, or a quarter of all if that is
+/// less. So two members together do not shut out the others.
+const RESERVED_MAX: usize = 4;
 
 /// A client without a certificate may stay for this long.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,7 +92,10 @@ impl Rooms {
             strangers: Pool::new(of(STRANGERS_MAX), clock, STRANGER_TIMEOUT),
             members: Pool::with_share(
                 of(members.all),
-                members.of_a_member,
+                Share {
+                    most: members.of_a_member,
+                    reserve: RESERVED_MAX.min(members.all / 4),
+                },
                 clock,
                 HANDSHAKE_TIMEOUT,
             ),

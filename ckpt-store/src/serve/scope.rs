@@ -17,7 +17,8 @@ use protocol::wire::message::{Refusal, Request, Response};
 use serde_bytes::ByteBuf;
 
 use super::{Answer, Exchange, blocking};
-use crate::core::{Denied, Millis};
+use crate::core::Denied;
+use crate::core::catalog::Moment;
 use crate::shards::{Store, StoreError};
 
 /// Most jobs below a prefix that one connection can be about.
@@ -153,7 +154,7 @@ impl Scope {
     fn removes(
         &self,
         store: &Store,
-        now: Millis,
+        now: Moment,
         checkpoint: CheckpointId,
     ) -> Result<Permit, Refusal> {
         match self.finds(store, checkpoint) {
@@ -162,8 +163,8 @@ impl Scope {
                 self.needs(Rights::REMOVE)?;
                 if store.is_kept_from_job_keys(now, self.terms().owner, checkpoint) {
                     let why =
-                        "a job key cannot remove the newest two versions or those of the last 6 h";
-                    return Err(Refusal::new(Code::Forbidden, why));
+                        "a job key can't remove the newest two versions, nor some of those before";
+                    return Err(Refusal::new(Code::Guarded, why));
                 }
             }
             Some(_) => self.needs(Rights::SAVE)?,
@@ -178,7 +179,7 @@ impl Scope {
     pub(super) fn permit(
         &self,
         store: &Store,
-        now: Millis,
+        now: Moment,
         request: &Request,
     ) -> Result<Permit, Answer> {
         let permit = match request {
@@ -272,7 +273,12 @@ impl Exchange<'_> {
             let why = "the job key was revoked by its owner";
             return Err(Answer::Refused(Refusal::new(Code::Forbidden, why)));
         }
-        scope.permit(&self.host.parts.store, self.host.parts.clock.now(), request)
+        let clock = self.host.parts.clock;
+        let now = Moment {
+            now: clock.now(),
+            unix: clock.unix_seconds(),
+        };
+        scope.permit(&self.host.parts.store, now, request)
     }
 
     /// Answers a `Within` request. A peer without a job key need not prove anything.
@@ -302,6 +308,7 @@ impl Exchange<'_> {
             let refusal = Refusal::new(Code::BadRequest, "too many owners");
             return Err(Answer::Refused(refusal));
         }
+        let _place = self.place(&self.host.questions, "answers").await?;
         let is_donor = self.peer.has(Role::Donor);
         let may = |owner: &&OwnerId| is_donor || **owner == self.peer.account();
         let owners: Vec<OwnerId> = owners.iter().filter(may).copied().collect();

@@ -30,5 +30,6 @@ pub use notices::NoticeSource;
 pub use peers::Holding;
 pub use reader::{ReadError, RowBytes, ShardReader};
 pub use reading::Scrubbed;
+pub(crate) use store::FOUND_BYTES_MAX;
 pub use store::{Lent, Store, Usage};
 pub use upload::{Batch, Upload};

@@ -27,7 +27,7 @@ use crate::core::{Catalog, Denied, Key, Millis, PutId, Shard};
 use crate::disk::{ChangeError, Disk};
 
 /// Most bytes of records in one answer. The client gets the rest with its next request.
-const FOUND_BYTES_MAX: usize = 256 << 10;
+pub(crate) const FOUND_BYTES_MAX: usize = 256 << 10;
 
 /// Pause before the removal of an expired checkpoint is tried again after a failure.
 const SWEEP_RETRY: Duration = Duration::from_secs(60);

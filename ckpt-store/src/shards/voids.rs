@@ -17,7 +17,8 @@ use super::layout::VOIDS;
 use super::load::read_small;
 use super::store::{Store, Voids};
 use super::writer::TempFile;
-use crate::core::{Denied, Key, Millis};
+use crate::core::catalog::Moment;
+use crate::core::{Denied, Key};
 use crate::disk::Disk;
 
 /// Most owners whose list is kept.
@@ -112,7 +113,7 @@ impl Store {
     }
 
     /// Whether no job key may remove this checkpoint now.
-    pub fn is_kept_from_job_keys(&self, now: Millis, owner: OwnerId, id: CheckpointId) -> bool {
+    pub fn is_kept_from_job_keys(&self, now: Moment, owner: OwnerId, id: CheckpointId) -> bool {
         let key = Key {
             owner,
             checkpoint: id,

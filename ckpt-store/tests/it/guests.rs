@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ckpt_store::clock::Clock;
 use ckpt_store::core::traffic::Days;
 use ckpt_store::guest_socket::GuestSocket;
 use ckpt_store::monitor::Monitor;
@@ -44,7 +45,7 @@ impl ServedMonitor {
         let socket = GuestSocket::bind(&place.socket()).unwrap();
         place
             .runtime
-            .spawn(socket.serve(Arc::clone(&place.monitor)));
+            .spawn(socket.serve(Arc::clone(&place.monitor), Clock::start()));
         drop(runtime);
         place
     }

@@ -30,7 +30,7 @@ const SLACK_BYTES: u64 = 32 << 20;
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The most memory that a process has ever used.
-fn peak_bytes(daemon: &Process) -> u64 {
+pub(crate) fn peak_bytes(daemon: &Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));

@@ -159,7 +159,7 @@ impl Lab {
             capacity_bytes: Some(1 << 30),
             quota: Quota::default(),
             reserve_bytes: Some(0),
-            memory_bytes: 64 << 20,
+            memory_bytes: 128 << 20,
             repair: ckpt_store::repair::RepairSettings {
                 rebuilds: false,
                 ..Default::default()

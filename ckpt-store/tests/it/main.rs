@@ -20,3 +20,4 @@ mod requests;
 mod sample;
 mod shares;
 mod unkind;
+mod worst;

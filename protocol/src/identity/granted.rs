@@ -91,7 +91,7 @@ pub fn check_grant(
     if terms.grid != grid.0 {
         return Err(GrantFault::Mismatch("grid"));
     }
-    if !terms.is_current(now) {
+    if !terms.is_let_in(now) {
         return Err(GrantFault::Time);
     }
     Ok(())

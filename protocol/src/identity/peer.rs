@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use codec::OwnerId;
-use codec::grant::{CLOCK_SLACK_S, Grant};
+use codec::grant::{END_SLACK_S, Grant};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::extensions::GeneralName;
@@ -129,7 +129,7 @@ impl Peer {
         };
         let owner = Self::from_certificate(chain.get(1).ok_or(PeerError::Missing)?)?;
         let terms = grant.terms();
-        let until = terms.not_after.saturating_add(CLOCK_SLACK_S);
+        let until = terms.not_after.saturating_add(END_SLACK_S);
         let is_submitter = owner.has(Role::Submitter) && owner.id == terms.owner;
         Ok(Self {
             name: format!("{}/job-key", owner.name),

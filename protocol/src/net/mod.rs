@@ -19,7 +19,7 @@ mod tests;
 pub use address::may_be_announced;
 pub use connect_error::{ConnectError, ResolveError};
 pub use door::{Door, NotAdmitted};
-pub use endpoint::{EndpointConfig, client, connect, connect_as, server, spoken};
+pub use endpoint::{EndpointConfig, client, connect, connect_as, link_of, server, spoken};
 pub use lists::{Offered, compare_lists, newer_list, offer_list, receive_list, send_list};
 pub use members::Members;
 pub use resolve::{RESOLVED_MAX, Sockets, connect_at, resolve, resolve_here};

@@ -27,6 +27,8 @@ pub enum Code {
     Stopping,
     /// A fault of the host.
     Internal,
+    /// The host keeps this checkpoint from job keys for now, as a guard against a stolen one.
+    Guarded,
 }
 
 impl Code {
@@ -44,6 +46,7 @@ impl Code {
             Self::Busy => "busy",
             Self::Stopping => "shutting down",
             Self::Internal => "internal error",
+            Self::Guarded => "kept as guard",
         }
     }
 }

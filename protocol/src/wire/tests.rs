@@ -517,6 +517,7 @@ fn codes_have_the_numbers_that_they_had() {
         Code::Busy,
         Code::Stopping,
         Code::Internal,
+        Code::Guarded,
     ];
     for (number, code) in codes.into_iter().enumerate() {
         let refused = Response::Refused(Refusal::new(code, ""));

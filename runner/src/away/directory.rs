@@ -2,7 +2,7 @@
 //! files that the job has changed come back.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, FileTimes, Metadata};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::words::Word;
 use crate::begin::before;
-use crate::files::{are_same, remove};
+use crate::files::are_same;
 use ckpt_agent::image::Exclude;
 
 /// Longest line of a list, bytes.
@@ -156,62 +156,126 @@ pub(super) struct Merged {
     pub files: usize,
     /// New paths of files that both the user and the job have changed.
     pub kept: Vec<PathBuf>,
+    /// The directory of new files that the user did not ask for: hidden ones, and programs.
+    pub held_back: Option<PathBuf>,
 }
 
 /// Moves the files that the job has changed from `result` into `dir`, whose files were as in `staged`
 /// when the job began. A file that the job has not changed stays as it is in `dir`. A file that was
 /// changed in both is kept under another name. No file is removed.
 ///
+/// A shell, an editor or git may run a hidden file or a program that appears in a directory, and the
+/// machine of the job chose its name. So new ones are moved to `held_back` instead, under their paths.
+///
 /// # Errors
 /// When a file can't be moved. Files that were moved before stay in their new places.
-pub(super) fn merge(result: &Path, dir: &Path, staged: &Listing) -> io::Result<Merged> {
-    let mut merged = Merged::default();
-    merge_below(result, dir, Path::new(""), staged, &mut merged)?;
-    Ok(merged)
-}
-
-fn merge_below(
+pub(super) fn merge(
     result: &Path,
     dir: &Path,
-    below: &Path,
     staged: &Listing,
-    merged: &mut Merged,
-) -> io::Result<()> {
-    for entry in fs::read_dir(result.join(below))? {
-        let entry = entry?;
-        let path = below.join(entry.file_name());
-        let from = result.join(&path);
-        let to = dir.join(&path);
-        let new = entry.metadata()?;
-        let there = match fs::symlink_metadata(&to) {
-            Ok(found) => Some(found),
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+    held_back: &Path,
+) -> io::Result<Merged> {
+    let mut merging = Merging {
+        result,
+        dir,
+        staged,
+        held_back: first_free(held_back)?,
+        merged: Merged::default(),
+    };
+    merging.below(Path::new(""))?;
+    Ok(merging.merged)
+}
+
+/// A merge that is under way.
+struct Merging<'a> {
+    result: &'a Path,
+    dir: &'a Path,
+    staged: &'a Listing,
+    held_back: PathBuf,
+    merged: Merged,
+}
+
+impl Merging<'_> {
+    fn below(&mut self, below: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(self.result.join(below))? {
+            let entry = entry?;
+            let path = below.join(entry.file_name());
+            let to = self.dir.join(&path);
+            let new = entry.metadata()?;
+            let there = match fs::symlink_metadata(&to) {
+                Ok(found) => Some(found),
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+                Err(cause) => return Err(cause),
+            };
+            if there.is_none() && !self.staged.has(&path, &new) && is_unasked(&path, &new) {
+                self.hold_back(&path)?;
+            } else if new.is_dir() {
+                merge_directory(&to, there.as_ref(), &mut self.merged)?;
+                let is_new = there.is_none_or(|there| !there.is_dir());
+                self.below(&path)?;
+                if is_new {
+                    look_like(&to, &new)?;
+                }
+            } else if !self.staged.has(&path, &new) {
+                self.take(&path, there.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a file that the job has changed to its place.
+    fn take(&mut self, path: &Path, there: Option<&Metadata>) -> io::Result<()> {
+        let from = self.result.join(path);
+        let to = self.dir.join(path);
+        if let Some(there) = there {
+            if are_same(&from, &to)? {
+                return Ok(());
+            }
+            if !self.staged.has(path, there) {
+                put_aside(&to, &mut self.merged)?;
+            }
+        }
+        fs::rename(&from, &to)?;
+        self.merged.files += 1;
+        Ok(())
+    }
+
+    fn hold_back(&mut self, path: &Path) -> io::Result<()> {
+        let to = self.held_back.join(path);
+        fs::create_dir_all(to.parent().unwrap_or(&self.held_back))?;
+        fs::rename(self.result.join(path), &to)?;
+        self.merged.held_back = Some(self.held_back.clone());
+        Ok(())
+    }
+}
+
+/// Whether a new file or directory is one that the user did not ask for: it is hidden or below a hidden
+/// directory, or can be run.
+fn is_unasked(path: &Path, new: &Metadata) -> bool {
+    let is_hidden = |part: &OsStr| part.as_bytes().starts_with(b".");
+    let is_program = new.is_file() && new.mode() & 0o111 != 0;
+    is_program || path.iter().any(is_hidden)
+}
+
+/// The first of `PATH`, `PATH.2`, `PATH.3` and so on that no file has.
+///
+/// # Errors
+/// When a path can't be looked at.
+fn first_free(path: &Path) -> io::Result<PathBuf> {
+    let numbered = |number: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    };
+    let all = std::iter::once(path.to_owned()).chain((2..=u32::MAX).map(numbered));
+    for path in all {
+        match fs::symlink_metadata(&path) {
+            Ok(_) => {}
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(path),
             Err(cause) => return Err(cause),
-        };
-        if new.is_dir() {
-            merge_directory(&to, there.as_ref(), merged)?;
-            let is_new = there.is_none_or(|there| !there.is_dir());
-            merge_below(result, dir, &path, staged, merged)?;
-            if is_new {
-                look_like(&to, &new)?;
-            }
-        } else if !staged.has(&path, &new) {
-            let is_own = there
-                .as_ref()
-                .is_some_and(|there| !staged.has(&path, there));
-            if there.is_some() {
-                if are_same(&from, &to)? {
-                    continue;
-                }
-                if is_own {
-                    put_aside(&to, merged)?;
-                }
-            }
-            fs::rename(&from, &to)?;
-            merged.files += 1;
         }
     }
-    Ok(())
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// Makes a directory if there is none.
@@ -226,8 +290,7 @@ fn merge_directory(to: &Path, there: Option<&Metadata>, merged: &mut Merged) -> 
 }
 
 fn put_aside(path: &Path, merged: &mut Merged) -> io::Result<()> {
-    let aside = before(path);
-    remove(&aside)?;
+    let aside = first_free(&before(path))?;
     fs::rename(path, &aside)?;
     merged.kept.push(aside);
     Ok(())
@@ -277,7 +340,7 @@ mod tests {
         }
         fs::remove_file(dir.join("gone")).unwrap();
         fs::remove_file(result.join("sub/kept")).unwrap();
-        let merged = merge(&result, &dir, &staged).unwrap();
+        let merged = merge(&result, &dir, &staged, &dir.join("held")).unwrap();
         let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
         let has = |name: &str, text: &str| assert_eq!(read(name).as_deref(), Some(text), "{name}");
         has("same", "old");
@@ -291,7 +354,60 @@ mod tests {
         has("new/deep/file", "job's own");
         assert_eq!(read("gone"), None);
         let kept = vec![dir.join("by both.before")];
-        assert_eq!(merged, Merged { files: 3, kept });
+        let held_back = None;
+        let expected = Merged {
+            files: 3,
+            kept,
+            held_back,
+        };
+        assert_eq!(merged, expected);
+        assert!(!dir.join("held").exists());
+    }
+
+    #[test]
+    fn nothing_of_the_user_is_removed_and_nothing_is_brought_in_that_runs_by_itself() {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = temporary.path().join("dir");
+        let result = temporary.path().join("result");
+        let write = |root: &Path, name: &str, text: &str, mode: u32| {
+            let path = root.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for name in ["data", "data.before", ".git/config"] {
+            write(&dir, name, "precious", 0o644);
+        }
+        let staged = Listing::of(&dir, &Exclude::default()).unwrap();
+        write(&dir, "data", "edited here", 0o644);
+        write(&dir, "held/earlier", "kept", 0o644);
+        for name in [
+            "data",
+            ".envrc",
+            ".git/config",
+            ".new/deep/file",
+            "out/file",
+        ] {
+            write(&result, name, "by job", 0o644);
+        }
+        for name in [".git/hooks/post-checkout", "out/program"] {
+            write(&result, name, "by job", 0o755);
+        }
+        let merged = merge(&result, &dir, &staged, &dir.join("held")).unwrap();
+        let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
+        let has = |name: &str, text: &str| assert_eq!(read(name).as_deref(), Some(text), "{name}");
+        has("data", "by job");
+        has("data.before", "precious");
+        has("data.before.2", "edited here");
+        has(".git/config", "by job");
+        has("out/file", "by job");
+        has("held/earlier", "kept");
+        for name in [".envrc", ".new", ".git/hooks", "out/program"] {
+            assert!(!dir.join(name).exists(), "{name}");
+            assert!(dir.join("held.2").join(name).exists(), "{name}");
+        }
+        assert_eq!(merged.held_back, Some(dir.join("held.2")));
+        assert_eq!(merged.kept, [dir.join("data.before.2")]);
     }
 
     #[test]
@@ -305,7 +421,7 @@ mod tests {
         }
         fs::write(result.join("sub/file"), "x").unwrap();
         std::os::unix::fs::symlink(&outside, dir.join("sub")).unwrap();
-        let merged = merge(&result, &dir, &Listing::default()).unwrap();
+        let merged = merge(&result, &dir, &Listing::default(), &dir.join("held")).unwrap();
         assert_eq!(merged.kept, [dir.join("sub.before")]);
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
         assert!(dir.join("sub/file").exists());

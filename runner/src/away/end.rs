@@ -24,6 +24,9 @@ use ckpt_agent::cancel::canceller;
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{ExitStatus, Failure, RestoreReport, Silent};
 
+/// What is added to the name of a job for the directory with the files that are not put in their places.
+const HELD_BACK_SUFFIX: &str = ".held-back";
+
 /// Does what is to be done at the end, and makes the report.
 pub(super) async fn end(
     orders: &AwayOrders,
@@ -54,6 +57,12 @@ pub(super) async fn end(
             let path = path.display();
             ended.log.warn(format!(
                 "changed here and by the job: {path} is as it was here"
+            ));
+        }
+        if let Some(dir) = &merged.held_back {
+            let dir = dir.display();
+            ended.log.warn(format!(
+                "new hidden files and programs are not put in their places; look at them in {dir}"
             ));
         }
         ended.log.enter(Entry::BroughtBack {
@@ -112,6 +121,7 @@ fn report(
     });
     let merged = restored.map(|(_, merged)| merged);
     let aside = merged.iter().flat_map(|merged| &merged.kept);
+    let held_back = merged.as_ref().and_then(|merged| merged.held_back.as_ref());
     AwayReport {
         job: orders.job.clone(),
         exit_code,
@@ -123,6 +133,7 @@ fn report(
         starts: ended.starts,
         moves_seconds: ended.moves_seconds,
         aside: aside.map(|path| path.display().to_string()).collect(),
+        held_back: held_back.map(|path| path.display().to_string()),
         changed_files: merged.map(|merged| merged.files),
         journal: ended.log.journal_path().display().to_string(),
         warnings: ended.log.into_warnings(),
@@ -192,6 +203,7 @@ async fn bring_back(
     let report = restored
         .map_err(|failure| failure.next("run the same command again to fetch the result"))?;
     let dir = orders.dir.clone();
+    let held_back = dir.join(format!("{}{HELD_BACK_SUFFIX}", orders.job.file_name()));
     let list = place.path(LISTING);
     let moving = tokio::task::spawn_blocking(move || {
         let staged = Listing::read(&list)?;
@@ -200,7 +212,7 @@ async fn bring_back(
             Some(only) => only?.path(),
             None => return Ok(Merged::default()),
         };
-        let merged = merge(&result, &dir, &staged)?;
+        let merged = merge(&result, &dir, &staged, &held_back)?;
         remove(&stage)?;
         Ok::<_, std::io::Error>(merged)
     });

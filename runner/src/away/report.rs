@@ -31,6 +31,9 @@ pub struct AwayReport {
     pub changed_files: Option<usize>,
     /// Paths to which files were moved that both the user and the job had changed.
     pub aside: Vec<String>,
+    /// The directory with new hidden files and programs, which were not put in their places; `None` if
+    /// there are none.
+    pub held_back: Option<String>,
     /// Path of the journal.
     pub journal: String,
     /// What the user should know, in whole sentences.

@@ -13,9 +13,12 @@
 //! acknowledged is then restored, or is said to be away (5): never absent, lost, or wrong. It is there again
 //! in the morning. Some restores are made on machines that were never in the grid before.
 //!
-//! Two machines of one owner may save and delete one more job at the same time.
+//! Two machines of one owner may save and delete one more job at the same time. A thief may have the key of one
+//! more job of that owner, until the owner takes it back: then the owner saves and restores it again.
 
 mod members;
+mod tally;
+mod thief;
 pub mod together;
 mod weather;
 
@@ -36,6 +39,8 @@ use crate::damage::flip;
 use crate::image;
 use crate::liar::{Hoard, Lie};
 use crate::skip::not_checked;
+pub use tally::Tally;
+use thief::Theft;
 use together::{JOB, MACHINES, Together};
 
 /// The size of the grid and of the load, and how long faults last.
@@ -55,6 +60,8 @@ pub struct Chaos {
     pub is_listed: bool,
     /// Whether two machines of one owner save and delete one more job.
     pub is_shared: bool,
+    /// Whether a thief has the key of one more job of the same owner.
+    pub has_thief: bool,
 }
 
 /// Most hosts that are bad at once: the number of parity shards of the checkpoints.
@@ -87,68 +94,6 @@ const REPORT_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long full redundancy may take to come back once faults have stopped.
 const HEAL_TIMEOUT: Duration = Duration::from_secs(180);
-
-/// What happened in a run.
-#[derive(Clone, Debug, Default)]
-pub struct Tally {
-    /// Faults by kind.
-    pub faults: BTreeMap<&'static str, u64>,
-    /// Saves that were acknowledged.
-    pub saved: u64,
-    /// Those of `saved` that made fewer than three data shards, because too few hosts answered.
-    pub narrow: u64,
-    /// Saves that reported a failure.
-    pub not_saved: u64,
-    /// The longest time that a save took, whatever it reported.
-    pub longest_save: Duration,
-    /// Restores of the right bytes.
-    pub restored: u64,
-    /// Those of `restored` that restored the version before the newest.
-    pub restored_older: u64,
-    /// Restores while most hosts were away which said so.
-    pub away: u64,
-    /// Restores on new machines that reached no registry.
-    pub without_registry: u64,
-    /// How often all checkpoints of a job were forgotten.
-    pub forgotten: u64,
-    /// Hosts that lied, by kind of lie.
-    pub lies: BTreeMap<String, u64>,
-    /// Most memory in bytes that any daemon or registry had.
-    pub peak_memory: u64,
-    /// Saves of the job of two machines that were acknowledged.
-    pub shared: u64,
-    /// Seconds from the end of the faults until all shards were there again.
-    pub healed_after: f64,
-}
-
-impl std::fmt::Display for Tally {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let faults: Vec<String> = self
-            .faults
-            .iter()
-            .map(|(kind, n)| format!("{kind} {n}"))
-            .collect();
-        write!(
-            f,
-            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most, {} of a job of two machines; jobs forgotten: {}; restores: {} right ({} of older versions), {} away at night, {} without a registry, 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
-            faults.join(", "),
-            self.lies.len(),
-            Lie::ALL.len(),
-            self.saved,
-            self.narrow,
-            self.not_saved,
-            self.longest_save.as_secs_f64(),
-            self.shared,
-            self.forgotten,
-            self.restored,
-            self.restored_older,
-            self.away,
-            self.without_registry,
-            self.peak_memory >> 20,
-            self.healed_after
-        )
-    }
-}
 
 /// Starts a grid, injects faults while jobs save and restore, and returns what happened.
 ///
@@ -187,6 +132,10 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
         nights: AtomicU64::new(0),
         fresh: AtomicU64::new(0),
         together: chaos.is_shared.then(|| Together::new(&cluster)),
+        theft: chaos
+            .has_thief
+            .then(|| Theft::begin(&cluster))
+            .transpose()?,
     };
     let ended = std::thread::scope(|scope| {
         let agents: Vec<_> = (0..chaos.jobs)
@@ -200,11 +149,13 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
             let stage = &stage;
             scope.spawn(move || stage.end_all_on_error(stage.share(machine, chaos.seed)))
         });
+        let robbery = scope.spawn(|| stage.end_all_on_error(stage.robbery(chaos.seed)));
         let weather = scope.spawn(|| stage.end_all_on_error(stage.weather(chaos.seed)));
         let disturbed = stage.end_all_on_error(stage.disturb(chaos));
         stage.over.store(true, Ordering::SeqCst);
         let mut ended = vec![disturbed];
-        for agent in agents.into_iter().chain(sharing).chain([weather]) {
+        let others = sharing.into_iter().chain([weather, robbery]);
+        for agent in agents.into_iter().chain(others) {
             ended.push(agent.join().unwrap_or_else(|_| bail!("an agent panicked")));
         }
         ended
@@ -261,6 +212,8 @@ struct Stage<'a> {
     fresh: AtomicU64,
     /// The job of two machines.
     together: Option<Together<'a>>,
+    /// The job whose key is stolen.
+    theft: Option<Theft<'a>>,
 }
 
 /// The image that follows from this seed.
@@ -763,6 +716,7 @@ impl Stage<'_> {
             self.restore(job, "last")?;
             self.restore_older(job)?;
         }
+        self.check_theft()?;
         if let Some(together) = &self.together {
             together.check()?;
             self.tally().shared = together.count() as u64;

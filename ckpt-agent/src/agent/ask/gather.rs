@@ -22,6 +22,7 @@ use crate::core::gather::silence::Silence;
 use crate::core::gather::{Best, Gathering, Wait, WaitUntil};
 use crate::core::place::DomainNames;
 use crate::core::pool_watch;
+use crate::core::retention::Reach;
 use crate::core::{Fault, HostIndex, Millis};
 use crate::inventory::{Entered, Inventory, KnownCheckpoint};
 use crate::knowledge::{Contact, Observation};
@@ -168,6 +169,15 @@ impl Gathered {
         }
     }
 
+    /// How far a policy may delete what it does not name. Where hosts may have versions that are not seen here,
+    /// these may be needed.
+    pub(crate) fn reach(&self) -> Reach {
+        match self.inventory.left_out() {
+            0 => Reach::Between.in_silence(self.silence()),
+            _ => Reach::Named,
+        }
+    }
+
     /// Enters the answers of a host.
     pub(crate) fn enter(&mut self, host: HostIndex, (answer, notices): Answered) {
         self.answered.push((host, answer));
@@ -216,6 +226,9 @@ struct Asked {
     was_enough: bool,
     begun: Instant,
 }
+
+/// Once most hosts have answered, the others have as long as these needed, and this much longer.
+const LISTS_OVERTIME: Duration = Duration::from_secs(7);
 
 /// How often this machine may sleep while hosts are asked, until they are not asked again.
 const ASKED_AFTER_SLEEP_MAX: u32 = 8;
@@ -321,14 +334,17 @@ impl Agent {
         }
         let begun = Instant::now();
         let now = || Millis::default().after(begun.elapsed());
+        let count = hosts.len();
+        let mut answers = 0;
+        // A host that lies could list checkpoints for ever.
+        let mut lists_end: Option<Instant> = None;
         let best = || best(&showing.lock().0, wait_until);
         let mut gathering = Gathering::begin(wait_until, hosts, now());
         loop {
-            let next = match gathering.deadline() {
-                Some(Millis(until)) => {
-                    let until = begun + Duration::from_millis(until);
-                    tokio::time::timeout_at(until, asking.join_next()).await
-                }
+            let deadline = gathering.deadline();
+            let deadline = deadline.map(|Millis(until)| begun + Duration::from_millis(until));
+            let next = match deadline.into_iter().chain(lists_end).min() {
+                Some(until) => tokio::time::timeout_at(until, asking.join_next()).await,
                 // Each request has a time limit of its own.
                 None => Ok(asking.join_next().await),
             };
@@ -336,6 +352,9 @@ impl Agent {
                 Ok(None) => break,
                 Ok(Some(Ok((host, Ok(answered))))) => {
                     gathered.enter(host, answered);
+                    answers += 1;
+                    let end = || begun + begun.elapsed() * 2 + LISTS_OVERTIME;
+                    lists_end = lists_end.or((2 * answers > count).then(end));
                     gathering.answered(host, best(), now());
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
@@ -345,6 +364,7 @@ impl Agent {
                 }
                 // A task that panicked counts as a silent host.
                 Ok(Some(Err(_))) => {}
+                Err(_) if lists_end.is_some_and(|end| end <= Instant::now()) => break,
                 Err(_) => {
                     let mut waiting = gathering.waiting().iter();
                     let is_any_connected = waiting.any(|host| self.hosts.is_connected(*host));

@@ -10,7 +10,6 @@ use crate::agent::{Agent, ForgetWhich};
 use crate::core::clocks::Clocks;
 use crate::core::gather::Wait;
 use crate::core::gather::WaitUntil;
-use crate::core::gather::silence::Silence;
 use crate::core::retention::{Checkpoint, Contents, Plan, Reach, plan};
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
@@ -148,11 +147,7 @@ impl Agent {
             let choosing = self.choose_again(gathered, named, chosen, wish, wait);
             chosen = choosing.await?;
         }
-        chosen.only(
-            &announced,
-            gathered.said.as_ref(),
-            wish.reach(gathered.silence()),
-        );
+        chosen.only(&announced, gathered.said.as_ref(), wish.reach(&gathered));
         Ok(chosen)
     }
 
@@ -219,7 +214,7 @@ impl Agent {
         }
         let unwanted: Vec<Checkpoint> = others.iter().map(judged).collect();
         let said = gathered.said.as_ref();
-        let plan = plan(&keeps, &unwanted, said, wish.reach(gathered.silence()));
+        let plan = plan(&keeps, &unwanted, said, wish.reach(&gathered));
         self.refuse(&plan, wish, &newest)?;
         let is_gone = |known: &KnownCheckpoint| plan.gone.contains(&known.stamp());
         let left = newest.iter().find(|known| !is_gone(known));
@@ -295,13 +290,13 @@ impl Wish<'_> {
         )
     }
 
-    fn reach(&self, silence: Silence) -> Reach {
+    fn reach(&self, gathered: &Gathered) -> Reach {
         match self.which {
             ForgetWhich::Version(_) => Reach::Named,
             // A checkpoint that turns up later need not meet the conditions of `sought`.
             _ if !self.sought.is_all() => Reach::Named,
             ForgetWhich::All => Reach::FromFirst,
-            ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_) => Reach::Between.in_silence(silence),
+            ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_) => gathered.reach(),
         }
     }
 }

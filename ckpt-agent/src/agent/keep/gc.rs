@@ -191,7 +191,7 @@ impl Look {
         keep: Option<u32>,
     ) -> BTreeMap<JobTag, Plan> {
         let reach = match keep {
-            Some(_) => Reach::Between.in_silence(self.gathered.silence()),
+            Some(_) => self.gathered.reach(),
             None => Reach::Named,
         };
         let plans = self.jobs.iter().map(|(tag, job)| {

@@ -1,10 +1,12 @@
 //! Job keys: what is needed to make one, how to make them void, and what then happens to what they signed.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use codec::CheckpointId;
 use codec::grant::{Rights, VoidList};
 use codec::keys::Keys;
+use protocol::wire::Code;
 use tokio::task::JoinSet;
 
 use crate::agent::ask::gather::Gathered;
@@ -12,6 +14,15 @@ use crate::agent::{Agent, Which};
 use crate::core::gather::Wait;
 use crate::core::{Fault, HostIndex};
 use crate::report::{ExitStatus, Failure, HostNote};
+
+/// What became of checkpoints that a job key had hosts remove.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Forgotten {
+    /// Hosts that did not remove all of them, and why.
+    pub(crate) failed: Vec<(HostIndex, Fault)>,
+    /// Those that a host keeps as guards, for now.
+    pub(crate) guarded: BTreeSet<CheckpointId>,
+}
 
 /// The outcome of making job keys void.
 #[derive(Clone, Debug)]
@@ -22,28 +33,49 @@ pub struct Voided {
     pub silent: Vec<HostNote>,
 }
 
+/// Most versions that a note names.
+const NAMED_MAX: usize = 10;
+
+fn is_guarded(removed: &Result<(), Fault>) -> bool {
+    let fault = removed.as_ref().err();
+    fault.is_some_and(|fault| fault.is_refused_as(Code::Guarded))
+}
+
 impl Agent {
-    /// Has hosts remove checkpoints one by one, and returns the hosts that did not. A job key with the right
-    /// to remove does this, since it can't sign a notice, which hosts would pass on to each other.
+    /// Has hosts remove checkpoints one by one. A job key with the right to remove does this, since it can't
+    /// sign a notice, which hosts would pass on to each other.
     pub(crate) async fn forget_each(
         &self,
         hosts: &BTreeSet<HostIndex>,
         gone: &[CheckpointId],
         wait: Wait,
-    ) -> Vec<(HostIndex, Fault)> {
+    ) -> Forgotten {
+        let guarded = Arc::new(Mutex::new(BTreeSet::new()));
         let mut asking = JoinSet::new();
         for host in hosts.iter().copied() {
             let hosts = self.hosts.clone();
             let gone = gone.to_vec();
+            let guarded = Arc::clone(&guarded);
             asking.spawn(async move {
                 let mut done = Ok(());
+                let mut guards = Ok(());
                 for checkpoint in gone {
-                    done = done.and(hosts.forget(host, checkpoint).await.map(|_| ()));
+                    let removed = hosts.forget(host, checkpoint).await.map(drop);
+                    if is_guarded(&removed) {
+                        let mut all = guarded.lock().unwrap_or_else(PoisonError::into_inner);
+                        all.insert(checkpoint);
+                        guards = removed;
+                    } else {
+                        done = done.and(removed);
+                    }
                 }
-                (host, done)
+                (host, done.and(guards))
             });
         }
-        wait.answers(hosts, asking).await
+        let failed = wait.answers(hosts, asking).await;
+        let mut all = guarded.lock().unwrap_or_else(PoisonError::into_inner);
+        let guarded = std::mem::take(&mut *all);
+        Forgotten { failed, guarded }
     }
 
     /// Makes all job keys of the owner void that have smaller serials than this.
@@ -121,14 +153,23 @@ impl Agent {
             })
             .map(|version| version.to_string())
             .collect();
-        let versions = versions.join(", ");
+        let more = versions.len().saturating_sub(NAMED_MAX);
+        let mut names = versions
+            .iter()
+            .take(NAMED_MAX)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(", ");
+        if more > 0 {
+            names = format!("{names} and {more} more");
+        }
         let text = match which {
             Which::Newest => format!(
-                "passed over, because the job key that saved them is revoked: {versions}; take one with \
+                "passed over, because the job key that saved them is revoked: {names}; take one with \
                  --version if you trust it"
             ),
             Which::Version(_) => {
-                format!("version {versions} was saved with a job key that is revoked now")
+                format!("version {names} was saved with a job key that is revoked now")
             }
         };
         (!versions.is_empty()).then_some(text)

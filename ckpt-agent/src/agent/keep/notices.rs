@@ -148,7 +148,7 @@ impl Agent {
         wait: Wait,
     ) -> Vec<(HostIndex, Fault)> {
         if self.keys.grant().is_some() {
-            return self.forget_each(hosts, gone, wait).await;
+            return self.forget_each(hosts, gone, wait).await.failed;
         }
         let signed = Notice::sign(&self.keys, &named.path, words);
         let signed = signed.map_err(|cause| Fault::Lied(cause.to_string()));

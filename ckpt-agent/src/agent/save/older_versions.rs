@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use codec::Version;
+use codec::{CheckpointId, Version};
+use protocol::wire::Code;
 
 use crate::agent::ask::gather::Gathered;
+use crate::agent::keep::job_keys::Forgotten;
 use crate::agent::keep::notices::{self, LeaseChange};
 use crate::agent::{Agent, SaveRequest};
 use crate::core::gather::Wait;
 use crate::core::gather::silence::Line;
-use crate::core::retention::{Checkpoint, Reach, plan};
+use crate::core::retention::{Checkpoint, Plan, Reach, plan};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::{KnownCheckpoint, Saved};
 use crate::report::SaveReport;
@@ -39,7 +41,34 @@ pub(super) struct Older<'a> {
     pub(super) line: Line,
 }
 
+impl Older<'_> {
+    /// The lease stays as it was when hosts were asked last.
+    const fn same_lease(&self) -> LeaseChange {
+        let asked = match self.again.said {
+            Some(_) => self.again,
+            None => self.before,
+        };
+        LeaseChange::Same {
+            asked_at: asked.asked_at,
+        }
+    }
+}
+
 impl Agent {
+    /// Has a job key remove what hosts do not keep as a guard.
+    async fn forget_unguarded(
+        &self,
+        hosts: &BTreeSet<HostIndex>,
+        plan: &Plan,
+        wait: Wait,
+    ) -> Forgotten {
+        let gone: Vec<CheckpointId> = plan.gone.iter().map(|one| one.checkpoint).collect();
+        let mut done = self.forget_each(hosts, &gone, wait).await;
+        done.failed
+            .retain(|(_, fault)| !fault.is_refused_as(Code::Guarded));
+        done
+    }
+
     /// Removes what `--keep` does not keep, and renews the lease. A host that can't be reached now hears of
     /// that from another host, or at the next save.
     pub(super) async fn remove_old(
@@ -57,7 +86,7 @@ impl Agent {
         // Where a version that was seen is not shown, what turns up later may be needed yet.
         let reach = match self.unfound(named.tag, gathered) {
             Some(_) => Reach::Named,
-            None => Reach::Between.in_silence(gathered.silence()),
+            None => gathered.reach(),
         };
         let last = older.again.said.as_ref().or(gathered.said.as_ref());
         let plan = plan(&keeps, &unwanted, last, reach);
@@ -71,7 +100,6 @@ impl Agent {
             .iter()
             .filter_map(|one| inventory.get(one.checkpoint))
             .collect();
-        let removed: Vec<Version> = about.iter().map(|known| known.version()).collect();
         let lease = notices::renewed(last, request.options.tenure);
         let had_lease = last.is_some_and(|last| last.lease.is_some());
         if plan.gone.is_empty() && lease.is_none() && !had_lease {
@@ -84,15 +112,22 @@ impl Agent {
         let hurried = Wait::NotForSilent;
         let change = match last {
             _ if lease.is_some() || had_lease => LeaseChange::To(lease),
-            Some(_) if older.again.said.is_some() => LeaseChange::Same {
-                asked_at: older.again.asked_at,
-            },
-            _ => LeaseChange::Same {
-                asked_at: gathered.asked_at,
+            _ => older.same_lease(),
+        };
+        let Forgotten { failed, guarded } = match self.keys.grant() {
+            Some(_) => self.forget_unguarded(&hosts, &plan, hurried).await,
+            None => Forgotten {
+                failed: self
+                    .announce_to(hosts, &named, last, change, &plan, hurried)
+                    .await,
+                guarded: BTreeSet::new(),
             },
         };
-        let announcing = self.announce_to(hosts, &named, last, change, &plan, hurried);
-        let failed = announcing.await;
+        let (guards, about): (Vec<_>, Vec<_>) = about
+            .into_iter()
+            .partition(|known| guarded.contains(&known.manifest.public().checkpoint));
+        report.notes.extend(note_of_guards(&guards));
+        let removed: Vec<Version> = about.iter().map(|known| known.version()).collect();
         if failed.len() == asked {
             report
                 .notes
@@ -202,6 +237,20 @@ pub(crate) fn created_after(gathered: &Gathered) -> u64 {
         .max(deleted.map(|end| end.created));
     let after = before.map_or(0, |before| before.saturating_add(1));
     unix_seconds().max(after)
+}
+
+/// The note on versions that hosts keep from job keys.
+fn note_of_guards(guards: &[&KnownCheckpoint]) -> Option<String> {
+    let numbers: Vec<String> = guards
+        .iter()
+        .map(|known| known.version().to_string())
+        .collect();
+    (!numbers.is_empty()).then(|| {
+        format!(
+            "kept as guard for now: {}; hosts keep some versions of a job from its key, in case it is stolen",
+            numbers.join(" ")
+        )
+    })
 }
 
 /// The note on versions of other lines.

@@ -37,6 +37,7 @@ use super::notices::Notices;
 use super::places::{Stock, Tally, Who};
 use puts::Put;
 
+pub use job_keys::Moment;
 pub use puts::PutId;
 
 /// Most checkpoints that a host knows, claims included. Each takes some 300 bytes of memory. [`Stock`]
@@ -84,6 +85,9 @@ pub enum Denied {
     /// time.
     #[error("the notice is from the future: check the clock of the machine that made it")]
     FromTheFuture,
+    /// A job key asks for a version far above all that are here.
+    #[error("version {0} is far above those of this job: only the owner's own key may take it")]
+    FarAhead(Version),
     /// The shard is here or is being written.
     #[error("shard {0} exists already or is being written")]
     Exists(ShardIndex),
@@ -144,6 +148,7 @@ impl Denied {
             Self::TooManyUncommitted(_) => Code::Busy,
             // `BadRequest` would mean that this host does not know notices at all.
             Self::FromTheFuture | Self::Contradiction(_) => Code::Mismatch,
+            Self::FarAhead(_) => Code::Forbidden,
         }
     }
 }
@@ -646,6 +651,9 @@ impl Catalog {
             self.forgotten(now, key);
         }
         let version = claim.version;
+        if who.grant.is_some() && self.is_far_ahead(owner, claim) {
+            return Err(Denied::FarAhead(version));
+        }
         if let Some(holder) = self.holders(owner, claim.job_tag, version).next() {
             return Err(Denied::VersionTaken { version, holder });
         }
