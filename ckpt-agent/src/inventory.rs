@@ -359,16 +359,17 @@ pub struct OpenedCheckpoint {
 }
 
 impl OpenedCheckpoint {
-    /// How many shards this checkpoint can lose, if it can itself lose `own`: no more than its base can.
+    /// How many shards this checkpoint can lose, if it can itself lose `own`: no more than any of those can that it
+    /// builds on.
     pub fn weakest(
         &self,
         own: Option<usize>,
-        base: impl FnOnce(CheckpointId) -> Option<usize>,
+        of_need: impl Fn(CheckpointId) -> Option<usize>,
     ) -> Option<usize> {
-        match self.summary.tail.base {
-            Some(reference) => Some(own?.min(base(reference.checkpoint)?)),
-            None => own,
-        }
+        let mut needs = self.summary.needs();
+        needs.try_fold(own?, |least, need| {
+            Some(least.min(of_need(need.checkpoint)?))
+        })
     }
 }
 

@@ -30,6 +30,7 @@ pub mod index;
 pub mod job;
 pub mod keys;
 pub mod labels;
+pub mod layers;
 pub mod manifest;
 pub mod notice;
 pub mod pieces;
@@ -46,6 +47,7 @@ pub mod shard_file;
 mod shuffle;
 mod signed;
 pub mod slice;
+mod stored;
 
 pub use geometry::{Redundancy, RedundancyError, ShardIndex};
 pub use hash::{BlockHash, ManifestHash, PageHash, SegmentHash, ShardRoot};

@@ -79,7 +79,7 @@ pub(super) async fn take_place(
         (_, Ok(report)) => {
             log.enter(saved_entry(&report));
             begun.newest = Some(report.version);
-            begun.again_bytes = report.base.map_or(0, |_| report.stored_bytes);
+            begun.again_bytes = 0;
             begun.is_saved_here = true;
             Ok(())
         }

@@ -27,9 +27,9 @@ pub(crate) const fn may_come_back(fault: &Fault) -> bool {
     }
 }
 
-/// Corrects verdicts by those of the bases: a checkpoint can lose no more shards than its base. `said` holds
-/// how many shards each checkpoint can lose according to the hosts, for bases that were not verified now.
-pub(crate) fn count_bases(
+/// Corrects verdicts by those of what checkpoints build on: none can lose more shards than the weakest of these. `said`
+/// holds how many shards each checkpoint can lose according to the hosts, for those that were not verified now.
+pub(crate) fn count_needs(
     opened: &[OpenedCheckpoint],
     checkpoints: &mut [VerifiedCheckpoint],
     said: &BTreeMap<CheckpointId, Option<usize>>,
@@ -41,16 +41,16 @@ pub(crate) fn count_bases(
         .map(|(one, verified)| (id(one), (verified.can_lose, verified.lost)))
         .collect();
     for (one, verified) in opened.iter().zip(checkpoints) {
-        verified.can_lose = one.weakest(verified.can_lose, |base| {
-            // For a base that was not verified now, the hosts' statements count.
-            let found = found.get(&base).and_then(|(can_lose, _)| *can_lose);
-            found.or_else(|| said.get(&base).copied().flatten())
+        verified.can_lose = one.weakest(verified.can_lose, |need| match found.get(&need) {
+            Some((can_lose, _)) => *can_lose,
+            // For one that was not verified now, the hosts' statements count.
+            None => said.get(&need).copied().flatten(),
         });
-        if let Some(base) = one.summary.tail.base {
-            let is_there = said.get(&base.checkpoint).is_some_and(Option::is_some);
+        for need in one.summary.needs() {
+            let is_there = said.get(&need.checkpoint).is_some_and(Option::is_some);
             let seems_lost = !is_there && silent == 0;
-            let base = found.get(&base.checkpoint);
-            verified.lost |= base.map_or(seems_lost, |(_, lost)| *lost);
+            let need = found.get(&need.checkpoint);
+            verified.lost |= need.map_or(seems_lost, |(_, lost)| *lost);
         }
     }
 }

@@ -10,7 +10,7 @@ use protocol::wire::Code;
 use protocol::wire::message::{Audit, AuditFault};
 
 use crate::agent::handle::random;
-use crate::agent::keep::verdict::{count_bases, gaps, may_come_back};
+use crate::agent::keep::verdict::{count_needs, gaps, may_come_back};
 use crate::agent::{Agent, Which};
 use crate::cancel::Cancel;
 use crate::core::gather::silence::Silence;
@@ -77,7 +77,7 @@ impl Agent {
             };
             checkpoints.push(verified);
         }
-        count_bases(&opened, &mut checkpoints, &said, gathered.away());
+        count_needs(&opened, &mut checkpoints, &said, gathered.away());
         Ok(VerifyReport {
             checkpoints,
             read_data: depth == Depth::All,

@@ -267,20 +267,20 @@ impl Agent {
             let created: Vec<u64> = created.collect();
             let mut shards = Known::announced(newest.known.shards_found());
             let mut own = newest.known.can_lose();
-            let mut of_base: BTreeMap<CheckpointId, Option<usize>> = BTreeMap::new();
-            if let Some(base) = newest.summary.needs().next().and_then(find) {
+            let mut of_needs: BTreeMap<CheckpointId, Option<usize>> = BTreeMap::new();
+            for need in newest.summary.needs().filter_map(find) {
                 let lose = match proves {
-                    true => self.can_lose_by_proofs(&base.known).await.1,
-                    false => base.known.can_lose(),
+                    true => self.can_lose_by_proofs(&need.known).await.1,
+                    false => need.known.can_lose(),
                 };
-                of_base.insert(base.known.manifest.public().checkpoint, lose);
+                of_needs.insert(need.known.manifest.public().checkpoint, lose);
             }
             if proves {
                 let (proved, lose) = self.can_lose_by_proofs(&newest.known).await;
                 shards = Known::proved(proved);
                 own = lose;
             }
-            let lose = newest.weakest(own, |base| of_base.get(&base).copied().flatten());
+            let lose = newest.weakest(own, |need| of_needs.get(&need).copied().flatten());
             let until = gathered.kept_until(&newest.known);
             jobs.push(JobHealth {
                 job: job.clone(),

@@ -158,7 +158,7 @@ fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> Li
         redundancy: public.redundancy,
         image_bytes: summary.image_bytes,
         stored_bytes: summary.stored_bytes,
-        again_bytes: summary.tail.base.map_or(0, |_| summary.stored_bytes),
+        again_bytes: 0,
         shards_found: known.shards_found(),
         can_lose: known.can_lose(),
         marked: summary.tail.mark.map(|mark| mark.to_string()),

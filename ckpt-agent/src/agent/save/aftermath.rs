@@ -32,8 +32,9 @@ impl Agent {
     ) -> SaveReport {
         let gathered = &prepared.gathered;
         let unfound = self.note_of_unfound(&prepared);
-        if let Some(base) = &prepared.base {
-            base.report_to(&mut report);
+        match &prepared.base {
+            Some(base) => base.report_to(&prepared.needs, &mut report),
+            None => report.new_bytes = None,
         }
         report
             .notes
@@ -66,7 +67,7 @@ impl Agent {
                 new: Checkpoint {
                     stamp: new,
                     contents: Some(Contents {
-                        needs: prepared.needs().collect(),
+                        needs: prepared.needs.clone(),
                         line: prepared.line,
                     }),
                 },

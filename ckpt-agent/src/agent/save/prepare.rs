@@ -6,7 +6,9 @@ use std::sync::Arc;
 use codec::encode::CheckpointPlan;
 use codec::grant::Rights;
 use codec::labels::Labels;
+use codec::pieces::BaseRef;
 use codec::seal::{Cipher, DataKey};
+use codec::segment::Cleaning;
 use codec::{CheckpointId, JobTag, Redundancy, Version};
 use protocol::wire::message::Claim;
 use tokio::task::JoinSet;
@@ -55,6 +57,8 @@ pub(super) struct Prepared {
     /// `None` if every answering host is taken, in any order.
     pub(super) placed: Option<Placed>,
     pub(super) base: Option<ChosenBase>,
+    /// The checkpoints of which the new one uses rows, once it is committed.
+    pub(super) needs: Vec<BaseRef>,
     /// The labels of the version, with those that the program adds.
     labels: Labels,
 }
@@ -97,6 +101,7 @@ impl Agent {
             None => None,
         };
         let line = next.line(version, goes_on, newest_line);
+        let base = self.base_for(&gathered, request, started).await;
         let placed = self
             .place(
                 &gathered,
@@ -108,14 +113,7 @@ impl Agent {
             )
             .await?;
         let created = created_after(&gathered);
-        let base = self
-            .base_for(&gathered, request, placed.as_ref(), planned_bytes, started)
-            .await;
         let labels = with_line(&request.options.labels, line);
-        let labels = match base {
-            Some(_) => labels,
-            None => self.with_apart(labels, &gathered, newest.as_ref()),
-        };
         Ok(Prepared {
             gathered,
             newest,
@@ -128,6 +126,7 @@ impl Agent {
             following,
             placed,
             base,
+            needs: Vec::new(),
             labels,
         })
     }
@@ -198,7 +197,7 @@ impl Prepared {
     /// When the system has no random bytes, or hosts were chosen for more shards than a checkpoint can have.
     pub(super) fn plan(&self, request: &SaveRequest) -> Result<CheckpointPlan, Failure> {
         Ok(CheckpointPlan {
-            base: self.base.as_ref().map(|base| base.reference),
+            link: self.base.as_ref().map(ChosenBase::link),
             labels: self.labels.clone(),
             checkpoint: self.checkpoint,
             job: request.job.clone(),
@@ -232,6 +231,10 @@ impl Prepared {
         Input {
             source,
             base: self.base.as_ref().map(|base| Arc::clone(&base.pieces)),
+            cleaning: match &self.base {
+                Some(base) => base.cleaning.clone(),
+                None => Cleaning::default(),
+            },
             fencing: self.following.fencing.take(),
         }
     }

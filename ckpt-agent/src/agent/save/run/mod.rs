@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use codec::base::Base;
+use codec::pieces::BaseRef;
+use codec::segment::Cleaning;
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::{Manifest, Mark, Public};
 use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
@@ -73,7 +75,16 @@ pub(super) struct Candidates {
 pub(super) struct Input {
     pub(super) source: Source,
     pub(super) base: Option<Arc<Base>>,
+    /// What is stored again although the base has it.
+    pub(super) cleaning: Cleaning,
     pub(super) fencing: Option<Fencing>,
+}
+
+/// What a session committed.
+pub(super) struct CommittedSave {
+    pub(super) report: SaveReport,
+    /// The checkpoints of which the version uses rows.
+    pub(super) needs: Vec<BaseRef>,
 }
 
 /// A session that committed nothing.
@@ -142,12 +153,13 @@ fn encode_settings(
     agent: &Agent,
     request: &SaveRequest,
     plan: &CheckpointPlan,
-    base: Option<Arc<Base>>,
+    (base, cleaning): (Option<Arc<Base>>, Cleaning),
     may_repeat: bool,
 ) -> EncodeSettings {
     EncodeSettings {
         plan: plan.clone(),
         base,
+        cleaning,
         remembered: match may_repeat {
             true => remembered(agent.resources.memory_bytes),
             false => 0,
@@ -168,7 +180,7 @@ impl<'a> SaveShell<'a> {
         started: Instant,
     ) -> Self {
         let source = input.source;
-        let base = input.base;
+        let base = (input.base, input.cleaning);
         let (sender, events) = mpsc::unbounded_channel();
         let choosing = Choosing::start(input.fencing, &sender);
         let rows_bytes = rows_bytes(&agent.resources, plan.redundancy);
@@ -226,7 +238,7 @@ impl<'a> SaveShell<'a> {
         self.session.handle(now, event);
     }
 
-    pub(super) async fn run(mut self, mut cancel: Cancel) -> Result<SaveReport, Unsaved> {
+    pub(super) async fn run(mut self, mut cancel: Cancel) -> Result<CommittedSave, Unsaved> {
         let mut cancelled = false;
         loop {
             self.carry_out();
@@ -584,7 +596,7 @@ impl<'a> SaveShell<'a> {
         Some((*first).clone())
     }
 
-    fn conclude(mut self) -> Result<SaveReport, Unsaved> {
+    fn conclude(mut self) -> Result<CommittedSave, Unsaved> {
         let slept = Some(self.slept.all).filter(|slept| !slept.is_zero());
         let unsaved = |failure| Unsaved {
             failure: Box::new(failure),
@@ -593,7 +605,10 @@ impl<'a> SaveShell<'a> {
         };
         match self.session.outcome().cloned() {
             Some(SaveOutcome::Committed { holders }) => match self.ended.take() {
-                Some(ended) => Ok(self.report(&ended, &holders)),
+                Some(ended) => Ok(CommittedSave {
+                    report: self.report(&ended, &holders),
+                    needs: ended.image.draft.summary().needs().collect(),
+                }),
                 None => Err(unsaved(Failure::new(
                     ExitStatus::Failed,
                     "committed without an image",
@@ -651,7 +666,7 @@ impl<'a> SaveShell<'a> {
             zero_bytes: image.zero_bytes,
             base: None,
             stored_bytes: summary.stored_bytes,
-            new_bytes: None,
+            new_bytes: Some(image.new_bytes),
             shard_bytes: public.block_bytes * holders.len() as u64,
             stored_times: holders.len() as f64 / public.redundancy.data() as f64,
             files: summary.files,
