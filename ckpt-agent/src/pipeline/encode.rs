@@ -550,7 +550,10 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             builder.push_piece_row(&encoded)?;
             (self.report)(Encoded::Row(ready(encoded, grant, 0)));
         }
-        for raw in builder.finish_image(files, bytes.changed)?.chunks(SEGMENT_BYTES) {
+        for raw in builder
+            .finish_image(files, bytes.changed)?
+            .chunks(SEGMENT_BYTES)
+        {
             let (encoded, grant) = encode(builder.rows(), raw)?;
             builder.push_index_row(&encoded)?;
             (self.report)(Encoded::Row(ready(encoded, grant, 0)));

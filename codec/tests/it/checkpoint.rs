@@ -261,7 +261,8 @@ pub(crate) fn restore(manifest: &[u8], shards: &[Vec<u8>]) -> Result<Vec<u8>> {
     let mut row = 0;
     for entry in &index.segments {
         match entry {
-            SegmentEntry::Layered(_) | SegmentEntry::Patched { .. }
+            SegmentEntry::Layered(_)
+            | SegmentEntry::Patched { .. }
             | SegmentEntry::Shared { .. }
             | SegmentEntry::Part { .. } => {
                 panic!("nothing is compared")

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use codec::compress::Level;
 use codec::base::Base;
+use codec::compress::Level;
 use codec::decode::{Composer, RowDecoder};
 use codec::encode::{CheckpointBuilder, CheckpointPlan, EncodedRow, Link, RowEncoder};
 use codec::geometry::SEGMENT_BYTES;
@@ -116,10 +116,7 @@ fn write(number: u8, plan: CheckpointPlan, base: Option<Base>) -> Saved {
         push(&row);
     }
     let index = builder
-        .finish_image(
-            vec![stream_file(image.len())],
-            segmenter.changed_bytes(),
-        )
+        .finish_image(vec![stream_file(image.len())], segmenter.changed_bytes())
         .unwrap();
     let row = encoder.encode(builder.rows(), &index, Vec::new());
     builder.push_index_row(&row).unwrap();
@@ -253,8 +250,9 @@ fn the_vectors_are_read() {
         (read(&format!("{FOLDER}/{which}/manifest")), shards)
     };
     let files = ["base", "patch", "first", "second", "third"].map(load);
-    let [mut base, mut patch, mut first, mut second, mut third] =
-        files.each_ref().map(|(manifest, shards)| open(manifest, shards).unwrap());
+    let [mut base, mut patch, mut first, mut second, mut third] = files
+        .each_ref()
+        .map(|(manifest, shards)| open(manifest, shards).unwrap());
     assert_eq!(base.summary.job.as_str(), JOB);
     assert_eq!(base.image(&mut []).unwrap(), read("image-1"));
     assert_eq!(patch.image(&mut [&mut base]).unwrap(), read("image-2"));
@@ -281,7 +279,12 @@ fn the_vectors_are_written_as_they_are() {
     let first = write_next(1, None);
     let second = write_next(2, Some(&first));
     let third = write_next(3, Some(&second));
-    let all = [("base", &base), ("first", &first), ("second", &second), ("third", &third)];
+    let all = [
+        ("base", &base),
+        ("first", &first),
+        ("second", &second),
+        ("third", &third),
+    ];
     for (which, saved) in all {
         expect(
             &path(&format!("{FOLDER}/{which}/manifest")),

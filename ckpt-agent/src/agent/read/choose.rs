@@ -320,7 +320,10 @@ impl Agent {
             }
             pieces_key = &chain.pieces_key;
         }
-        if index.check_origins(sources.len().saturating_sub(1)).is_err() {
+        if index
+            .check_origins(sources.len().saturating_sub(1))
+            .is_err()
+        {
             let why = "it refers to another version without naming it";
             return Err(Unreadable::because(why));
         }

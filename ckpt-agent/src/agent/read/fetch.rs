@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::Bytes;
+use codec::ShardIndex;
 use codec::decode::{DecodeError, RowDecoder};
 use codec::geometry::SEAL_OVERHEAD;
 use codec::index::{Index, StoredSegment};
 use codec::manifest::Summary;
-use codec::ShardIndex;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use crate::agent::Agent;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::keep::verdict::may_come_back;
 use crate::agent::read::host_rates::SourceMeter;
+use crate::core::pick::{RowFormat, WantedRows};
 use crate::core::restore::{
     FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
     RestoreSession,
 };
-use crate::core::pick::{RowFormat, WantedRows};
 use crate::core::{Fault, HostIndex, Millis};
 use crate::inventory::KnownCheckpoint;
 use crate::pipeline::decode::{RowBlocks, RowKeys};

@@ -1,10 +1,10 @@
 //! Images that are read in parts: each read costs only the segments that it overlaps.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -22,8 +22,8 @@ use crate::agent::{Agent, Which};
 use crate::core::Millis;
 use crate::core::pick::WantedRows;
 use crate::core::read::{
-    FileNumber, Holders, Layout, Materials, Needs, NoFile, Part, RawRows, ReadAhead,
-    SegmentCache, Shared,
+    FileNumber, Holders, Layout, Materials, Needs, NoFile, Part, RawRows, ReadAhead, SegmentCache,
+    Shared,
 };
 use crate::core::sought::Sought;
 use crate::image::path_from_bytes;
@@ -466,7 +466,13 @@ impl Image {
             };
             let (read, seen) = self
                 .agent
-                .read_from_known(&known, &origin.found.keys, &origin.found.reader, rows, share)
+                .read_from_known(
+                    &known,
+                    &origin.found.keys,
+                    &origin.found.reader,
+                    rows,
+                    share,
+                )
                 .await;
             cost.fetched_bytes += seen.bytes;
             origin.saw(&seen, self.now());

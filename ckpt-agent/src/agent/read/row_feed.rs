@@ -73,9 +73,7 @@ impl<'a> Lanes<'a> {
             .collect();
         poll_fn(|context| {
             let mut polled = pumps.iter_mut().map(|pump| pump.as_mut().poll(context));
-            polled
-                .find(Poll::is_ready)
-                .unwrap_or(Poll::Pending)
+            polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
         })
         .await
     }

@@ -1,10 +1,10 @@
 //! Lists an owner's checkpoints, and shows one of them.
 
-use codec::JobId;
 use codec::index::{FileEntry, FileKind, SegmentEntry};
 use codec::labels::RESERVED;
 use codec::manifest::{ImageKind, Summary};
 use codec::seal::Cipher;
+use codec::{JobId, Version};
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::Unreadable;
@@ -44,6 +44,7 @@ impl Agent {
                 base.known.can_lose()
             }),
             void: one.is_void,
+            kept_for: kept_for(one, &opened),
             ..listed(&gathered, &one.known, &one.summary)
         };
         Ok(ListReport {
@@ -101,10 +102,11 @@ impl Agent {
             Which::Newest => !one.is_void,
             Which::Version(version) => one.known.version() == version,
         });
-        let Some(OpenedCheckpoint { known, summary, .. }) = chosen else {
+        let Some(one) = chosen else {
             let job_tag = Some(self.job_tag(job)?);
             return Err(self.not_found(&doing, which, &Sought::default(), job_tag, &gathered));
         };
+        let OpenedCheckpoint { known, summary, .. } = one;
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
         let index = self
@@ -124,7 +126,10 @@ impl Agent {
             _ => 0,
         });
         Ok(ShowReport {
-            checkpoint: listed(&gathered, known, summary),
+            checkpoint: ListedCheckpoint {
+                kept_for: kept_for(one, &opened),
+                ..listed(&gathered, known, summary)
+            },
             kind: match summary.kind {
                 ImageKind::File => "file",
                 ImageKind::Tree => "tree",
@@ -146,6 +151,19 @@ impl Agent {
     }
 }
 
+/// The newest version that uses rows of a checkpoint, if that is no version itself any more.
+fn kept_for(one: &OpenedCheckpoint, opened: &[OpenedCheckpoint]) -> Option<Version> {
+    let id = one.known.manifest.public().checkpoint;
+    let same_job = |other: &&OpenedCheckpoint| other.summary.job == one.summary.job;
+    let mut uses = opened.iter().rev().filter(same_job).flat_map(|other| {
+        let chain = other.summary.tail.chain.iter();
+        let origins = chain.flat_map(|chain| &chain.origins);
+        origins.map(|origin| (other.known.version(), origin))
+    });
+    let (version, origin) = uses.find(|(_, origin)| origin.reference.checkpoint == id)?;
+    (!origin.is_version).then_some(version)
+}
+
 fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
     let public = known.manifest.public();
     let labels = &summary.tail.labels;
@@ -158,7 +176,7 @@ fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> Li
         redundancy: public.redundancy,
         image_bytes: summary.image_bytes,
         stored_bytes: summary.stored_bytes,
-        again_bytes: 0,
+        kept_for: None,
         shards_found: known.shards_found(),
         can_lose: known.can_lose(),
         marked: summary.tail.mark.map(|mark| mark.to_string()),

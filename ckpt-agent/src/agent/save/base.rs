@@ -1,22 +1,25 @@
 //! Chooses and reads the base of a new version: the earlier version that it is compared with. The new version uses rows
 //! of the base, and of the origins of the base.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codec::Version;
 use codec::base::Base;
 use codec::encode::Link;
 use codec::layers::{CHAIN_BYTES_MIN, Chain, Origin};
 use codec::manifest::{Manifest, Summary};
 use codec::pieces::{BaseRef, EarlierSegments, PIECE_BYTES};
+use codec::seal::DataKey;
 use codec::segment::Cleaning;
+use codec::{CheckpointId, Version};
 
 use tokio::time::{Instant, timeout};
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::Unreadable;
 use crate::agent::{Agent, SaveRequest};
+use crate::core::HostIndex;
 use crate::core::chain::{Hurry, OriginState, plan};
 use crate::core::retention;
 use crate::inventory::KnownCheckpoint;
@@ -43,10 +46,14 @@ pub(crate) struct ChosenBase {
     /// The base, then its origins.
     pub(crate) origins: Vec<Origin>,
     pub(crate) version: Version,
+    /// Sum of the file sizes of its image.
+    pub(crate) image_bytes: u64,
     pub(crate) pieces: Arc<Base>,
     /// What is stored again.
     pub(crate) cleaning: Cleaning,
-    pieces_key: codec::seal::DataKey,
+    /// The hosts of the base, by its shards.
+    pub(crate) holders: Vec<HostIndex>,
+    pieces_key: DataKey,
     /// What hosts hold of each of the origins.
     known: Vec<KnownOrigin>,
 }
@@ -71,6 +78,12 @@ impl ChosenBase {
         }
     }
 
+    /// Notes which of the origins are versions yet, and not only kept for their rows.
+    pub(crate) fn note_versions(&mut self, versions: &BTreeSet<CheckpointId>) {
+        for origin in &mut self.origins {
+            origin.is_version = versions.contains(&origin.reference.checkpoint);
+        }
+    }
 
     /// Enters into the report of a version what it owes to what it `needs`.
     pub(crate) fn report_to(&self, needs: &[BaseRef], report: &mut SaveReport) {
@@ -232,7 +245,9 @@ impl Agent {
         Ok(ChosenBase {
             cleaning: plan(&states, candidate.chain.changed_bytes, hurry),
             version: known.version(),
+            image_bytes: summary.image_bytes,
             pieces: Arc::new(pieces),
+            holders: known.holders.iter().map(|(_, host)| *host).collect(),
             pieces_key: candidate.chain.pieces_key.clone(),
             known: known_origins,
             origins,

@@ -23,7 +23,7 @@ use crate::agent::save::base::ChosenBase;
 use crate::agent::save::follow::Following;
 use crate::agent::save::older_versions::created_after;
 use crate::agent::save::too_few_hosts::too_small;
-use crate::agent::{Agent, SaveInput, SaveRequest};
+use crate::agent::{Agent, Choose, SaveInput, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::HostIndex;
 use crate::core::claims::ClaimDoubts;
@@ -101,8 +101,13 @@ impl Agent {
             None => None,
         };
         let line = next.line(version, goes_on, newest_line);
-        let base = self.base_for(&gathered, request, started).await;
-        let placed = self
+        let mut base = self.base_for(&gathered, request, started).await;
+        if let Some(base) = &mut base {
+            let bytes = planned_bytes.unwrap_or(base.image_bytes);
+            let versions = self.versions_after(&gathered, request, (version, line), bytes);
+            base.note_versions(&versions);
+        }
+        let mut placed = self
             .place(
                 &gathered,
                 newest.as_ref(),
@@ -112,6 +117,11 @@ impl Agent {
                 checkpoint.0,
             )
             .await?;
+        if let (Some(placed), Some(base), Choose::Forecast) =
+            (&mut placed, &base, &request.options.placement.choose)
+        {
+            placed.prefer(&base.holders);
+        }
         let created = created_after(&gathered);
         let labels = with_line(&request.options.labels, line);
         Ok(Prepared {

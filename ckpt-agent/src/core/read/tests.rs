@@ -1,6 +1,6 @@
+use codec::SegmentHash;
 use codec::ShardIndex;
 use codec::compress::Method;
-use codec::SegmentHash;
 use codec::index::{Extent, Patch, StoredSegment};
 use codec::layers::{Layer, Layered};
 use proptest::prelude::*;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use codec::base::Base;
-use codec::pieces::BaseRef;
-use codec::segment::Cleaning;
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::{Manifest, Mark, Public};
+use codec::pieces::BaseRef;
+use codec::segment::Cleaning;
 use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
 use health::span;
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
