@@ -25,7 +25,7 @@ use crate::stored::StoredSegment;
 pub const ORIGINS_MAX: usize = 32;
 
 /// Most layers of a segment, besides its own row.
-pub const LAYERS_MAX: usize = 16;
+pub const LAYERS_MAX: usize = 24;
 
 /// An image of fewer bytes is stored whole, with hashes of its pieces for no other version: comparing it would save
 /// no time.

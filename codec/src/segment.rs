@@ -94,7 +94,7 @@ impl Default for Cleaning {
 }
 
 /// Most layers of a segment in a save that has time.
-pub const LAYERS_USUAL: usize = 8;
+pub const LAYERS_USUAL: usize = 12;
 
 impl Cleaning {
     /// Takes out of the layers of a segment of `len` bytes what is stored again. `has_row` says that the segment has

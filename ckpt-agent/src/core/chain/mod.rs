@@ -20,7 +20,7 @@ const HELD_USUAL: f64 = 1.5;
 const HELD_MUCH: f64 = 1.9;
 
 /// Beyond this many times, the budget does not count.
-const HELD_MAX: f64 = 2.0;
+const HELD_MAX: f64 = 2.2;
 
 /// From this many times on, a save with a deadline stores something again, too.
 const HELD_WITH_DEADLINE: f64 = 2.5;
@@ -31,6 +31,9 @@ const BUDGET_SHARE: u64 = 32;
 /// How many times its usual size the budget has at the most. Without growth, the largest save is larger: the checkpoint
 /// with the whole image is then stored again at once, when the budget does not count any more.
 const BUDGET_GROWTH: f64 = 3.0;
+
+/// The budget grows to one in this many bytes of the image at the most.
+const GROWN_BUDGET_SHARE: u64 = 10;
 
 /// A checkpoint of which a new version may use rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +114,9 @@ pub fn plan(origins: &[OriginState], changed_bytes: u64, hurry: Hurry) -> Cleani
     let pressure = (kept(&cleaning) + changed) / stored.max(1) as f64 - HELD_USUAL;
     let pressure = (pressure / (HELD_MUCH - HELD_USUAL)).clamp(0.0, 1.0);
     let growth = 1.0 + pressure * (BUDGET_GROWTH - 1.0);
-    let mut left = (changed_bytes.max(image / BUDGET_SHARE) as f64 * growth) as u64;
+    let budget = changed_bytes.max(image / BUDGET_SHARE);
+    let grown = (budget as f64 * growth) as u64;
+    let mut left = grown.min(budget.max(image / GROWN_BUDGET_SHARE));
     for at in victims(origins, hurry) {
         let (Some(one), Some(again)) = (origins.get(at), cleaning.origins.get(at)) else {
             continue;

@@ -168,9 +168,9 @@ fn anywhere(share: f64) -> impl Fn(usize, &mut SmallRng) -> BTreeSet<usize> {
 #[test]
 fn versions_store_little_more_than_what_changed() {
     for (share, mean, largest, read) in [
-        (0.02, 0.058, 0.16, 1.2),
-        (0.05, 0.11, 0.22, 1.3),
-        (0.1, 0.17, 0.38, 1.4),
+        (0.02, 0.055, 0.13, 1.2),
+        (0.05, 0.09, 0.155, 1.3),
+        (0.1, 0.17, 0.215, 1.4),
     ] {
         let figures = simulate(anywhere(share), Hurry::None);
         let Figures { held, origins, .. } = figures;
@@ -181,7 +181,7 @@ fn versions_store_little_more_than_what_changed() {
         assert!(figures.mean <= mean, "{share}: {}", figures.mean);
         assert!(figures.largest <= largest, "{share}: {}", figures.largest);
         assert!(figures.read <= read, "{share}: {}", figures.read);
-        assert!(held <= 2.15, "{share}: {held}");
+        assert!(held <= 2.3, "{share}: {held}");
         assert!(origins <= ORIGINS_USUAL, "{share}: {origins}");
     }
 }
