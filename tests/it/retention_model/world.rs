@@ -536,12 +536,11 @@ impl World {
             return Step::Renew;
         }
         let machine = &self.machines[at];
-        let needs = self.needs(new);
         let before = ids(machine.before.shown);
         let now = ids(look.shown);
         let mut found = after_commit(
             self.stamp(new),
-            &needs,
+            &self.needs(new),
             View {
                 shown: &before,
                 said: machine.before.said.as_ref(),

@@ -6,6 +6,7 @@ use codec::{CheckpointId, Version};
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::keep::notices::{self, LeaseChange};
+use crate::agent::save::base::ChosenBase;
 use crate::agent::{Agent, SaveRequest};
 use crate::core::gather::Wait;
 use crate::core::gather::silence::Line;
@@ -128,16 +129,16 @@ impl Agent {
         (keeps.collect(), unwanted)
     }
 
-    /// Of what hosts show, what is a version yet after a save of an image that probably has `image_bytes`.
+    /// Of what hosts show, what is a version yet after a save of an image that is as large as that of its `base`.
     pub(super) fn versions_after(
         &self,
         gathered: &Gathered,
         request: &SaveRequest,
         (version, line): (Version, Line),
-        image_bytes: u64,
+        base: &ChosenBase,
     ) -> BTreeSet<CheckpointId> {
         let saved = Saved {
-            image_bytes,
+            image_bytes: base.image_bytes,
             is_marked: false,
         };
         let kept = self.kept_of(gathered, request, (version, line, saved));

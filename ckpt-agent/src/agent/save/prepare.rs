@@ -103,9 +103,7 @@ impl Agent {
         let line = next.line(version, goes_on, newest_line);
         let mut base = self.base_for(&gathered, request, started).await;
         if let Some(base) = &mut base {
-            let bytes = planned_bytes.unwrap_or(base.image_bytes);
-            let versions = self.versions_after(&gathered, request, (version, line), bytes);
-            base.note_versions(&versions);
+            base.note_versions(&self.versions_after(&gathered, request, (version, line), base));
         }
         let mut placed = self
             .place(

@@ -3,11 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::{Manifest, Mark, Public};
-use codec::pieces::BaseRef;
-use codec::segment::Cleaning;
 use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
 use health::span;
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
@@ -16,8 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
 use super::source_failure::source_failure;
-use crate::agent::save::base::remembered;
-use crate::agent::save::fencing::{Fenced, Fencing, Lost};
+use crate::agent::save::fencing::{Fenced, Lost};
 use crate::agent::save::too_few_hosts::Shortage;
 use crate::agent::{Agent, DATA_USUAL, Resources, SaveRequest};
 use crate::cancel::Cancel;
@@ -26,11 +22,9 @@ use crate::core::save::{
     SaveSession,
 };
 use crate::core::{Fault, HostIndex, Millis};
-use crate::image::{Remark, Source, SourceError, Weight};
+use crate::image::{Remark, SourceError, Weight};
 use crate::pipeline::budget::Budget;
-use crate::pipeline::encode::{
-    self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
-};
+use crate::pipeline::encode::{self, EncodeFailure, Encoded, EncodedImage, ReadyRow};
 use crate::report::{ExitStatus, Failure, HostNote, Observer, ProgressEvent, SaveReport};
 use crate::sleep::{SleepWatch, Slept};
 use transfer::hosts::AGAIN;
@@ -71,22 +65,6 @@ pub(super) struct Candidates {
     pub(super) answering: Vec<HostIndex>,
 }
 
-/// The image, the base to compare it with, and the fencing task of a save that follows a checkpoint.
-pub(super) struct Input {
-    pub(super) source: Source,
-    pub(super) base: Option<Arc<Base>>,
-    /// What is stored again although the base has it.
-    pub(super) cleaning: Cleaning,
-    pub(super) fencing: Option<Fencing>,
-}
-
-/// What a session committed.
-pub(super) struct CommittedSave {
-    pub(super) report: SaveReport,
-    /// The checkpoints of which the version uses rows.
-    pub(super) needs: Vec<BaseRef>,
-}
-
 /// A session that committed nothing.
 pub(super) struct Unsaved {
     pub(super) failure: Box<Failure>,
@@ -104,11 +82,13 @@ struct Ended {
 
 mod asleep;
 mod choosing;
+mod input;
 mod knowers;
 mod notes;
 mod progress;
 
 use choosing::Choosing;
+pub(super) use input::{CommittedSave, Input};
 use progress::{PROGRESS_PERIOD, Tally};
 
 /// The state of the shell.
@@ -148,27 +128,6 @@ pub(super) struct SaveShell<'a> {
     slept: Slept,
 }
 
-/// How an image is encoded that may repeat itself, or not.
-fn encode_settings(
-    agent: &Agent,
-    request: &SaveRequest,
-    plan: &CheckpointPlan,
-    (base, cleaning): (Option<Arc<Base>>, Cleaning),
-    may_repeat: bool,
-) -> EncodeSettings {
-    EncodeSettings {
-        plan: plan.clone(),
-        base,
-        cleaning,
-        remembered: match may_repeat {
-            true => remembered(agent.resources.memory_bytes),
-            false => 0,
-        },
-        effort: request.options.effort,
-        cpus: agent.resources.cpus.max(1),
-    }
-}
-
 impl<'a> SaveShell<'a> {
     pub(super) fn start(
         agent: &'a Agent,
@@ -179,8 +138,8 @@ impl<'a> SaveShell<'a> {
         observer: Arc<dyn Observer>,
         started: Instant,
     ) -> Self {
+        let settings = input.settings(agent, request, &plan);
         let source = input.source;
-        let base = (input.base, input.cleaning);
         let (sender, events) = mpsc::unbounded_channel();
         let choosing = Choosing::start(input.fencing, &sender);
         let rows_bytes = rows_bytes(&agent.resources, plan.redundancy);
@@ -199,7 +158,6 @@ impl<'a> SaveShell<'a> {
         );
         let tally = Tally::of(source.planned_bytes());
         let ender = source.ender();
-        let settings = encode_settings(agent, request, &plan, base, source.may_repeat());
         let encoded_sender = sender.clone();
         encode::start(source, settings, Arc::clone(&budget), move |encoded| {
             let _fails_when_it_is_over = encoded_sender.send(Event::Encoded(encoded));
