@@ -410,6 +410,7 @@ impl Index {
             segments: layered.collect::<Result<_, _>>()?,
             files: self.files,
         };
+        index.check_patches()?;
         index.check_origins(1)?;
         Ok(index)
     }

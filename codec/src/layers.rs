@@ -216,3 +216,123 @@ pub fn taken_for(used: u64, taken: u64, kept: u64) -> u64 {
     let kept = pairs.filter(|(piece, _)| kept >> piece & 1 == 1);
     kept.fold(0, |map, (_, place)| map | 1 << place)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::compress::Method;
+    use crate::samples::noise;
+
+    fn stored(raw_len: usize) -> StoredSegment {
+        StoredSegment {
+            raw_len: u32::try_from(raw_len).unwrap(),
+            stored_len: u32::try_from(raw_len).unwrap(),
+            method: Method::Raw,
+        }
+    }
+
+    /// A segment of 40,000 bytes, three pieces: the first from piece 2 of a row, the second new, the third from piece 0
+    /// of another row.
+    fn segment() -> Layered {
+        let layer = |origin, used, taken, raw_len| Layer {
+            origin,
+            row: 7,
+            stored: stored(raw_len),
+            used,
+            taken,
+        };
+        Layered {
+            len: 40_000,
+            layers: vec![
+                layer(0, 0b001, 0b100, 3 * PIECE_BYTES),
+                layer(3, 0b100, 0b001, 40_000 - 2 * PIECE_BYTES),
+            ],
+            row: Some(stored(PIECE_BYTES)),
+            hash: SegmentHash([0; 32]),
+        }
+    }
+
+    #[test]
+    fn layers_that_do_not_fit_are_refused() {
+        assert!(segment().is_possible());
+        let wrong = |change: fn(&mut Layered)| {
+            let mut segment = segment();
+            change(&mut segment);
+            assert!(!segment.is_possible(), "{segment:?}");
+        };
+        wrong(|it| it.len = 0);
+        wrong(|it| it.len = 50_000);
+        wrong(|it| it.row = None);
+        wrong(|it| it.row = Some(stored(PIECE_BYTES - 1)));
+        wrong(|it| it.layers[0].used = 0b101);
+        wrong(|it| it.layers[0].used = 0);
+        wrong(|it| it.layers[0].used = 0b1000);
+        wrong(|it| it.layers[0].taken = 0b1000);
+        wrong(|it| it.layers[0].taken = 0b110);
+        wrong(|it| it.layers[1].stored = stored(40_000 - 2 * PIECE_BYTES - 1));
+        wrong(|it| it.layers[1].origin = 0);
+        wrong(|it| it.layers.reverse());
+        wrong(|it| it.layers[1].used = 0b001);
+        wrong(|it| it.layers[1].row = u64::MAX);
+        wrong(|it| it.layers = vec![it.layers[0].clone(); LAYERS_MAX + 1]);
+    }
+
+    #[test]
+    fn a_segment_is_made_of_its_layers() {
+        let first = noise(1, 3 * PIECE_BYTES);
+        let second = noise(2, 40_000 - 2 * PIECE_BYTES);
+        let new = noise(3, PIECE_BYTES);
+        let mut raw = vec![1; 5];
+        let row = |layer: &Layer| {
+            Some(if layer.origin == 0 {
+                &first[..]
+            } else {
+                &second
+            })
+        };
+        assert_eq!(segment().compose(&mut raw, row, &new), Some(()));
+        assert_eq!(raw, [&first[2 * PIECE_BYTES..], &new, &second].concat());
+        let compose = |row: &dyn Fn(&Layer) -> Option<&'static [u8]>, new: &[u8]| {
+            segment().compose(&mut Vec::new(), row, new)
+        };
+        assert_eq!(compose(&|_| None, &new), None);
+        assert_eq!(compose(&|_| Some(&[0; 100]), &new), None, "too short");
+        let long = vec![0; 3 * PIECE_BYTES].leak();
+        assert_eq!(compose(&|_| Some(long), &new), Some(()));
+        assert_eq!(compose(&|_| Some(long), &new[1..]), None);
+    }
+
+    #[test]
+    fn no_checkpoint_is_named_twice_and_none_too_many() {
+        let origin = |number: u8| Origin {
+            reference: BaseRef {
+                checkpoint: crate::id::CheckpointId([number; 16]),
+                manifest: crate::hash::ManifestHash([number; 32]),
+                created: Some(5),
+            },
+            data_key: DataKey::new([number; 32]),
+            is_version: number % 2 == 0,
+        };
+        let chain = |numbers: &[u8]| Chain {
+            pieces_key: DataKey::new([1; 32]),
+            changed_bytes: 7,
+            origins: numbers.iter().map(|number| origin(*number)).collect(),
+        };
+        let most: Vec<u8> = (0..32).collect();
+        assert!(chain(&most).is_possible() && chain(&[]).is_possible());
+        assert!(!chain(&[1, 2, 1]).is_possible());
+        assert!(!chain(&Vec::from_iter(0..33)).is_possible());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_follows_what_is_used(used: u64, taken: u64, kept: u64) {
+            let pairs: Vec<(usize, usize)> = numbers(used).zip(numbers(taken)).collect();
+            let expected = pairs.iter().filter(|(piece, _)| kept >> piece & 1 == 1);
+            let expected: Vec<usize> = expected.map(|(_, place)| *place).collect();
+            prop_assert_eq!(Vec::from_iter(numbers(taken_for(used, taken, kept))), expected);
+        }
+    }
+}

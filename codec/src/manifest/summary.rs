@@ -307,4 +307,40 @@ mod tests {
         let refused = Err(ManifestError::Number("number of witnesses"));
         assert_eq!(Summary::decode(&bytes).map(|_| ()), refused);
     }
+
+    #[test]
+    fn a_chain_comes_back_and_programs_that_know_none_refuse_it() {
+        let mut link = summary();
+        let origin = crate::layers::Origin {
+            reference: BaseRef {
+                checkpoint: CheckpointId([5; 16]),
+                manifest: crate::ManifestHash([6; 32]),
+                created: Some(1_800_000_000),
+            },
+            data_key: DataKey::new([7; 32]),
+            is_version: true,
+        };
+        link.tail.chain = Some(Chain {
+            pieces_key: DataKey::new([8; 32]),
+            changed_bytes: 9,
+            origins: vec![origin],
+        });
+        let bytes = link.encode().unwrap();
+        assert_eq!(Summary::decode(&bytes), Ok(link.clone()));
+        let before = serial::decode::<(Summary, TailBody)>(&bytes, MANIFEST_BYTES_MAX);
+        assert!(matches!(before, Err(SerialError::Trailing(_))));
+        let needs: Vec<CheckpointId> = link.needs().map(|need| need.checkpoint).collect();
+        assert_eq!(needs, [CheckpointId([5; 16])]);
+        // A checkpoint builds on a base or on origins.
+        let mut both = link.clone();
+        both.tail.base = link.needs().next();
+        let refused = Err(ManifestError::Number("origins"));
+        assert_eq!(Summary::decode(&both.encode().unwrap()), refused);
+        let twice = |chain: &mut Chain| chain.origins.push(chain.origins[0].clone());
+        link.tail.chain.iter_mut().for_each(twice);
+        assert_eq!(Summary::decode(&link.encode().unwrap()), refused);
+        let mut longer = bytes;
+        longer.push(0);
+        assert!(Summary::decode(&longer).is_err());
+    }
 }
