@@ -242,6 +242,14 @@ impl Base {
         self.hashes.get(first..first + count).unwrap_or_default()
     }
 
+    /// Whether a segment of the base begins at this byte of its stream and has these bytes, by its hashes.
+    pub fn has_at(&self, offset: u64, raw: &[u8]) -> bool {
+        let place = self.place_of(offset);
+        place.is_some_and(|place| {
+            self.rest(place) == raw.len() && self.pieces(place) == self.hasher.hash(raw)
+        })
+    }
+
     /// Whether the base's piece at `place` is in `raw` from byte `at` on.
     fn is_there(&self, raw: &[u8], at: usize, place: BasePiece) -> bool {
         let len = self.rest(place).min(PIECE_BYTES);

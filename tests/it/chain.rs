@@ -35,7 +35,7 @@ fn number(report: &Value, key: &str) -> Result<u64> {
 fn a_hundred_versions_store_little_more_than_what_changed() -> Result<()> {
     let grid = Grid::up(6)?;
     let mut bytes = image::noise(8 * MIB, 1);
-    let save = ["--json", "save", "--job", "42", "image"];
+    let save = ["--json", "save", "--job", "42", "--keep", "1", "image"];
     let mut stored = Vec::new();
     for version in 0..100 {
         fs::write(grid.path("image"), &bytes)?;

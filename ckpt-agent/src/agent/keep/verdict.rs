@@ -27,20 +27,16 @@ pub(crate) const fn may_come_back(fault: &Fault) -> bool {
     }
 }
 
-/// Corrects verdicts by those of what checkpoints build on: none can lose more shards than the weakest of these. `said`
+/// Corrects verdicts by those of what versions build on: none can lose more shards than the weakest of these. `found` has
+/// how many shards each checkpoint that was verified can lose itself, and whether it is lost; `said`
 /// holds how many shards each checkpoint can lose according to the hosts, for those that were not verified now.
 pub(crate) fn count_needs(
-    opened: &[OpenedCheckpoint],
-    checkpoints: &mut [VerifiedCheckpoint],
+    found: &BTreeMap<CheckpointId, (Option<usize>, bool)>,
+    versions: Vec<(&OpenedCheckpoint, &mut VerifiedCheckpoint)>,
     said: &BTreeMap<CheckpointId, Option<usize>>,
     silent: usize,
 ) {
-    let id = |one: &OpenedCheckpoint| one.known.manifest.public().checkpoint;
-    let pairs = opened.iter().zip(checkpoints.iter());
-    let found: BTreeMap<CheckpointId, (Option<usize>, bool)> = pairs
-        .map(|(one, verified)| (id(one), (verified.can_lose, verified.lost)))
-        .collect();
-    for (one, verified) in opened.iter().zip(checkpoints) {
+    for (one, verified) in versions {
         verified.can_lose = one.weakest(verified.can_lose, |need| match found.get(&need) {
             Some((can_lose, _)) => *can_lose,
             // For one that was not verified now, the hosts' statements count.

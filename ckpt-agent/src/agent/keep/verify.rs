@@ -11,6 +11,7 @@ use protocol::wire::message::{Audit, AuditFault};
 
 use crate::agent::handle::random;
 use crate::agent::keep::verdict::{count_needs, gaps, may_come_back};
+use crate::agent::report::list::kept_for;
 use crate::agent::{Agent, Which};
 use crate::cancel::Cancel;
 use crate::core::gather::silence::Silence;
@@ -42,6 +43,12 @@ impl Agent {
     ) -> Result<VerifyReport, Failure> {
         let doing = "cannot verify";
         let (gathered, mut opened) = self.find_all(doing, job).await?;
+        // Of what is no version any more, only its own rows are needed.
+        let for_rows = |one: &&OpenedCheckpoint| kept_for(one, &opened).is_some();
+        let for_rows = opened.iter().filter(for_rows);
+        let for_rows: BTreeSet<CheckpointId> = for_rows
+            .map(|one| one.known.manifest.public().checkpoint)
+            .collect();
         let said: BTreeMap<CheckpointId, Option<usize>> = opened
             .iter()
             .map(|one| (one.known.manifest.public().checkpoint, one.known.can_lose()))
@@ -77,7 +84,14 @@ impl Agent {
             };
             checkpoints.push(verified);
         }
-        count_needs(&opened, &mut checkpoints, &said, gathered.away());
+        let id = |one: &OpenedCheckpoint| one.known.manifest.public().checkpoint;
+        let found = opened.iter().zip(&checkpoints);
+        let found: BTreeMap<CheckpointId, (Option<usize>, bool)> = found
+            .map(|(one, verified)| (id(one), (verified.can_lose, verified.lost)))
+            .collect();
+        let versions = opened.iter().zip(&mut checkpoints);
+        let versions = versions.filter(|(one, _)| !for_rows.contains(&id(one)));
+        count_needs(&found, versions.collect(), &said, gathered.away());
         Ok(VerifyReport {
             checkpoints,
             read_data: depth == Depth::All,

@@ -37,15 +37,23 @@ impl Agent {
                 host.is_none_or(|name| holders.any(|(_, at)| self.hosts.name(*at) == name));
             is_there && self.is_sought(sought, &one.known, now)
         };
-        let of_all = |one: &OpenedCheckpoint| ListedCheckpoint {
-            can_lose: one.weakest(one.known.can_lose(), |base| {
+        let of_all = |one: &OpenedCheckpoint| {
+            let kept_for = kept_for(one, &opened);
+            let can_lose_of = |need| {
                 let mut all = opened.iter();
-                let base = all.find(|one| one.known.manifest.public().checkpoint == base)?;
-                base.known.can_lose()
-            }),
-            void: one.is_void,
-            kept_for: kept_for(one, &opened),
-            ..listed(&gathered, &one.known, &one.summary)
+                let need = all.find(|one| one.known.manifest.public().checkpoint == need)?;
+                need.known.can_lose()
+            };
+            ListedCheckpoint {
+                // Of what is no version, only its own rows are needed.
+                can_lose: match kept_for {
+                    Some(_) => one.known.can_lose(),
+                    None => one.weakest(one.known.can_lose(), can_lose_of),
+                },
+                void: one.is_void,
+                kept_for,
+                ..listed(&gathered, &one.known, &one.summary)
+            }
         };
         Ok(ListReport {
             checkpoints: opened.iter().filter(is_listed).map(of_all).collect(),
@@ -152,7 +160,7 @@ impl Agent {
 }
 
 /// The newest version that uses rows of a checkpoint, if that is no version itself any more.
-fn kept_for(one: &OpenedCheckpoint, opened: &[OpenedCheckpoint]) -> Option<Version> {
+pub(crate) fn kept_for(one: &OpenedCheckpoint, opened: &[OpenedCheckpoint]) -> Option<Version> {
     let id = one.known.manifest.public().checkpoint;
     let same_job = |other: &&OpenedCheckpoint| other.summary.job == one.summary.job;
     let mut uses = opened.iter().rev().filter(same_job).flat_map(|other| {

@@ -236,6 +236,9 @@ impl Agent {
             .await
             .map_err(|cause| unusable(cause.to_string()))?
             .map_err(|cause| unusable(cause.to_string()))?;
+        if self.keys.grant().is_some() {
+            self.try_sample(known, gathered, &pieces).await?;
+        }
         let origins = candidate.origins();
         let known_origins = origins
             .iter()

@@ -11,6 +11,7 @@ pub(crate) mod place;
 mod prepare;
 mod restart;
 mod run;
+mod sample;
 mod source_failure;
 pub(crate) mod too_few_hosts;
 
