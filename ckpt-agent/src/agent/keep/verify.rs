@@ -43,15 +43,14 @@ impl Agent {
     ) -> Result<VerifyReport, Failure> {
         let doing = "cannot verify";
         let (gathered, mut opened) = self.find_all(doing, job).await?;
+        let id = |one: &OpenedCheckpoint| one.known.manifest.public().checkpoint;
         // Of what is no version any more, only its own rows are needed.
         let for_rows = |one: &&OpenedCheckpoint| kept_for(one, &opened).is_some();
         let for_rows = opened.iter().filter(for_rows);
-        let for_rows: BTreeSet<CheckpointId> = for_rows
-            .map(|one| one.known.manifest.public().checkpoint)
-            .collect();
+        let for_rows: BTreeSet<CheckpointId> = for_rows.map(id).collect();
         let said: BTreeMap<CheckpointId, Option<usize>> = opened
             .iter()
-            .map(|one| (one.known.manifest.public().checkpoint, one.known.can_lose()))
+            .map(|one| (id(one), one.known.can_lose()))
             .collect();
         opened.retain(|one| version.is_none_or(|version| one.known.version() == version));
         if opened.is_empty() && (job.is_some() || version.is_some()) {
@@ -84,7 +83,6 @@ impl Agent {
             };
             checkpoints.push(verified);
         }
-        let id = |one: &OpenedCheckpoint| one.known.manifest.public().checkpoint;
         let found = opened.iter().zip(&checkpoints);
         let found: BTreeMap<CheckpointId, (Option<usize>, bool)> = found
             .map(|(one, verified)| (id(one), (verified.can_lose, verified.lost)))

@@ -107,7 +107,7 @@ fn needs_of_needs_are_kept_only_where_a_kept_version_names_them() {
         let plan = plan(&[on(5, needs)], &unwanted, None, Reach::Between);
         numbers(&plan.gone)
     };
-    assert_eq!(gone(&[4, 3, 2, 1]), []);
+    assert!(gone(&[4, 3, 2, 1]).is_empty());
     assert_eq!(gone(&[4, 2]), [3, 1]);
     assert_eq!(gone(&[]), [4, 3, 2, 1]);
 }
