@@ -156,6 +156,21 @@ impl Agent {
         None
     }
 
+    /// A note that the image was stored whole because comparing it with the newest version takes too much memory.
+    pub(crate) fn note_of_memory(&self, newest: Option<&KnownCheckpoint>) -> Option<String> {
+        let newest = newest?;
+        let summary = newest.manifest.open(&self.keys).ok()?;
+        let needed = hash_bytes(&summary).saturating_mul(MEMORY_SHARE);
+        let is_too_much = summary.tail.chain.is_some() && needed > self.resources.memory_bytes;
+        is_too_much.then(|| {
+            format!(
+                "the image was stored whole: comparing it with version {} needs --memory {}MiB",
+                newest.version(),
+                needed.div_ceil(1 << 20)
+            )
+        })
+    }
+
     /// The version, if a new one can be compared with it and may build on it.
     fn candidate<'a>(
         &self,
@@ -171,8 +186,7 @@ impl Agent {
         }
         let summary = version.manifest.open(&self.keys).ok()?;
         let chain = summary.tail.chain.clone()?;
-        let hash_bytes = summary.stream_bytes / PIECE_BYTES as u64 * Base::PIECE_MEMORY;
-        let serves = hash_bytes <= self.resources.memory_bytes / MEMORY_SHARE
+        let serves = hash_bytes(&summary) <= self.resources.memory_bytes / MEMORY_SHARE
             && !summary.tail.pieces.is_empty()
             && summary.stream_bytes >= CHAIN_BYTES_MIN
             && version.manifest.public().cipher == request.options.cipher
@@ -269,6 +283,11 @@ impl Candidate<'_> {
         let others = self.chain.origins.iter().cloned();
         [own].into_iter().chain(others).collect()
     }
+}
+
+/// Memory for the hashes of a version, bytes.
+const fn hash_bytes(summary: &Summary) -> u64 {
+    summary.stream_bytes / PIECE_BYTES as u64 * Base::PIECE_MEMORY
 }
 
 fn reference_to(manifest: &Manifest) -> BaseRef {

@@ -13,24 +13,24 @@ use codec::segment::{Again, Cleaning, LAYERS_USUAL};
 /// Most origins of a version whose save has time.
 pub const ORIGINS_USUAL: usize = 24;
 
-/// From this many times the bytes of the image on, origins are stored again by the budget.
-const HELD_USUAL: f64 = 1.5;
+/// From this many bytes on, for 1,000 of the image, origins are stored again by the budget.
+const HELD_USUAL: u64 = 1500;
 
-/// The budget grows to [`BUDGET_GROWTH`] times itself when they hold this many times the bytes of the image.
-const HELD_MUCH: f64 = 1.9;
+/// The budget grows to [`BUDGET_GROWTH`] times itself when they hold this many bytes for 1,000 of the image.
+const HELD_MUCH: u64 = 1900;
 
-/// Beyond this many times, the budget does not count.
-const HELD_MAX: f64 = 2.2;
+/// Beyond this many bytes for 1,000, the budget does not count.
+const HELD_MAX: u64 = 2200;
 
-/// From this many times on, a save with a deadline stores something again, too.
-const HELD_WITH_DEADLINE: f64 = 2.5;
+/// From this many bytes for 1,000 on, a save with a deadline stores something again, too.
+const HELD_WITH_DEADLINE: u64 = 2500;
 
 /// A save stores at least one in this many bytes of the image again, if something is to be stored again.
 const BUDGET_SHARE: u64 = 32;
 
 /// How many times its usual size the budget has at the most. Without growth, the largest save is larger: the checkpoint
 /// with the whole image is then stored again at once, when the budget does not count any more.
-const BUDGET_GROWTH: f64 = 3.0;
+const BUDGET_GROWTH: u64 = 3;
 
 /// The budget grows to one in this many bytes of the image at the most.
 const GROWN_BUDGET_SHARE: u64 = 10;
@@ -99,23 +99,23 @@ pub fn plan(origins: &[OriginState], changed_bytes: u64, hurry: Hurry) -> Cleani
     too_many(origins, hurry, &mut cleaning);
     let stored: u64 = origins.iter().map(|one| one.used_bytes).sum();
     let image: u64 = origins.iter().map(|one| one.image_bytes).sum();
-    let ratio = stored as f64 / image.max(1) as f64;
-    let kept = |cleaning: &Cleaning| {
+    let changed = scaled(changed_bytes, stored, image);
+    // What is held after the save, for 1,000 bytes of the image.
+    let held = |cleaning: &Cleaning| {
         let all = origins.iter().zip(&cleaning.origins);
         let kept = all.filter(|(one, again)| **again != Again::All && one.used_bytes > 0);
-        kept.map(|(one, _)| one.held_bytes as f64).sum::<f64>()
+        let kept: u64 = kept.map(|(one, _)| one.held_bytes).sum();
+        scaled(kept.saturating_add(changed), 1000, stored)
     };
-    let changed = changed_bytes as f64 * ratio;
     let from = match hurry {
         Hurry::None => HELD_USUAL,
         Hurry::Deadline => HELD_WITH_DEADLINE,
         Hurry::Last => return cleaning,
     };
-    let pressure = (kept(&cleaning) + changed) / stored.max(1) as f64 - HELD_USUAL;
-    let pressure = (pressure / (HELD_MUCH - HELD_USUAL)).clamp(0.0, 1.0);
-    let growth = 1.0 + pressure * (BUDGET_GROWTH - 1.0);
     let budget = changed_bytes.max(image / BUDGET_SHARE);
-    let grown = (budget as f64 * growth) as u64;
+    let range = HELD_MUCH - HELD_USUAL;
+    let pressure = held(&cleaning).saturating_sub(HELD_USUAL).min(range);
+    let grown = budget.saturating_add(scaled(budget, pressure * (BUDGET_GROWTH - 1), range));
     let mut left = grown.min(budget.max(image / GROWN_BUDGET_SHARE));
     for at in victims(origins, hurry) {
         let (Some(one), Some(again)) = (origins.get(at), cleaning.origins.get(at)) else {
@@ -124,12 +124,12 @@ pub fn plan(origins: &[OriginState], changed_bytes: u64, hurry: Hurry) -> Cleani
         if *again == Again::All {
             continue;
         }
-        let held = kept(&cleaning) + changed;
+        let held = held(&cleaning);
         let is_short = one.is_short() && hurry == Hurry::None;
-        if !is_short && held <= from * stored as f64 {
+        if !is_short && held <= from {
             break;
         }
-        let is_too_much = hurry == Hurry::None && held > HELD_MAX * stored as f64;
+        let is_too_much = hurry == Hurry::None && held > HELD_MAX;
         let again = match is_too_much || one.image_bytes <= left {
             true => Again::All,
             false => Again::ByBudget,
@@ -144,6 +144,12 @@ pub fn plan(origins: &[OriginState], changed_bytes: u64, hurry: Hurry) -> Cleani
         left = left.saturating_sub(one.image_bytes);
     }
     cleaning
+}
+
+/// `bytes * times / of`, or as much as fits.
+fn scaled(bytes: u64, times: u64, of: u64) -> u64 {
+    let scaled = u128::from(bytes) * u128::from(times) / u128::from(of.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 /// Stores again the smallest of so many origins that a version can't name them all.
