@@ -384,6 +384,11 @@ pub struct OpenedCheckpoint {
 }
 
 impl OpenedCheckpoint {
+    /// Its id.
+    pub fn id(&self) -> CheckpointId {
+        self.known.manifest.public().checkpoint
+    }
+
     /// How many shards this checkpoint can lose, if it can itself lose `own`: no more than any of those can that it
     /// builds on.
     pub fn weakest(

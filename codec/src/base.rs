@@ -638,6 +638,38 @@ mod tests {
     }
 
     #[test]
+    fn a_base_states_which_bytes_a_segment_has() {
+        let old = [noise(1, SEGMENT_BYTES), noise(2, 100_000)];
+        let base = base(&old);
+        let second = SEGMENT_BYTES as u64 + 100;
+        assert!(base.has_at(0, &old[0]) && base.has_at(second, &old[1]));
+        let mut other = old[0].clone();
+        other[SEGMENT_BYTES - 1] ^= 1;
+        assert!(!base.has_at(0, &other));
+        assert!(!base.has_at(0, &old[0][..SEGMENT_BYTES - 1]));
+        assert!(!base.has_at(second, &old[0]) && !base.has_at(1, &old[0]));
+    }
+
+    #[test]
+    fn layers_are_followed_into_the_rows_that_a_base_uses() {
+        let old = [noise(1, SEGMENT_BYTES), noise(2, 5 * PIECE_BYTES)];
+        let base = base(&old);
+        let place = |segment, piece| BasePiece { segment, piece };
+        let of = |place, len, changed| -> Vec<(u64, u64, u64)> {
+            let layers = base.layers(place, len, changed).into_iter();
+            layers.map(|it| (it.row, it.used, it.taken)).collect()
+        };
+        assert_eq!(of(place(0, 0), SEGMENT_BYTES, 0), [(0, u64::MAX, u64::MAX)]);
+        assert_eq!(
+            of(place(1, 2), 3 * PIECE_BYTES, 0b010),
+            [(1, 0b101, 0b10100)]
+        );
+        assert_eq!(of(place(1, 4), PIECE_BYTES, 1), []);
+        let used = base.used_bytes();
+        assert_eq!(used[0].raw, (SEGMENT_BYTES + 5 * PIECE_BYTES) as u64);
+    }
+
+    #[test]
     fn inserted_or_removed_bytes_end_a_segment() {
         let old: Vec<Vec<u8>> = (0..4).map(|seed| noise(seed, SEGMENT_BYTES)).collect();
         let base = base(&old);

@@ -412,7 +412,7 @@ async fn usable(agent: &Agent, job: &JobId) -> Result<Vec<ListedCheckpoint>, Fai
     };
     let usable = listed
         .into_iter()
-        .filter(|one| one.can_lose.is_some() && !one.void);
+        .filter(|one| one.can_lose.is_some() && !one.void && one.kept_for.is_none());
     let mut newest_first: Vec<ListedCheckpoint> = usable.collect();
     newest_first.sort_by_key(|one| std::cmp::Reverse(one.version));
     Ok(newest_first)

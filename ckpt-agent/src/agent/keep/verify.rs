@@ -43,14 +43,11 @@ impl Agent {
     ) -> Result<VerifyReport, Failure> {
         let doing = "cannot verify";
         let (gathered, mut opened) = self.find_all(doing, job).await?;
-        let id = |one: &OpenedCheckpoint| one.known.manifest.public().checkpoint;
         // Of what is no version any more, only its own rows are needed.
-        let for_rows = |one: &&OpenedCheckpoint| kept_for(one, &opened).is_some();
-        let for_rows = opened.iter().filter(for_rows);
-        let for_rows: BTreeSet<CheckpointId> = for_rows.map(id).collect();
+        let for_rows = kept_for(&opened);
         let said: BTreeMap<CheckpointId, Option<usize>> = opened
             .iter()
-            .map(|one| (id(one), one.known.can_lose()))
+            .map(|one| (one.id(), one.known.can_lose()))
             .collect();
         opened.retain(|one| version.is_none_or(|version| one.known.version() == version));
         if opened.is_empty() && (job.is_some() || version.is_some()) {
@@ -85,10 +82,10 @@ impl Agent {
         }
         let found = opened.iter().zip(&checkpoints);
         let found: BTreeMap<CheckpointId, (Option<usize>, bool)> = found
-            .map(|(one, verified)| (id(one), (verified.can_lose, verified.lost)))
+            .map(|(one, verified)| (one.id(), (verified.can_lose, verified.lost)))
             .collect();
         let versions = opened.iter().zip(&mut checkpoints);
-        let versions = versions.filter(|(one, _)| !for_rows.contains(&id(one)));
+        let versions = versions.filter(|(one, _)| !for_rows.contains_key(&one.id()));
         count_needs(&found, versions.collect(), &said, gathered.away());
         Ok(VerifyReport {
             checkpoints,

@@ -1,10 +1,12 @@
 //! Lists an owner's checkpoints, and shows one of them.
 
+use std::collections::BTreeMap;
+
 use codec::index::{FileEntry, FileKind, SegmentEntry};
 use codec::labels::RESERVED;
 use codec::manifest::{ImageKind, Summary};
 use codec::seal::Cipher;
-use codec::{JobId, Version};
+use codec::{CheckpointId, JobId, Version};
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::Unreadable;
@@ -37,13 +39,12 @@ impl Agent {
                 host.is_none_or(|name| holders.any(|(_, at)| self.hosts.name(*at) == name));
             is_there && self.is_sought(sought, &one.known, now)
         };
+        let kept_for = kept_for(&opened);
+        let known = opened.iter().map(|one| (one.id(), one.known.can_lose()));
+        let known: BTreeMap<CheckpointId, Option<usize>> = known.collect();
         let of_all = |one: &OpenedCheckpoint| {
-            let kept_for = kept_for(one, &opened);
-            let can_lose_of = |need| {
-                let mut all = opened.iter();
-                let need = all.find(|one| one.known.manifest.public().checkpoint == need)?;
-                need.known.can_lose()
-            };
+            let kept_for = kept_for.get(&one.id()).copied();
+            let can_lose_of = |need| known.get(&need).copied().flatten();
             ListedCheckpoint {
                 // Of what is no version, only its own rows are needed.
                 can_lose: match kept_for {
@@ -135,7 +136,7 @@ impl Agent {
         });
         Ok(ShowReport {
             checkpoint: ListedCheckpoint {
-                kept_for: kept_for(one, &opened),
+                kept_for: kept_for(&opened).remove(&one.id()),
                 ..listed(&gathered, known, summary)
             },
             kind: match summary.kind {
@@ -159,17 +160,20 @@ impl Agent {
     }
 }
 
-/// The newest version that uses rows of a checkpoint, if that is no version itself any more.
-pub(crate) fn kept_for(one: &OpenedCheckpoint, opened: &[OpenedCheckpoint]) -> Option<Version> {
-    let id = one.known.manifest.public().checkpoint;
-    let same_job = |other: &&OpenedCheckpoint| other.summary.job == one.summary.job;
-    let mut uses = opened.iter().rev().filter(same_job).flat_map(|other| {
-        let chain = other.summary.tail.chain.iter();
-        let origins = chain.flat_map(|chain| &chain.origins);
-        origins.map(|origin| (other.known.version(), origin))
-    });
-    let (version, origin) = uses.find(|(_, origin)| origin.reference.checkpoint == id)?;
-    (!origin.is_version).then_some(version)
+/// The checkpoints that are no versions any more, each with the newest version that uses rows of it and states so. All are
+/// in the order of versions within a job.
+pub(crate) fn kept_for(opened: &[OpenedCheckpoint]) -> BTreeMap<CheckpointId, Version> {
+    let mut used_by = BTreeMap::new();
+    for one in opened {
+        let chain = one.summary.tail.chain.iter();
+        for origin in chain.flat_map(|chain| &chain.origins) {
+            // What a newer one states takes the place of this.
+            let by = (!origin.is_version).then_some(one.known.version());
+            used_by.insert(origin.reference.checkpoint, by);
+        }
+    }
+    let used_by = used_by.into_iter();
+    used_by.filter_map(|(id, by)| Some((id, by?))).collect()
 }
 
 fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
