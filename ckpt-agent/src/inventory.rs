@@ -221,13 +221,32 @@ impl Inventory {
         known.can_lose().is_some() && are_there
     }
 
+    /// Of these checkpoints, those that are no versions any more: the newest one that uses rows of them states so.
+    pub fn for_rows_only(
+        &self,
+        keys: &Keys,
+        newest_first: &[&KnownCheckpoint],
+    ) -> BTreeSet<CheckpointId> {
+        let opened = newest_first.iter().rev();
+        let summaries = opened.filter_map(|known| known.manifest.open(keys).ok());
+        let mut is_version = BTreeMap::new();
+        for chain in summaries.filter_map(|summary| summary.tail.chain) {
+            // What a newer one states takes the place of this.
+            let origins = chain.origins.iter();
+            is_version.extend(origins.map(|one| (one.reference.checkpoint, one.is_version)));
+        }
+        is_version.retain(|_, is_version| !*is_version);
+        is_version.into_keys().collect()
+    }
+
     /// Splits into the checkpoints that stay when the newest `keep` are kept, and the others; both newest
     /// first. A checkpoint that can't be restored now is not counted: a version that only one host has,
     /// or that was lost, must not displace the last good one. It stays itself if it is newer than those
     /// that are kept. A marked one is not counted either; as many stay as are kept, if no whole one is newer.
     /// `saved` is a version that is kept besides, and newer than all.
     ///
-    /// If a version that stays has much fewer bytes than the one before it, that one stays once more.
+    /// If a version that stays has much fewer bytes than the one before it, that one stays once more. What is no
+    /// version any more does not stay.
     pub fn split_kept<'a>(
         &self,
         keys: &Keys,
@@ -239,7 +258,11 @@ impl Inventory {
         let mut counted = usize::from(saved.is_some() && is_whole);
         let mut marked = usize::from(saved.is_some() && !is_whole);
         let mut later = saved.map(|saved| saved.image_bytes).filter(|_| is_whole);
+        let for_rows_only = self.for_rows_only(keys, &newest_first);
         newest_first.into_iter().partition(|known| {
+            if for_rows_only.contains(&known.manifest.public().checkpoint) {
+                return false;
+            }
             let opened = known.manifest.open(keys).ok();
             let bytes = opened.as_ref().map_or(0, |summary| summary.image_bytes);
             if opened.is_some_and(|summary| summary.tail.mark.is_some()) {
@@ -276,9 +299,11 @@ impl Inventory {
         let newest = all.find(|known| self.is_restorable(keys, known) && !is_marked(known));
         // If nothing can be restored now, nothing is removed.
         let newest = newest.map_or(0, |newest| created(newest).min(now));
-        let (stay, others): (Vec<_>, Vec<_>) = newest_first
-            .into_iter()
-            .partition(|known| created(known).saturating_add(seconds) >= newest);
+        let for_rows_only = self.for_rows_only(keys, &newest_first);
+        let (stay, others): (Vec<_>, Vec<_>) = newest_first.into_iter().partition(|known| {
+            let is_version = !for_rows_only.contains(&known.manifest.public().checkpoint);
+            is_version && created(known).saturating_add(seconds) >= newest
+        });
         (stay, others)
     }
 
@@ -414,16 +439,22 @@ pub struct OpenedCheckpoint {
 }
 
 impl OpenedCheckpoint {
-    /// How many shards this checkpoint can lose, if it can itself lose `own`: no more than its base can.
+    /// Its id.
+    pub fn id(&self) -> CheckpointId {
+        self.known.manifest.public().checkpoint
+    }
+
+    /// How many shards this checkpoint can lose, if it can itself lose `own`: no more than any of those can that it
+    /// builds on.
     pub fn weakest(
         &self,
         own: Option<usize>,
-        base: impl FnOnce(CheckpointId) -> Option<usize>,
+        of_need: impl Fn(CheckpointId) -> Option<usize>,
     ) -> Option<usize> {
-        match self.summary.tail.base {
-            Some(reference) => Some(own?.min(base(reference.checkpoint)?)),
-            None => own,
-        }
+        let mut needs = self.summary.needs();
+        needs.try_fold(own?, |least, need| {
+            Some(least.min(of_need(need.checkpoint)?))
+        })
     }
 }
 

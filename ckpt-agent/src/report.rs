@@ -482,9 +482,8 @@ pub struct ListedCheckpoint {
     pub image_bytes: u64,
     /// Bytes of the image after compression, before coding.
     pub stored_bytes: u64,
-    /// How many of these the next version stores again, because it builds on the same base.
-    #[serde(skip)]
-    pub again_bytes: u64,
+    /// The version that uses rows of this checkpoint, if `--keep` keeps it only for that; `None` for a version.
+    pub kept_for: Option<Version>,
     /// Different shards that answering hosts hold.
     pub shards_found: usize,
     /// How many of these can still be lost; `None` if it can't be restored now.

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use crate::pieces::PIECE_BYTES;
+use crate::pieces::{BasePiece, PIECE_BYTES};
 
 /// Bytes from one anchor to the next in a segment.
 pub const ANCHOR_STEP: usize = 64 << 10;
@@ -37,15 +37,6 @@ const FILTER_BITS_PER_ANCHOR: usize = 64;
 /// Rolling hash of 64 bytes. The hash has no key; it is sealed with the rows, and only the owner reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Anchor(pub u64);
-
-/// A piece of a segment of the base. Places are ordered as in the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BasePiece {
-    /// Number of the segment among those that the base stored (not zeros, not patches).
-    pub segment: u32,
-    /// Number of the piece in that segment.
-    pub piece: u32,
-}
 
 /// A random-looking number for each byte: `SplitMix64` (Steele et al., OOPSLA 2014).
 const GEAR: [u64; 256] = {

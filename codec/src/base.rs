@@ -19,7 +19,7 @@
 //!   bytes that were inserted or removed. The new segment ends where the known content begins, so that the
 //!   next segment is in step again.
 //!
-//! A restore reads the rows of the base once, in ascending order. So a follower never goes back to an
+//! A restore reads the rows of each checkpoint once, in ascending order. So a follower never goes back to an
 //! earlier segment of the base, and does not trust a resemblance far ahead (`REACH_BYTES`).
 //!
 //! # Example
@@ -57,10 +57,13 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::anchors::{ANCHOR_STEP, Anchor, Anchors, BasePiece, anchor_count};
+use crate::anchors::{ANCHOR_STEP, Anchor, Anchors, anchor_count};
 use crate::hash::PieceHash;
 use crate::index::{Index, SegmentEntry};
-use crate::pieces::{Match, Origin, PIECE_BYTES, PieceHasher, changed_pieces};
+use crate::layers::{Layer, all_pieces, taken_for};
+use crate::pieces::{
+    BasePiece, Match, Origin, PIECE_BYTES, PieceHasher, changed_pieces, patch_bytes,
+};
 use crate::seal::DataKey;
 
 /// A segment matches one of the base if it has at least this many pieces for each piece that changed: at
@@ -88,13 +91,15 @@ const LOST_SEARCH_BYTES: usize = 2 * ANCHOR_STEP;
 /// resemble some near the end of the base would lead the follower there, and it can't go back.
 const REACH_BYTES: u64 = 4 << 20;
 
-/// A segment that the base stored. Segments of zeros and patches are not among these.
-#[derive(Clone, Copy, Debug)]
+/// A segment that the base stored, or made of layers. Segments of zeros, and those that repeat others of the same
+/// image, are not among these.
+#[derive(Clone, Debug)]
 struct BaseSegment {
     /// Where the segment begins in the base's stream.
     offset: u64,
-    row: u64,
     len: u32,
+    /// The rows with its pieces. Origin 0 is the base itself; the base's own origins follow.
+    layers: Vec<Layer>,
     /// Index of its first piece in [`Base::hashes`].
     first: usize,
 }
@@ -113,6 +118,15 @@ pub struct Base {
     anchors: Anchors,
 }
 
+/// Bytes of a checkpoint's rows that are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsedBytes {
+    /// Bytes of the image.
+    pub raw: u64,
+    /// Their share of what is stored, after compression.
+    pub stored: u64,
+}
+
 /// The stored hashes are more or fewer than the index of the base asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{actual} bytes of piece hashes, {expected} expected")]
@@ -124,16 +138,17 @@ pub struct BaseError {
 }
 
 impl Base {
-    /// Bytes of memory for each piece: its hash, its share of the other lists, and its share of an anchor.
-    pub const PIECE_MEMORY: u64 = 32 + Anchors::MEMORY * PIECE_BYTES as u64 / ANCHOR_STEP as u64;
+    /// Bytes of memory for each piece: its hash, its share of the other lists (layers among them), and its share of an
+    /// anchor.
+    pub const PIECE_MEMORY: u64 = 48 + Anchors::MEMORY * PIECE_BYTES as u64 / ANCHOR_STEP as u64;
 
     /// The base that has this index. `hashes` has the bytes of the piece hashes of all its stored segments,
-    /// in order, then those of their anchors; `key` is the base's data key.
+    /// in order, then those of their anchors; `key` is the key of these hashes.
     ///
     /// # Errors
     /// When `hashes` has more or fewer bytes than the index asks for.
     pub fn new(index: &Index, hashes: &[u8], key: &DataKey) -> Result<Self, BaseError> {
-        let (segments, pieces) = stored_segments(index);
+        let (segments, pieces) = comparable_segments(index);
         let count = |segment: &BaseSegment| anchor_count(segment.len as usize);
         let expected = pieces * 16 + segments.iter().map(count).sum::<usize>() * 8;
         let wrong = BaseError {
@@ -227,6 +242,14 @@ impl Base {
         self.hashes.get(first..first + count).unwrap_or_default()
     }
 
+    /// Whether a segment of the base begins at this byte of its stream and has these bytes, by its hashes.
+    pub fn has_at(&self, offset: u64, raw: &[u8]) -> bool {
+        let place = self.place_of(offset);
+        place.is_some_and(|place| {
+            self.rest(place) == raw.len() && self.pieces(place) == self.hasher.hash(raw)
+        })
+    }
+
     /// Whether the base's piece at `place` is in `raw` from byte `at` on.
     fn is_there(&self, raw: &[u8], at: usize, place: BasePiece) -> bool {
         let len = self.rest(place).min(PIECE_BYTES);
@@ -241,11 +264,46 @@ impl Base {
         if len > self.rest(place) {
             return None;
         }
-        let origin = Origin::Base {
-            row: self.segment(place)?.row,
-            from: u32::try_from(offset_in_segment(place)).ok()?,
+        Match::of(Origin::Base(place), hashes, old, PIECES_PER_CHANGE_MIN)
+    }
+
+    /// The rows with the pieces of a segment of `len` bytes that repeats the base's bytes from `place` on, but for the
+    /// `changed` pieces. Origin 0 is the base itself; the base's own origins follow.
+    pub fn layers(&self, place: BasePiece, len: usize, changed: u64) -> Vec<Layer> {
+        let kept = all_pieces(len) & !changed;
+        let layers = self.segment(place).map(|segment| segment.layers.iter());
+        let part = |layer: &Layer| {
+            let used = layer.used.checked_shr(place.piece)? & kept;
+            let in_base = used.checked_shl(place.piece)?;
+            let layer = Layer {
+                used,
+                taken: taken_for(layer.used, layer.taken, in_base),
+                ..layer.clone()
+            };
+            (used != 0).then_some(layer)
         };
-        Match::of(origin, hashes, old, PIECES_PER_CHANGE_MIN)
+        layers.into_iter().flatten().filter_map(part).collect()
+    }
+
+    /// What the base uses of its own rows, and then of those of each of its origins.
+    pub fn used_bytes(&self) -> Vec<UsedBytes> {
+        let mut all = Vec::new();
+        for segment in &self.segments {
+            for layer in &segment.layers {
+                let at = usize::from(layer.origin);
+                if all.len() <= at {
+                    all.resize(at + 1, UsedBytes::default());
+                }
+                let Some(used) = all.get_mut(at) else {
+                    continue;
+                };
+                let raw = patch_bytes(layer.used, segment.len as usize) as u64;
+                let stored = u64::from(layer.stored.stored_len) * raw;
+                used.raw += raw;
+                used.stored += stored.div_ceil(u64::from(layer.stored.raw_len).max(1));
+            }
+        }
+        all
     }
 
     /// Whether `raw` most likely begins with the rest of a segment of the base, from `place` on, and goes on
@@ -283,26 +341,50 @@ const fn offset_in_segment(place: BasePiece) -> usize {
     place.piece as usize * PIECE_BYTES
 }
 
-/// The base's stored segments, and the number of all their pieces.
-fn stored_segments(index: &Index) -> (Vec<BaseSegment>, usize) {
+/// The base's segments whose pieces can be compared, and the number of all their pieces.
+fn comparable_segments(index: &Index) -> (Vec<BaseSegment>, usize) {
     let mut segments = Vec::new();
     let mut offset = 0;
     let mut row = 0;
     let mut first = 0;
     for entry in &index.segments {
-        if let SegmentEntry::Stored { stored, .. } = entry {
+        if matches!(
+            entry,
+            SegmentEntry::Stored { .. } | SegmentEntry::Layered(_)
+        ) {
+            let len = u32::try_from(entry.bytes()).unwrap_or(u32::MAX);
             segments.push(BaseSegment {
                 offset,
-                row,
-                len: stored.raw_len,
+                len,
+                layers: layers_of(entry, row, len as usize),
                 first,
             });
-            first += (stored.raw_len as usize).div_ceil(PIECE_BYTES);
+            first += (len as usize).div_ceil(PIECE_BYTES);
         }
         row += u64::from(entry.row().is_some());
         offset += entry.bytes();
     }
     (segments, first)
+}
+
+/// The rows that a segment of `len` bytes is made of, if its own row is `row`. Origin 0 is the checkpoint itself.
+fn layers_of(entry: &SegmentEntry, row: u64, len: usize) -> Vec<Layer> {
+    let new = match entry {
+        SegmentEntry::Layered(layered) => layered.new_pieces(),
+        _ => all_pieces(len),
+    };
+    let own = entry.row().map(|(stored, _)| Layer {
+        origin: 0,
+        row,
+        stored: *stored,
+        used: new,
+        taken: taken_for(new, u64::MAX, new),
+    });
+    let others = entry.layers().iter().map(|layer| Layer {
+        origin: layer.origin.saturating_add(1),
+        ..layer.clone()
+    });
+    own.into_iter().chain(others).collect()
 }
 
 /// Follows a base through the stream of a new version; see the head of this module.
@@ -332,9 +414,9 @@ impl Follower {
         }
     }
 
-    /// See [`Base::hasher`].
-    pub fn hasher(&self) -> &PieceHasher {
-        self.base.hasher()
+    /// The base that it follows.
+    pub fn base(&self) -> &Base {
+        &self.base
     }
 
     /// Where a segment should end before the end of `raw`, because known content begins there or a segment
@@ -454,12 +536,9 @@ impl Follower {
 
     /// Goes on by `len` bytes of the stream, for which [`Self::find`] gave `found`.
     pub fn advance(&mut self, len: usize, found: Option<Match>) {
-        if let Some(Origin::Base { row, from }) = found.map(|found| found.origin) {
-            let rows = |segment: &BaseSegment| segment.row < row;
-            let floor = self.base.segments.partition_point(rows);
-            self.floor = u32::try_from(floor).unwrap_or(u32::MAX);
-            let segment = self.base.segments.get(self.floor as usize);
-            self.next = segment.map_or(0, |segment| segment.offset) + u64::from(from);
+        if let Some(Origin::Base(place)) = found.map(|found| found.origin) {
+            self.floor = place.segment;
+            self.next = self.base.offset(place);
             self.lost = 0;
         }
         let after = self.next.saturating_add(len as u64);
@@ -511,8 +590,9 @@ mod tests {
         Arc::new(Base::new(&index, &hashes, &key()).unwrap())
     }
 
-    fn at(row: u64, from: u32, changed: u64) -> Option<Match> {
-        let origin = Origin::Base { row, from };
+    fn at(segment: u32, from: u32, changed: u64) -> Option<Match> {
+        let piece = from / PIECE_BYTES as u32;
+        let origin = Origin::Base(BasePiece { segment, piece });
         Some(Match { origin, changed })
     }
 
@@ -555,6 +635,38 @@ mod tests {
         let found = follow(&base, &backwards);
         assert_eq!(found[0].1, at(2, 0, 0));
         assert_eq!(found[1], (SEGMENT_BYTES, None), "not backwards");
+    }
+
+    #[test]
+    fn a_base_states_which_bytes_a_segment_has() {
+        let old = [noise(1, SEGMENT_BYTES), noise(2, 100_000)];
+        let base = base(&old);
+        let second = SEGMENT_BYTES as u64 + 100;
+        assert!(base.has_at(0, &old[0]) && base.has_at(second, &old[1]));
+        let mut other = old[0].clone();
+        other[SEGMENT_BYTES - 1] ^= 1;
+        assert!(!base.has_at(0, &other));
+        assert!(!base.has_at(0, &old[0][..SEGMENT_BYTES - 1]));
+        assert!(!base.has_at(second, &old[0]) && !base.has_at(1, &old[0]));
+    }
+
+    #[test]
+    fn layers_are_followed_into_the_rows_that_a_base_uses() {
+        let old = [noise(1, SEGMENT_BYTES), noise(2, 5 * PIECE_BYTES)];
+        let base = base(&old);
+        let place = |segment, piece| BasePiece { segment, piece };
+        let of = |place, len, changed| -> Vec<(u64, u64, u64)> {
+            let layers = base.layers(place, len, changed).into_iter();
+            layers.map(|it| (it.row, it.used, it.taken)).collect()
+        };
+        assert_eq!(of(place(0, 0), SEGMENT_BYTES, 0), [(0, u64::MAX, u64::MAX)]);
+        assert_eq!(
+            of(place(1, 2), 3 * PIECE_BYTES, 0b010),
+            [(1, 0b101, 0b10100)]
+        );
+        assert_eq!(of(place(1, 4), PIECE_BYTES, 1), []);
+        let used = base.used_bytes();
+        assert_eq!(used[0].raw, (SEGMENT_BYTES + 5 * PIECE_BYTES) as u64);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use crate::compress::{DecompressError, Decompressor};
 use crate::geometry::{Redundancy, ShardIndex};
-use crate::hash::{PieceHash, SegmentHash};
+use crate::hash::SegmentHash;
 use crate::index::{Patch, StoredSegment};
-use crate::pieces::{PIECE_BYTES, PieceHasher, apply_patch};
+use crate::layers::{Layer, Layered};
+use crate::pieces::{PieceHasher, apply_patch};
 use crate::rs::{CodeError, Coder};
 use crate::seal::{DataKey, OpenError, SegmentSealer};
 
@@ -48,73 +49,74 @@ pub enum DecodeError {
         /// Why the opened bytes do not decompress.
         cause: DecompressError,
     },
-    /// The patch does not fit the earlier segment.
-    #[error("segment at row {0} of the base: the patch does not fit")]
+    /// Something that the segment is made of does not fit, or is not there.
+    #[error("segment at byte {0} of the image: its parts do not fit")]
     Patch(u64),
+    /// A segment that is made of earlier bytes has another hash than when it was saved.
+    #[error("segment at byte {0} of the image: its bytes differ from what was saved")]
+    Composed(u64),
     /// The image bytes have another hash than when they were saved.
     #[error("row {0}: image bytes differ from what was saved")]
     Hash(u64),
 }
 
-/// Makes a segment out of an earlier segment and a patch.
-#[derive(Debug)]
+/// Checks segments that are made of earlier bytes.
+#[derive(Clone, Debug)]
 pub struct Composer {
     sealer: SegmentSealer,
     hasher: PieceHasher,
 }
 
 impl Composer {
-    /// A composer for the checkpoint of `sealer`. `base_key` is the data key of its base, or its own if it
-    /// has no base.
-    pub fn new(sealer: SegmentSealer, base_key: &DataKey) -> Self {
+    /// A composer for the checkpoint of `sealer`, whose hashes of pieces are made with `pieces_key`.
+    pub fn new(sealer: SegmentSealer, pieces_key: &DataKey) -> Self {
         Self {
             sealer,
-            hasher: PieceHasher::new(base_key),
+            hasher: PieceHasher::new(pieces_key),
         }
     }
 
-    /// Changes `raw`, which has the earlier bytes, into the segment that `patch` describes.
-    ///
-    /// - `place`, for error messages: the row of the base, or the byte of the image, with the earlier bytes;
-    /// - `pieces`: hashes of the pieces of `raw` if they are known, as they are for bytes that begin at a
-    ///   piece of the base; empty otherwise. A last piece that is not whole is hashed again;
-    /// - `changed`: the changed pieces, as they are stored in the patch's row.
+    /// Puts the `changed` pieces, as they are stored in the patch's row, into `raw`, which has the earlier bytes.
+    /// `place`, for error messages, is the byte of the image with the earlier bytes.
     ///
     /// # Errors
     /// When the result is not exactly the segment that was saved.
-    pub fn compose(
+    pub fn patch(
         &self,
         place: u64,
         raw: &mut [u8],
-        pieces: Vec<PieceHash>,
         patch: &Patch,
         changed: &[u8],
     ) -> Result<(), DecodeError> {
         if raw.len() != patch.len as usize || !apply_patch(raw, patch.changed, changed) {
             return Err(DecodeError::Patch(place));
         }
-        if self
-            .sealer
-            .hash_pieces(&self.hash(raw, pieces, patch.changed))
-            != patch.hash
-        {
-            return Err(DecodeError::Hash(place));
-        }
-        Ok(())
+        self.check(place, raw, &patch.hash)
     }
 
-    /// Hashes of all pieces of `raw`. Hashes in `pieces` are used for pieces that did not change.
-    fn hash(&self, raw: &[u8], mut pieces: Vec<PieceHash>, changed: u64) -> Vec<PieceHash> {
-        if pieces.len() != raw.len().div_ceil(PIECE_BYTES) {
-            return self.hasher.hash(raw);
+    /// Makes a segment of its layers in `raw`. `row` returns the image bytes of a layer's row, and `new` has the
+    /// segment's new pieces. `place`, for error messages, is the byte of the image at which the segment begins.
+    ///
+    /// # Errors
+    /// When the result is not exactly the segment that was saved.
+    pub fn compose<'a>(
+        &self,
+        place: u64,
+        raw: &mut Vec<u8>,
+        layered: &Layered,
+        row: impl FnMut(&Layer) -> Option<&'a [u8]>,
+        new: &[u8],
+    ) -> Result<(), DecodeError> {
+        let made = layered.compose(raw, row, new);
+        made.ok_or(DecodeError::Patch(place))?;
+        self.check(place, raw, &layered.hash)
+    }
+
+    fn check(&self, place: u64, raw: &[u8], hash: &SegmentHash) -> Result<(), DecodeError> {
+        if self.sealer.hash_pieces(&self.hasher.hash(raw)) != *hash {
+            return Err(DecodeError::Composed(place));
         }
-        let bytes = raw.chunks(PIECE_BYTES);
-        for (number, (hash, piece)) in pieces.iter_mut().zip(bytes).enumerate() {
-            if changed >> number & 1 == 1 || piece.len() < PIECE_BYTES {
-                *hash = self.hasher.piece(piece);
-            }
-        }
-        pieces
+        Ok(())
     }
 }
 
@@ -142,18 +144,16 @@ impl RowDecoder {
         }
     }
 
-    /// For a checkpoint that can be a base and has this data key: the hash of each of its segments is made
-    /// of the hashes of its pieces.
+    /// For a checkpoint whose hashes of segments are made of hashes of pieces, with this key for these.
     pub fn with_pieces(self, key: &DataKey) -> Self {
         let hasher = Some(PieceHasher::new(key));
         Self { hasher, ..self }
     }
 
-    /// Replaces `raw` by the image bytes of `row`, from any `data` of its blocks. Returns the hashes of its
-    /// pieces if `hash` was checked by them, and none otherwise.
+    /// Replaces `raw` by the image bytes of `row`, from any `data` of its blocks.
     ///
     /// `hash` is `None` for the rows of the index and of piece hashes, of which the summary has only the
-    /// lengths.
+    /// lengths, and for rows that are checked as parts of segments.
     ///
     /// # Errors
     /// When the blocks do not give exactly the segment that was saved.
@@ -164,7 +164,7 @@ impl RowDecoder {
         hash: Option<&SegmentHash>,
         blocks: &[(ShardIndex, &[u8])],
         raw: &mut Vec<u8>,
-    ) -> Result<Vec<PieceHash>, DecodeError> {
+    ) -> Result<(), DecodeError> {
         let sealed_len = stored.stored_len as usize + self.sealer.overhead();
         let expected = self.redundancy.block_len(sealed_len);
         if let Some((_, block)) = blocks.iter().find(|(_, block)| block.len() != expected) {
@@ -186,12 +186,12 @@ impl RowDecoder {
             .decompress(stored.method, opened, stored.raw_len as usize, raw)
             .map_err(|cause| DecodeError::Decompress { row, cause })?;
         let Some(hash) = hash else {
-            return Ok(Vec::new());
+            return Ok(());
         };
         let pieces = self.hasher.as_ref().map(|hasher| hasher.hash(raw));
         if self.sealer.hash(raw, pieces.as_deref()) != *hash {
             return Err(DecodeError::Hash(row));
         }
-        Ok(pieces.unwrap_or_default())
+        Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! From segments to rows of blocks, and from rows to a signed manifest.
 
+use std::collections::BTreeMap;
+
 use crate::anchors::{Anchor, anchors};
 use crate::compress::{Compressor, Level};
 use crate::geometry::{Redundancy, SEGMENT_BYTES, ShardIndex};
@@ -8,10 +10,12 @@ use crate::id::{CheckpointId, JobTag, Version};
 use crate::index::{FileEntry, Index, Patch, SegmentEntry, StoredSegment};
 use crate::job::JobId;
 use crate::labels::Labels;
+use crate::layers::{CHAIN_BYTES_MIN, Chain, Layered, Origin};
 use crate::manifest::{Draft, ImageKind, NewManifest, Summary, Tail};
-use crate::pieces::{BaseRef, Match, Origin, PieceHasher};
+use crate::pieces::PieceHasher;
 use crate::rs::Coder;
 use crate::seal::{Cipher, DataKey, SealContext, SegmentSealer};
+use crate::segment::{MadeSegment, RepeatedSource};
 use crate::serial::SerialError;
 use crate::shard_file::{BlockEntry, Outline, ShardIdentity, TableBuilder};
 
@@ -157,13 +161,28 @@ pub struct CheckpointPlan {
     pub cipher: Cipher,
     /// Key of all segments: random, used for this checkpoint only.
     pub data_key: DataKey,
-    /// The base of this checkpoint, if it has one.
-    pub base: Option<BaseRef>,
+    /// The chain that this checkpoint goes on with; `None` if it begins one.
+    pub link: Option<Link>,
     /// Labels that the user gives it.
     pub labels: Labels,
 }
 
+/// What a checkpoint goes on with.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Key of the hashes of pieces.
+    pub pieces_key: DataKey,
+    /// The checkpoint that it is compared with, then the origins of that one.
+    pub origins: Vec<Origin>,
+}
+
 impl CheckpointPlan {
+    /// The key of the hashes of pieces.
+    pub fn pieces_key(&self) -> &DataKey {
+        let link = self.link.as_ref();
+        link.map_or(&self.data_key, |link| &link.pieces_key)
+    }
+
     /// The sealer of the checkpoint's segments.
     pub fn sealer(&self) -> SegmentSealer {
         let context = SealContext {
@@ -198,12 +217,14 @@ pub struct CheckpointBuilder {
     plan: CheckpointPlan,
     index: Index,
     index_rows: Vec<StoredSegment>,
-    /// Bytes of the piece hashes of all stored segments.
+    /// Bytes of the piece hashes of all segments that a later version can be compared with.
     pieces: Vec<u8>,
-    /// Bytes of the anchors of all stored segments.
+    /// Bytes of the anchors of these segments.
     anchors: Vec<u8>,
     piece_rows: Vec<StoredSegment>,
     tables: Vec<TableBuilder>,
+    sealer: SegmentSealer,
+    chain: Option<Chain>,
     stored_bytes: u64,
     totals: ImageTotals,
 }
@@ -220,6 +241,8 @@ impl CheckpointBuilder {
     pub fn new(plan: CheckpointPlan) -> Self {
         let tables = vec![TableBuilder::default(); plan.redundancy.total()];
         Self {
+            sealer: plan.sealer(),
+            chain: None,
             plan,
             index: Index::default(),
             index_rows: Vec::new(),
@@ -255,44 +278,75 @@ impl CheckpointBuilder {
         Ok(())
     }
 
-    /// Records a segment that repeats earlier bytes, with the row of its patch unless no piece changed.
-    /// `hash` is the keyed hash of the hashes of its pieces.
+    /// Records a segment that repeats earlier bytes, with the row of its new pieces if it has any.
     ///
     /// # Errors
     /// When it is not the next row.
-    pub fn push_patched(
+    pub fn push_made(
         &mut self,
-        found: Match,
-        len: u32,
-        hash: SegmentHash,
+        made: &MadeSegment,
         row: Option<&EncodedRow>,
     ) -> Result<(), BuildError> {
         if let Some(row) = row {
             self.push_table(row)?;
             self.stored_bytes += u64::from(row.stored.stored_len);
         }
-        let patch = Patch {
-            len,
-            changed: found.changed,
-            row: row.map(|row| (row.stored, row.hash)),
-            hash,
+        let len = made.len;
+        let hash = self.sealer.hash_pieces(&made.hashes);
+        let entry = match &made.source {
+            RepeatedSource::Image { offset, changed } => SegmentEntry::Shared {
+                offset: *offset,
+                patch: Patch {
+                    len,
+                    changed: *changed,
+                    row: row.map(|row| (row.stored, row.hash)),
+                    hash,
+                },
+            },
+            RepeatedSource::Rows(layers) => {
+                let hashes = made.hashes.iter().flat_map(|hash| hash.0);
+                self.pieces.extend(hashes);
+                let anchors = made.anchors.iter();
+                let anchors = anchors.flat_map(|anchor| anchor.0.to_le_bytes());
+                self.anchors.extend(anchors);
+                SegmentEntry::Layered(Layered {
+                    len,
+                    layers: layers.clone(),
+                    row: row.map(|row| row.stored),
+                    hash,
+                })
+            }
         };
-        self.index.push_segment(match found.origin {
-            Origin::Base { row, from: 0 } => SegmentEntry::Patched {
-                base_row: row,
-                patch,
-            },
-            Origin::Base { row, from } => SegmentEntry::Part {
-                base_row: row,
-                from,
-                patch,
-            },
-            Origin::Image(offset) => SegmentEntry::Shared { offset, patch },
-        });
+        self.index.push_segment(entry);
         Ok(())
     }
 
-    /// Piece hashes of all stored segments, then their anchors. The caller cuts these bytes into segments,
+    /// Leaves out the origins of which no row is used, and numbers the others anew.
+    fn origins(&mut self) -> Vec<Origin> {
+        let mut used = BTreeMap::new();
+        for segment in &self.index.segments {
+            let layers = segment.layers().iter();
+            used.extend(layers.map(|layer| (layer.origin, 0)));
+        }
+        for (number, new) in (0..).zip(used.values_mut()) {
+            *new = number;
+        }
+        for segment in &mut self.index.segments {
+            if let SegmentEntry::Layered(layered) = segment {
+                for layer in &mut layered.layers {
+                    layer.origin = used.get(&layer.origin).copied().unwrap_or(u8::MAX);
+                }
+            }
+        }
+        let link = self.plan.link.as_ref();
+        let all = link.map_or(&[][..], |link| &link.origins);
+        let kept = used
+            .keys()
+            .filter_map(|number| all.get(usize::from(*number)));
+        kept.cloned().collect()
+    }
+
+    /// Piece hashes of all segments that a later version can be compared with, then their anchors. The caller cuts these bytes into segments,
     /// encodes them and passes them to [`Self::push_piece_row`], before [`Self::finish_image`].
     pub fn take_pieces(&mut self) -> Vec<u8> {
         let mut pieces = std::mem::take(&mut self.pieces);
@@ -310,12 +364,26 @@ impl CheckpointBuilder {
         Ok(())
     }
 
-    /// Ends the image and returns the bytes of the index. The caller cuts them into segments, encodes them
-    /// and passes them to [`Self::push_index_row`].
+    /// Ends the image, of which `changed_bytes` were stored because they are new, and returns the bytes of the index.
+    /// The caller cuts them into segments, encodes them and passes them to [`Self::push_index_row`].
     ///
     /// # Errors
     /// When the index is too long.
-    pub fn finish_image(&mut self, files: Vec<FileEntry>) -> Result<Vec<u8>, BuildError> {
+    pub fn finish_image(
+        &mut self,
+        files: Vec<FileEntry>,
+        changed_bytes: u64,
+    ) -> Result<Vec<u8>, BuildError> {
+        let origins = self.origins();
+        let has_pieces = !self.piece_rows.is_empty();
+        let begins = has_pieces && self.index.stream_bytes() >= CHAIN_BYTES_MIN;
+        if begins || self.plan.link.is_some() {
+            self.chain = Some(Chain {
+                pieces_key: self.plan.pieces_key().clone(),
+                changed_bytes,
+                origins,
+            });
+        }
         self.totals = ImageTotals {
             image_bytes: files
                 .iter()
@@ -340,6 +408,12 @@ impl CheckpointBuilder {
     /// How many rows were recorded so far: of the image, of piece hashes and of the index.
     pub fn rows(&self) -> u64 {
         self.tables.first().map_or(0, TableBuilder::rows)
+    }
+
+    /// Bytes of the image in its rows so far, before compression.
+    pub fn row_bytes(&self) -> u64 {
+        let rows = self.index.rows();
+        rows.map(|(stored, _)| u64::from(stored.raw_len)).sum()
     }
 
     /// Compressed bytes of the image so far.
@@ -389,7 +463,7 @@ impl CheckpointBuilder {
             files: self.totals.files,
             index: self.index_rows,
             tail: Tail {
-                base: plan.base,
+                chain: self.chain,
                 pieces: self.piece_rows,
                 labels: plan.labels,
                 ..Tail::default()

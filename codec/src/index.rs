@@ -5,13 +5,16 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::compress::Method;
 use crate::geometry::{INDEX_BYTES_MAX, SEGMENT_BYTES};
 use crate::hash::SegmentHash;
-use crate::pieces;
+use crate::layers::{Layer, Layered, all_pieces};
+use crate::pieces::{self, PIECE_BYTES};
 use crate::serial::{self, SerialError};
+pub use crate::stored::StoredSegment;
 
 /// Most bytes of a path or link target, as on Linux.
 pub const PATH_BYTES_MAX: usize = 4096;
@@ -144,6 +147,9 @@ pub enum SegmentEntry {
         /// The pieces that changed.
         patch: Patch,
     },
+    /// Pieces of rows of several older checkpoints, and new pieces. A checkpoint with these has no `Patched` and no
+    /// `Part`, and names its origins in its summary.
+    Layered(Layered),
 }
 
 /// How a segment differs from earlier bytes of the same length.
@@ -169,17 +175,6 @@ impl Patch {
             && pieces::is_map_of(self.changed, len)
             && pieces::patch_bytes(self.changed, len) == stored
     }
-}
-
-/// How one segment is stored in its row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredSegment {
-    /// Image bytes of the segment.
-    pub raw_len: u32,
-    /// Bytes of the segment after compression, before sealing.
-    pub stored_len: u32,
-    /// How the segment is compressed.
-    pub method: Method,
 }
 
 /// Why an index is refused.
@@ -216,8 +211,8 @@ pub enum IndexError {
         /// Stored bytes that the index states.
         stored_len: u32,
     },
-    /// A patch does not fit its segment, rows of the base do not ascend, or a shared segment refers to bytes
-    /// that do not end before it.
+    /// A patch or layers do not fit their segment, rows of the base or of an origin do not ascend or are not there, or
+    /// a shared segment refers to bytes that do not end before it.
     #[error("segment {0}: impossible patch")]
     Patch(usize),
     /// Attributes are impossible, or of no file, or there twice.
@@ -233,15 +228,6 @@ pub enum IndexError {
     },
 }
 
-impl StoredSegment {
-    /// Whether the lengths fit each other and the limits.
-    pub const fn is_possible(&self) -> bool {
-        let fits = self.raw_len as usize <= SEGMENT_BYTES && self.stored_len <= self.raw_len;
-        let kept = !matches!(self.method, Method::Raw) || self.stored_len == self.raw_len;
-        self.stored_len > 0 && fits && kept
-    }
-}
-
 impl SegmentEntry {
     /// Image bytes of this entry.
     pub const fn bytes(&self) -> u64 {
@@ -251,6 +237,7 @@ impl SegmentEntry {
             Self::Patched { patch, .. } | Self::Shared { patch, .. } | Self::Part { patch, .. } => {
                 patch.len as u64
             }
+            Self::Layered(layered) => layered.len as u64,
         }
     }
 
@@ -264,19 +251,57 @@ impl SegmentEntry {
                 from,
                 patch,
             } => Some((*base_row, *from, patch)),
-            Self::Zero { .. } | Self::Stored { .. } | Self::Shared { .. } => None,
+            _ => None,
         }
     }
 
-    /// The content of the entry's own row, if it has one.
-    pub fn row(&self) -> Option<(&StoredSegment, &SegmentHash)> {
+    /// The rows of origins that the segment uses.
+    pub fn layers(&self) -> &[Layer] {
+        match self {
+            Self::Layered(layered) => &layered.layers,
+            _ => &[],
+        }
+    }
+
+    /// The content of the entry's own row, if it has one. Without a hash, the row is checked as a part of its segment.
+    pub fn row(&self) -> Option<(&StoredSegment, Option<&SegmentHash>)> {
         match self {
             Self::Zero { .. } => None,
-            Self::Stored { stored, hash } => Some((stored, hash)),
+            Self::Stored { stored, hash } => Some((stored, Some(hash))),
             Self::Patched { patch, .. } | Self::Shared { patch, .. } | Self::Part { patch, .. } => {
-                patch.row.as_ref().map(|(stored, hash)| (stored, hash))
+                let row = patch.row.as_ref();
+                row.map(|(stored, hash)| (stored, Some(hash)))
             }
+            Self::Layered(layered) => layered.row.as_ref().map(|stored| (stored, None)),
         }
+    }
+
+    /// A segment that refers to rows of a base which are stored like this, as layers; any other one as it is. `None`
+    /// if the base has no such row.
+    fn over(self, rows: &[&StoredSegment]) -> Option<Self> {
+        let Some((row, from, patch)) = self.of_base() else {
+            return Some(self);
+        };
+        let from = from as usize;
+        let used = all_pieces(patch.len as usize) & !patch.changed;
+        if !from.is_multiple_of(PIECE_BYTES) {
+            return None;
+        }
+        let stored = **rows.get(usize::try_from(row).ok()?)?;
+        let layer = Layer {
+            origin: 0,
+            row,
+            stored,
+            used,
+            taken: used << (from / PIECE_BYTES),
+        };
+        let layered = Layered {
+            len: patch.len,
+            layers: Vec::from_iter((used != 0).then_some(layer)),
+            row: patch.row.map(|(stored, _)| stored),
+            hash: patch.hash,
+        };
+        layered.is_possible().then_some(Self::Layered(layered))
     }
 }
 
@@ -361,14 +386,48 @@ impl Index {
     }
 
     /// The content of the image rows 0, 1, 2, ...
-    pub fn rows(&self) -> impl Iterator<Item = (&StoredSegment, &SegmentHash)> {
+    pub fn rows(&self) -> impl Iterator<Item = (&StoredSegment, Option<&SegmentHash>)> {
         self.segments.iter().filter_map(SegmentEntry::row)
     }
 
-    /// Rows of the base that segments refer to, ascending; the same row may come several times.
-    pub fn base_rows(&self) -> impl Iterator<Item = u64> {
-        let parts = self.segments.iter().filter_map(SegmentEntry::of_base);
-        parts.map(|(row, _, _)| row)
+    /// Whether segments refer to a base, as those of older programs do.
+    pub fn has_base(&self) -> bool {
+        let mut all = self.segments.iter();
+        all.any(|segment| segment.of_base().is_some())
+    }
+
+    /// This index of a checkpoint with a base, with layers instead of references to rows of `base`. The base is
+    /// origin 0.
+    ///
+    /// # Errors
+    /// When the base has no such rows.
+    pub fn over(self, base: &Self) -> Result<Self, IndexError> {
+        let rows: Vec<&StoredSegment> = base.rows().map(|(stored, _)| stored).collect();
+        let segments = self.segments.into_iter().enumerate();
+        let layered =
+            segments.map(|(number, entry)| entry.over(&rows).ok_or(IndexError::Patch(number)));
+        let index = Self {
+            segments: layered.collect::<Result<_, _>>()?,
+            files: self.files,
+        };
+        index.check_patches()?;
+        index.check_origins(1)?;
+        Ok(index)
+    }
+
+    /// Checks that segments use rows of the first `origins` origins only, and have no other references.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub fn check_origins(&self, origins: usize) -> Result<(), IndexError> {
+        let is_possible = |entry: &SegmentEntry| {
+            let mut layers = entry.layers().iter();
+            entry.of_base().is_none() && layers.all(|layer| usize::from(layer.origin) < origins)
+        };
+        match self.segments.iter().position(|entry| !is_possible(entry)) {
+            Some(number) => Err(IndexError::Patch(number)),
+            None => Ok(()),
+        }
     }
 
     /// Checks all that [`Index::decode`] promises.
@@ -398,9 +457,20 @@ impl Index {
     fn check_patches(&self) -> Result<(), IndexError> {
         let mut row = 0;
         let mut at = 0_u64;
+        let mut rows = BTreeMap::new();
         for (number, entry) in self.segments.iter().enumerate() {
             let begins = at;
             at = at.saturating_add(entry.bytes());
+            if let SegmentEntry::Layered(layered) = entry {
+                let in_order = layered.layers.iter().all(|layer| {
+                    let before = rows.insert(layer.origin, layer.row);
+                    before.is_none_or(|before| before <= layer.row)
+                });
+                if !(in_order && layered.is_possible()) {
+                    return Err(IndexError::Patch(number));
+                }
+                continue;
+            }
             let (in_order, patch) = if let Some((base_row, from, patch)) = entry.of_base() {
                 let in_order = base_row >= row && base_row < u64::MAX;
                 row = base_row;
@@ -508,6 +578,7 @@ fn parent(path: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compress::Method;
 
     #[test]
     fn attributes_come_back_with_their_files_and_impossible_ones_are_refused() {

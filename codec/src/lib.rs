@@ -30,6 +30,7 @@ pub mod index;
 pub mod job;
 pub mod keys;
 pub mod labels;
+pub mod layers;
 pub mod manifest;
 pub mod notice;
 pub mod pieces;
@@ -45,6 +46,7 @@ pub mod serial;
 pub mod shard_file;
 mod signed;
 pub mod slice;
+mod stored;
 
 pub use geometry::{Redundancy, RedundancyError, ShardIndex};
 pub use hash::{BlockHash, ManifestHash, PageHash, SegmentHash, ShardRoot};

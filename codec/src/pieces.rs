@@ -1,8 +1,8 @@
 //! What a new version has in common with an earlier one. Segments are compared piece by piece, by hashes
 //! that the earlier version stored, so that the earlier image is not needed.
 //!
-//! A segment that has most of its pieces in common with one of the **base** is stored as a **patch**: the
-//! pieces that changed, one after the other. A restore reads the base's row and the patch. Which pieces
+//! A segment that has most of its pieces in common with one of the **base** is stored as the pieces that changed,
+//! one after the other. A restore reads them, and the rows with the others ([`crate::layers`]). Which pieces
 //! changed is a map of 64 bits, one for each piece of a segment of 1 MiB; bit 0 is the first piece.
 //!
 //! [`crate::base`] compares with an earlier version, [`EarlierSegments`] with earlier segments of the same image.
@@ -94,16 +94,20 @@ impl PieceHasher {
     }
 }
 
-/// Where the bytes are stored that a segment repeats.
+/// A piece of a segment of the base. Places are ordered as in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BasePiece {
+    /// Number of the segment among those that an earlier version stored (not zeros, not shared ones).
+    pub segment: u32,
+    /// Number of the piece in that segment.
+    pub piece: u32,
+}
+
+/// Where the bytes are that a segment repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// In a row of the base.
-    Base {
-        /// Number of the row in the base.
-        row: u64,
-        /// Bytes of that row's segment before the repeated ones.
-        from: u32,
-    },
+    /// In the earlier version, from this piece on.
+    Base(BasePiece),
     /// In this image: an earlier segment, by the byte of the stream at which it begins.
     Image(u64),
 }
@@ -141,8 +145,8 @@ pub(crate) fn changed_pieces(new: &[PieceHash], old: &[PieceHash]) -> u64 {
 }
 
 /// A segment may repeat an earlier segment of the same image if at most one piece in this many differs.
-/// That is fewer than for the base, because a base keeps no hashes of what it stored as a patch, and so the
-/// next version stores that part of the image again.
+/// That is fewer than for the base, because the next version stores what differs again: it can't name rows of
+/// segments that repeat others of their own image, since a restore would have to go back to them.
 const EARLIER_PIECES_PER_CHANGE_MIN: usize = 8;
 
 /// Most earlier segments that a new one is compared with. Each has one of its pieces.

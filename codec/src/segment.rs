@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::anchors::{Anchor, anchors};
 use crate::base::{Base, Follower};
 use crate::geometry::SEGMENT_BYTES;
 use crate::hash::PieceHash;
-use crate::pieces::{EarlierSegments, Match, PieceHasher, cut_patch, patch_bytes};
+use crate::layers::{Layer, all_pieces};
+use crate::pieces::{EarlierSegments, Match, Origin, PieceHasher, cut_patch, patch_bytes};
 
 /// What becomes of the next bytes of the image stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,17 +26,105 @@ pub enum Cut {
         /// Hashes of its pieces, if segments are compared.
         hashes: Vec<PieceHash>,
     },
-    /// A segment that repeats earlier bytes, of the base or of this image, but for some pieces.
-    Patched {
-        /// Where the earlier bytes are, and which pieces changed.
-        found: Match,
-        /// Image bytes of the segment.
-        len: u32,
-        /// Hashes of its pieces.
-        hashes: Vec<PieceHash>,
-        /// Row and bytes of the pieces that changed, if any did.
-        patch: Option<(u64, Vec<u8>)>,
+    /// A segment that repeats earlier bytes, of older checkpoints or of this image, but for some pieces.
+    Made(MadeSegment),
+}
+
+/// A segment that repeats earlier bytes but for some pieces.
+#[derive(Debug, PartialEq, Eq)]
+pub struct MadeSegment {
+    /// Where the earlier bytes are.
+    pub source: RepeatedSource,
+    /// Image bytes of the segment.
+    pub len: u32,
+    /// Hashes of its pieces.
+    pub hashes: Vec<PieceHash>,
+    /// Anchors of a segment that is made of layers.
+    pub anchors: Vec<Anchor>,
+    /// Row and bytes of the new pieces, if there are any.
+    pub patch: Option<(u64, Vec<u8>)>,
+}
+
+/// Where the bytes are that a segment repeats.
+#[derive(Debug, PartialEq, Eq)]
+pub enum RepeatedSource {
+    /// In this image, from this byte of the stream on, but for the changed pieces.
+    Image {
+        /// Where they begin in the stream.
+        offset: u64,
+        /// Which pieces changed.
+        changed: u64,
     },
+    /// In rows of older checkpoints. Origin 0 is the version that the new one is compared with; the origins of that
+    /// version follow.
+    Rows(Vec<Layer>),
+}
+
+/// What a version stores again although it is stored already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cleaning {
+    /// For each origin, in the numbers of [`RepeatedSource::Rows`]: whether and how it is stored again.
+    pub origins: Vec<Again>,
+    /// Most bytes of the image that are stored again by budget.
+    pub budget: u64,
+    /// Most layers of a segment, a row of its own included. Beyond them, the smallest are stored again.
+    pub layers_max: usize,
+}
+
+/// Whether the pieces of an origin are stored again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Again {
+    /// They are not.
+    #[default]
+    No,
+    /// As far as the budget allows.
+    ByBudget,
+    /// All of them.
+    All,
+}
+
+impl Default for Cleaning {
+    fn default() -> Self {
+        Self {
+            origins: Vec::new(),
+            budget: 0,
+            layers_max: LAYERS_USUAL,
+        }
+    }
+}
+
+/// Most layers of a segment in a save that has time.
+pub const LAYERS_USUAL: usize = 12;
+
+impl Cleaning {
+    /// Takes out of the layers of a segment of `len` bytes what is stored again. `has_row` says that the segment has
+    /// new pieces besides.
+    fn clean(&mut self, layers: &mut Vec<Layer>, len: usize, has_row: bool) {
+        let before = layers.len();
+        layers.retain(|layer| {
+            let again = self.origins.get(usize::from(layer.origin)).copied();
+            let bytes = patch_bytes(layer.used, len) as u64;
+            match again.unwrap_or_default() {
+                Again::No => true,
+                Again::ByBudget if bytes <= self.budget => {
+                    self.budget -= bytes;
+                    false
+                }
+                Again::ByBudget => true,
+                Again::All => false,
+            }
+        });
+        let mut has_row = has_row || layers.len() < before;
+        while layers.len() + usize::from(has_row) > self.layers_max {
+            let all = layers.iter().enumerate();
+            let smallest = all.min_by_key(|(_, layer)| layer.used.count_ones());
+            let Some((smallest, _)) = smallest else {
+                break;
+            };
+            layers.remove(smallest);
+            has_row = true;
+        }
+    }
 }
 
 /// Makes a segment of each buffer that its caller fills.
@@ -45,9 +135,11 @@ pub enum Cut {
 pub struct Segmenter {
     base: Option<Follower>,
     earlier: Option<EarlierSegments>,
+    cleaning: Cleaning,
     rows: u64,
     stream_bytes: u64,
     zero_bytes: u64,
+    changed_bytes: u64,
 }
 
 impl Segmenter {
@@ -59,6 +151,11 @@ impl Segmenter {
         }
     }
 
+    /// Stores some segments again that the base has.
+    pub fn with_cleaning(self, cleaning: Cleaning) -> Self {
+        Self { cleaning, ..self }
+    }
+
     /// Compares with earlier segments of the image, too. If there is a base, `earlier` has to hash pieces with
     /// the base's key.
     pub fn with_earlier(self, earlier: Option<EarlierSegments>) -> Self {
@@ -67,7 +164,7 @@ impl Segmenter {
 
     /// The hasher for pieces of segments that are compared; `None` if there is nothing to compare with.
     fn hasher(&self) -> Option<&PieceHasher> {
-        let base = self.base.as_ref().map(Follower::hasher);
+        let base = self.base.as_ref().map(|base| base.base().hasher());
         base.or(self.earlier.as_ref().map(EarlierSegments::hasher))
     }
 
@@ -128,9 +225,12 @@ impl Segmenter {
         if let Some(earlier) = &mut self.earlier {
             earlier.enter(offset, raw.len(), &hashes);
         }
-        if let Some(found) = found {
-            let patched = self.patch(found, &raw, hashes);
-            return (Some(patched), Some(raw));
+        if let Some(source) = found.and_then(|found| self.source(found, raw.len())) {
+            let made = self.made(source, &raw, hashes);
+            return (Some(Cut::Made(made)), Some(raw));
+        }
+        if found.is_none() {
+            self.changed_bytes += raw.len() as u64;
         }
         let row = self.next_row();
         (Some(Cut::Stored { row, raw, hashes }), None)
@@ -155,17 +255,41 @@ impl Segmenter {
         }
     }
 
-    /// Makes a patch of the pieces that changed.
-    fn patch(&mut self, found: Match, raw: &[u8], hashes: Vec<PieceHash>) -> Cut {
-        let patch = (found.changed != 0).then(|| {
-            let mut patch = Vec::with_capacity(patch_bytes(found.changed, raw.len()));
-            cut_patch(raw, found.changed, &mut patch);
+    /// Where a restore finds the bytes that a segment of `len` bytes repeats, after what is stored again was taken out.
+    /// `None` if nothing is left.
+    fn source(&mut self, found: Match, len: usize) -> Option<RepeatedSource> {
+        let changed = found.changed;
+        self.changed_bytes += patch_bytes(changed, len) as u64;
+        match found.origin {
+            Origin::Image(offset) => Some(RepeatedSource::Image { offset, changed }),
+            Origin::Base(place) => {
+                let base = self.base.as_ref()?.base();
+                let mut layers = base.layers(place, len, changed);
+                self.cleaning.clean(&mut layers, len, changed != 0);
+                (!layers.is_empty()).then_some(RepeatedSource::Rows(layers))
+            }
+        }
+    }
+
+    /// Makes a patch of the pieces that `source` does not have.
+    fn made(&mut self, source: RepeatedSource, raw: &[u8], hashes: Vec<PieceHash>) -> MadeSegment {
+        let (new, anchors) = match &source {
+            RepeatedSource::Image { changed, .. } => (*changed, Vec::new()),
+            RepeatedSource::Rows(layers) => {
+                let used = layers.iter().fold(0, |map, layer| map | layer.used);
+                (all_pieces(raw.len()) & !used, anchors(raw).collect())
+            }
+        };
+        let patch = (new != 0).then(|| {
+            let mut patch = Vec::with_capacity(patch_bytes(new, raw.len()));
+            cut_patch(raw, new, &mut patch);
             (self.next_row(), patch)
         });
-        Cut::Patched {
-            found,
+        MadeSegment {
+            source,
             len: raw.len() as u32,
             hashes,
+            anchors,
             patch,
         }
     }
@@ -186,6 +310,11 @@ impl Segmenter {
         self.stream_bytes
     }
 
+    /// Bytes of the stream so far that were stored because they are new.
+    pub const fn changed_bytes(&self) -> u64 {
+        self.changed_bytes
+    }
+
     /// Bytes of the stream in segments of zeros so far.
     pub const fn zero_bytes(&self) -> u64 {
         self.zero_bytes
@@ -204,7 +333,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pieces::{Origin, PIECE_BYTES};
+    use crate::pieces::PIECE_BYTES;
     use crate::seal::DataKey;
 
     #[test]
@@ -236,15 +365,18 @@ mod tests {
         second[5] = 99;
         let (patched, back) = segmenter.cut(second.clone());
         assert_eq!(back.as_ref(), Some(&second));
-        let Some(Cut::Patched { found, patch, .. }) = patched else {
+        let Some(Cut::Made(made)) = patched else {
             panic!("{patched:?}");
         };
-        let origin = Origin::Image(10);
+        let offset = 10;
         let changed = 1;
-        assert_eq!(found, Match { origin, changed });
-        assert_eq!(patch, Some((1, second[..PIECE_BYTES].to_vec())));
+        assert_eq!(made.source, RepeatedSource::Image { offset, changed });
+        assert_eq!(made.patch, Some((1, second[..PIECE_BYTES].to_vec())));
         let (same, _) = segmenter.cut(first);
-        assert!(matches!(same, Some(Cut::Patched { patch: None, .. })));
+        let Some(Cut::Made(same)) = same else {
+            panic!("{same:?}");
+        };
+        assert_eq!(same.patch, None);
     }
 
     #[test]

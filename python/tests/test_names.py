@@ -96,6 +96,7 @@ def test_other_checkpoints_are_no_files():
         "image_bytes": 1,
         "created": 0,
         "void": False,
+        "kept_for": None,
         "labels": {"kind": "test"},
     }
     assert entry_of(listed) is None
@@ -103,6 +104,7 @@ def test_other_checkpoints_are_no_files():
     assert entry_of(file).path == "a"
     assert entry_of({**file, "labels": {"fs.path": "a", "fs.order": "x"}}) is None
     assert entry_of({**file, "void": True}) is None
+    assert entry_of({**file, "kept_for": 3}) is None
 
 
 def test_roots_are_components_of_job_names():

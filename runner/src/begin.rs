@@ -68,8 +68,6 @@ pub(super) struct Begun {
     pub newest: Option<Version>,
     /// The record of the job, from the label of that version.
     pub record: Option<String>,
-    /// Bytes of a restored version that the next one stores again.
-    pub again_bytes: u64,
     /// Whether an earlier incarnation left with that version as its last: none of them goes on.
     pub was_left: bool,
     /// Whether it begins from the files here, which are whole and newer than that version.
@@ -243,7 +241,6 @@ impl Beginning {
             let mut all = listed.checkpoints.into_iter();
             all.find(|one| one.version == version)
         });
-        begun.again_bytes = listed.as_ref().map_or(0, |one| one.again_bytes);
         let labels = listed.map(|one| one.own_labels).unwrap_or_default();
         begun.record = labels.get(RECORD).cloned();
         begun.was_left = labels.contains_key(LEFT);
@@ -415,7 +412,7 @@ async fn usable(agent: &Agent, job: &JobId) -> Result<Vec<ListedCheckpoint>, Fai
     };
     let usable = listed
         .into_iter()
-        .filter(|one| one.can_lose.is_some() && !one.void);
+        .filter(|one| one.can_lose.is_some() && !one.void && one.kept_for.is_none());
     let mut newest_first: Vec<ListedCheckpoint> = usable.collect();
     newest_first.sort_by_key(|one| std::cmp::Reverse(one.version));
     Ok(newest_first)

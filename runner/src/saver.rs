@@ -296,7 +296,6 @@ impl Follows {
                     version: report.version.number(),
                     stored_bytes: report.stored_bytes,
                     new_bytes: report.new_bytes,
-                    again_bytes: report.base.map_or(0, |_| report.stored_bytes),
                     image_bytes: report.image_bytes,
                 };
             }

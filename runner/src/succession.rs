@@ -79,7 +79,6 @@ pub(super) async fn take_place(
         (_, Ok(report)) => {
             log.enter(saved_entry(&report));
             begun.newest = Some(report.version);
-            begun.again_bytes = report.base.map_or(0, |_| report.stored_bytes);
             begun.is_saved_here = true;
             Ok(())
         }

@@ -163,7 +163,7 @@ async fn saved_before(
     let job = Some(&orders.save.job);
     let listed = agent.list(job, &Sought::default(), None).await?;
     let mut found = listed.checkpoints;
-    found.retain(|one| one.can_lose.is_some());
+    found.retain(|one| one.can_lose.is_some() && one.kept_for.is_none());
     let labels = found
         .iter_mut()
         .filter_map(|one| one.own_labels.remove(WATCHED));

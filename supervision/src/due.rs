@@ -108,7 +108,6 @@ mod tests {
         let last = FinalSave {
             ask_seconds: 0.0,
             image_bytes: 1.0,
-            again_bytes: 0.0,
             change_seconds: 1800.0,
             bytes_per_second: 1e9,
             spread: 0.3,
@@ -124,7 +123,6 @@ mod tests {
         let last = FinalSave {
             ask_seconds: 2.0,
             image_bytes: f64::from(1 << 30) * 4.0,
-            again_bytes: 0.0,
             change_seconds: 1800.0,
             bytes_per_second: 50e6,
             spread: 0.3,

@@ -159,8 +159,6 @@ pub enum SaveOutcome {
         /// How many of these the version before had not stored. `None` if that is not known, as when the
         /// version was stored whole.
         new_bytes: Option<u64>,
-        /// How many of these the next version stores again, because it builds on the same base.
-        again_bytes: u64,
         /// Bytes of the whole image.
         image_bytes: u64,
     },

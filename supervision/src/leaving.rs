@@ -68,9 +68,6 @@ pub struct FinalSave {
     pub ask_seconds: f64,
     /// Size of the image, bytes.
     pub image_bytes: f64,
-    /// How many of these are stored even if nothing changes: those in which the version before differs
-    /// from its base.
-    pub again_bytes: f64,
     /// Work, in seconds, after which 63% (1 - 1/e) of the image have changed.
     pub change_seconds: f64,
     /// Bytes of the image that are stored per second.
@@ -82,12 +79,10 @@ pub struct FinalSave {
 }
 
 impl FinalSave {
-    /// Bytes of the image that are stored after `work` seconds of work: those that are stored again, and
-    /// those of the others that have changed.
+    /// Bytes of the image that are stored after `work` seconds of work: those that have changed.
     #[must_use]
     pub fn stored_bytes(&self, work: f64) -> f64 {
-        let again = self.again_bytes.clamp(0.0, self.image_bytes.max(0.0));
-        again + (self.image_bytes - again) * -(-work / self.change_seconds).exp_m1()
+        self.image_bytes.max(0.0) * -(-work / self.change_seconds).exp_m1()
     }
 
     /// Expected time of the final checkpoint after `work` seconds of unsaved work.
@@ -193,7 +188,6 @@ mod tests {
         let last = FinalSave {
             ask_seconds: 2.0,
             image_bytes: f64::from(1 << 30) * 4.0,
-            again_bytes: 0.0,
             change_seconds: 1800.0,
             bytes_per_second: 50e6,
             spread: 0.3,
@@ -240,28 +234,6 @@ mod tests {
         let without = best_interval(20.0, hazards, None);
         close(without, 849.0, 0.6);
         close(waste(without, 20.0, hazards, None), 0.047_14, 5e-6);
-    }
-
-    #[test]
-    fn what_the_version_before_stored_is_stored_again() {
-        let (last, _) = vector();
-        let later = FinalSave {
-            again_bytes: last.image_bytes / 4.0,
-            ..last
-        };
-        let again = later.again_bytes / last.bytes_per_second;
-        close(later.seconds(0.0), last.ask_seconds + again, 1e-6);
-        // Only three quarters of the image can change what has to be stored.
-        let changes = last.seconds(600.0) - last.ask_seconds;
-        let expected = last.ask_seconds + again + 0.75 * changes;
-        close(later.seconds(600.0), expected, 1e-6);
-        assert!(later.chance(600.0) < last.chance(600.0));
-        // The image has shrunk below what was stored.
-        let shrunk = FinalSave {
-            again_bytes: 2.0 * last.image_bytes,
-            ..last
-        };
-        close(shrunk.stored_bytes(60.0), last.image_bytes, 1e-3);
     }
 
     #[test]

@@ -141,9 +141,6 @@ pub struct Costs {
     pub ask_seconds: f64,
     /// Size of the image, bytes.
     pub image_bytes: f64,
-    /// How many of these the next version stores whatever changes until then, because the version before
-    /// stored them and both build on the same base.
-    pub again_bytes: f64,
     /// Work, in seconds, after which 63% (1 - 1/e) of the image have changed.
     pub change_seconds: f64,
     /// Bytes of the image that are stored per second.
@@ -159,7 +156,6 @@ impl Default for Costs {
             standstill_seconds: 1.0,
             ask_seconds: 2.0,
             image_bytes: 268_435_456.0,
-            again_bytes: 0.0,
             change_seconds: 1800.0,
             bytes_per_second: 25e6,
             spread: 0.3,

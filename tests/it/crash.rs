@@ -42,7 +42,7 @@ fn checkpoint(keys: &Keys, number: u64, rng: &mut SmallRng) -> Result<(Manifest,
     rng.fill(&mut id);
     let job: JobId = format!("crash-{number}").parse()?;
     let plan = CheckpointPlan {
-        base: None,
+        link: None,
         labels: Labels::default(),
         checkpoint: CheckpointId(id),
         job_tag: keys.job_tag(&job).context("no tag")?,
@@ -76,7 +76,7 @@ fn checkpoint(keys: &Keys, number: u64, rng: &mut SmallRng) -> Result<(Manifest,
         },
         attributes: None,
     };
-    let index = builder.finish_image(vec![file])?;
+    let index = builder.finish_image(vec![file], 0)?;
     let row = encoder.encode(1, &index, Vec::new());
     builder.push_index_row(&row)?;
     rows.push(row);

@@ -247,9 +247,9 @@ fn each_save_does_not_add_an_interval_to_the_notice() -> Result<()> {
     save(&grid, &images[0], &["--keep", "1"])?;
     for number in 1..=12 {
         let patch = save(&grid, &images[1 + number % 5], &["--keep", "1"])?;
-        ensure!(patch["base"] == 1, "{patch}");
+        ensure!(patch["base"] == number, "{patch}");
     }
-    // Two are kept, the base and the newest.
+    // Two are kept, the one with the rest of the image and the newest.
     let count = intervals(&grid, 6)?;
     ensure!((1..=3).contains(&count), "{count} intervals");
     ensure!(grid.versions("42")? == [1, 13]);

@@ -3,6 +3,7 @@
 mod absent;
 mod away;
 mod bad_input;
+mod chain;
 mod chaos;
 mod clocks;
 mod condor;

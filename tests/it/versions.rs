@@ -1,4 +1,4 @@
-//! Bases and patches: later versions store only what changed since an earlier one.
+//! Later versions store only what changed since the one before.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -58,7 +58,7 @@ fn unchanged_segments_are_not_sent_again() -> Result<()> {
     let bytes = |report: &Value| report["shard_bytes"].as_u64();
     ensure!(bytes(&patch).map(|b| b * 4) < bytes(&whole), "{patch}");
     let same = save(&grid, &second, &["--keep", "9"])?;
-    ensure!(same["base"] == 1, "{same}");
+    ensure!(same["base"] == 2 && same["stored_bytes"] == 0, "{same}");
     // Two hosts die that hold shards of the version on which the others build.
     let show = ["--json", "show", "--job", "42", "--version", "1"];
     let shown = grid.run(show)?.expect(0)?.json()?;
@@ -71,9 +71,12 @@ fn unchanged_segments_are_not_sent_again() -> Result<()> {
     }
     let streamed = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
     ensure!(streamed.stdout == second);
-    // The base has lost shards, so the next version does not build on it.
-    let third = save(&grid, &second, &["--keep", "9"])?;
-    ensure!(third["base"].is_null(), "{third}");
+    // The hosts may come back, so the next version builds on what lacks their shards, and says so.
+    let next = ["--json", "save", "--job", "42", "image", "--keep", "9"];
+    let next = grid.run(next)?.expect(3)?.json()?;
+    ensure!(next["base"] == 3 && next["can_lose"] == 0, "{next}");
+    let full = save(&grid, &second, &["--keep", "9", "--full"])?;
+    ensure!(full["base"].is_null() && full["can_lose"] == 2, "{full}");
     Ok(())
 }
 
@@ -114,42 +117,56 @@ fn a_version_can_build_on_one_with_another_number_of_shards() -> Result<()> {
     Ok(())
 }
 
+/// What `list` shows: versions, and for checkpoints that are no versions any more, the version that needs them.
+fn listed(grid: &Grid) -> Result<Vec<(u64, Option<u64>)>> {
+    let list = grid.run(["--json", "list", "--job", "42"])?;
+    let list = list.expect(0)?.json()?;
+    let all = list["checkpoints"].as_array().context("no list")?.iter();
+    all.map(|one| {
+        let version = one["version"].as_u64().context("no version")?;
+        Ok((version, one["kept_for"].as_u64()))
+    })
+    .collect()
+}
+
 #[test]
-fn a_version_on_which_others_build_is_kept_as_long_as_they_are() -> Result<()> {
+fn what_a_version_builds_on_is_kept_as_long_as_it_is() -> Result<()> {
     let grid = Grid::up(5)?;
     let mut bytes = image::memory(8 * MIB, 5);
-    let mut images = Vec::new();
-    let mut bases = Vec::new();
+    let mut stored = Vec::new();
     for seed in 0..5 {
         change(&mut bytes, seed);
         let saved = save(&grid, &bytes, &["--keep", "1"])?;
-        bases.push(saved["base"].as_u64());
-        images.push(bytes.clone());
+        let base = Some(seed).filter(|seed| *seed > 0);
+        ensure!(saved["base"].as_u64() == base, "{saved}");
+        stored.push(saved["stored_bytes"].as_u64().context("no number")?);
     }
-    ensure!(bases[0].is_none() && bases[1] == Some(1), "{bases:?}");
-    // Most of the image has changed since the first version, so one later version has no base.
-    let folded = bases.iter().skip(1).position(Option::is_none);
-    ensure!(folded.is_some(), "{bases:?}");
-    let newest = *grid.versions("42")?.last().context("no version")?;
-    let expected: Vec<u64> = bases[4].into_iter().chain([newest]).collect();
-    ensure!(
-        grid.versions("42")? == expected,
-        "{:?}",
-        grid.versions("42")?
-    );
-    ensure!(restore(&grid, newest)? == images[4]);
+    // Each stores the tenth that changed, and perhaps as much again.
+    let mut later = stored.iter().skip(1);
+    ensure!(later.all(|bytes| bytes * 4 < stored[0]), "{stored:?}");
+    let all = listed(&grid)?;
+    let others = all.iter().filter(|one| **one != (5, None));
+    ensure!(others.clone().count() >= 2, "{all:?}");
+    ensure!(others.clone().all(|one| one.1 == Some(5)), "{all:?}");
+    let text = grid.run(["list", "--job", "42"])?.expect(0)?.stdout;
+    let text = String::from_utf8(text)?;
+    ensure!(text.contains(", for version 5"), "{text}");
+    ensure!(restore(&grid, 5)? == bytes);
     let whole = save(&grid, &bytes, &["--keep", "1", "--full"])?;
     ensure!(whole["base"].is_null());
-    ensure!(grid.versions("42")? == [6]);
+    ensure!(listed(&grid)? == [(6, None)]);
     change(&mut bytes, 9);
     save(&grid, &bytes, &["--keep", "1"])?;
-    ensure!(grid.versions("42")? == [6, 7]);
+    ensure!(listed(&grid)? == [(6, Some(7)), (7, None)]);
     let refused = grid.run(["forget", "--job", "42", "--version", "6"])?;
     ensure!(refused.expect(1)?.stderr.contains("version 7 builds on"));
     grid.run(["forget", "--job", "42", "--keep", "1"])?
         .expect(0)?;
     grid.run(["gc", "--keep", "1"])?.expect(0)?;
     ensure!(grid.versions("42")? == [6, 7] && restore(&grid, 7)? == bytes);
+    let two = save(&grid, &bytes, &["--keep", "2"])?;
+    ensure!(two["stored_bytes"] == 0, "{two}");
+    ensure!(listed(&grid)? == [(6, Some(8)), (7, None), (8, None)]);
     grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
     ensure!(grid.versions("42")?.is_empty());
     Ok(())
@@ -176,21 +193,24 @@ fn a_save_stores_a_patch_where_the_whole_image_would_miss_its_deadline() -> Resu
     let second = save(&grid, &bytes, &["--keep", "9"])?;
     let stored = |report: &Value| report["stored_bytes"].as_u64();
     ensure!(stored(&second).map(|b| b * 5) > stored(&whole), "{second}");
-    // After a patch of this size the next version is whole, if there is time.
     change_share(&mut bytes, 9, 100);
     let third = save(&grid, &bytes, &HURRIED)?;
-    ensure!(third["base"] == 1, "{third}");
-    ensure!(stored(&third).map(|b| b * 2) < stored(&whole), "{third}");
+    ensure!(third["base"] == 2, "{third}");
+    ensure!(stored(&third).map(|b| b * 50) < stored(&whole), "{third}");
     ensure!(restore(&grid, 3)? == bytes);
     let fourth = save(&grid, &bytes, &["--keep", "9", "--deadline", "10m"])?;
-    ensure!(fourth["base"].is_null(), "{fourth}");
+    ensure!(
+        fourth["base"] == 3 && stored(&fourth) == Some(0),
+        "{fourth}"
+    );
     let new = |report: &Value| report["new_bytes"].as_u64();
-    ensure!(new(&whole).is_none() && new(&fourth).is_none(), "{fourth}");
-    ensure!(new(&second) == stored(&second), "{second}");
-    ensure!(new(&third).map(|b| b * 10) < stored(&third), "{third}");
+    ensure!(new(&whole).is_none(), "{whole}");
+    for saved in [&second, &third, &fourth] {
+        ensure!(new(saved) == stored(saved), "{saved}");
+    }
     let full = ["--keep", "9", "--deadline", "10m", "--full"];
     let full = save(&grid, &bytes, &full)?;
-    ensure!(full["base"].is_null(), "{full}");
+    ensure!(full["base"].is_null() && new(&full).is_none(), "{full}");
     Ok(())
 }
 
@@ -215,8 +235,14 @@ fn a_save_with_little_time_builds_on_a_version_that_has_lost_a_shard() -> Result
     let said = hurried["warnings"][0].as_str().unwrap_or_default();
     ensure!(said.contains("version 1"), "{hurried}");
     ensure!(restore(&grid, 2)? == bytes);
-    let calm = save(&grid, &bytes, &["--keep", "9", "--deadline", "10m"])?;
-    ensure!(calm["base"].is_null() && calm["can_lose"] == 2, "{calm}");
+    // The version itself is on hosts that are there, and what it builds on may be whole again.
+    let verdict = |report: &Value| (report["base"].clone(), report["can_lose"].clone());
+    let calm = ["--json", "save", "--job", "42", "image", "--keep", "9"];
+    let calm = grid.run(calm)?.expect(3)?.json()?;
+    ensure!(verdict(&calm) == (2.into(), 1.into()), "{calm}");
+    grid.restart()?;
+    let whole = save(&grid, &bytes, &["--keep", "9"])?;
+    ensure!(verdict(&whole) == (3.into(), 2.into()), "{whole}");
     Ok(())
 }
 
@@ -349,7 +375,7 @@ fn bytes_that_moved_in_a_stream_are_found_again() -> Result<()> {
     // Most of the base is not in the next version, so a restore does not fetch that part.
     archive.drain(..17 * MIB);
     let short = save(&archive)?;
-    ensure!(short["base"] == 1, "{short}");
+    ensure!(short["base"] == 2, "{short}");
     let restore = ["--json", "restore", "--job", "s", "-o", "short"];
     let restored = grid.run(restore)?.expect(0)?.json()?;
     ensure!(fs::read(grid.path("short"))? == archive);

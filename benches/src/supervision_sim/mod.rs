@@ -28,7 +28,6 @@ pub const CHECKPOINT_SECONDS: f64 = 20.0;
 pub const SAVE: FinalSave = FinalSave {
     ask_seconds: 2.0,
     image_bytes: 4_294_967_296.0,
-    again_bytes: 0.0,
     change_seconds: 1800.0,
     bytes_per_second: 50e6,
     spread: 0.3,

@@ -9,6 +9,7 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
+pub mod chain;
 pub mod claims;
 pub mod clocks;
 pub mod effort;

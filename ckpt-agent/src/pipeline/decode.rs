@@ -1,7 +1,6 @@
 //! Decodes rows on all cores, and writes the image in order on a thread of its own.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -9,13 +8,14 @@ use std::thread;
 use bytes::Bytes;
 use codec::ShardIndex;
 use codec::decode::{Composer, DecodeError, RowDecoder};
-use codec::hash::PieceHash;
-use codec::hash::SegmentHash;
-use codec::index::{Index, Patch, SegmentEntry, StoredSegment};
+use codec::geometry::SEGMENT_BYTES;
+use codec::index::{Index, Patch, SegmentEntry};
+use codec::layers::{Layer, Layered};
 use codec::manifest::{Public, Summary};
-use codec::pieces::PIECE_BYTES;
+use codec::seal::DataKey;
 
-use crate::core::pick::Wanted;
+use crate::core::pick::{Wanted, WantedRows};
+use crate::core::read::{RawRows, RowPlace};
 
 /// Takes the image's bytes in the order of the image stream.
 pub trait StreamSink: Send + 'static {
@@ -61,15 +61,10 @@ pub struct RowBlocks {
 /// Reports of the threads.
 #[derive(Debug)]
 pub enum Decoded<E, W> {
-    /// A row was written; its memory is free.
-    Written {
-        /// Number of the row.
-        row: u64,
-        /// Image bytes written so far, zeros included.
-        image_bytes: u64,
-    },
-    /// All rows of the base up to this one were used; their memory is free.
-    BaseUsed(u64),
+    /// This many bytes of the image were written, zeros included.
+    Written(u64),
+    /// A row is not needed any more; its memory is free.
+    Used(RowPlace),
     /// The image is complete.
     Finished(W),
     /// A row could not be decoded.
@@ -78,121 +73,189 @@ pub enum Decoded<E, W> {
     Failed(E),
 }
 
-/// Takes rows to decode. If it is dropped before the last row, the image is not completed.
-#[derive(Debug)]
-pub struct DecodePool {
-    jobs: Sender<RowBlocks>,
+/// The keys that rows of a checkpoint are decoded with.
+#[derive(Clone, Debug)]
+pub struct RowKeys {
+    /// The key that seals them.
+    pub data: DataKey,
+    /// The key of the hashes of pieces, if hashes of rows are made of these.
+    pub pieces: Option<DataKey>,
 }
 
-impl DecodePool {
-    /// Queues a row. The caller bounds the number of rows in flight.
-    pub fn push(&self, row: RowBlocks) {
-        // Fails only when the threads have ended, which they have reported.
-        let _ = self.jobs.send(row);
+impl RowKeys {
+    /// The keys of the checkpoint with this summary.
+    pub fn of(summary: &Summary) -> Self {
+        Self {
+            data: summary.data_key.clone(),
+            pieces: summary.pieces_key().cloned(),
+        }
+    }
+
+    /// A decoder for the rows.
+    pub fn decoder(&self, public: &Public) -> RowDecoder {
+        let decoder = RowDecoder::new(public.redundancy, public.sealer(&self.data));
+        match &self.pieces {
+            Some(key) => decoder.with_pieces(key),
+            None => decoder,
+        }
     }
 }
 
-/// Earlier bytes that segments are made of.
+/// A checkpoint whose rows are decoded.
 #[derive(Debug)]
-pub struct Earlier {
-    /// Makes a segment of its patch and the rows that it refers to.
+pub struct RowSource {
+    /// Its public part.
+    pub public: Public,
+    /// Its keys.
+    pub keys: RowKeys,
+    /// The rows that are needed, and how they are stored.
+    pub rows: WantedRows,
+}
+
+/// Takes rows to decode. If it is dropped before the last row, the image is not completed.
+#[derive(Debug)]
+pub struct DecodePool {
+    jobs: Sender<(usize, RowBlocks)>,
+}
+
+impl DecodePool {
+    /// Queues a row of the checkpoint with this number in the list that [`start`] got. The caller bounds the number of
+    /// rows in flight.
+    pub fn push(&self, source: usize, row: RowBlocks) {
+        // Fails only when the threads have ended, which they have reported.
+        let _ = self.jobs.send((source, row));
+    }
+}
+
+/// What is written of an image, and from where.
+#[derive(Debug)]
+pub struct ImageRows {
+    /// The checkpoint of the image, then its origins.
+    pub sources: Vec<RowSource>,
+    /// The index of the image.
+    pub index: Index,
+    /// Checks segments that are made of rows of origins.
     pub composer: Composer,
-    /// Decoded rows of the base, if segments of the image refer to it.
-    pub base: Option<DecodedRows>,
     /// The segments to make; the sink gets no others.
     pub wanted: Wanted,
 }
 
 /// Starts `cpus` threads that decode and one that writes. They report to `report`, which must not block.
-pub fn start<S, F>(
-    public: &Public,
-    summary: &Summary,
-    index: Index,
-    sink: S,
-    cpus: usize,
-    earlier: Earlier,
-    report: F,
-) -> DecodePool
+pub fn start<S, F>(image: ImageRows, sink: S, cpus: usize, report: F) -> DecodePool
 where
     S: StreamSink,
     F: FnMut(Decoded<S::Error, S::Written>) + Send + 'static,
 {
-    let (pool, rows) = start_rows(public, summary, &index, cpus);
+    let ImageRows {
+        sources,
+        index,
+        composer,
+        wanted,
+    } = image;
+    let uses = LastUses::of(&index, &wanted, sources.len());
+    let (jobs, queue) = channel();
+    let (done, decoded) = channel();
+    let queue = Arc::new(Mutex::new(queue));
+    let sources = Arc::new(sources);
+    let buffers = Arc::new(Mutex::new(Vec::new()));
+    for _ in 0..cpus.max(1) {
+        let queue = Arc::clone(&queue);
+        let done = done.clone();
+        let sources = Arc::clone(&sources);
+        let buffers = Arc::clone(&buffers);
+        thread::spawn(move || decode_all(&queue, &sources, &buffers, &done));
+    }
     thread::spawn(move || {
         let mut writer = Writer {
-            rows,
-            earlier,
+            rows: DecodedRows {
+                decoded,
+                waiting: BTreeMap::new(),
+                buffers,
+            },
+            uses,
+            composer,
+            wanted,
             report,
             image_bytes: 0,
         };
         writer.run(&index, sink);
     });
-    pool
+    DecodePool { jobs }
 }
 
-/// Starts `cpus` threads that decode rows of a checkpoint with this index.
-pub fn start_rows(
-    public: &Public,
-    summary: &Summary,
-    index: &Index,
-    cpus: usize,
-) -> (DecodePool, DecodedRows) {
-    let (jobs, queue) = channel::<RowBlocks>();
-    let (done, decoded) = channel();
-    let queue = Arc::new(Mutex::new(queue));
-    let rows: Arc<Vec<(StoredSegment, SegmentHash)>> =
-        Arc::new(index.rows().map(|(s, h)| (*s, *h)).collect());
-    let buffers = Arc::new(Mutex::new(Vec::new()));
-    for _ in 0..cpus.max(1) {
-        let mut decoder = row_decoder(public, summary);
-        let queue = Arc::clone(&queue);
-        let done = done.clone();
-        let rows = Arc::clone(&rows);
-        let buffers = Arc::clone(&buffers);
-        thread::spawn(move || decode_all(&mut decoder, &queue, &rows, &buffers, &done));
+/// For each checkpoint, its rows in the order in which they are used, each with the number of the last segment that
+/// uses it.
+struct LastUses(Vec<VecDeque<(u64, usize)>>);
+
+impl LastUses {
+    fn of(index: &Index, wanted: &Wanted, sources: usize) -> Self {
+        let mut uses = Self(vec![VecDeque::new(); sources]);
+        let mut own = 0;
+        for (number, segment) in index.segments.iter().enumerate() {
+            let row = own;
+            own += u64::from(segment.row().is_some());
+            if !wanted.has(number) {
+                continue;
+            }
+            if segment.row().is_some() {
+                uses.enter((0, row), number);
+            }
+            for layer in segment.layers() {
+                uses.enter(place_of(layer), number);
+            }
+        }
+        uses
     }
-    let rows = DecodedRows {
-        decoded,
-        waiting: BTreeMap::new(),
-        buffers,
-    };
-    (DecodePool { jobs }, rows)
-}
 
-/// A decoder for the rows of a checkpoint.
-pub fn row_decoder(public: &Public, summary: &Summary) -> RowDecoder {
-    let decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
-    if summary.tail.pieces.is_empty() {
-        return decoder;
+    fn enter(&mut self, (source, row): RowPlace, segment: usize) {
+        let Some(rows) = self.0.get_mut(source) else {
+            return;
+        };
+        match rows.back_mut() {
+            Some((last, until)) if *last == row => *until = segment,
+            _ => rows.push_back((row, segment)),
+        }
     }
-    decoder.with_pieces(&summary.data_key)
+
+    /// Whether a segment is the last one that uses the row, which is the next one of its checkpoint.
+    fn ends(&mut self, (source, row): RowPlace, segment: usize) -> bool {
+        let Some(rows) = self.0.get_mut(source) else {
+            return true;
+        };
+        let ends = rows.front() == Some(&(row, segment));
+        if ends {
+            rows.pop_front();
+        }
+        ends
+    }
 }
 
-/// Decoded rows of a checkpoint, in any order in which they are asked for.
+/// The row of a layer.
+fn place_of(layer: &Layer) -> RowPlace {
+    (usize::from(layer.origin) + 1, layer.row)
+}
+
+/// Decoded rows, in any order in which they are asked for.
 #[derive(Debug)]
-pub struct DecodedRows {
+struct DecodedRows {
     decoded: Receiver<RowResult>,
-    waiting: BTreeMap<u64, DecodedRow>,
+    waiting: RawRows,
     buffers: Arc<Buffers>,
 }
 
-/// A decoded row, and the hashes of its pieces, if it is stored with them.
-#[derive(Debug)]
-struct DecodedRow {
-    raw: Vec<u8>,
-    pieces: Vec<PieceHash>,
-}
-
 impl DecodedRows {
-    fn wait_for<E>(&mut self, row: u64) -> Result<DecodedRow, Stop<E>> {
-        loop {
-            if let Some(found) = self.waiting.remove(&row) {
-                return Ok(found);
-            }
+    /// Waits until a row is there.
+    fn wait_for<E>(&mut self, place: RowPlace) -> Result<(), Stop<E>> {
+        while !self.waiting.contains_key(&place) {
             let (decoded, result) = self.decoded.recv().map_err(|_| Stop::Abandoned)?;
             self.waiting
                 .insert(decoded, result.map_err(Stop::Undecodable)?);
         }
+        Ok(())
+    }
+
+    fn get(&self, place: RowPlace) -> Option<&[u8]> {
+        self.waiting.get(&place).map(Vec::as_slice)
     }
 
     fn buffer(&self) -> Vec<u8> {
@@ -200,38 +263,54 @@ impl DecodedRows {
     }
 
     fn give_back(&self, raw: Vec<u8>) {
+        if raw.capacity() <= REUSED_BYTES_MIN {
+            return;
+        }
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         buffers.push(raw);
     }
 }
 
-type RowResult = (u64, Result<DecodedRow, DecodeError>);
+/// Shorter buffers are not used again.
+const REUSED_BYTES_MIN: usize = SEGMENT_BYTES / 2;
+
+type RowResult = (RowPlace, Result<Vec<u8>, DecodeError>);
 type Buffers = Mutex<Vec<Vec<u8>>>;
 
 fn decode_all(
-    decoder: &mut RowDecoder,
-    queue: &Mutex<Receiver<RowBlocks>>,
-    rows: &[(StoredSegment, SegmentHash)],
+    queue: &Mutex<Receiver<(usize, RowBlocks)>>,
+    sources: &[RowSource],
     buffers: &Buffers,
     done: &Sender<RowResult>,
 ) {
+    let mut decoders: BTreeMap<usize, RowDecoder> = BTreeMap::new();
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(RowBlocks { row, blocks }) = job else {
+        let Ok((source, RowBlocks { row, blocks })) = job else {
             return;
         };
-        let Some((stored, hash)) = usize::try_from(row).ok().and_then(|at| rows.get(at)) else {
+        let Some(from) = sources.get(source) else {
             continue;
         };
+        let Some((stored, hash)) = from.rows.get(&row) else {
+            continue;
+        };
+        let decoder = decoders
+            .entry(source)
+            .or_insert_with(|| from.keys.decoder(&from.public));
         let blocks: Vec<(ShardIndex, &[u8])> = blocks
             .iter()
             .map(|(shard, block)| (*shard, &**block))
             .collect();
-        let mut raw = take_buffer(buffers);
+        // A short row does not keep the memory of a long one.
+        let mut raw = match stored.raw_len as usize > REUSED_BYTES_MIN {
+            true => take_buffer(buffers),
+            false => Vec::new(),
+        };
         let result = decoder
-            .decode(row, stored, Some(hash), &blocks, &mut raw)
-            .map(|pieces| DecodedRow { raw, pieces });
-        if done.send((row, result)).is_err() {
+            .decode(row, stored, hash.as_ref(), &blocks, &mut raw)
+            .map(|()| raw);
+        if done.send(((source, row), result)).is_err() {
             return;
         }
     }
@@ -242,15 +321,11 @@ fn take_buffer(buffers: &Buffers) -> Vec<u8> {
     returned.unwrap_or_default()
 }
 
-/// Whether `row` is the row of the base to which the first of these segments refers that refers to any.
-fn is_next_base_row<'a>(mut segments: impl Iterator<Item = &'a SegmentEntry>, row: u64) -> bool {
-    let next = segments.find_map(SegmentEntry::of_base);
-    next.is_some_and(|(next, _, _)| next == row)
-}
-
 struct Writer<F> {
     rows: DecodedRows,
-    earlier: Earlier,
+    uses: LastUses,
+    composer: Composer,
+    wanted: Wanted,
     report: F,
     image_bytes: u64,
 }
@@ -286,156 +361,101 @@ impl<F> Writer<F> {
         F: FnMut(Decoded<S::Error, S::Written>),
     {
         let mut row = 0;
+        let mut begin = 0;
         for (number, segment) in index.segments.iter().enumerate() {
-            if !self.earlier.wanted.has(number) {
-                row += u64::from(segment.row().is_some());
+            let own = (0, row);
+            let place = begin;
+            row += u64::from(segment.row().is_some());
+            begin += segment.bytes();
+            if !self.wanted.has(number) {
                 continue;
             }
-            self.image_bytes += segment.bytes();
             match segment {
                 SegmentEntry::Zero { bytes } => sink.zeros(*bytes).map_err(Stop::Failed)?,
                 SegmentEntry::Stored { .. } => {
-                    let raw = self.rows.wait_for(row)?.raw;
-                    sink.write(&raw).map_err(Stop::Failed)?;
-                    self.rows.give_back(raw);
-                    self.report_written(row);
-                    row += 1;
-                }
-                SegmentEntry::Patched { .. } | SegmentEntry::Part { .. } => {
-                    if let Some(part) = segment.of_base() {
-                        let rest = self.earlier.wanted.segments(index, number + 1);
-                        let rest = rest.map(|(_, segment)| segment);
-                        let is_last = !is_next_base_row(rest, part.0);
-                        row += self.write_part(sink, part, row, is_last)?;
-                    }
+                    self.rows.wait_for(own)?;
+                    let raw = self.rows.get(own).unwrap_or_default();
+                    sink.write(raw).map_err(Stop::Failed)?;
                 }
                 SegmentEntry::Shared { offset, patch } => {
-                    let mut raw = self.rows.buffer();
-                    raw.resize(patch.len as usize, 0);
-                    sink.read_back(*offset, &mut raw).map_err(Stop::Failed)?;
-                    let pieces = Vec::new();
-                    let mut part = DecodedRow { raw, pieces };
-                    self.compose(*offset, &mut part, patch, row)?;
-                    sink.write(&part.raw).map_err(Stop::Failed)?;
-                    self.rows.give_back(part.raw);
-                    row += self.end_patch(patch, row);
+                    self.write_shared(sink, *offset, patch, own)?;
                 }
+                SegmentEntry::Layered(layered) => self.write_layered(sink, place, layered, own)?,
+                // The index of a version with a base was read together with that of the base.
+                SegmentEntry::Patched { .. } | SegmentEntry::Part { .. } => {
+                    return Err(Stop::Undecodable(DecodeError::Patch(place)));
+                }
+            }
+            self.image_bytes += segment.bytes();
+            (self.report)(Decoded::Written(self.image_bytes));
+            let rows = segment.layers().iter().map(place_of);
+            for place in rows.chain(segment.row().map(|_| own)) {
+                self.release(place, number);
             }
         }
         Ok(())
     }
 
-    fn report_written<E, W>(&mut self, row: u64)
+    /// Drops a row if no segment after this one uses it.
+    fn release<E, W>(&mut self, place: RowPlace, segment: usize)
     where
         F: FnMut(Decoded<E, W>),
     {
-        let image_bytes = self.image_bytes;
-        (self.report)(Decoded::Written { row, image_bytes });
+        if self.uses.ends(place, segment) {
+            if let Some(raw) = self.rows.waiting.remove(&place) {
+                self.rows.give_back(raw);
+            }
+            (self.report)(Decoded::Used(place));
+        }
     }
 
-    /// Writes a segment that is made of a part of a row of the base. `is_last` says that no later segment is
-    /// made of the same row. Returns how many rows the segment's patch used: 0 or 1.
-    fn write_part<S>(
+    /// Writes a segment that repeats earlier bytes of the image, but for those in its `own` row.
+    fn write_shared<S: StreamSink>(
         &mut self,
         sink: &mut S,
-        (base_row, from, patch): (u64, u32, &Patch),
-        row: u64,
-        is_last: bool,
-    ) -> Result<u64, Stop<S::Error>>
-    where
-        S: StreamSink,
-        F: FnMut(Decoded<S::Error, S::Written>),
-    {
-        let from = from as usize;
-        let mut part = self.base_part(base_row, from..from + patch.len as usize, is_last)?;
-        self.compose(base_row, &mut part, patch, row)?;
-        sink.write(&part.raw).map_err(Stop::Failed)?;
-        self.give_base_back(part.raw);
-        if is_last {
-            (self.report)(Decoded::BaseUsed(base_row));
-        }
-        Ok(self.end_patch(patch, row))
-    }
-
-    /// A part of a row of the base. It is copied if more of that row is needed later.
-    fn base_part<E>(
-        &mut self,
-        row: u64,
-        range: Range<usize>,
-        is_last: bool,
-    ) -> Result<DecodedRow, Stop<E>> {
-        let Some(base) = &mut self.earlier.base else {
-            return Err(Stop::Abandoned);
-        };
-        let DecodedRow {
-            mut raw,
-            mut pieces,
-        } = base.wait_for(row)?;
-        // Waiting rows before this one are dropped: no segment refers to them.
-        base.waiting = base.waiting.split_off(&row);
-        let part = raw.get(range.clone());
-        let part = part.ok_or(Stop::Undecodable(DecodeError::Patch(row)))?;
-        let first = range.start / PIECE_BYTES;
-        let known = match range.start.is_multiple_of(PIECE_BYTES) {
-            true => first..first + range.len().div_ceil(PIECE_BYTES),
-            false => 0..0,
-        };
-        if !is_last {
-            let mut copy = base.buffer();
-            copy.clear();
-            copy.extend_from_slice(part);
-            let copied = pieces.get(known).unwrap_or_default().to_vec();
-            base.waiting.insert(row, DecodedRow { raw, pieces });
-            return Ok(DecodedRow {
-                raw: copy,
-                pieces: copied,
-            });
-        }
-        raw.truncate(range.end);
-        raw.drain(..range.start);
-        pieces.truncate(known.end);
-        pieces.drain(..known.start.min(pieces.len()));
-        Ok(DecodedRow { raw, pieces })
-    }
-
-    /// Applies a patch to `part`, a copy of earlier bytes. The patch's new bytes, if it has any, are in
-    /// `row`.
-    fn compose<E>(
-        &mut self,
-        place: u64,
-        part: &mut DecodedRow,
+        offset: u64,
         patch: &Patch,
-        row: u64,
-    ) -> Result<(), Stop<E>> {
-        let changed = match patch.row {
-            Some(_) => self.rows.wait_for(row)?.raw,
-            None => Vec::new(),
-        };
-        let raw = &mut part.raw;
-        let pieces = std::mem::take(&mut part.pieces);
-        let composer = &self.earlier.composer;
-        let made = composer.compose(place, raw, pieces, patch, &changed);
+        own: RowPlace,
+    ) -> Result<(), Stop<S::Error>> {
+        let mut raw = self.rows.buffer();
+        raw.resize(patch.len as usize, 0);
+        sink.read_back(offset, &mut raw).map_err(Stop::Failed)?;
         if patch.row.is_some() {
-            self.rows.give_back(changed);
+            self.rows.wait_for(own)?;
         }
-        made.map_err(Stop::Undecodable)
+        let changed = self.rows.get(own).filter(|_| patch.row.is_some());
+        let made = self
+            .composer
+            .patch(offset, &mut raw, patch, changed.unwrap_or_default());
+        made.map_err(Stop::Undecodable)?;
+        sink.write(&raw).map_err(Stop::Failed)?;
+        self.rows.give_back(raw);
+        Ok(())
     }
 
-    /// Reports the row of a patch as written. Returns how many rows the patch used: 0 or 1.
-    fn end_patch<E, W>(&mut self, patch: &Patch, row: u64) -> u64
-    where
-        F: FnMut(Decoded<E, W>),
-    {
-        if patch.row.is_none() {
-            return 0;
+    /// Writes a segment that begins at byte `begin` of the image and is made of rows of origins, and of its `own` row.
+    fn write_layered<S: StreamSink>(
+        &mut self,
+        sink: &mut S,
+        begin: u64,
+        layered: &Layered,
+        own: RowPlace,
+    ) -> Result<(), Stop<S::Error>> {
+        for layer in &layered.layers {
+            self.rows.wait_for(place_of(layer))?;
         }
-        self.report_written(row);
-        1
-    }
-
-    fn give_base_back(&self, raw: Vec<u8>) {
-        if let Some(base) = &self.earlier.base {
-            base.give_back(raw);
+        if layered.row.is_some() {
+            self.rows.wait_for(own)?;
         }
+        let rows = &self.rows;
+        let mut raw = rows.buffer();
+        let new = rows.get(own).filter(|_| layered.row.is_some());
+        let find = |layer: &Layer| rows.get(place_of(layer));
+        let new = new.unwrap_or_default();
+        let made = self.composer.compose(begin, &mut raw, layered, find, new);
+        made.map_err(Stop::Undecodable)?;
+        sink.write(&raw).map_err(Stop::Failed)?;
+        self.rows.give_back(raw);
+        Ok(())
     }
 }

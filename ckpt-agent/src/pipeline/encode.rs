@@ -22,11 +22,10 @@ use codec::encode::{
 };
 use codec::geometry::SEGMENT_BYTES;
 use codec::hash::PieceHash;
-use codec::hash::SegmentHash;
 use codec::index::{FileEntry, StoredSegment};
 use codec::manifest::{Draft, ImageKind};
-use codec::pieces::{EarlierSegments, Match, PIECE_BYTES, PieceHasher};
-use codec::segment::{Cut, Segmenter};
+use codec::pieces::{EarlierSegments, PIECE_BYTES, PieceHasher};
+use codec::segment::{Cleaning, Cut, MadeSegment, Segmenter};
 use codec::{Redundancy, ShardIndex};
 
 use super::ahead::Ahead;
@@ -113,6 +112,8 @@ pub struct EncodedImage<W> {
     pub warnings: Vec<W>,
     /// Bytes of segments that are all zeros.
     pub zero_bytes: u64,
+    /// Compressed bytes that were stored because they are new, and not again.
+    pub new_bytes: u64,
 }
 
 /// Why an image could not be encoded.
@@ -140,6 +141,8 @@ pub struct EncodeSettings {
     pub cpus: usize,
     /// The base with which the image is compared.
     pub base: Option<Arc<Base>>,
+    /// What is stored again although the base has it.
+    pub cleaning: Cleaning,
     /// How many segments of the image itself are remembered, to find content that occurs twice; 0 to not look
     /// for it.
     pub remembered: usize,
@@ -148,9 +151,8 @@ pub struct EncodeSettings {
 impl EncodeSettings {
     /// The hasher for pieces, if segments are compared with a base or with each other.
     fn comparing(&self) -> Option<PieceHasher> {
-        let own = || PieceHasher::new(&self.plan.data_key);
-        let base = self.base.as_ref().map(|base| base.hasher().clone());
-        base.or_else(|| (self.remembered > 0).then(own))
+        let is_compared = self.base.is_some() || self.remembered > 0;
+        is_compared.then(|| PieceHasher::new(self.plan.pieces_key()))
     }
 }
 
@@ -195,25 +197,30 @@ where
             comparing: settings.comparing(),
             cpus: queue,
             governor: Governor::new(settings.effort),
-            segmenter: Segmenter::with_base(settings.base.clone()).with_earlier(
-                settings
-                    .comparing()
-                    .filter(|_| settings.remembered > 0)
-                    .map(|hasher| EarlierSegments::new(hasher, settings.remembered)),
-            ),
+            segmenter: Segmenter::with_base(settings.base.clone())
+                .with_cleaning(settings.cleaning.clone())
+                .with_earlier(
+                    settings
+                        .comparing()
+                        .filter(|_| settings.remembered > 0)
+                        .map(|hasher| EarlierSegments::new(hasher, settings.remembered)),
+                ),
             sequence: 0,
             work,
             unused,
             spare: Vec::new(),
         };
         let read = reader.read_all(source);
-        let zero_bytes = reader.segmenter.zero_bytes();
+        let bytes = ReadBytes {
+            zero: reader.segmenter.zero_bytes(),
+            changed: reader.segmenter.changed_bytes(),
+        };
         drop(reader);
         for worker in workers {
             let _ = worker.join();
         }
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = read.and_then(|read| output.finish(read, zero_bytes, &settings, &budget));
+        let end = read.and_then(|read| output.finish(read, bytes, &settings, &budget));
         (output.report)(match end {
             Ok(image) => Encoded::End(Box::new(image)),
             Err(failure) => Encoded::Failed(failure),
@@ -236,14 +243,15 @@ enum Unencoded {
         hashes: Vec<PieceHash>,
         grant: Reservation,
     },
-    Patched(Patched, Option<(u64, Vec<u8>, Reservation)>),
+    Made(MadeSegment, Option<Reservation>),
 }
 
-/// A segment that the base or the image itself has already, except for some pieces.
-struct Patched {
-    found: Match,
-    len: u32,
-    hashes: Vec<PieceHash>,
+/// Bytes of the stream, by what became of them.
+struct ReadBytes {
+    /// Of segments of zeros.
+    zero: u64,
+    /// Stored because they are new.
+    changed: u64,
 }
 
 struct Reader {
@@ -387,20 +395,10 @@ impl Reader {
                 hashes,
                 grant: self.budget.take(row_bytes_max(self.redundancy) as u64)?,
             },
-            Cut::Patched {
-                found,
-                len,
-                hashes,
-                patch,
-            } => {
-                let patch = match patch {
-                    Some((row, raw)) => {
-                        let grant = self.budget.take(row_bytes_max(self.redundancy) as u64)?;
-                        Some((row, raw, grant))
-                    }
-                    None => None,
-                };
-                Unencoded::Patched(Patched { found, len, hashes }, patch)
+            Cut::Made(made) => {
+                let bytes = row_bytes_max(self.redundancy) as u64;
+                let grant = made.patch.is_some().then(|| self.budget.take(bytes));
+                Unencoded::Made(made, grant.transpose()?)
             }
         };
         let item = WorkItem {
@@ -421,12 +419,8 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
     budget: &Budget,
 ) {
     let redundancy = settings.plan.redundancy;
-    let sealer = settings.plan.sealer();
-    let mut encoder = RowEncoder::new(redundancy, sealer.clone(), Level::DEFAULT);
-    if settings.base.is_none() {
-        // A checkpoint with a base can't be a base itself, since a restore follows only one such reference.
-        encoder = encoder.with_pieces(&settings.plan.data_key);
-    }
+    let encoder = RowEncoder::new(redundancy, settings.plan.sealer(), Level::DEFAULT);
+    let mut encoder = encoder.with_pieces(settings.plan.pieces_key());
     loop {
         let item = items.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(item) = item else { return };
@@ -440,7 +434,7 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
                 grant,
             } => {
                 let blocks = budget.buffer(row_bytes_max(redundancy));
-                let encoded = if settings.base.is_none() && !hashes.is_empty() {
+                let encoded = if !hashes.is_empty() {
                     encoder.encode_hashed(row, &raw, Some(hashes), blocks)
                 } else {
                     encoder.encode(row, &raw, blocks)
@@ -449,13 +443,13 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
                 let _ = used.try_send(raw);
                 EncodedPart::Row(Box::new((encoded, grant)))
             }
-            Unencoded::Patched(patched, patch) => {
-                let hash = sealer.hash_pieces(&patched.hashes);
-                let row = patch.map(|(row, raw, grant)| {
+            Unencoded::Made(made, grant) => {
+                let rows = made.patch.as_ref().zip(grant);
+                let row = rows.map(|((row, raw), grant)| {
                     let blocks = budget.buffer(row_bytes_max(redundancy));
-                    Box::new((encoder.encode(row, &raw, blocks), grant))
+                    Box::new((encoder.encode(*row, raw, blocks), grant))
                 });
-                EncodedPart::Patched(patched, hash, row)
+                EncodedPart::Made(made, row)
             }
         };
         output
@@ -468,7 +462,7 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
 enum EncodedPart {
     Row(Box<(EncodedRow, Reservation)>),
     Zero(u64),
-    Patched(Patched, SegmentHash, Option<Box<(EncodedRow, Reservation)>>),
+    Made(MadeSegment, Option<Box<(EncodedRow, Reservation)>>),
 }
 
 /// Puts encoded parts in order, and adds them to the manifest.
@@ -503,14 +497,12 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
                     let image_bytes = u64::from(encoded.stored.raw_len);
                     (self.report)(Encoded::Row(ready(encoded, grant, image_bytes)));
                 }
-                EncodedPart::Patched(patched, hash, row) => {
-                    let found = patched.found;
-                    let len = patched.len;
+                EncodedPart::Made(made, row) => {
                     let encoded = row.as_ref().map(|row| &row.0);
-                    if let Err(cause) = builder.push_patched(found, len, hash, encoded) {
+                    if let Err(cause) = builder.push_made(&made, encoded) {
                         return self.stop(cause);
                     }
-                    let image_bytes = u64::from(len);
+                    let image_bytes = u64::from(made.len);
                     (self.report)(match row {
                         Some(row) => {
                             let (encoded, grant) = *row;
@@ -534,7 +526,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
     fn finish(
         &mut self,
         (files, kind, warnings): ReadImage<W>,
-        zero_bytes: u64,
+        bytes: ReadBytes,
         settings: &EncodeSettings,
         budget: &Arc<Budget>,
     ) -> Result<EncodedImage<W>, EncodeFailure<E>> {
@@ -542,6 +534,9 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             return Err(cause.into());
         }
         let mut builder = self.builder.take().ok_or(Closed)?;
+        let whole = u128::from(builder.row_bytes().max(1));
+        let new = u128::from(builder.stored_bytes()) * u128::from(bytes.changed) / whole;
+        let new_bytes = u64::try_from(new).unwrap_or(u64::MAX);
         let redundancy = settings.plan.redundancy;
         let sealer = settings.plan.sealer();
         let mut encoder = RowEncoder::new(redundancy, sealer, Level::DEFAULT);
@@ -555,7 +550,10 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             builder.push_piece_row(&encoded)?;
             (self.report)(Encoded::Row(ready(encoded, grant, 0)));
         }
-        for raw in builder.finish_image(files)?.chunks(SEGMENT_BYTES) {
+        for raw in builder
+            .finish_image(files, bytes.changed)?
+            .chunks(SEGMENT_BYTES)
+        {
             let (encoded, grant) = encode(builder.rows(), raw)?;
             builder.push_index_row(&encoded)?;
             (self.report)(Encoded::Row(ready(encoded, grant, 0)));
@@ -563,7 +561,8 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         Ok(EncodedImage {
             draft: builder.finish(kind),
             warnings,
-            zero_bytes,
+            zero_bytes: bytes.zero,
+            new_bytes,
         })
     }
 }

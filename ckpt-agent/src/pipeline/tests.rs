@@ -1,6 +1,6 @@
 //! Both pipelines connected directly, without a network between them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::{Arc, mpsc};
@@ -10,24 +10,28 @@ use codec::anchors::ANCHOR_STEP;
 use codec::base::Base;
 use codec::compress::Level;
 use codec::decode::{Composer, RowDecoder};
-use codec::encode::CheckpointPlan;
+use codec::encode::{CheckpointPlan, Link};
 use codec::geometry::SEGMENT_BYTES;
-use codec::index::{Extent, FileEntry, FileKind, Index, StoredSegment};
+use codec::index::{Extent, FileEntry, FileKind, Index, SegmentEntry, StoredSegment};
 use codec::keys::Keys;
 use codec::labels::Labels;
-use codec::manifest::{ImageKind, Manifest, Public, Summary};
+use codec::layers::Origin;
+use codec::manifest::{ImageKind, Manifest, Summary};
 use codec::pieces::{BaseRef, PIECE_BYTES};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
-use codec::{CheckpointId, JobId, Redundancy, SegmentHash, Version};
+use codec::segment::{Again, Cleaning};
+use codec::{CheckpointId, JobId, Redundancy, Version};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 use super::budget::Budget;
-use super::decode::{self, DecodePool, Decoded, Earlier, RowBlocks, StreamSink};
+use super::decode::{
+    self, DecodePool, Decoded, ImageRows, RowBlocks, RowKeys, RowSource, StreamSink,
+};
 use super::encode::{self, EncodeFailure, EncodeSettings, Encoded, ReadyRow, SegmentSource};
 use crate::core::effort::Effort;
-use crate::core::pick::Wanted;
+use crate::core::pick::{RowFormat, Wanted};
 use crate::core::read::{Layout, Materials, Shared};
 
 struct Bytes {
@@ -121,6 +125,7 @@ fn job() -> JobId {
 fn settings(redundancy: Redundancy) -> EncodeSettings {
     EncodeSettings {
         base: None,
+        cleaning: Cleaning::default(),
         plan: CheckpointPlan {
             checkpoint: CheckpointId([3; 16]),
             job: job(),
@@ -128,7 +133,7 @@ fn settings(redundancy: Redundancy) -> EncodeSettings {
             version: Version::FIRST,
             created: 5,
             previous: None,
-            base: None,
+            link: None,
             labels: Labels::default(),
             redundancy,
             cipher: Cipher::Aes256Gcm,
@@ -216,15 +221,6 @@ fn raw_of(
     bytes
 }
 
-fn earlier(public: &Public, summary: &Summary) -> Earlier {
-    let sealer = public.sealer(&summary.data_key);
-    Earlier {
-        composer: Composer::new(sealer, &summary.data_key),
-        base: None,
-        wanted: Wanted::All,
-    }
-}
-
 #[test]
 fn repeated_bytes_of_an_image_are_stored_once_and_come_back() {
     let mut rng = SmallRng::seed_from_u64(8);
@@ -259,26 +255,49 @@ fn images_of_every_size_come_back() {
 type Reports = mpsc::Receiver<Decoded<Infallible, Vec<u8>>>;
 
 fn decoding(manifest: &Manifest, summary: &Summary, index: Index) -> (DecodePool, Reports) {
-    let earlier = earlier(manifest.public(), summary);
-    decoding_with(manifest, summary, index, earlier)
+    decoding_from(manifest, summary, index, &[])
 }
 
-fn decoding_with(
+/// Decodes a version that uses rows of these origins.
+fn decoding_from(
     manifest: &Manifest,
     summary: &Summary,
     index: Index,
-    earlier: Earlier,
+    origins: &[&StoredVersion],
 ) -> (DecodePool, Reports) {
     let (report, reports) = mpsc::channel();
     let public = manifest.public();
+    let sealer = public.sealer(&summary.data_key);
+    let pieces_key = summary.pieces_key().unwrap_or(&summary.data_key);
+    let composer = Composer::new(sealer, pieces_key);
+    let mut rows = Wanted::All.rows(&index, origins.len()).into_iter();
+    let own = RowSource {
+        public: public.clone(),
+        keys: RowKeys::of(summary),
+        rows: rows.next().unwrap(),
+    };
+    let others = origins.iter().zip(rows).map(|(origin, rows)| RowSource {
+        public: origin.manifest.public().clone(),
+        keys: RowKeys {
+            pieces: None,
+            ..RowKeys::of(&origin.summary)
+        },
+        rows,
+    });
+    let image = ImageRows {
+        sources: [own].into_iter().chain(others).collect(),
+        index,
+        composer,
+        wanted: Wanted::All,
+    };
     let sink = Collect(Vec::new());
     let report = move |decoded| report.send(decoded).unwrap();
-    let pool = decode::start(public, summary, index, sink, 2, earlier, report);
+    let pool = decode::start(image, sink, 2, report);
     (pool, reports)
 }
 
 /// A stored version, in memory.
-struct Version1 {
+struct StoredVersion {
     settings: EncodeSettings,
     rows: Vec<ReadyRow>,
     manifest: Manifest,
@@ -286,9 +305,12 @@ struct Version1 {
     index: Index,
 }
 
-impl Version1 {
+impl StoredVersion {
     fn of(image: &[u8]) -> Self {
-        let settings = settings(Redundancy::DEFAULT);
+        Self::with(image, settings(Redundancy::DEFAULT))
+    }
+
+    fn with(image: &[u8], settings: EncodeSettings) -> Self {
         let (rows, manifest) = encode_all(Bytes::of(image), &settings).unwrap();
         let (summary, index) = index_of(&rows, &manifest);
         Self {
@@ -300,59 +322,95 @@ impl Version1 {
         }
     }
 
-    /// The settings for encoding a version that builds on this one.
-    fn next(&self) -> EncodeSettings {
+    fn id(&self) -> CheckpointId {
+        self.manifest.public().checkpoint
+    }
+
+    /// What a next version compares its image with.
+    fn base(&self) -> Base {
         let first = self.rows.len() - self.summary.other_rows() as usize;
         let rows = &self.rows[first..];
-        let hashes = raw_of(
-            rows,
-            &self.manifest,
-            &self.summary,
-            &self.summary.tail.pieces,
-        );
-        let base = Base::new(&self.index, &hashes, &self.summary.data_key).unwrap();
+        let pieces = &self.summary.tail.pieces;
+        let hashes = raw_of(rows, &self.manifest, &self.summary, pieces);
+        Base::new(
+            &self.index,
+            &hashes,
+            &self.summary.tail.chain.as_ref().unwrap().pieces_key,
+        )
+        .unwrap()
+    }
+
+    /// The settings for encoding a version that builds on this one.
+    fn next(&self) -> EncodeSettings {
+        let number = self.settings.plan.version.number() + 1;
+        let chain = self.summary.tail.chain.as_ref().unwrap();
+        let own = Origin {
+            reference: BaseRef {
+                checkpoint: self.id(),
+                manifest: self.manifest.hash(),
+                created: Some(5),
+            },
+            data_key: self.summary.data_key.clone(),
+            is_version: true,
+        };
         let mut settings = self.settings.clone();
-        settings.base = Some(Arc::new(base));
-        settings.plan.checkpoint = CheckpointId([8; 16]);
-        settings.plan.data_key = DataKey::new([9; 32]);
-        settings.plan.base = Some(BaseRef {
-            checkpoint: self.manifest.public().checkpoint,
-            manifest: self.manifest.hash(),
-            created: None,
+        settings.base = Some(Arc::new(self.base()));
+        settings.cleaning = Cleaning::default();
+        settings.plan.checkpoint = CheckpointId([number as u8; 16]);
+        settings.plan.version = Version::new(number).unwrap();
+        settings.plan.data_key = DataKey::new([number as u8; 32]);
+        settings.plan.link = Some(Link {
+            pieces_key: chain.pieces_key.clone(),
+            origins: [own].into_iter().chain(chain.origins.clone()).collect(),
         });
         settings
     }
 
-    /// Saves and restores a next version; returns how many bytes were stored for it.
-    fn round_trip(&self, image: &[u8]) -> u64 {
-        let settings = self.next();
-        let (rows, manifest) = encode_all(Bytes::of(image), &settings).unwrap();
-        let (summary, index) = index_of(&rows, &manifest);
-        let public = self.manifest.public();
-        let own = manifest.public();
-        let (pool, base) = decode::start_rows(public, &self.summary, &self.index, 2);
-        for row in index.base_rows().collect::<BTreeSet<u64>>() {
-            pool.push(whole_row(&self.rows[row as usize]));
-        }
-        let sealer = own.sealer(&summary.data_key);
-        let earlier = Earlier {
-            composer: Composer::new(sealer, &self.summary.data_key),
-            base: Some(base),
-            wanted: Wanted::All,
-        };
-        let (pool, reports) = decoding_with(&manifest, &summary, index, earlier);
-        for row in &rows[..rows.len() - summary.other_rows() as usize] {
-            pool.push(whole_row(row));
-        }
-        let restored = loop {
-            match reports.recv_timeout(Duration::from_secs(60)).unwrap() {
-                Decoded::Written { .. } | Decoded::BaseUsed(_) => {}
-                Decoded::Finished(restored) => break restored,
-                other => panic!("{other:?}"),
+    /// The origins of this version, of `all`.
+    fn origins<'a>(&self, all: &'a [&'a Self]) -> Vec<&'a Self> {
+        let chain = self.summary.tail.chain.iter();
+        let origins = chain.flat_map(|chain| &chain.origins);
+        let found = origins.map(|origin| {
+            let mut same = all
+                .iter()
+                .filter(|one| one.manifest.hash() == origin.reference.manifest);
+            *same.next().unwrap()
+        });
+        found.collect()
+    }
+
+    /// Restores this version, of which `all` may be origins, with few rows of each at a time.
+    fn restored(&self, all: &[&Self]) -> Vec<u8> {
+        let origins = self.origins(all);
+        let (pool, reports) =
+            decoding_from(&self.manifest, &self.summary, self.index.clone(), &origins);
+        let sources: Vec<&Self> = [self].into_iter().chain(origins).collect();
+        let rows = Wanted::All.rows(&self.index, sources.len() - 1);
+        let mut rows: Vec<_> = rows.into_iter().map(BTreeMap::into_keys).collect();
+        let mut push = |source: usize| {
+            if let Some(row) = rows[source].next() {
+                pool.push(source, whole_row(&sources[source].rows[row as usize]));
             }
         };
-        assert!(restored == image, "{} bytes", image.len());
-        summary.stored_bytes
+        for source in 0..sources.len() {
+            push(source);
+        }
+        loop {
+            match reports.recv_timeout(Duration::from_secs(60)).unwrap() {
+                Decoded::Written(_) => {}
+                // As a restore does with memory for one row of each.
+                Decoded::Used((source, _)) => push(source),
+                Decoded::Finished(restored) => return restored,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Saves and restores a next version; returns how many bytes were stored for it.
+    fn round_trip(&self, image: &[u8]) -> u64 {
+        let next = Self::with(image, self.next());
+        assert!(next.restored(&[self]) == image, "{} bytes", image.len());
+        next.summary.stored_bytes
     }
 }
 
@@ -368,42 +426,47 @@ fn whole_row(row: &ReadyRow) -> RowBlocks {
 struct Parts<'a> {
     layout: Layout,
     composer: Composer,
-    rows: &'a [ReadyRow],
-    manifest: &'a Manifest,
-    summary: &'a Summary,
-    base: Option<&'a Version1>,
+    /// The version itself, then its origins.
+    sources: Vec<&'a StoredVersion>,
     made: BTreeMap<usize, Shared>,
 }
 
-impl Parts<'_> {
+impl<'a> Parts<'a> {
+    fn of(version: &'a StoredVersion, all: &'a [&'a StoredVersion]) -> Self {
+        let summary = &version.summary;
+        let sealer = version.manifest.public().sealer(&summary.data_key);
+        let pieces_key = summary.pieces_key().unwrap();
+        let own = [version].into_iter();
+        Self {
+            layout: Layout::new(version.index.clone()),
+            composer: Composer::new(sealer, pieces_key),
+            sources: own.chain(version.origins(all)).collect(),
+            made: BTreeMap::new(),
+        }
+    }
+
     /// Reads a part of the stream; returns its bytes, and how many rows were decoded for it.
     fn read(&mut self, part: Range<u64>) -> (Vec<u8>, usize) {
         let segments = self.layout.overlapping(&part);
         let needs = self
             .layout
             .needs(segments, |number| self.made.contains_key(&number));
-        let own = needs.rows.iter().map(|(row, format)| {
-            let ready = &self.rows[*row as usize];
-            (*row, decoded(ready, self.manifest, self.summary, format))
-        });
-        let base_rows = needs.base_rows.iter().map(|row| {
-            let base = self.base.unwrap();
-            let (stored, hash) = base.index.rows().nth(*row as usize).unwrap();
-            let ready = &base.rows[*row as usize];
-            let format = (*stored, *hash);
-            (*row, decoded(ready, &base.manifest, &base.summary, &format))
+        let rows = needs.rows.iter().map(|((source, row), format)| {
+            let version = self.sources[*source];
+            let ready = &version.rows[*row as usize];
+            let raw = decoded(ready, &version.manifest, &version.summary, format);
+            ((*source, *row), raw)
         });
         let mut materials = Materials {
             composer: &self.composer,
-            rows: own.collect(),
-            base_rows: base_rows.collect(),
+            rows: rows.collect(),
             made: std::mem::take(&mut self.made),
         };
         self.layout.make(&needs, &mut materials).unwrap();
         self.made = materials.made;
         let mut read = vec![1; (part.end - part.start) as usize];
         self.layout.copy(&part, &mut read, &self.made).unwrap();
-        (read, needs.rows.len() + needs.base_rows.len())
+        (read, needs.rows.len())
     }
 
     /// Reads parts of all lengths at random offsets, some of them twice, and compares them with `image`.
@@ -433,8 +496,9 @@ impl Parts<'_> {
             let (read, rows) = self.read(part.clone());
             let expected = &image[part.start as usize..part.end as usize];
             assert!(read == expected, "{part:?}");
-            assert!(is_shared || rows <= 2 * segments, "{rows}, {segments}");
-            assert!(self.base.is_some() || is_shared || rows <= segments);
+            let most = segments * self.sources.len();
+            assert!(is_shared || rows <= most, "{rows}, {segments}");
+            assert!(self.sources.len() > 1 || is_shared || rows <= segments);
         }
     }
 }
@@ -443,32 +507,16 @@ fn decoded(
     ready: &ReadyRow,
     manifest: &Manifest,
     summary: &Summary,
-    (stored, hash): &(StoredSegment, SegmentHash),
+    (stored, hash): &RowFormat,
 ) -> Vec<u8> {
-    let mut decoder = decode::row_decoder(manifest.public(), summary);
+    let mut decoder = RowKeys::of(summary).decoder(manifest.public());
     let blocks = whole_row(ready).blocks;
     let blocks: Vec<_> = blocks.iter().map(|(s, b)| (*s, &**b)).collect();
     let mut raw = Vec::new();
-    let hash = Some(hash);
     decoder
-        .decode(ready.row, stored, hash, &blocks, &mut raw)
+        .decode(ready.row, stored, hash.as_ref(), &blocks, &mut raw)
         .unwrap();
     raw
-}
-
-impl Version1 {
-    fn parts(&self) -> Parts<'_> {
-        let sealer = self.manifest.public().sealer(&self.summary.data_key);
-        Parts {
-            layout: Layout::new(self.index.clone()),
-            composer: Composer::new(sealer, &self.summary.data_key),
-            rows: &self.rows,
-            manifest: &self.manifest,
-            summary: &self.summary,
-            base: None,
-            made: BTreeMap::new(),
-        }
-    }
 }
 
 #[test]
@@ -476,8 +524,8 @@ fn parts_of_images_and_of_versions_with_a_base_are_what_they_are() {
     let mut rng = SmallRng::seed_from_u64(19);
     let first = image(7 * SEGMENT_BYTES + 77, &mut rng);
     let first = [&first[..], &first[SEGMENT_BYTES / 3..], &first[7..]].concat();
-    let base = Version1::of(&first);
-    base.parts().compare(&first, &mut rng);
+    let base = StoredVersion::of(&first);
+    Parts::of(&base, &[]).compare(&first, &mut rng);
     for edits in [0, 1, 3, 9, 27] {
         let mut next = first.clone();
         for _ in 0..edits {
@@ -486,19 +534,8 @@ fn parts_of_images_and_of_versions_with_a_base_are_what_they_are() {
         let mut settings = base.next();
         // In every second case, segments may be made of earlier ones of the same image.
         settings.remembered = if edits % 2 == 1 { 100 } else { 0 };
-        let (rows, manifest) = encode_all(Bytes::of(&next), &settings).unwrap();
-        let (summary, index) = index_of(&rows, &manifest);
-        let sealer = manifest.public().sealer(&summary.data_key);
-        let mut parts = Parts {
-            layout: Layout::new(index),
-            composer: Composer::new(sealer, &base.summary.data_key),
-            rows: &rows,
-            manifest: &manifest,
-            summary: &summary,
-            base: Some(&base),
-            made: BTreeMap::new(),
-        };
-        parts.compare(&next, &mut rng);
+        let version = StoredVersion::with(&next, settings);
+        Parts::of(&version, &[&base]).compare(&next, &mut rng);
     }
 }
 
@@ -522,7 +559,7 @@ fn a_next_version_stores_little_more_than_what_was_edited() {
     let mut rng = SmallRng::seed_from_u64(11);
     let mut first = vec![0; 24 * SEGMENT_BYTES + 4321];
     rng.fill(&mut *first);
-    let base = Version1::of(&first);
+    let base = StoredVersion::of(&first);
     assert_eq!(base.round_trip(&first), 0);
     for edits in [1, 1, 1, 2, 5, 12] {
         let mut next = first.clone();
@@ -540,7 +577,7 @@ fn images_that_repeat_themselves_come_back_with_any_edits() {
     let mut rng = SmallRng::seed_from_u64(12);
     let first = image(9 * SEGMENT_BYTES, &mut rng);
     let first = [&first[..], &first[SEGMENT_BYTES / 3..], &first[7..]].concat();
-    let base = Version1::of(&first);
+    let base = StoredVersion::of(&first);
     for edits in [0, 1, 3, 9, 27] {
         let mut next = first.clone();
         for _ in 0..edits {
@@ -562,14 +599,12 @@ fn round_trip(image: &[u8], settings: &EncodeSettings, rng: &mut SmallRng) -> us
         let mut shards: Vec<_> = redundancy.shards().collect();
         shards.shuffle(rng);
         let blocks = shards[..3].iter().map(|s| (*s, row.block(*s))).collect();
-        pool.push(RowBlocks {
-            row: row.row,
-            blocks,
-        });
+        let row = row.row;
+        pool.push(0, RowBlocks { row, blocks });
     }
     let restored = loop {
         match reports.recv_timeout(Duration::from_secs(60)).unwrap() {
-            Decoded::Written { .. } => {}
+            Decoded::Written(_) | Decoded::Used(_) => {}
             Decoded::Finished(restored) => break restored,
             other => panic!("{other:?}"),
         }
@@ -632,7 +667,106 @@ fn a_wrong_block_never_becomes_image_bytes() {
     let mut wrong = blocks[1].1.to_vec();
     wrong[0] ^= 1;
     blocks[1].1 = wrong.into();
-    pool.push(RowBlocks { row: 0, blocks });
+    pool.push(0, RowBlocks { row: 0, blocks });
     let decoded = reports.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(matches!(decoded, Decoded::Undecodable(_)), "{decoded:?}");
+}
+
+/// Edits an image as programs do: bytes change in place, are inserted, removed, moved and copied, become zeros, and the
+/// image grows and shrinks.
+fn live_on(image: &mut Vec<u8>, rng: &mut SmallRng) {
+    let len = image.len();
+    let part = |rng: &mut SmallRng| {
+        let from = rng.random_range(0..len);
+        let bytes = 1 << rng.random_range(0..20);
+        from..len.min(from + bytes)
+    };
+    let taken = part(rng);
+    match rng.random_range(0..8) {
+        0 | 1 => _ = edit(image, rng),
+        2 => rng.fill(&mut image[taken]),
+        3 => image[taken].fill(0),
+        4 => {
+            let moved: Vec<u8> = image.drain(taken).collect();
+            let to = rng.random_range(0..=image.len());
+            drop(image.splice(to..to, moved));
+        }
+        5 => {
+            let copied = image[taken].to_vec();
+            image.extend(copied);
+        }
+        6 => image.truncate((len - taken.len() / 2).max(5 << 20)),
+        _ => {
+            for _ in 0..9 {
+                let at = rng.random_range(0..len);
+                image[at] ^= 1;
+            }
+        }
+    }
+    image.truncate(9 << 20);
+}
+
+/// Saves a chain of versions of an image that is edited, with what is stored again and how many layers there may be
+/// drawn at random, and restores each.
+fn chain_of(versions: usize, seed: u64) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut now = image(6 * SEGMENT_BYTES + 99, &mut rng);
+    let mut all = vec![StoredVersion::of(&now)];
+    for version in 1..versions {
+        for _ in 0..rng.random_range(0..4) {
+            live_on(&mut now, &mut rng);
+        }
+        let mut settings = all.last().unwrap().next();
+        settings.plan.checkpoint = CheckpointId((version as u128 + 900).to_le_bytes());
+        settings.remembered = if rng.random_range(0..3) == 0 { 100 } else { 0 };
+        let origins = settings.plan.link.as_ref().unwrap().origins.len();
+        let mut again = vec![Again::No; origins];
+        for one in &mut again {
+            *one = match rng.random_range(0..12) {
+                0 => Again::All,
+                1 => Again::ByBudget,
+                _ => Again::No,
+            };
+        }
+        while again.iter().filter(|one| **one != Again::All).count() > 24 {
+            again[rng.random_range(0..origins)] = Again::All;
+        }
+        settings.cleaning = Cleaning {
+            origins: again,
+            budget: rng.random_range(0..1 << 20),
+            layers_max: rng.random_range(2..16),
+        };
+        let layers_max = settings.cleaning.layers_max;
+        let saved = StoredVersion::with(&now, settings);
+        let rows = |segment: &SegmentEntry| {
+            let own = usize::from(segment.row().is_some());
+            segment.layers().len() + own
+        };
+        assert!(saved.index.segments.iter().map(rows).max() <= Some(layers_max));
+        let others: Vec<&StoredVersion> = all.iter().collect();
+        assert!(
+            saved.restored(&others) == now,
+            "version {version} of seed {seed}"
+        );
+        if version % 10 == 0 {
+            Parts::of(&saved, &others).compare(&now, &mut rng);
+        }
+        all.push(saved);
+        // Nothing needs what is no origin of the last version.
+        let kept: Vec<_> = all.last().unwrap().summary.needs().collect();
+        let last = all.last().unwrap().id();
+        all.retain(|one| one.id() == last || kept.iter().any(|need| need.checkpoint == one.id()));
+    }
+}
+
+#[test]
+fn two_hundred_versions_that_build_on_each_other_come_back() {
+    chain_of(200, 41);
+}
+
+#[test]
+fn chains_of_every_kind_come_back() {
+    for seed in 0..6 {
+        chain_of(30, seed);
+    }
 }

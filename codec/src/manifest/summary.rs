@@ -7,9 +7,10 @@ use crate::id::{CheckpointId, PublicKey};
 use crate::index::StoredSegment;
 use crate::job::JobId;
 use crate::labels::Labels;
+use crate::layers::Chain;
 use crate::pieces::BaseRef;
 use crate::seal::DataKey;
-use crate::serial;
+use crate::serial::{self, SerialError};
 
 /// Most witnesses of a checkpoint: as many as it can have shards.
 pub const WITNESSES_MAX: usize = 64;
@@ -54,6 +55,8 @@ pub struct Tail {
     pub after: Option<CheckpointId>,
     /// Why the image is not known to be one whole state; `None` if it is.
     pub mark: Option<Mark>,
+    /// What a checkpoint names whose rows later ones use, or that uses rows of earlier ones.
+    pub chain: Option<Chain>,
 }
 
 /// Why an image is not known to be one whole state.
@@ -150,11 +153,31 @@ impl Summary {
             witnesses: self.tail.witnesses.clone(),
             extensions: after.chain(created).chain(mark).collect(),
         };
-        Ok(serial::encode(&(self, tail), MANIFEST_BYTES_MAX)?)
+        // Programs that do not know chains refuse a summary with more bytes than they expect. So they delete
+        // nothing of a job that has one.
+        Ok(match &self.tail.chain {
+            None => serial::encode(&(self, tail), MANIFEST_BYTES_MAX)?,
+            Some(chain) => serial::encode(&(self, tail, chain), MANIFEST_BYTES_MAX)?,
+        })
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
-        let (summary, tail): (Self, TailBody) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
+        let without = serial::decode::<(Self, TailBody)>(bytes, MANIFEST_BYTES_MAX);
+        let (summary, tail, chain) = match without {
+            Err(SerialError::Trailing(_)) => {
+                let (summary, tail, chain): (Self, TailBody, Chain) =
+                    serial::decode(bytes, MANIFEST_BYTES_MAX)?;
+                (summary, tail, Some(chain))
+            }
+            without => {
+                let (summary, tail) = without?;
+                (summary, tail, None)
+            }
+        };
+        let is_possible = |chain: &Chain| chain.is_possible() && tail.base.is_none();
+        if !chain.as_ref().is_none_or(is_possible) {
+            return Err(ManifestError::Number("origins"));
+        }
         if tail.witnesses.len() > WITNESSES_MAX {
             return Err(ManifestError::Number("number of witnesses"));
         }
@@ -183,13 +206,26 @@ impl Summary {
             // Whatever a mark looks like, it is one.
             mark: extension(MARK_EXTENSION)
                 .map(|bytes| Mark::from_number(bytes.first().copied().unwrap_or(0))),
+            chain,
         };
         Ok(Self { tail, ..summary })
     }
 
     /// The checkpoints of which a restore of this one reads rows, each of them named: also what those build on.
-    pub fn needs(&self) -> impl Iterator<Item = BaseRef> + use<> {
-        self.tail.base.into_iter()
+    pub fn needs(&self) -> impl Iterator<Item = BaseRef> {
+        let origins = self.tail.chain.iter().flat_map(|chain| &chain.origins);
+        let origins = origins.map(|origin| origin.reference);
+        self.tail.base.into_iter().chain(origins)
+    }
+
+    /// The key of the hashes of pieces of which the hashes of its segments are made; `None` if these are made of the
+    /// bytes of the segments, but for those that refer to others.
+    pub fn pieces_key(&self) -> Option<&DataKey> {
+        match &self.tail.chain {
+            Some(chain) => Some(&chain.pieces_key),
+            None if self.tail.pieces.is_empty() => None,
+            None => Some(&self.data_key),
+        }
     }
 
     /// Number of the rows after those of the image: of piece hashes and of the index.
@@ -270,5 +306,41 @@ mod tests {
         let bytes = many.encode().unwrap();
         let refused = Err(ManifestError::Number("number of witnesses"));
         assert_eq!(Summary::decode(&bytes).map(|_| ()), refused);
+    }
+
+    #[test]
+    fn a_chain_comes_back_and_programs_that_know_none_refuse_it() {
+        let mut link = summary();
+        let origin = crate::layers::Origin {
+            reference: BaseRef {
+                checkpoint: CheckpointId([5; 16]),
+                manifest: crate::ManifestHash([6; 32]),
+                created: Some(1_800_000_000),
+            },
+            data_key: DataKey::new([7; 32]),
+            is_version: true,
+        };
+        link.tail.chain = Some(Chain {
+            pieces_key: DataKey::new([8; 32]),
+            changed_bytes: 9,
+            origins: vec![origin],
+        });
+        let bytes = link.encode().unwrap();
+        assert_eq!(Summary::decode(&bytes), Ok(link.clone()));
+        let before = serial::decode::<(Summary, TailBody)>(&bytes, MANIFEST_BYTES_MAX);
+        assert!(matches!(before, Err(SerialError::Trailing(_))));
+        let needs: Vec<CheckpointId> = link.needs().map(|need| need.checkpoint).collect();
+        assert_eq!(needs, [CheckpointId([5; 16])]);
+        // A checkpoint builds on a base or on origins.
+        let mut both = link.clone();
+        both.tail.base = link.needs().next();
+        let refused = Err(ManifestError::Number("origins"));
+        assert_eq!(Summary::decode(&both.encode().unwrap()), refused);
+        let twice = |chain: &mut Chain| chain.origins.push(chain.origins[0].clone());
+        link.tail.chain.iter_mut().for_each(twice);
+        assert_eq!(Summary::decode(&link.encode().unwrap()), refused);
+        let mut longer = bytes;
+        longer.push(0);
+        assert!(Summary::decode(&longer).is_err());
     }
 }

@@ -37,7 +37,7 @@ fn job() -> JobId {
 
 pub(crate) fn plan(redundancy: Redundancy, cipher: Cipher) -> CheckpointPlan {
     CheckpointPlan {
-        base: None,
+        link: None,
         labels: Labels::default(),
         checkpoint: CheckpointId([1; 16]),
         job_tag: keys().job_tag(&job()).unwrap(),
@@ -144,7 +144,7 @@ pub(crate) fn save(
     let mut blocks = Vec::new();
     for piece in image.chunks(segment_bytes) {
         match segmenter.cut(piece.to_vec()) {
-            (Some(Cut::Patched { .. }), _) => panic!("nothing is compared"),
+            (Some(Cut::Made(_)), _) => panic!("nothing is compared"),
             (Some(Cut::Zero { bytes }), _) => builder.push_zero(bytes),
             (Some(Cut::Stored { row, raw, .. }), _) => {
                 let row = encoder.encode(row, &raw, std::mem::take(&mut blocks));
@@ -155,7 +155,7 @@ pub(crate) fn save(
             (None, _) => {}
         }
     }
-    let index = builder.finish_image(vec![stream_file(image.len())]);
+    let index = builder.finish_image(vec![stream_file(image.len())], 0);
     for piece in index.unwrap().chunks(SEGMENT_BYTES) {
         let row = encoder.encode(builder.rows(), piece, Vec::new());
         builder.push_index_row(&row).unwrap();
@@ -261,7 +261,8 @@ pub(crate) fn restore(manifest: &[u8], shards: &[Vec<u8>]) -> Result<Vec<u8>> {
     let mut row = 0;
     for entry in &index.segments {
         match entry {
-            SegmentEntry::Patched { .. }
+            SegmentEntry::Layered(_)
+            | SegmentEntry::Patched { .. }
             | SegmentEntry::Shared { .. }
             | SegmentEntry::Part { .. } => {
                 panic!("nothing is compared")

@@ -1,19 +1,23 @@
-//! The test vectors of docs/format.md: a base and a version that refers to it. Three of five
-//! shards are kept of each. These files never change.
+//! The test vectors of docs/format.md: a base and a version that refers to it, as programs wrote them that knew no
+//! chains, and three versions of a chain. Three of five shards are kept of each. These files never change.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use codec::base::Base;
 use codec::compress::Level;
 use codec::decode::{Composer, RowDecoder};
-use codec::encode::{CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder};
+use codec::encode::{CheckpointBuilder, CheckpointPlan, EncodedRow, Link, RowEncoder};
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Index, SegmentEntry};
 use codec::keys::Keys;
 use codec::labels::Labels;
+use codec::layers::Origin;
 use codec::manifest::{ImageKind, Manifest, Summary};
-use codec::pieces::{BaseRef, Match, Origin, PIECE_BYTES, PieceHasher};
+use codec::pieces::{BaseRef, PIECE_BYTES};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
+use codec::segment::{Cut, Segmenter};
 use codec::shard_file::{Header, ShardIdentity};
 use codec::{CheckpointId, PublicKey, Redundancy, Version};
 
@@ -32,30 +36,34 @@ fn keys() -> Keys {
     OwnerSecret::new([7; 32]).into()
 }
 
-/// Image number 1 or 2: 40 KiB that compress well. The second differs in some bytes of its second piece.
+/// Image number 1, 2 or 3: 40 KiB that compress well. The second differs from the first in some bytes of its second
+/// piece, the third from the second in some bytes of its third piece.
 fn image(number: u8) -> Vec<u8> {
     let mut image = b"what was computed so far, ".repeat(1600)[..40 << 10].to_vec();
-    if number == 2 {
-        image[PIECE_BYTES + 100..PIECE_BYTES + 108].copy_from_slice(b"a change");
+    for piece in 1..usize::from(number) {
+        let at = piece * PIECE_BYTES + 100;
+        image[at..at + 8].copy_from_slice(b"a change");
     }
     image
 }
 
-fn plan(number: u8, base: Option<BaseRef>) -> CheckpointPlan {
+/// Version `number` after `before`; with a `link` if it belongs to a chain.
+fn plan(number: u8, before: Option<&Manifest>, link: Option<Link>) -> CheckpointPlan {
     let labels = vec![("step".to_owned(), number.to_string())];
     let job = JOB.parse().unwrap();
+    let id = if link.is_some() { number + 2 } else { number };
     CheckpointPlan {
-        base,
+        link,
         labels: Labels::new(labels).unwrap(),
-        checkpoint: CheckpointId([number; 16]),
+        checkpoint: CheckpointId([id; 16]),
         job_tag: keys().job_tag(&job).unwrap(),
         job,
         version: Version::new(number.into()).unwrap(),
         created: 1_700_000_000 + u64::from(number),
-        previous: base.map(|base| base.manifest),
+        previous: before.map(Manifest::hash),
         redundancy: Redundancy::DEFAULT,
         cipher: Cipher::Aes256Gcm,
-        data_key: DataKey::new([number + 10; 32]),
+        data_key: DataKey::new([id + 10; 32]),
     }
 }
 
@@ -78,47 +86,37 @@ fn writers(plan: &CheckpointPlan) -> Vec<ShardWriter> {
         .collect()
 }
 
-fn write(base: Option<&Manifest>) -> Saved {
-    let number = if base.is_some() { 2 } else { 1 };
-    let reference = base.map(|base| BaseRef {
-        checkpoint: base.public().checkpoint,
-        manifest: base.hash(),
-        created: None,
-    });
-    let plan = plan(number, reference);
+/// Writes an image, the parts of which are new that `base` does not have.
+fn write(number: u8, plan: CheckpointPlan, base: Option<Base>) -> Saved {
     let mut writers = writers(&plan);
-    let sealer = plan.sealer();
     let image = image(number);
-    let mut encoder = RowEncoder::new(plan.redundancy, sealer.clone(), Level::DEFAULT);
-    let hashing = RowEncoder::new(plan.redundancy, sealer.clone(), Level::DEFAULT);
-    let mut hashing = hashing.with_pieces(&plan.data_key);
+    let encoder = RowEncoder::new(plan.redundancy, plan.sealer(), Level::DEFAULT);
+    let mut hashing = encoder.with_pieces(plan.pieces_key());
+    let mut encoder = RowEncoder::new(plan.redundancy, plan.sealer(), Level::DEFAULT);
     let mut builder = CheckpointBuilder::new(plan);
     let mut push = |row: &EncodedRow| writers.iter_mut().for_each(|writer| writer.push(row));
-    if let Some(base) = base {
-        let key = base.open(&keys()).unwrap().data_key.clone();
-        let hash = sealer.hash_pieces(&PieceHasher::new(&key).hash(&image));
-        let row = encoder.encode(0, &image[PIECE_BYTES..2 * PIECE_BYTES], Vec::new());
-        let origin = Origin::Base { row: 0, from: 0 };
-        let found = Match {
-            origin,
-            changed: 0b10,
-        };
-        builder
-            .push_patched(found, image.len() as u32, hash, Some(&row))
-            .unwrap();
-        push(&row);
-    } else {
-        let row = hashing.encode(0, &image, Vec::new());
-        builder.push_row(&row).unwrap();
-        push(&row);
-        for raw in builder.take_pieces().chunks(SEGMENT_BYTES) {
-            let row = encoder.encode(builder.rows(), raw, Vec::new());
-            builder.push_piece_row(&row).unwrap();
+    let mut segmenter = Segmenter::with_base(base.map(Arc::new));
+    match segmenter.cut(image.clone()).0 {
+        Some(Cut::Stored { row, raw, .. }) => {
+            let row = hashing.encode(row, &raw, Vec::new());
+            builder.push_row(&row).unwrap();
             push(&row);
         }
+        Some(Cut::Made(made)) => {
+            let (row, raw) = made.patch.as_ref().unwrap();
+            let row = hashing.encode(*row, raw, Vec::new());
+            builder.push_made(&made, Some(&row)).unwrap();
+            push(&row);
+        }
+        other => panic!("{other:?}"),
+    }
+    for raw in builder.take_pieces().chunks(SEGMENT_BYTES) {
+        let row = encoder.encode(builder.rows(), raw, Vec::new());
+        builder.push_piece_row(&row).unwrap();
+        push(&row);
     }
     let index = builder
-        .finish_image(vec![stream_file(image.len())])
+        .finish_image(vec![stream_file(image.len())], segmenter.changed_bytes())
         .unwrap();
     let row = encoder.encode(builder.rows(), &index, Vec::new());
     builder.push_index_row(&row).unwrap();
@@ -129,6 +127,39 @@ fn write(base: Option<&Manifest>) -> Saved {
         manifest: manifest.unwrap().bytes().to_vec(),
         shards: writers.into_iter().map(ShardWriter::finish).collect(),
     }
+}
+
+/// The version of the chain after `before`.
+fn write_next(number: u8, before: Option<&Saved>) -> Saved {
+    let Some(before) = before else {
+        let link = Link {
+            pieces_key: DataKey::new([13; 32]),
+            origins: Vec::new(),
+        };
+        return write(number, plan(number, None, Some(link)), None);
+    };
+    let mut reading = open(&before.manifest, &before.shards).unwrap();
+    let pieces = reading.summary.tail.pieces.clone();
+    let chain = reading.summary.tail.chain.clone().unwrap();
+    let first = reading.manifest.public().rows - reading.summary.other_rows();
+    let hashes = reading.rows.row(first, &pieces[0], None).unwrap();
+    let base = Base::new(&reading.index, &hashes, &chain.pieces_key).unwrap();
+    let public = reading.manifest.public();
+    let own = Origin {
+        reference: BaseRef {
+            checkpoint: public.checkpoint,
+            manifest: reading.manifest.hash(),
+            created: Some(public.created),
+        },
+        data_key: reading.summary.data_key.clone(),
+        is_version: number == 3,
+    };
+    let link = Link {
+        pieces_key: chain.pieces_key,
+        origins: [own].into_iter().chain(chain.origins).collect(),
+    };
+    let plan = plan(number, Some(&reading.manifest), Some(link));
+    write(number, plan, Some(base))
 }
 
 /// A checkpoint that is being read.
@@ -150,8 +181,8 @@ fn open<'a>(manifest: &[u8], shards: &'a [Vec<u8>]) -> Result<Reading<'a>> {
         decoder,
     };
     let index = rows.row(public.rows - 1, &summary.index[0], None)?;
-    if !summary.tail.pieces.is_empty() {
-        rows.decoder = rows.decoder.with_pieces(&summary.data_key);
+    if let Some(key) = summary.pieces_key() {
+        rows.decoder = rows.decoder.with_pieces(key);
     }
     Ok(Reading {
         index: Index::decode(&index)?,
@@ -162,22 +193,43 @@ fn open<'a>(manifest: &[u8], shards: &'a [Vec<u8>]) -> Result<Reading<'a>> {
 }
 
 impl Reading<'_> {
-    fn image(&mut self, base: Option<&mut Reading<'_>>) -> Result<Vec<u8>> {
-        match (&self.index.segments[..], base) {
-            ([SegmentEntry::Stored { stored, hash }], None) => self.rows.row(0, stored, Some(hash)),
-            ([SegmentEntry::Patched { base_row: 0, patch }], Some(base)) => {
-                let wanted = self.summary.tail.base.context("no base")?;
-                assert_eq!(wanted.manifest, base.manifest.hash());
-                let (stored, hash) = patch.row.as_ref().context("no patch")?;
-                let changed = self.rows.row(0, stored, Some(hash))?;
-                let mut raw = base.image(None)?;
-                let sealer = self.manifest.public().sealer(&self.summary.data_key);
-                let composer = Composer::new(sealer, &base.summary.data_key);
-                composer.compose(0, &mut raw, Vec::new(), patch, &changed)?;
-                Ok(raw)
-            }
-            other => bail!("{other:?}", other = other.0),
+    /// The image, which is one segment. `origins` are those of this checkpoint, in their order.
+    fn image(&mut self, origins: &mut [&mut Reading<'_>]) -> Result<Vec<u8>> {
+        let mut index = self.index.clone();
+        let mut pieces_key = self.summary.data_key.clone();
+        if let (Some(base), [origin]) = (self.summary.tail.base, &*origins) {
+            assert_eq!(base.manifest, origin.manifest.hash());
+            pieces_key = origin.summary.data_key.clone();
+            index = index.over(&origin.index)?;
         }
+        if let Some(chain) = &self.summary.tail.chain {
+            pieces_key = chain.pieces_key.clone();
+            for (named, origin) in chain.origins.iter().zip(&*origins) {
+                assert_eq!(named.reference.manifest, origin.manifest.hash());
+                assert_eq!(named.data_key, origin.summary.data_key);
+            }
+        }
+        let layered = match &index.segments[..] {
+            [SegmentEntry::Stored { stored, hash }] => {
+                return self.rows.row(0, stored, Some(hash));
+            }
+            [SegmentEntry::Layered(layered)] => layered,
+            other => bail!("{other:?}"),
+        };
+        let new = self.rows.row(0, &layered.row.context("no row")?, None)?;
+        let mut rows = Vec::new();
+        for layer in &layered.layers {
+            let origin = &mut origins[usize::from(layer.origin)];
+            rows.push(origin.rows.row(layer.row, &layer.stored, None)?);
+        }
+        let mut raw = Vec::new();
+        let sealer = self.manifest.public().sealer(&self.summary.data_key);
+        let row = |layer: &codec::layers::Layer| {
+            let at = layered.layers.iter().position(|one| one == layer)?;
+            rows.get(at).map(Vec::as_slice)
+        };
+        Composer::new(sealer, &pieces_key).compose(0, &mut raw, layered, row, &new)?;
+        Ok(raw)
     }
 }
 
@@ -197,30 +249,43 @@ fn the_vectors_are_read() {
         let shards = KEPT.map(|number| read(&format!("{FOLDER}/{which}/shard{number}")));
         (read(&format!("{FOLDER}/{which}/manifest")), shards)
     };
-    let (base, base_shards) = load("base");
-    let (patch, patch_shards) = load("patch");
-    let mut base = open(&base, &base_shards).unwrap();
-    let mut patch = open(&patch, &patch_shards).unwrap();
+    let files = ["base", "patch", "first", "second", "third"].map(load);
+    let [mut base, mut patch, mut first, mut second, mut third] = files
+        .each_ref()
+        .map(|(manifest, shards)| open(manifest, shards).unwrap());
     assert_eq!(base.summary.job.as_str(), JOB);
-    assert_eq!(base.image(None).unwrap(), read("image-1"));
-    assert_eq!(patch.image(Some(&mut base)).unwrap(), read("image-2"));
+    assert_eq!(base.image(&mut []).unwrap(), read("image-1"));
+    assert_eq!(patch.image(&mut [&mut base]).unwrap(), read("image-2"));
     let step = patch.summary.tail.labels.get("step");
     assert_eq!(step, Some("2"));
+    assert_eq!(first.image(&mut []).unwrap(), read("image-1"));
+    assert_eq!(second.image(&mut [&mut first]).unwrap(), read("image-2"));
+    let image = third.image(&mut [&mut second, &mut first]);
+    assert_eq!(image.unwrap(), read("image-3"));
 }
 
-/// If only this test fails after an update of zstd, then zstd's output changed and the formats did not.
+/// If only this test fails after an update of zstd, then zstd's output changed and the formats did not. No program writes
+/// a patch any more.
 #[test]
 fn the_vectors_are_written_as_they_are() {
     expect(
         &path("key"),
         b"0707070707070707070707070707070707070707070707070707070707070707\n",
     );
-    expect(&path("image-1"), &image(1));
-    expect(&path("image-2"), &image(2));
-    let base = write(None);
-    let manifest = Manifest::parse(base.manifest.clone()).unwrap();
-    let patch = write(Some(&manifest));
-    for (which, saved) in [("base", &base), ("patch", &patch)] {
+    for number in 1..=3 {
+        expect(&path(&format!("image-{number}")), &image(number));
+    }
+    let base = write(1, plan(1, None, None), None);
+    let first = write_next(1, None);
+    let second = write_next(2, Some(&first));
+    let third = write_next(3, Some(&second));
+    let all = [
+        ("base", &base),
+        ("first", &first),
+        ("second", &second),
+        ("third", &third),
+    ];
+    for (which, saved) in all {
         expect(
             &path(&format!("{FOLDER}/{which}/manifest")),
             &saved.manifest,

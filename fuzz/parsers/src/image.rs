@@ -4,8 +4,9 @@
 use codec::compress::{Decompressor, Method};
 use codec::geometry::SEGMENT_BYTES;
 use codec::grant::{Grant, VoidList};
-use codec::index::{FileKind, Index};
+use codec::index::{FileKind, Index, SegmentEntry};
 use codec::keys::{JobKeys, Keys};
+use codec::layers::{Chain, Layer, Layered};
 use codec::manifest::Manifest;
 use codec::notice::{GONE_MAX, INTERVALS_MAX, Notice};
 use codec::proposal::Proposal;
@@ -32,6 +33,13 @@ pub(crate) fn manifest(input: &[u8]) -> bool {
         for row in &summary.index {
             assert!(row.raw_len as usize <= SEGMENT_BYTES && row.stored_len <= row.raw_len);
         }
+        let chain = summary.tail.chain.iter();
+        assert!(chain.clone().all(Chain::is_possible));
+        let named = chain.map(|chain| chain.origins.len()).sum::<usize>();
+        assert_eq!(
+            summary.needs().count(),
+            named + usize::from(summary.tail.base.is_some())
+        );
     }
     true
 }
@@ -158,7 +166,26 @@ pub(crate) fn index(input: &[u8]) -> bool {
     for (stored, _) in index.rows() {
         assert!(stored.is_possible());
     }
+    for segment in &index.segments {
+        if let SegmentEntry::Layered(layered) = segment {
+            make(layered);
+        }
+    }
+    if let Ok(over) = index.clone().over(&index) {
+        assert_eq!(over.stream_bytes(), stream_bytes);
+        assert!(over.check().is_ok() && over.check_origins(1).is_ok());
+    }
     true
+}
+
+/// Makes a segment of rows that have as many bytes as its index states.
+fn make(layered: &Layered) {
+    let zeros = vec![0; SEGMENT_BYTES];
+    let row = |layer: &Layer| zeros.get(..layer.stored.raw_len as usize);
+    let new = layered.row.map_or(0, |row| row.raw_len as usize);
+    let mut raw = Vec::new();
+    assert!(layered.compose(&mut raw, row, &zeros[..new]).is_some());
+    assert_eq!(raw.len(), layered.len as usize);
 }
 
 /// Takes the first 4 bytes for the length of the segment, and the others for its compressed bytes.

@@ -103,7 +103,8 @@ def entry_of(listed: Mapping[str, Any]) -> Entry | None:
     """The entry that a *ListedCheckpoint* is, if it is one."""
     labels = listed["labels"]
     path, order = labels.get(PATH), labels.get(ORDER, "")
-    if path is None or not order.isdigit() or listed["void"]:
+    is_version = not listed["void"] and listed["kept_for"] is None
+    if path is None or not order.isdigit() or not is_version:
         return None
     return Entry(
         job=listed["job"],

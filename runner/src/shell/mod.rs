@@ -181,7 +181,6 @@ impl<'a> RunShell<'a> {
         let now = clock.now();
         let restored = begun.version_of_files();
         let mut settings = orders.settings(restored, print.bytes(), now, unix_seconds());
-        settings.costs.again_bytes = begun.again_bytes as f64;
         recorder.advise(&mut settings);
         let known = restored.map(|_| print).unwrap_or_default();
         let (sender, news) = mpsc::channel(NEWS_MAX);

@@ -111,7 +111,6 @@ fn settings(jobs: &GuardedJobs, leave_after: LeaveAfter) -> Settings {
             standstill_seconds: jobs.checkpoint_seconds,
             ask_seconds: jobs.save.ask_seconds,
             image_bytes: jobs.save.image_bytes,
-            again_bytes: jobs.save.again_bytes,
             change_seconds: jobs.save.change_seconds,
             bytes_per_second: jobs.save.bytes_per_second,
             spread: jobs.save.spread,
@@ -226,7 +225,6 @@ impl Stay<'_, '_> {
                 version: u64::from(saving.order.number.0),
                 stored_bytes: stored,
                 new_bytes: Some(stored),
-                again_bytes: 0,
                 image_bytes: image as u64,
             };
             self.save_ended(saving.order.number, outcome);

@@ -242,7 +242,6 @@ mod tests {
             save: FinalSave {
                 ask_seconds: 2.0,
                 image_bytes: 1e9,
-                again_bytes: 0.0,
                 change_seconds: 1800.0,
                 bytes_per_second: 50e6,
                 spread: 0.3,

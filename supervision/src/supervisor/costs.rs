@@ -35,8 +35,6 @@ pub(super) struct MeasuredSave {
     pub(super) stored_bytes: u64,
     /// How many of these the version before had not stored, if that is known.
     pub(super) new_bytes: Option<u64>,
-    /// How many of these the next version stores again.
-    pub(super) again_bytes: u64,
     pub(super) image_bytes: u64,
     /// Work since the save before, seconds.
     pub(super) work_seconds: f64,
@@ -64,7 +62,6 @@ impl Learned {
         FinalSave {
             ask_seconds: costs.ask_seconds,
             image_bytes: costs.image_bytes,
-            again_bytes: costs.again_bytes,
             // The first version stores the whole image, as if all of it changed within a second.
             change_seconds: if self.has_version {
                 costs.change_seconds
@@ -122,7 +119,6 @@ impl Learned {
         let costs = &mut self.costs;
         let spread = (self.errors.0 / self.errors.1).sqrt();
         costs.spread = spread.clamp(SPREAD_RANGE.0, SPREAD_RANGE.1);
-        costs.again_bytes = save.again_bytes as f64;
         let stored = save.stored_bytes as f64;
         if save.image_bytes > 0 {
             costs.image_bytes = save.image_bytes as f64;
@@ -136,18 +132,14 @@ impl Learned {
         }
     }
 
-    /// Learns how fast the image changes. The bytes that the version before had stored may have changed
-    /// once more, which nobody sees; so the share that has changed is that of the other bytes.
+    /// Learns how fast the image changes.
     fn learn_change(&mut self, save: &MeasuredSave) {
         let Some(new) = save.new_bytes else {
             return;
         };
-        let others = save
-            .image_bytes
-            .saturating_sub(save.stored_bytes.saturating_sub(new));
-        let changed = new as f64 / others as f64;
+        let changed = new as f64 / save.image_bytes as f64;
         let (least, most) = CHANGED_SHARE_RANGE;
-        if others == 0 || changed >= most || save.work_seconds <= 0.0 {
+        if save.image_bytes == 0 || changed >= most || save.work_seconds <= 0.0 {
             return;
         }
         let found = -save.work_seconds / (-changed.max(least)).ln_1p();
@@ -171,7 +163,6 @@ mod tests {
             took_ms,
             stored_bytes,
             new_bytes: Some(stored_bytes),
-            again_bytes: 0,
             image_bytes,
             work_seconds,
             ended_with_reading: false,
@@ -204,12 +195,9 @@ mod tests {
     }
 
     /// An image of which the share 1 - 1/e changes anew within `CHANGE` seconds, saved every 60 s at
-    /// `RATE` bytes per second, as patches on one base.
+    /// `RATE` bytes per second, each version on the one before.
     struct Patches {
         learned: Learned,
-        /// Work since the base was saved, seconds.
-        work: f64,
-        stored: f64,
     }
 
     impl Patches {
@@ -221,8 +209,6 @@ mod tests {
         fn new() -> Self {
             Self {
                 learned: Learned::new(Costs::default(), true),
-                work: 0.0,
-                stored: 0.0,
             }
         }
 
@@ -231,18 +217,10 @@ mod tests {
         }
 
         fn patch(&mut self) {
-            self.work += Self::WORK;
-            let stored = Self::differs(self.work);
-            let new = stored - std::mem::replace(&mut self.stored, stored);
-            self.learned.saved(&MeasuredSave {
-                new_bytes: Some(new as u64),
-                again_bytes: stored as u64,
-                ..Self::save(stored)
-            });
+            self.learned.saved(&Self::save(Self::differs(Self::WORK)));
         }
 
         fn whole(&mut self) {
-            (self.work, self.stored) = (0.0, 0.0);
             self.learned.saved(&MeasuredSave {
                 new_bytes: None,
                 ..Self::save(0.7 * Self::IMAGE)
@@ -261,7 +239,7 @@ mod tests {
             let last = self.learned.final_save(30_000);
             let change = last.change_seconds / Self::CHANGE;
             assert!((change - 1.0).abs() < 0.01, "{last:?}");
-            let stored = Self::differs(self.work + Self::WORK);
+            let stored = Self::differs(Self::WORK);
             let expected = stored / Self::RATE;
             let found = last.seconds(Self::WORK) - last.ask_seconds;
             assert!(
@@ -272,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_that_grow_teach_how_much_changes_between_two_saves() {
+    fn versions_teach_how_much_changes_between_two_saves() {
         let mut patches = Patches::new();
         for _ in 0..15 {
             patches.patch();
@@ -291,7 +269,6 @@ mod tests {
         let after = patches.learned.final_save(0);
         assert_eq!(after.change_seconds, before.change_seconds);
         assert_eq!(after.spread, before.spread);
-        assert_eq!(after.again_bytes, 0.0);
         patches.check();
         for _ in 0..3 {
             patches.patch();
@@ -300,20 +277,19 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_changes_in_the_same_places_is_stored_again_and_no_more() {
+    fn what_is_stored_again_is_not_taken_for_a_change() {
         let mut learned = Learned::new(Costs::default(), true);
         let patch = |new| MeasuredSave {
             new_bytes: Some(new),
-            again_bytes: 100_000_000,
             ..save(2500, 100_000_000, 1_000_000_000, 60.0)
         };
         learned.saved(&patch(100_000_000));
         for _ in 0..15 {
-            learned.saved(&patch(0));
+            learned.saved(&patch(50_000_000));
         }
         let last = learned.final_save(30_000);
         let found = last.stored_bytes(60.0);
-        assert!((found / 1e8 - 1.0).abs() < 0.01, "{found}");
+        assert!((found / 5e7 - 1.0).abs() < 0.01, "{found}");
         assert!((last.bytes_per_second / 40e6 - 1.0).abs() < 0.01);
     }
 

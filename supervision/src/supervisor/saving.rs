@@ -424,7 +424,6 @@ impl Supervisor {
                 version,
                 stored_bytes,
                 new_bytes,
-                again_bytes,
                 image_bytes,
             } => {
                 let took_ms = now.since(saving.since);
@@ -433,7 +432,6 @@ impl Supervisor {
                     took_ms,
                     stored_bytes,
                     new_bytes,
-                    again_bytes,
                     image_bytes,
                     work_seconds: saving.work,
                     ended_with_reading: took_ms <= read_ms,

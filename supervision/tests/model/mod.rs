@@ -510,7 +510,6 @@ impl World {
                     version: self.version + 1,
                     stored_bytes,
                     new_bytes: is_patch.then(|| self.rng.random_range(0..=stored_bytes)),
-                    again_bytes: if is_patch { stored_bytes } else { 0 },
                     image_bytes: 1 << 28,
                 }
             }

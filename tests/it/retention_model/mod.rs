@@ -64,7 +64,7 @@ impl World {
         let first = Saved {
             version: 1,
             created: 1,
-            needs: None,
+            needs: 0,
             is_dated: false,
             signer: match bounds.revocations {
                 0 => OWNER.into(),
@@ -76,7 +76,7 @@ impl World {
         let second = Saved {
             version: 2,
             created: 2,
-            needs: Some(0),
+            needs: 1,
             signer: PublicKey::from(OWNER),
             ..first.clone()
         };
@@ -216,7 +216,7 @@ impl World {
             .enumerate()
             .filter(|(_, one)| one.is_promised())
         {
-            for one in [Some(number), saved.needs].into_iter().flatten() {
+            for one in members(saved.needs | 1 << number) {
                 ensure!(
                     everywhere >> one & 1 == 1,
                     "{number} needs {one}, which is deleted"
@@ -255,8 +255,8 @@ impl World {
         let lease = look.said.as_ref().and_then(|said| said.lease);
         let words = end.following(0, look.said.as_ref(), lease, &plan);
         end.hosts.iter_mut().for_each(|host| host.hear(&words));
-        let needs = members(kept).filter_map(|number| end.saved[number].needs);
-        let needs = needs.fold(0, |all: Set, one| all | 1 << one);
+        let needs = members(kept).map(|number| end.saved[number].needs);
+        let needs = needs.fold(0, |all: Set, one| all | one);
         let left = end.look();
         ensure!(
             left.good & !(kept | needs) == 0,

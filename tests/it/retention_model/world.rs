@@ -28,6 +28,9 @@ const LONG_AFTER: u64 = 1_000 * RESTATED_MS;
 /// A set of checkpoints, as bits.
 pub(super) type Set = u16;
 
+/// Most origins of a version.
+const ORIGINS_MAX: usize = 2;
+
 /// A checkpoint, by its number.
 pub(super) type Number = usize;
 
@@ -36,8 +39,9 @@ pub(super) type Number = usize;
 pub(super) struct Saved {
     pub(super) version: u8,
     pub(super) created: u64,
-    pub(super) needs: Option<Number>,
-    /// Whether the reference has the time of what it needs.
+    /// All that a restore of it reads.
+    pub(super) needs: Set,
+    /// Whether the references have the times of what it needs.
     pub(super) is_dated: bool,
     pub(super) signer: PublicKey,
     /// The save reported success.
@@ -264,9 +268,8 @@ impl World {
 
     pub(super) fn needs(&self, number: Number) -> Vec<BaseRef> {
         let saved = &self.saved[number];
-        let needs = saved.needs.iter();
-        needs
-            .map(|need| self.reference(*need, saved.is_dated))
+        members(saved.needs)
+            .map(|need| self.reference(need, saved.is_dated))
             .collect()
     }
 
@@ -326,11 +329,7 @@ impl World {
 
     /// What a policy keeps of what a look showed; the newest one that can be restored counts.
     pub(super) fn kept(&self, look: &Look, policy: Policy) -> Set {
-        let can_be_read = |number: Number| {
-            self.saved[number]
-                .needs
-                .is_none_or(|need| look.shown >> need & 1 == 1)
-        };
+        let can_be_read = |number: Number| self.saved[number].needs & !look.shown == 0;
         let mut kept = 0;
         match policy {
             Policy::All => {}
@@ -397,11 +396,12 @@ impl World {
         }
         let said = look.said.as_ref();
         let newest = self.newest_first(look.good).first().copied();
-        let base = newest.map(|newest| self.saved[newest].needs.unwrap_or(newest));
-        let base = base.filter(|base| {
-            let signed_by = self.saved[*base].signer;
-            let is_admitted = admits(self.stamp(*base), signed_by, OWNER, machine.signer(), said);
-            let is_there = look.shown >> base & 1 == 1;
+        let base = newest.filter(|base| {
+            let saved = &self.saved[*base];
+            let signer = machine.signer();
+            let is_admitted = admits(self.stamp(*base), saved.signer, OWNER, signer, said);
+            // What older programs saved has no hashes of all its pieces.
+            let is_there = saved.needs & !look.shown == 0 && (saved.is_dated || saved.needs == 0);
             let good = members(look.good).map(|number| self.stamp(number));
             is_admitted && is_there && !machine.is_second && !is_announced(good, said)
         });
@@ -417,7 +417,7 @@ impl World {
         self.saved.push(Saved {
             version: versions.max().unwrap_or_default() + 1,
             created: now.unwrap_or_default().max(latest + 1),
-            needs: base,
+            needs: base.map_or(0, |base| self.origins_after(base)),
             is_dated: true,
             signer: self.machines[at].signer(),
             is_reported: false,
@@ -425,6 +425,15 @@ impl World {
         });
         self.machines[at].new = Some(new);
         Step::Commit(0)
+    }
+
+    /// What a version names that is compared with `base`: that one, and the newest of its origins. The others are stored
+    /// again.
+    fn origins_after(&self, base: Number) -> Set {
+        let older = self.newest_first(self.saved[base].needs).into_iter();
+        older
+            .take(ORIGINS_MAX - 1)
+            .fold(1 << base, |all, one| all | 1 << one)
     }
 
     /// What a policy deletes, by this look and what was kept before.
@@ -527,12 +536,11 @@ impl World {
             return Step::Renew;
         }
         let machine = &self.machines[at];
-        let needs = self.needs(new);
         let before = ids(machine.before.shown);
         let now = ids(look.shown);
         let mut found = after_commit(
             self.stamp(new),
-            &needs,
+            &self.needs(new),
             View {
                 shown: &before,
                 said: machine.before.said.as_ref(),
@@ -552,7 +560,8 @@ impl World {
                     .clone()
                     .any(|(host, one)| shown >> host & 1 == 1 && one.has >> number & 1 == 1)
         };
-        if let Some(need) = self.saved[new].needs.filter(|need| !may_have(*need)) {
+        let lost = members(self.saved[new].needs).find(|need| !may_have(*need));
+        if let Some(need) = lost {
             found = AfterCommit::NeedDeleted(id(need));
         }
         if !may_have(new) {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codec::grant::VoidList;
+use codec::keys::Keys;
 use codec::notice::{Lease, Notice, Words};
 use codec::{JobTag, ShardIndex};
 use protocol::wire::WireVersion;
@@ -338,7 +339,7 @@ impl Agent {
         let mut answers = 0;
         // A host that lies could list checkpoints for ever.
         let mut lists_end: Option<Instant> = None;
-        let best = || best(&showing.lock().0, wait_until);
+        let best = || best(&showing.lock().0, &self.keys, wait_until);
         let mut gathering = Gathering::begin(wait_until, hosts, now());
         loop {
             let deadline = gathering.deadline();
@@ -603,15 +604,17 @@ impl Agent {
 }
 
 /// The best that hosts have shown so far of what is wanted.
-fn best(inventory: &Inventory, wait_until: WaitUntil) -> Option<Best> {
+fn best(inventory: &Inventory, keys: &Keys, wait_until: WaitUntil) -> Option<Best> {
     let of = |known: &KnownCheckpoint| Best {
         shards: known.manifest.public().redundancy.total(),
-        can_be_restored: known.can_lose().is_some(),
+        can_be_restored: inventory.is_restorable(keys, known),
     };
     let newest = inventory.newest_first();
     match wait_until {
-        WaitUntil::Answers(_) | WaitUntil::ToSave { .. } => None,
-        WaitUntil::ToRestoreNewest => newest.first().map(|known| of(known)),
+        WaitUntil::Answers(_) => None,
+        WaitUntil::ToSave { .. } | WaitUntil::ToRestoreNewest => {
+            newest.first().map(|known| of(known))
+        }
         WaitUntil::ToRestoreVersion(version) => {
             let wanted = newest.iter().filter(|known| known.version() == version);
             wanted

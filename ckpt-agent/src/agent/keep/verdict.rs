@@ -27,30 +27,26 @@ pub(crate) const fn may_come_back(fault: &Fault) -> bool {
     }
 }
 
-/// Corrects verdicts by those of the bases: a checkpoint can lose no more shards than its base. `said` holds
-/// how many shards each checkpoint can lose according to the hosts, for bases that were not verified now.
-pub(crate) fn count_bases(
-    opened: &[OpenedCheckpoint],
-    checkpoints: &mut [VerifiedCheckpoint],
+/// Corrects verdicts by those of what versions build on: none can lose more shards than the weakest of these. `found` has
+/// how many shards each checkpoint that was verified can lose itself, and whether it is lost; `said`
+/// holds how many shards each checkpoint can lose according to the hosts, for those that were not verified now.
+pub(crate) fn count_needs(
+    found: &BTreeMap<CheckpointId, (Option<usize>, bool)>,
+    versions: Vec<(&OpenedCheckpoint, &mut VerifiedCheckpoint)>,
     said: &BTreeMap<CheckpointId, Option<usize>>,
     silent: usize,
 ) {
-    let id = |one: &OpenedCheckpoint| one.known.manifest.public().checkpoint;
-    let pairs = opened.iter().zip(checkpoints.iter());
-    let found: BTreeMap<CheckpointId, (Option<usize>, bool)> = pairs
-        .map(|(one, verified)| (id(one), (verified.can_lose, verified.lost)))
-        .collect();
-    for (one, verified) in opened.iter().zip(checkpoints) {
-        verified.can_lose = one.weakest(verified.can_lose, |base| {
-            // For a base that was not verified now, the hosts' statements count.
-            let found = found.get(&base).and_then(|(can_lose, _)| *can_lose);
-            found.or_else(|| said.get(&base).copied().flatten())
+    for (one, verified) in versions {
+        verified.can_lose = one.weakest(verified.can_lose, |need| match found.get(&need) {
+            Some((can_lose, _)) => *can_lose,
+            // For one that was not verified now, the hosts' statements count.
+            None => said.get(&need).copied().flatten(),
         });
-        if let Some(base) = one.summary.tail.base {
-            let is_there = said.get(&base.checkpoint).is_some_and(Option::is_some);
+        for need in one.summary.needs() {
+            let is_there = said.get(&need.checkpoint).is_some_and(Option::is_some);
             let seems_lost = !is_there && silent == 0;
-            let base = found.get(&base.checkpoint);
-            verified.lost |= base.map_or(seems_lost, |(_, lost)| *lost);
+            let need = found.get(&need.checkpoint);
+            verified.lost |= need.map_or(seems_lost, |(_, lost)| *lost);
         }
     }
 }

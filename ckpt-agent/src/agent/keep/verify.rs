@@ -10,7 +10,8 @@ use protocol::wire::Code;
 use protocol::wire::message::{Audit, AuditFault};
 
 use crate::agent::handle::random;
-use crate::agent::keep::verdict::{count_bases, gaps, may_come_back};
+use crate::agent::keep::verdict::{count_needs, gaps, may_come_back};
+use crate::agent::report::list::kept_for;
 use crate::agent::{Agent, Which};
 use crate::cancel::Cancel;
 use crate::core::gather::silence::Silence;
@@ -42,9 +43,11 @@ impl Agent {
     ) -> Result<VerifyReport, Failure> {
         let doing = "cannot verify";
         let (gathered, mut opened) = self.find_all(doing, job).await?;
+        // Of what is no version any more, only its own rows are needed.
+        let for_rows = kept_for(&opened);
         let said: BTreeMap<CheckpointId, Option<usize>> = opened
             .iter()
-            .map(|one| (one.known.manifest.public().checkpoint, one.known.can_lose()))
+            .map(|one| (one.id(), one.known.can_lose()))
             .collect();
         opened.retain(|one| version.is_none_or(|version| one.known.version() == version));
         if opened.is_empty() && (job.is_some() || version.is_some()) {
@@ -77,7 +80,13 @@ impl Agent {
             };
             checkpoints.push(verified);
         }
-        count_bases(&opened, &mut checkpoints, &said, gathered.away());
+        let found = opened.iter().zip(&checkpoints);
+        let found: BTreeMap<CheckpointId, (Option<usize>, bool)> = found
+            .map(|(one, verified)| (one.id(), (verified.can_lose, verified.lost)))
+            .collect();
+        let versions = opened.iter().zip(&mut checkpoints);
+        let versions = versions.filter(|(one, _)| !for_rows.contains_key(&one.id()));
+        count_needs(&found, versions.collect(), &said, gathered.away());
         Ok(VerifyReport {
             checkpoints,
             read_data: depth == Depth::All,

@@ -1,8 +1,10 @@
 //! Which checkpoint of a job is read: the newest that can be, or the one that the user names.
 
+use codec::decode::Composer;
 use codec::index::Index;
 use codec::manifest::Summary;
 use codec::notice::{Lease, Stamp};
+use codec::pieces::BaseRef;
 use codec::{JobId, JobTag, Version};
 
 use crate::agent::ask::gather::Gathered;
@@ -13,6 +15,7 @@ use crate::core::marks::{Wholeness, take_out_marked};
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Observation, Sighting, SightingDetails};
+use crate::pipeline::decode::RowKeys;
 use crate::report::{ExitStatus, Failure, HostNote, SkippedVersion};
 use crate::unix_time::unix_seconds;
 use transfer::get::BlockReader;
@@ -55,18 +58,18 @@ impl Choices {
 
 /// A checkpoint that is ready to be read.
 pub(crate) struct FoundImage {
-    pub(crate) known: KnownCheckpoint,
     pub(crate) summary: Summary,
     pub(crate) index: Index,
-    pub(crate) reader: BlockReader,
-    pub(crate) base: Option<FoundBase>,
+    pub(crate) composer: Composer,
+    /// The checkpoint itself, then its origins.
+    pub(crate) sources: Vec<FoundOrigin>,
 }
 
-/// The base of a checkpoint that is ready to be read.
-pub(crate) struct FoundBase {
+/// A checkpoint whose rows can be read.
+#[derive(Debug)]
+pub(crate) struct FoundOrigin {
     pub(crate) known: KnownCheckpoint,
-    pub(crate) summary: Summary,
-    pub(crate) index: Index,
+    pub(crate) keys: RowKeys,
     pub(crate) reader: BlockReader,
 }
 
@@ -270,7 +273,7 @@ impl Agent {
         })
     }
 
-    /// Opens a checkpoint, and its base if it has one.
+    /// Opens a checkpoint, and finds its origins if it has any.
     pub(crate) async fn find_image(
         &self,
         known: &KnownCheckpoint,
@@ -287,53 +290,86 @@ impl Agent {
         }
         let summary = known.manifest.open(&self.keys);
         let summary = summary.map_err(|cause| Unreadable::because(cause.to_string()))?;
-        let reader = BlockReader::new(self.hosts.clone(), public.clone());
-        let index = self.read_index(known, &summary, &reader).await?;
-        let base = self.find_base(&summary, gathered).await?;
+        let own = self.found(known, RowKeys::of(&summary));
+        let mut index = self.read_index(known, &summary, &own.reader).await?;
+        let mut sources = vec![own];
+        let mut pieces_key = &summary.data_key;
+        let of_base;
+        if let Some(base) = summary.tail.base {
+            let base = find_needed(base, gathered)?;
+            of_base = self.open_base(base)?;
+            let origin = self.found(base, RowKeys::of(&of_base));
+            if index.has_base() {
+                let reading = self.read_index(base, &of_base, &origin.reader);
+                let of_base = reading.await?;
+                let over = index.over(&of_base);
+                index = over.map_err(|cause| Unreadable::because(cause.to_string()))?;
+            }
+            pieces_key = &of_base.data_key;
+            sources.push(origin);
+        }
+        if let Some(chain) = &summary.tail.chain {
+            for origin in &chain.origins {
+                let needed = find_needed(origin.reference, gathered)?;
+                // Its rows are checked as parts of segments.
+                let keys = RowKeys {
+                    data: origin.data_key.clone(),
+                    pieces: None,
+                };
+                sources.push(self.found(needed, keys));
+            }
+            pieces_key = &chain.pieces_key;
+        }
+        if index
+            .check_origins(sources.len().saturating_sub(1))
+            .is_err()
+        {
+            let why = "it refers to another version without naming it";
+            return Err(Unreadable::because(why));
+        }
+        let sealer = public.sealer(&summary.data_key);
         Ok(FoundImage {
-            known: known.clone(),
+            composer: Composer::new(sealer, pieces_key),
             summary,
             index,
-            reader,
-            base,
+            sources,
         })
     }
 
-    async fn find_base(
-        &self,
-        summary: &Summary,
-        gathered: &Gathered,
-    ) -> Result<Option<FoundBase>, Unreadable> {
-        let Some(wanted) = summary.needs().next() else {
-            return Ok(None);
-        };
-        let Some(known) = gathered.inventory.needed(wanted) else {
-            let why = match gathered.inventory.get(wanted.checkpoint) {
-                Some(_) => "the version that it builds on has another manifest",
-                None => "the version that it builds on is not found",
-            };
-            return Err(Unreadable::because(why));
-        };
-        let version = known.version();
-        let failed = |why: String| {
-            Unreadable::because(format!("version {version}, on which it builds: {why}"))
-        };
-        if known.can_lose().is_none() {
-            let found = known.shards_found();
-            return Err(failed(format!("{found} shards found, more are needed")));
-        }
-        let opened = known.manifest.open(&self.keys);
-        let summary = opened.map_err(|cause| failed(cause.to_string()))?;
+    fn found(&self, known: &KnownCheckpoint, keys: RowKeys) -> FoundOrigin {
         let public = known.manifest.public().clone();
-        let reader = BlockReader::new(self.hosts.clone(), public);
-        let index = self.read_index(known, &summary, &reader).await?;
-        Ok(Some(FoundBase {
+        FoundOrigin {
+            reader: BlockReader::new(self.hosts.clone(), public),
             known: known.clone(),
-            summary,
-            index,
-            reader,
-        }))
+            keys,
+        }
     }
+
+    fn open_base(&self, known: &KnownCheckpoint) -> Result<Summary, Unreadable> {
+        let version = known.version();
+        known.manifest.open(&self.keys).map_err(|cause| {
+            Unreadable::because(format!("version {version}, on which it builds: {cause}"))
+        })
+    }
+}
+
+/// A checkpoint that another one builds on, with enough shards to read it.
+fn find_needed(reference: BaseRef, gathered: &Gathered) -> Result<&KnownCheckpoint, Unreadable> {
+    let Some(known) = gathered.inventory.needed(reference) else {
+        let why = match gathered.inventory.get(reference.checkpoint) {
+            Some(_) => "the version that it builds on has another manifest",
+            None => "the version that it builds on is not found",
+        };
+        return Err(Unreadable::because(why));
+    };
+    if known.can_lose().is_none() {
+        let version = known.version();
+        let found = known.shards_found();
+        return Err(Unreadable::because(format!(
+            "version {version}, on which it builds: {found} shards found, more are needed"
+        )));
+    }
+    Ok(known)
 }
 
 /// The note that silent members may hold a version that is newer than the one that was read.

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use codec::index::{Index, StoredSegment};
-use codec::manifest::Summary;
+use codec::index::StoredSegment;
 use placement::bandwidth::RateForecast;
 
 use crate::agent::Agent;
+use crate::agent::read::choose::FoundOrigin;
 use crate::agent::read::fetch::Unreadable;
 use crate::agent::read::restore::{Attempt, Image};
 use crate::core::HostIndex;
+use crate::core::pick::WantedRows;
 use crate::core::place::FIRST_RATE;
 use crate::image::{Sink, Target};
 use crate::inventory::KnownCheckpoint;
@@ -33,13 +34,12 @@ impl Attempt<'_> {
         let wanted = image.wanted();
         let rates = self.agent.rates();
         let mut sources = BTreeMap::new();
-        let rows = wanted.rows(&image.index);
-        let bytes = shard_bytes(self.known, &image.summary, &image.index, &rows);
-        add(&mut sources, &rates, self.known, bytes);
-        if let Some(base) = &image.base {
-            let rows = wanted.base_rows(&image.index);
-            let bytes = shard_bytes(&base.known, &base.summary, &base.index, &rows);
-            add(&mut sources, &rates, &base.known, bytes);
+        let rows = wanted.rows(&image.index, image.sources.len().saturating_sub(1));
+        for (number, (source, rows)) in image.sources.iter().zip(&rows).enumerate() {
+            // A restore reads no index but that of the image itself.
+            let index = (number == 0).then_some(image.summary.index.as_slice());
+            let bytes = shard_bytes(source, rows, index.unwrap_or_default());
+            add(&mut sources, &rates, &source.known, bytes);
         }
         let seconds = sources.iter().map(|(host, bytes)| {
             let rate = rates.get(host).copied().unwrap_or(FIRST_RATE);
@@ -78,23 +78,16 @@ impl Agent {
     }
 }
 
-/// Bytes of one shard in these rows and in the rows of the index.
-fn shard_bytes(
-    known: &KnownCheckpoint,
-    summary: &Summary,
-    index: &Index,
-    rows: &BTreeSet<u64>,
-) -> u64 {
-    let public = known.manifest.public();
-    let overhead = public.sealer(&summary.data_key).overhead();
+/// Bytes of one shard in these rows and in those of an index.
+fn shard_bytes(source: &FoundOrigin, rows: &WantedRows, index: &[StoredSegment]) -> u64 {
+    let public = source.known.manifest.public();
+    let overhead = public.sealer(&source.keys.data).overhead();
     let block = |stored: &StoredSegment| {
         let sealed = stored.stored_len as usize + overhead;
         public.redundancy.block_len(sealed) as u64
     };
-    let wanted = (0..).zip(index.rows());
-    let wanted = wanted.filter(|(row, _)| rows.contains(row));
-    let of_rows: u64 = wanted.map(|(_, (stored, _))| block(stored)).sum();
-    of_rows + summary.index.iter().map(block).sum::<u64>()
+    let all = rows.values().map(|(stored, _)| stored);
+    all.chain(index).map(block).sum()
 }
 
 /// Adds `bytes` for each of the fastest hosts that together hold enough different shards.

@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::Bytes;
+use codec::ShardIndex;
 use codec::decode::{DecodeError, RowDecoder};
-use codec::encode::row_bytes_max;
-use codec::geometry::SEGMENT_BYTES;
+use codec::geometry::SEAL_OVERHEAD;
 use codec::index::{Index, StoredSegment};
 use codec::manifest::Summary;
-use codec::{SegmentHash, ShardIndex};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
@@ -18,18 +17,22 @@ use crate::agent::Agent;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::keep::verdict::may_come_back;
 use crate::agent::read::host_rates::SourceMeter;
+use crate::core::pick::{RowFormat, WantedRows};
 use crate::core::restore::{
     FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
     RestoreSession,
 };
 use crate::core::{Fault, HostIndex, Millis};
 use crate::inventory::KnownCheckpoint;
-use crate::pipeline::decode::{self, RowBlocks};
+use crate::pipeline::decode::{RowBlocks, RowKeys};
 use crate::report::{ExitStatus, Failure, HostNote, SourceBytes};
 use transfer::get::BlockReader;
 
-/// Rows of one request: about a megabyte from each host.
-const BATCH_ROWS: u64 = 4;
+/// Bytes of one request to each host, at most: about those of four full rows of three data shards.
+const BATCH_BYTES: u64 = 1_400_000;
+
+/// Most rows of one request.
+const BATCH_ROWS_MAX: u64 = 64;
 
 /// Requests that take longer than this may be hedged, milliseconds.
 const HEDGE_MS: u64 = 500;
@@ -38,7 +41,7 @@ const HEDGE_MS: u64 = 500;
 const STRIKES_MAX: u32 = 4;
 
 /// Half of the memory is for blocks in flight, and half for decoded rows.
-const READ_SHARES: u64 = 2;
+pub(crate) const READ_SHARES: u64 = 2;
 
 /// How often one read asks all hosts who holds the shards now.
 const SEARCHES_MAX: u32 = 3;
@@ -128,8 +131,10 @@ impl Agent {
     ) -> Result<Vec<u8>, Unreadable> {
         let rows = (first..).zip(rows.iter().map(|stored| (*stored, None)));
         let rows: WantedRows = rows.collect();
-        let driver = Driver::new(self, known, reader, row_runs(&rows), READ_SHARES);
-        let (read, _) = self.read_with(driver, known, summary, &rows).await;
+        let share = MemoryShare::one_in(READ_SHARES);
+        let driver = Driver::new(self, known, reader, &rows, share);
+        let keys = RowKeys::of(summary);
+        let (read, _) = self.read_with(driver, known, &keys, &rows).await;
         Ok(read?.into_values().flatten().collect())
     }
 
@@ -138,19 +143,20 @@ impl Agent {
     pub(crate) async fn read_from_known(
         &self,
         known: &KnownCheckpoint,
-        summary: &Summary,
+        keys: &RowKeys,
         reader: &BlockReader,
         rows: &WantedRows,
+        share: MemoryShare,
     ) -> (Result<BTreeMap<u64, Vec<u8>>, Unreadable>, SeenOfHosts) {
-        let driver = Driver::of_known_holders(self, known, reader, row_runs(rows), READ_SHARES);
-        self.read_with(driver, known, summary, rows).await
+        let driver = Driver::of_known_holders(self, known, reader, rows, share);
+        self.read_with(driver, known, keys, rows).await
     }
 
     async fn read_with(
         &self,
         mut driver: Driver<'_>,
         known: &KnownCheckpoint,
-        summary: &Summary,
+        keys: &RowKeys,
         rows: &WantedRows,
     ) -> (Result<BTreeMap<u64, Vec<u8>>, Unreadable>, SeenOfHosts) {
         let public = known.manifest.public();
@@ -173,7 +179,7 @@ impl Agent {
                         let Some(format) = rows.get(&blocks.row).copied() else {
                             continue;
                         };
-                        let mut decoder = decode::row_decoder(public, summary);
+                        let mut decoder = keys.decoder(public);
                         decoding.spawn_blocking(move || {
                             (blocks.row, decode_row(&mut decoder, &blocks, &format))
                         });
@@ -190,12 +196,32 @@ impl Agent {
     }
 }
 
-/// The rows to read, and how they are stored. Rows without a hash are trusted, since the summary describes
-/// them.
-pub(crate) type WantedRows = BTreeMap<u64, (StoredSegment, Option<SegmentHash>)>;
+/// The part of the memory that a read may take: so many bytes of so many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryShare {
+    pub(crate) part: u64,
+    pub(crate) whole: u64,
+}
 
-fn row_runs(rows: &WantedRows) -> Vec<Range<u64>> {
-    runs(&rows.keys().copied().collect())
+impl MemoryShare {
+    /// One in `shares` of the memory.
+    pub(crate) const fn one_in(shares: u64) -> Self {
+        Self {
+            part: 1,
+            whole: shares,
+        }
+    }
+
+    fn of(self, bytes: u64) -> u64 {
+        let part = u128::from(bytes) * u128::from(self.part) / u128::from(self.whole.max(1));
+        u64::try_from(part).unwrap_or(u64::MAX).min(bytes)
+    }
+}
+
+/// Bytes of these rows, before sealing and coding.
+pub(crate) fn stored_bytes(rows: &WantedRows) -> u64 {
+    let all = rows.values();
+    all.map(|(stored, _)| u64::from(stored.stored_len)).sum()
 }
 
 /// What was observed of hosts during a read.
@@ -212,7 +238,7 @@ pub(crate) struct SeenOfHosts {
 fn decode_row(
     decoder: &mut RowDecoder,
     blocks: &RowBlocks,
-    (stored, hash): &(StoredSegment, Option<SegmentHash>),
+    (stored, hash): &RowFormat,
 ) -> Result<Vec<u8>, DecodeError> {
     let given: Vec<_> = blocks.blocks.iter().map(|(s, b)| (*s, &**b)).collect();
     let mut raw = Vec::new();
@@ -236,9 +262,9 @@ pub(crate) enum Step {
 }
 
 /// These rows as contiguous ranges.
-pub(crate) fn runs(rows: &BTreeSet<u64>) -> Vec<Range<u64>> {
+fn runs(rows: &WantedRows) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
-    for row in rows {
+    for row in rows.keys() {
         match runs.last_mut() {
             Some(run) if run.end == *row => run.end += 1,
             _ => runs.push(*row..row + 1),
@@ -275,11 +301,11 @@ impl<'a> Driver<'a> {
         agent: &'a Agent,
         known: &KnownCheckpoint,
         reader: &BlockReader,
-        rows: Vec<Range<u64>>,
-        shares: u64,
+        rows: &WantedRows,
+        share: MemoryShare,
     ) -> Self {
-        let limits = Self::limits(agent, known, shares);
-        Self::with_limits(agent, known, reader, rows, limits)
+        let limits = Self::limits(agent, known, rows, share);
+        Self::with_limits(agent, known, reader, runs(rows), limits)
     }
 
     /// Reads from the known holders only.
@@ -287,25 +313,35 @@ impl<'a> Driver<'a> {
         agent: &'a Agent,
         known: &KnownCheckpoint,
         reader: &BlockReader,
-        rows: Vec<Range<u64>>,
-        shares: u64,
+        rows: &WantedRows,
+        share: MemoryShare,
     ) -> Self {
         let limits = RestoreLimits {
             searches_max: 0,
-            ..Self::limits(agent, known, shares)
+            ..Self::limits(agent, known, rows, share)
         };
-        Self::with_limits(agent, known, reader, rows, limits)
+        Self::with_limits(agent, known, reader, runs(rows), limits)
     }
 
-    /// The limits of a read that has one in `shares` of the memory for blocks.
-    fn limits(agent: &Agent, known: &KnownCheckpoint, shares: u64) -> RestoreLimits {
+    /// The limits of a read of these rows that has a share of the memory for blocks.
+    fn limits(
+        agent: &Agent,
+        known: &KnownCheckpoint,
+        rows: &WantedRows,
+        share: MemoryShare,
+    ) -> RestoreLimits {
         let redundancy = known.manifest.public().redundancy;
+        let longest = rows.values().map(|(stored, _)| stored.stored_len).max();
+        let longest = longest.unwrap_or_default() as usize + SEAL_OVERHEAD;
+        let raw = rows.values().map(|(stored, _)| stored.raw_len).max();
         // A row in flight takes the memory of its blocks, perhaps of hedges too, and of its decoded segment.
-        let per_row = (row_bytes_max(redundancy) + SEGMENT_BYTES) as u64;
-        let window_rows = (agent.resources.memory_bytes * 3 / 4 / shares / per_row).max(1);
+        let blocks = redundancy.total() * redundancy.block_len(longest);
+        let per_row = blocks as u64 + u64::from(raw.unwrap_or_default());
+        let window_rows = (share.of(agent.resources.memory_bytes * 3 / 4) / per_row.max(1)).max(1);
+        let batch = BATCH_BYTES / redundancy.block_len(longest).max(1) as u64;
         RestoreLimits {
             window_rows,
-            batch_rows: BATCH_ROWS.min(window_rows),
+            batch_rows: batch.clamp(1, BATCH_ROWS_MAX).min(window_rows),
             hedge_ms: HEDGE_MS + agent.resources.patience_ms(redundancy),
             stall_ms: 10_000 + agent.resources.patience_ms(redundancy),
             strikes_max: STRIKES_MAX,

@@ -1,32 +1,34 @@
 //! Images that are read in parts: each read costs only the segments that it overlaps.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use codec::decode::Composer;
 use codec::grant::Rights;
 use codec::index::FileKind;
-use codec::manifest::Summary;
 use codec::{JobId, Version};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::read::choose::{Choices, FoundImage, Wish};
-use crate::agent::read::fetch::{SeenOfHosts, Unreadable, WantedRows};
+use crate::agent::read::choose::{Choices, FoundImage, FoundOrigin, Wish};
+use crate::agent::read::fetch::{MemoryShare, READ_SHARES, SeenOfHosts, Unreadable, stored_bytes};
 use crate::agent::{Agent, Which};
 use crate::core::Millis;
+use crate::core::pick::WantedRows;
 use crate::core::read::{
-    FileNumber, Holders, Layout, Materials, Needs, NoFile, Part, RawRows, ReadAhead, RowFormat,
-    SegmentCache, Shared,
+    FileNumber, Holders, Layout, Materials, Needs, NoFile, Part, RawRows, ReadAhead, SegmentCache,
+    Shared,
 };
 use crate::core::sought::Sought;
 use crate::image::path_from_bytes;
 use crate::inventory::KnownCheckpoint;
 use crate::report::{ExitStatus, Failure, SkippedVersion};
-use transfer::get::BlockReader;
 
 /// One in this many bytes of the memory is for segments that may be read again.
 const CACHE_SHARE: u64 = 4;
@@ -80,29 +82,25 @@ pub struct Image {
 
 #[derive(Debug)]
 struct State {
-    own: Origin,
-    base: Option<(Origin, Vec<RowFormat>)>,
+    /// The checkpoint itself, then its origins.
+    sources: Vec<Source>,
     cache: SegmentCache,
     ahead: ReadAhead,
     cost: ReadCost,
 }
 
-/// A checkpoint whose rows are read: the image's own, or its base.
+/// A checkpoint whose rows are read: the image's own, or one of its origins.
 #[derive(Debug)]
-struct Origin {
-    known: KnownCheckpoint,
-    summary: Summary,
-    reader: BlockReader,
+struct Source {
+    found: FoundOrigin,
     holders: Holders,
 }
 
-impl Origin {
-    fn new(known: KnownCheckpoint, summary: Summary, reader: BlockReader) -> Self {
+impl Source {
+    fn new(found: FoundOrigin) -> Self {
         Self {
-            holders: Holders::new(known.holders.clone()),
-            known,
-            summary,
-            reader,
+            holders: Holders::new(found.known.holders.clone()),
+            found,
         }
     }
 
@@ -141,7 +139,8 @@ impl Agent {
             match self.find_image(known, choices.gathered()).await {
                 Ok(found) => {
                     let warnings = self.after_choice(&choices, &wish);
-                    return Ok(self.image(job, choices, found, warnings));
+                    let version = known.version();
+                    return Ok(self.image(job, choices, found, version, warnings));
                 }
                 Err(Unreadable::Fatal(failure)) => return Err(failure),
                 Err(Unreadable::Short(short)) => {
@@ -157,23 +156,15 @@ impl Agent {
         job: &JobId,
         choices: Choices,
         found: FoundImage,
+        version: Version,
         warnings: Vec<String>,
     ) -> Image {
         let FoundImage {
-            known,
-            summary,
             index,
-            reader,
-            base,
+            composer,
+            sources,
+            ..
         } = found;
-        let sealer = known.manifest.public().sealer(&summary.data_key);
-        let pieces_of = base.as_ref().map_or(&summary, |base| &base.summary);
-        let composer = Composer::new(sealer, &pieces_of.data_key);
-        let base = base.map(|base| {
-            let rows = base.index.rows().map(|(stored, hash)| (*stored, *hash));
-            let rows = rows.collect();
-            (Origin::new(base.known, base.summary, base.reader), rows)
-        });
         let memory = self.resources.memory_bytes;
         let group = usize::try_from(memory / GROUP_SHARE / SEGMENT_BYTES).unwrap_or(usize::MAX);
         let group = group.max(1);
@@ -186,10 +177,9 @@ impl Agent {
             composer: Arc::new(composer),
             started: Instant::now(),
             group,
-            version: known.version(),
+            version,
             state: Mutex::new(State {
-                own: Origin::new(known, summary, reader),
-                base,
+                sources: sources.into_iter().map(Source::new).collect(),
                 cache: SegmentCache::new(memory / CACHE_SHARE),
                 ahead: ReadAhead::new(group.saturating_sub(1)),
                 cost: ReadCost::default(),
@@ -376,7 +366,7 @@ impl Image {
         if needs.segments.is_empty() {
             return Ok(made);
         }
-        let (rows, base_rows) = self.fetch(state, &needs).await?;
+        let rows = self.fetch(state, &needs).await?;
         let layout = Arc::clone(&self.layout);
         let composer = Arc::clone(&self.composer);
         let new = needs.segments.clone();
@@ -384,7 +374,6 @@ impl Image {
             let mut materials = Materials {
                 composer: &composer,
                 rows,
-                base_rows,
                 made,
             };
             let result = layout.make(&needs, &mut materials);
@@ -399,59 +388,61 @@ impl Image {
         Ok(made)
     }
 
-    /// Fetches and decodes the needed rows, those of the checkpoint and of its base at the same time.
-    async fn fetch(&self, state: &mut State, needs: &Needs) -> Result<(RawRows, RawRows), Failure> {
-        let own = needs.rows.iter();
-        let own: WantedRows = own
-            .map(|(row, (stored, hash))| (*row, (*stored, Some(*hash))))
+    /// Fetches and decodes the needed rows, those of the checkpoint and of its origins at the same time.
+    async fn fetch(&self, state: &mut State, needs: &Needs) -> Result<RawRows, Failure> {
+        let State { sources, cost, .. } = state;
+        let mut wanted = vec![WantedRows::new(); sources.len()];
+        for ((source, row), format) in &needs.rows {
+            let Some(rows) = wanted.get_mut(*source) else {
+                let why = "it refers to rows of another version that are not there";
+                return Err(self.failed(ExitStatus::Damaged, why));
+            };
+            rows.insert(*row, *format);
+        }
+        let whole = wanted.iter().map(stored_bytes).sum::<u64>() * READ_SHARES;
+        let all = sources.iter_mut().zip(&wanted).enumerate();
+        let all = all.filter(|(_, (_, rows))| !rows.is_empty());
+        let mut reading: Vec<Pin<Box<_>>> = all
+            .map(|(number, (source, rows))| {
+                let part = stored_bytes(rows);
+                let share = MemoryShare { part, whole };
+                Box::pin(async move { (number, self.rows(source, rows, share).await) })
+            })
             .collect();
-        let State {
-            own: origin,
-            base,
-            cost,
-            ..
-        } = state;
-        let mut of_base = WantedRows::new();
-        if let Some((_, formats)) = base {
-            for row in &needs.base_rows {
-                let format = usize::try_from(*row).ok().and_then(|at| formats.get(at));
-                let format = format.map(|(stored, hash)| (*stored, Some(*hash)));
-                of_base.extend(format.map(|format| (*row, format)));
-            }
-        }
-        if of_base.len() != needs.base_rows.len() {
-            let why = "it refers to rows of another version that are not there";
-            return Err(self.failed(ExitStatus::Damaged, why));
-        }
-        let base = base.as_mut().map(|(origin, _)| origin);
-        let (rows, base_rows) = tokio::join!(self.rows(origin, &own), async {
-            match base {
-                Some(base) => self.rows(base, &of_base).await,
-                None => Ok((RawRows::new(), ReadCost::default())),
-            }
-        });
-        let (rows, spent) = rows?;
-        let (base_rows, more) = base_rows?;
-        for spent in [spent, more] {
+        let mut made = RawRows::new();
+        while !reading.is_empty() {
+            let (number, read) = poll_fn(|context| {
+                for at in 0..reading.len() {
+                    if let Poll::Ready(read) = reading[at].as_mut().poll(context) {
+                        drop(reading.swap_remove(at));
+                        return Poll::Ready(read);
+                    }
+                }
+                Poll::Pending
+            })
+            .await;
+            let (rows, spent) = read?;
             cost.fetched_bytes += spent.fetched_bytes;
             cost.rows += spent.rows;
+            let rows = rows.into_iter();
+            made.extend(rows.map(|(row, raw)| ((number, row), raw)));
         }
-        Ok((rows, base_rows))
+        Ok(made)
     }
 
     /// Reads rows from hosts that did well in earlier reads. If these are not enough, tries all hosts that
     /// were known to hold shards, and then asks which hosts hold them now.
     async fn rows(
         &self,
-        origin: &mut Origin,
+        origin: &mut Source,
         rows: &WantedRows,
-    ) -> Result<(RawRows, ReadCost), Failure> {
-        let mut cost = ReadCost::default();
-        if rows.is_empty() {
-            return Ok((RawRows::new(), cost));
-        }
-        cost.rows = rows.len() as u64;
-        let data = origin.known.manifest.public().redundancy.data();
+        share: MemoryShare,
+    ) -> Result<(BTreeMap<u64, Vec<u8>>, ReadCost), Failure> {
+        let mut cost = ReadCost {
+            rows: rows.len() as u64,
+            ..ReadCost::default()
+        };
+        let data = origin.found.known.manifest.public().redundancy.data();
         let well = origin.holders.to_ask(self.now(), data);
         let mut asked = vec![well];
         let all = origin.holders.all().to_vec();
@@ -471,11 +462,17 @@ impl Image {
             };
             let known = KnownCheckpoint {
                 holders,
-                ..origin.known.clone()
+                ..origin.found.known.clone()
             };
             let (read, seen) = self
                 .agent
-                .read_from_known(&known, &origin.summary, &origin.reader, rows)
+                .read_from_known(
+                    &known,
+                    &origin.found.keys,
+                    &origin.found.reader,
+                    rows,
+                    share,
+                )
                 .await;
             cost.fetched_bytes += seen.bytes;
             origin.saw(&seen, self.now());
@@ -496,8 +493,8 @@ impl Image {
 
     /// Asks all hosts which of them hold the checkpoint now: it may have been repaired elsewhere, or
     /// forgotten.
-    async fn look_again(&self, origin: &mut Origin) -> Result<Gathered, Failure> {
-        let (gathered, found) = self.agent.holders_now(&origin.known).await;
+    async fn look_again(&self, origin: &mut Source) -> Result<Gathered, Failure> {
+        let (gathered, found) = self.agent.holders_now(&origin.found.known).await;
         let doing = format!("cannot read job {}", self.job);
         self.agent.require_answers(&gathered, &doing)?;
         let Some(holders) = found else {

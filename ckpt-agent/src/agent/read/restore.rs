@@ -1,7 +1,6 @@
 //! A restore from beginning to end: choose a checkpoint, fetch its rows, decode them, write the files. If a
 //! checkpoint can't be restored, the next older one is tried.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,9 +14,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use crate::agent::ask::gather::Gathered;
-use crate::agent::read::choose::{Choices, FoundBase, FoundImage, Wish};
-use crate::agent::read::fetch::{Driver, Unreadable, runs};
-use crate::agent::read::row_feed::{Lane, Lanes};
+use crate::agent::read::choose::{Choices, FoundImage, FoundOrigin, Wish};
+use crate::agent::read::fetch::{Driver, MemoryShare, Unreadable, stored_bytes};
+use crate::agent::read::row_feed::Lanes;
 use crate::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use crate::cancel::Cancel;
 use crate::core::gather::silence::GoesOn;
@@ -25,13 +24,12 @@ use crate::core::pick::{Pick, Wanted};
 use crate::image::{self, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
-use crate::pipeline::decode::{self, Decoded, Earlier};
+use crate::pipeline::decode::{self, Decoded, ImageRows, RowSource};
 use crate::report::{
     ExitStatus, Failure, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
 };
 use crate::sleep::SleepWatch;
 use protocol::errors::chain;
-use transfer::get::BlockReader;
 
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
@@ -163,20 +161,20 @@ impl Attempt<'_> {
             () = cancel.cancelled() => return Err(self.interrupted()),
             found = self.agent.find_image(self.known, self.gathered) => found?,
         };
+        let pick = self.pick(&found.index)?;
         let FoundImage {
             summary,
             index,
-            reader,
-            base,
+            composer,
+            sources,
             ..
         } = found;
-        let pick = self.pick(&index)?;
         let image = Image {
             summary,
             index,
             pick,
-            reader,
-            base,
+            composer,
+            sources,
         };
         let target = self.target(&image)?;
         if self.request.dry_run {
@@ -285,52 +283,45 @@ impl Attempt<'_> {
         target: Target,
         cancel: Cancel,
     ) -> Result<RestoreReport, Unreadable> {
-        let public = self.known.manifest.public();
         let wanted = image.wanted();
-        let rows = image.rows();
-        let base_rows = wanted.base_rows(&image.index);
-        if !base_rows.is_empty() && image.base.is_none() {
-            let why = "it refers to another version without naming it";
-            return Err(Unreadable::because(why));
-        }
         let mut progress = image.progress();
         let mut report = self.report(&image, &target);
         for message in report.warnings.iter().cloned() {
             self.observer.event(ProgressEvent::Warning { message });
         }
         let Image {
-            summary,
             index,
-            reader,
-            base,
+            composer,
+            sources,
             ..
         } = image;
-        let pieces_of = base.as_ref().map_or(&summary, |base| &base.summary);
-        let sealer = public.sealer(&summary.data_key);
-        let composer = Composer::new(sealer, &pieces_of.data_key);
-        let base = base.filter(|_| !base_rows.is_empty());
-        let shares = 1 + u64::from(base.is_some());
-        let (base, decoded) = base
-            .as_ref()
-            .map(|base| self.base_lane(base, &base_rows, shares))
-            .unzip();
-        let (sender, mut decoded_rows) = mpsc::unbounded_channel();
-        let earlier = Earlier {
+        let rows = wanted.rows(&index, sources.len().saturating_sub(1));
+        let whole = rows.iter().map(stored_bytes).sum();
+        let drivers = sources.iter().zip(&rows).map(|(source, rows)| {
+            // What a checkpoint has more of is needed more often.
+            let part = stored_bytes(rows);
+            let share = MemoryShare { part, whole };
+            Driver::new(self.agent, &source.known, &source.reader, rows, share)
+        });
+        let drivers: Vec<Driver<'_>> = drivers.collect();
+        let row_sources = sources.iter().zip(rows).map(|(source, rows)| RowSource {
+            public: source.known.manifest.public().clone(),
+            keys: source.keys.clone(),
+            rows,
+        });
+        let rows = ImageRows {
+            sources: row_sources.collect(),
+            index,
             composer,
-            base: decoded,
             wanted,
         };
+        let (sender, mut decoded_rows) = mpsc::unbounded_channel();
         let cpus = self.agent.resources.cpus;
-        let on_decoded = move |decoded| {
+        let pool = decode::start(rows, sink, cpus, move |decoded| {
             // Fails only when the restore has ended.
             let _ = sender.send(decoded);
-        };
-        let pool = decode::start(public, &summary, index, sink, cpus, earlier, on_decoded);
-        let driver = Driver::new(self.agent, self.known, &reader, rows, shares);
-        let mut lanes = Lanes {
-            image: Lane::new(pool, driver),
-            base,
-        };
+        });
+        let mut lanes = Lanes::new(pool, drivers.into_iter());
         let followed = self.follow(&mut lanes, &mut decoded_rows, &mut progress, cancel);
         let followed = followed.await;
         lanes.close();
@@ -345,29 +336,21 @@ impl Attempt<'_> {
         report.fetched_bytes = lanes.fetched_bytes();
         report.sources = lanes.sources();
         report.seconds = self.started.elapsed().as_secs_f64();
-        report.warnings.extend(self.warnings(&lanes.image.driver));
+        report.warnings.extend(self.warnings(&lanes));
         Ok(report)
     }
 
-    fn warnings(&self, driver: &Driver<'_>) -> Vec<String> {
-        let faults = self.agent.notes(driver.session.faults()).into_iter();
-        faults
-            .map(|note| format!("{}: {}", note.host, note.what))
-            .collect()
-    }
-
-    /// Starts to fetch and decode rows of the base.
-    fn base_lane<'a>(
-        &'a self,
-        base: &'a FoundBase,
-        rows: &BTreeSet<u64>,
-        shares: u64,
-    ) -> (Lane<'a>, decode::DecodedRows) {
-        let public = base.known.manifest.public();
-        let cpus = self.agent.resources.cpus;
-        let (pool, decoded) = decode::start_rows(public, &base.summary, &base.index, cpus);
-        let driver = Driver::new(self.agent, &base.known, &base.reader, runs(rows), shares);
-        (Lane::new(pool, driver), decoded)
+    fn warnings(&self, lanes: &Lanes<'_>) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for driver in lanes.drivers() {
+            for note in self.agent.notes(driver.session.faults()) {
+                let line = format!("{}: {}", note.host, note.what);
+                if !all.contains(&line) {
+                    all.push(line);
+                }
+            }
+        }
+        all
     }
 
     /// Makes a failure final if part of the image went to standard output: the reader has that part of this
@@ -423,12 +406,11 @@ impl Attempt<'_> {
                     self.observer.event(ProgressEvent::Progress(*progress));
                 }
                 decoded = decoded_rows.recv() => match decoded {
-                    Some(Decoded::Written { row, image_bytes }) => {
+                    Some(Decoded::Written(image_bytes)) => {
                         progress.done_bytes = image_bytes;
                         progress.stored_bytes = stored_of(image_bytes);
-                        lanes.written(row);
                     }
-                    Some(Decoded::BaseUsed(row)) => lanes.base_used(row),
+                    Some(Decoded::Used(row)) => lanes.used(row),
                     Some(Decoded::Finished(())) => {
                         progress.stored_bytes = whole;
                         return Ok(());
@@ -510,8 +492,9 @@ pub(crate) struct Image {
     pub(crate) summary: Summary,
     pub(crate) index: Index,
     pub(crate) pick: Option<Pick>,
-    reader: BlockReader,
-    pub(crate) base: Option<FoundBase>,
+    composer: Composer,
+    /// The checkpoint itself, then its origins.
+    pub(crate) sources: Vec<FoundOrigin>,
 }
 
 impl Image {
@@ -524,15 +507,6 @@ impl Image {
     pub(crate) fn wanted(&self) -> Wanted {
         let pick = self.pick.as_ref();
         pick.map_or(Wanted::All, |pick| pick.wanted.clone())
-    }
-
-    /// The rows that the selected files need.
-    fn rows(&self) -> Vec<std::ops::Range<u64>> {
-        let all = 0..self.index.rows().count() as u64;
-        match &self.pick {
-            None => vec![all],
-            Some(pick) => runs(&pick.wanted.rows(&self.index)),
-        }
     }
 
     /// The progress at the beginning: nothing done yet.

@@ -1,53 +1,34 @@
-//! Rows on their way from hosts to decoding threads: those of an image, and those of its base.
+//! Rows on their way from hosts to decoding threads: those of an image, and those of its origins.
 
-use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
 
 use crate::agent::read::fetch::{Driver, Step, Unreadable};
+use crate::core::read::RowPlace;
 use crate::core::restore::{RestoreEvent, RestoreOutcome};
 use crate::pipeline::decode::DecodePool;
 use crate::report::SourceBytes;
 
-/// The way of rows from hosts to decoding threads.
-pub(crate) struct Lane<'a> {
-    pub(crate) driver: Driver<'a>,
-    /// The decoding threads; `None` once no more rows are fetched.
-    pool: Option<DecodePool>,
-    /// Rows that are being decoded or wait to be used.
-    pending: BTreeSet<u64>,
+/// The rows of one checkpoint, on their way from hosts to decoding threads.
+struct Lane<'a> {
+    driver: Driver<'a>,
+    /// No more rows are fetched.
+    is_done: bool,
 }
 
-impl<'a> Lane<'a> {
-    pub(crate) const fn new(pool: DecodePool, driver: Driver<'a>) -> Self {
-        Self {
-            driver,
-            pool: Some(pool),
-            pending: BTreeSet::new(),
-        }
-    }
-
-    /// This row was used; its memory is free.
-    fn used(&mut self, row: u64) {
-        self.pending.remove(&row);
-        self.driver.handle(RestoreEvent::Consumed(row));
-    }
-
-    /// All rows up to this one were used; their memory is free.
-    fn used_up_to(&mut self, row: u64) {
-        let left = self.pending.split_off(&(row + 1));
-        for row in std::mem::replace(&mut self.pending, left) {
-            self.driver.handle(RestoreEvent::Consumed(row));
-        }
-    }
-
+impl Lane<'_> {
     /// Fetches rows for as long as it is polled, also when it is cancelled and called again. Returns only if
     /// rows can't be had.
-    async fn pump(&mut self) -> Unreadable {
+    async fn pump(&mut self, number: usize, pool: Option<&DecodePool>) -> Unreadable {
+        if self.is_done {
+            return std::future::pending().await;
+        }
         loop {
             match self.driver.next().await {
                 Step::Decode(blocks) => {
-                    self.pending.insert(blocks.row);
-                    if let Some(pool) = &self.pool {
-                        pool.push(blocks);
+                    if let Some(pool) = pool {
+                        pool.push(number, blocks);
                     }
                 }
                 Step::Wait => {}
@@ -56,7 +37,7 @@ impl<'a> Lane<'a> {
                 }
                 // The last rows are still being decoded.
                 Step::Ended(RestoreOutcome::Done) => {
-                    self.pool = None;
+                    self.is_done = true;
                     return std::future::pending().await;
                 }
             }
@@ -64,58 +45,65 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// The lanes of a restore.
+/// The lanes of a restore: that of the image's own rows, then those of its origins.
 pub(crate) struct Lanes<'a> {
-    pub(crate) image: Lane<'a>,
-    /// The lane of the base, if rows of it are needed.
-    pub(crate) base: Option<Lane<'a>>,
+    lanes: Vec<Lane<'a>>,
+    /// The decoding threads; `None` once no more rows are fetched.
+    pool: Option<DecodePool>,
 }
 
-impl Lanes<'_> {
-    /// Fetches rows of image and base for as long as it is polled. Returns only if rows can't be had.
-    pub(crate) async fn pump(&mut self) -> Unreadable {
-        match &mut self.base {
-            None => self.image.pump().await,
-            Some(base) => tokio::select! {
-                biased;
-                stop = base.pump() => stop,
-                stop = self.image.pump() => stop,
-            },
+impl<'a> Lanes<'a> {
+    pub(crate) fn new(pool: DecodePool, drivers: impl Iterator<Item = Driver<'a>>) -> Self {
+        let lane = |driver| Lane {
+            driver,
+            is_done: false,
+        };
+        Self {
+            lanes: drivers.map(lane).collect(),
+            pool: Some(pool),
         }
     }
 
-    /// This row of the image was written.
-    pub(crate) fn written(&mut self, row: u64) {
-        self.image.used(row);
+    /// Fetches rows for as long as it is polled. Returns only if rows can't be had.
+    pub(crate) async fn pump(&mut self) -> Unreadable {
+        let pool = self.pool.as_ref();
+        let lanes = self.lanes.iter_mut().enumerate();
+        let mut pumps: Vec<Pin<Box<_>>> = lanes
+            .map(|(number, lane)| Box::pin(lane.pump(number, pool)))
+            .collect();
+        poll_fn(|context| {
+            let mut polled = pumps.iter_mut().map(|pump| pump.as_mut().poll(context));
+            polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+        })
+        .await
     }
 
-    /// All rows of the base up to this one were used.
-    pub(crate) fn base_used(&mut self, row: u64) {
-        if let Some(base) = &mut self.base {
-            base.used_up_to(row);
+    /// This row was used; its memory is free.
+    pub(crate) fn used(&mut self, (lane, row): RowPlace) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.driver.handle(RestoreEvent::Consumed(row));
         }
     }
 
     /// Lets the decoding threads end when they have decoded what they have.
     pub(crate) fn close(&mut self) {
-        self.image.pool = None;
-        if let Some(base) = &mut self.base {
-            base.pool = None;
-        }
+        self.pool = None;
+    }
+
+    /// The drivers of all lanes.
+    pub(crate) fn drivers(&self) -> impl Iterator<Item = &Driver<'a>> {
+        self.lanes.iter().map(|lane| &lane.driver)
     }
 
     /// Bytes that hosts sent.
     pub(crate) fn fetched_bytes(&self) -> u64 {
-        let base = self.base.as_ref();
-        let of_base = base.map_or(0, |base| base.driver.fetched_bytes());
-        self.image.driver.fetched_bytes() + of_base
+        self.drivers().map(Driver::fetched_bytes).sum()
     }
 
-    /// Bytes from each host, for image and base together.
+    /// Bytes from each host, for all checkpoints together.
     pub(crate) fn sources(&self) -> Vec<SourceBytes> {
-        let mut all = self.image.driver.sources();
-        let base = self.base.as_ref();
-        for more in base.map(|base| base.driver.sources()).unwrap_or_default() {
+        let mut all: Vec<SourceBytes> = Vec::new();
+        for more in self.drivers().flat_map(Driver::sources) {
             match all.iter_mut().find(|one| one.host == more.host) {
                 Some(one) => one.bytes += more.bytes,
                 None => all.push(more),

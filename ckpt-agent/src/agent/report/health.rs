@@ -15,6 +15,7 @@ use transfer::registry::Registries;
 use crate::agent::Agent;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::handle::random;
+use crate::agent::report::list::kept_for;
 use crate::core::HostIndex;
 use crate::core::clocks::{CLOCKS_DIFFER_MAX, Clocks};
 use crate::core::gather::WaitUntil;
@@ -234,6 +235,23 @@ impl Agent {
         (hosts, silent)
     }
 
+    /// How many shards each of these can lose, by proofs or as hosts report.
+    async fn can_lose_of<'a>(
+        &self,
+        all: impl Iterator<Item = &'a OpenedCheckpoint>,
+        proves: bool,
+    ) -> BTreeMap<CheckpointId, Option<usize>> {
+        let mut found = BTreeMap::new();
+        for one in all {
+            let lose = match proves {
+                true => self.can_lose_by_proofs(&one.known).await.1,
+                false => one.known.can_lose(),
+            };
+            found.insert(one.id(), lose);
+        }
+        found
+    }
+
     /// The version of each job that a restore would take, without versions that a void job key signed.
     async fn jobs(
         &self,
@@ -248,10 +266,13 @@ impl Agent {
             versions.entry(&one.summary.job).or_default().push(one);
         }
         // Also one that was signed with a key that is void now.
-        let find = |base: BaseRef| {
-            let mut all = opened.iter();
-            all.find(|one| one.known.manifest.hash() == base.manifest)
+        let by_id: BTreeMap<CheckpointId, &OpenedCheckpoint> =
+            opened.iter().map(|one| (one.id(), one)).collect();
+        let find = |need: BaseRef| {
+            let found = by_id.get(&need.checkpoint).copied();
+            found.filter(|one| one.known.manifest.hash() == need.manifest)
         };
+        let kept_for = kept_for(opened);
         let mut jobs = Vec::new();
         // `all` is in ascending order of versions.
         for (job, all) in versions {
@@ -267,25 +288,22 @@ impl Agent {
             let created: Vec<u64> = created.collect();
             let mut shards = Known::announced(newest.known.shards_found());
             let mut own = newest.known.can_lose();
-            let mut of_base: BTreeMap<CheckpointId, Option<usize>> = BTreeMap::new();
-            if let Some(base) = newest.summary.needs().next().and_then(find) {
-                let lose = match proves {
-                    true => self.can_lose_by_proofs(&base.known).await.1,
-                    false => base.known.can_lose(),
-                };
-                of_base.insert(base.known.manifest.public().checkpoint, lose);
-            }
+            let needs = newest.summary.needs().filter_map(find);
+            let of_needs = self.can_lose_of(needs, proves).await;
             if proves {
                 let (proved, lose) = self.can_lose_by_proofs(&newest.known).await;
                 shards = Known::proved(proved);
                 own = lose;
             }
-            let lose = newest.weakest(own, |base| of_base.get(&base).copied().flatten());
+            let lose = newest.weakest(own, |need| of_needs.get(&need).copied().flatten());
             let until = gathered.kept_until(&newest.known);
             jobs.push(JobHealth {
                 job: job.clone(),
                 version: newest.known.version(),
-                versions: all.len(),
+                versions: all
+                    .iter()
+                    .filter(|one| !kept_for.contains_key(&one.id()))
+                    .count(),
                 created: Known::proved(public.created),
                 age_s: age(public.created, now),
                 interval_s: usual_interval(&created),

@@ -1,10 +1,12 @@
 //! Lists an owner's checkpoints, and shows one of them.
 
-use codec::JobId;
+use std::collections::BTreeMap;
+
 use codec::index::{FileEntry, FileKind, SegmentEntry};
 use codec::labels::RESERVED;
 use codec::manifest::{ImageKind, Summary};
 use codec::seal::Cipher;
+use codec::{CheckpointId, JobId, Version};
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::Unreadable;
@@ -37,14 +39,22 @@ impl Agent {
                 host.is_none_or(|name| holders.any(|(_, at)| self.hosts.name(*at) == name));
             is_there && self.is_sought(sought, &one.known, now)
         };
-        let of_all = |one: &OpenedCheckpoint| ListedCheckpoint {
-            can_lose: one.weakest(one.known.can_lose(), |base| {
-                let mut all = opened.iter();
-                let base = all.find(|one| one.known.manifest.public().checkpoint == base)?;
-                base.known.can_lose()
-            }),
-            void: one.is_void,
-            ..listed(&gathered, &one.known, &one.summary)
+        let kept_for = kept_for(&opened);
+        let known = opened.iter().map(|one| (one.id(), one.known.can_lose()));
+        let known: BTreeMap<CheckpointId, Option<usize>> = known.collect();
+        let of_all = |one: &OpenedCheckpoint| {
+            let kept_for = kept_for.get(&one.id()).copied();
+            let can_lose_of = |need| known.get(&need).copied().flatten();
+            ListedCheckpoint {
+                // Of what is no version, only its own rows are needed.
+                can_lose: match kept_for {
+                    Some(_) => one.known.can_lose(),
+                    None => one.weakest(one.known.can_lose(), can_lose_of),
+                },
+                void: one.is_void,
+                kept_for,
+                ..listed(&gathered, &one.known, &one.summary)
+            }
         };
         Ok(ListReport {
             checkpoints: opened.iter().filter(is_listed).map(of_all).collect(),
@@ -101,10 +111,11 @@ impl Agent {
             Which::Newest => !one.is_void,
             Which::Version(version) => one.known.version() == version,
         });
-        let Some(OpenedCheckpoint { known, summary, .. }) = chosen else {
+        let Some(one) = chosen else {
             let job_tag = Some(self.job_tag(job)?);
             return Err(self.not_found(&doing, which, &Sought::default(), job_tag, &gathered));
         };
+        let OpenedCheckpoint { known, summary, .. } = one;
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
         let index = self
@@ -124,7 +135,10 @@ impl Agent {
             _ => 0,
         });
         Ok(ShowReport {
-            checkpoint: listed(&gathered, known, summary),
+            checkpoint: ListedCheckpoint {
+                kept_for: kept_for(&opened).remove(&one.id()),
+                ..listed(&gathered, known, summary)
+            },
             kind: match summary.kind {
                 ImageKind::File => "file",
                 ImageKind::Tree => "tree",
@@ -146,6 +160,22 @@ impl Agent {
     }
 }
 
+/// The checkpoints that are no versions any more, each with the newest version that uses rows of it and states so. All are
+/// in the order of versions within a job.
+pub(crate) fn kept_for(opened: &[OpenedCheckpoint]) -> BTreeMap<CheckpointId, Version> {
+    let mut used_by = BTreeMap::new();
+    for one in opened {
+        let chain = one.summary.tail.chain.iter();
+        for origin in chain.flat_map(|chain| &chain.origins) {
+            // What a newer one states takes the place of this.
+            let by = (!origin.is_version).then_some(one.known.version());
+            used_by.insert(origin.reference.checkpoint, by);
+        }
+    }
+    let used_by = used_by.into_iter();
+    used_by.filter_map(|(id, by)| Some((id, by?))).collect()
+}
+
 fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
     let public = known.manifest.public();
     let labels = &summary.tail.labels;
@@ -158,7 +188,7 @@ fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> Li
         redundancy: public.redundancy,
         image_bytes: summary.image_bytes,
         stored_bytes: summary.stored_bytes,
-        again_bytes: summary.tail.base.map_or(0, |_| summary.stored_bytes),
+        kept_for: None,
         shards_found: known.shards_found(),
         can_lose: known.can_lose(),
         marked: summary.tail.mark.map(|mark| mark.to_string()),

@@ -32,9 +32,7 @@ impl Agent {
     ) -> SaveReport {
         let gathered = &prepared.gathered;
         let unfound = self.note_of_unfound(&prepared);
-        if let Some(base) = &prepared.base {
-            base.report_to(&mut report);
-        }
+        self.report_base(&prepared, request, &mut report);
         report
             .notes
             .extend(prepared.following.notes.iter().cloned());
@@ -66,7 +64,7 @@ impl Agent {
                 new: Checkpoint {
                     stamp: new,
                     contents: Some(Contents {
-                        needs: prepared.needs().collect(),
+                        needs: prepared.needs.clone(),
                         line: prepared.line,
                     }),
                 },
@@ -89,6 +87,16 @@ impl Agent {
         self.notebook
             .note(Observation::GoesOn(prepared.job_tag, goes_on));
         report
+    }
+
+    /// Enters into a report what the version owes to its base, or why it has none.
+    fn report_base(&self, prepared: &Prepared, request: &SaveRequest, report: &mut SaveReport) {
+        if let Some(base) = &prepared.base {
+            return base.report_to(&prepared.needs, report);
+        }
+        report.new_bytes = None;
+        let note = self.note_of_memory(prepared.newest.as_ref());
+        report.notes.extend(note.filter(|_| !request.options.full));
     }
 
     /// A warning that the version has much fewer bytes than the one before.

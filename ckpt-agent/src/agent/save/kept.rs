@@ -44,7 +44,7 @@ impl Agent {
         report: &SaveReport,
         may_repeat: bool,
     ) -> Found {
-        let needs = Vec::from_iter(prepared.needs());
+        let needs = &prepared.needs;
         let mut again = self.ask_again(prepared, report).await;
         for _ in 0..RENEWALS_MAX {
             if !self.renew_in_time(&again, request).await {
@@ -53,12 +53,12 @@ impl Agent {
             again = self.ask_again(prepared, report).await;
         }
         let holders = self.holders_in(report);
-        let mut found = judge(prepared, &needs, &holders, &again);
+        let mut found = judge(prepared, needs, &holders, &again);
         if found == AfterCommit::InDoubt && !may_repeat {
             // Whoever deletes has listed the job already, and deletes within the time of a request.
             tokio::time::sleep(REQUEST_TIMEOUT).await;
             again = self.ask_again(prepared, report).await;
-            found = judge(prepared, &needs, &holders, &again);
+            found = judge(prepared, needs, &holders, &again);
         }
         let version_of = |id| {
             let known = prepared.gathered.inventory.get(id);
@@ -168,12 +168,6 @@ impl Agent {
 }
 
 impl Prepared {
-    /// What the new version builds on.
-    pub(super) fn needs(&self) -> impl Iterator<Item = BaseRef> + use<> {
-        let base = self.base.as_ref().map(|base| base.reference);
-        base.into_iter()
-    }
-
     /// The new version's place in the history of its job.
     pub(super) const fn stamp(&self) -> Stamp {
         Stamp {

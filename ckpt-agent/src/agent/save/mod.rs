@@ -11,6 +11,7 @@ pub(crate) mod place;
 mod prepare;
 mod restart;
 mod run;
+mod sample;
 mod source_failure;
 pub(crate) mod too_few_hosts;
 
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 use self::kept::Found;
 use self::prepare::Prepared;
 use self::restart::Restarts;
-use self::run::{SaveShell, Unsaved};
+use self::run::{CommittedSave, SaveShell, Unsaved};
 use crate::agent::{Agent, SaveRequest};
 use crate::cancel::Cancel;
 use crate::report::{Failure, Observer, ProgressEvent, SaveReport};
@@ -119,7 +120,10 @@ impl Agent {
         let observer = Arc::clone(observer);
         let session = SaveShell::start(self, request, plan, candidates, input, observer, started);
         Ok(match session.run(cancel).await {
-            Ok(report) => Ended::Committed(Box::new(report), Box::new(prepared)),
+            Ok(CommittedSave { report, needs }) => {
+                prepared.needs = needs;
+                Ended::Committed(Box::new(report), Box::new(prepared))
+            }
             Err(unsaved) => Ended::Failed(unsaved, Box::new(prepared)),
         })
     }

@@ -8,6 +8,7 @@ use protocol::wire::Code;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::keep::job_keys::Forgotten;
 use crate::agent::keep::notices::{self, LeaseChange};
+use crate::agent::save::base::ChosenBase;
 use crate::agent::{Agent, SaveRequest};
 use crate::core::gather::Wait;
 use crate::core::gather::silence::Line;
@@ -149,8 +150,9 @@ impl Agent {
         request: &SaveRequest,
         report: &mut SaveReport,
     ) -> (Vec<Checkpoint>, Vec<Checkpoint>) {
-        let keeps_before = self.kept_of(older.before, older, request, report.version);
-        let kept = self.kept_of(older.again, older, request, report.version);
+        let new = (report.version, older.line, older.saved);
+        let keeps_before = self.kept_of(older.before, request, new);
+        let kept = self.kept_of(older.again, request, new);
         report
             .notes
             .extend(note_of_lines(request, &kept.other_lines));
@@ -162,13 +164,32 @@ impl Agent {
         (keeps.collect(), unwanted)
     }
 
-    /// What a save of `version` keeps of what hosts show.
+    /// Of what hosts show, what is a version yet after a save of an image that is as large as that of its `base`.
+    pub(super) fn versions_after(
+        &self,
+        gathered: &Gathered,
+        request: &SaveRequest,
+        (version, line): (Version, Line),
+        base: &ChosenBase,
+    ) -> BTreeSet<CheckpointId> {
+        let saved = Saved {
+            image_bytes: base.image_bytes,
+            is_marked: false,
+        };
+        let kept = self.kept_of(gathered, request, (version, line, saved));
+        let may_remove = self.note_of_kept().is_none();
+        let removed = kept.superseded.iter().filter(|_| !may_remove);
+        let all = kept.stay.iter().chain(&kept.other_lines).chain(removed);
+        all.map(|known| known.manifest.public().checkpoint)
+            .collect()
+    }
+
+    /// What a save of a version of this number, line and content keeps of what hosts show.
     fn kept_of<'a>(
         &self,
         gathered: &'a Gathered,
-        older: &Older<'_>,
         request: &SaveRequest,
-        version: Version,
+        (version, line, saved): (Version, Line, Saved),
     ) -> Division<'a> {
         let all = gathered.inventory.newest_first().into_iter();
         // Another save of the job may have committed a later version meanwhile.
@@ -176,11 +197,10 @@ impl Agent {
             all.partition(|known| known.version() < version);
         let (of_line, other_lines) = before
             .into_iter()
-            .partition(|known| self.line_of(known).is_ok_and(|line| line == older.line));
+            .partition(|known| self.line_of(known).is_ok_and(|of| of == line));
         let keep = usize::try_from(request.options.keep.max(1)).unwrap_or(usize::MAX);
         let inventory = &gathered.inventory;
-        let saved = Some(older.saved);
-        let (kept, superseded) = inventory.split_kept(&self.keys, of_line, keep, saved);
+        let (kept, superseded) = inventory.split_kept(&self.keys, of_line, keep, Some(saved));
         stay.extend(kept);
         Division {
             stay,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use codec::encode::CheckpointPlan;
 use codec::grant::Rights;
 use codec::labels::Labels;
+use codec::pieces::BaseRef;
 use codec::seal::{Cipher, DataKey};
+use codec::segment::Cleaning;
 use codec::{CheckpointId, JobTag, Redundancy, Version};
 use protocol::wire::message::Claim;
 use tokio::task::JoinSet;
@@ -21,7 +23,7 @@ use crate::agent::save::base::ChosenBase;
 use crate::agent::save::follow::Following;
 use crate::agent::save::older_versions::created_after;
 use crate::agent::save::too_few_hosts::too_small;
-use crate::agent::{Agent, SaveInput, SaveRequest};
+use crate::agent::{Agent, Choose, SaveInput, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::HostIndex;
 use crate::core::claims::ClaimDoubts;
@@ -55,6 +57,8 @@ pub(super) struct Prepared {
     /// `None` if every answering host is taken, in any order.
     pub(super) placed: Option<Placed>,
     pub(super) base: Option<ChosenBase>,
+    /// The checkpoints of which the new one uses rows, once it is committed.
+    pub(super) needs: Vec<BaseRef>,
     /// The labels of the version, with those that the program adds.
     labels: Labels,
 }
@@ -97,7 +101,11 @@ impl Agent {
             None => None,
         };
         let line = next.line(version, goes_on, newest_line);
-        let placed = self
+        let mut base = self.base_for(&gathered, request, started).await;
+        if let Some(base) = &mut base {
+            base.note_versions(&self.versions_after(&gathered, request, (version, line), base));
+        }
+        let mut placed = self
             .place(
                 &gathered,
                 newest.as_ref(),
@@ -107,15 +115,13 @@ impl Agent {
                 checkpoint.0,
             )
             .await?;
+        if let (Some(placed), Some(base), Choose::Forecast) =
+            (&mut placed, &base, &request.options.placement.choose)
+        {
+            placed.prefer(&base.holders);
+        }
         let created = created_after(&gathered);
-        let base = self
-            .base_for(&gathered, request, placed.as_ref(), planned_bytes, started)
-            .await;
         let labels = with_line(&request.options.labels, line);
-        let labels = match base {
-            Some(_) => labels,
-            None => self.with_apart(labels, &gathered, newest.as_ref()),
-        };
         Ok(Prepared {
             gathered,
             newest,
@@ -128,6 +134,7 @@ impl Agent {
             following,
             placed,
             base,
+            needs: Vec::new(),
             labels,
         })
     }
@@ -198,7 +205,7 @@ impl Prepared {
     /// When the system has no random bytes, or hosts were chosen for more shards than a checkpoint can have.
     pub(super) fn plan(&self, request: &SaveRequest) -> Result<CheckpointPlan, Failure> {
         Ok(CheckpointPlan {
-            base: self.base.as_ref().map(|base| base.reference),
+            link: self.base.as_ref().map(ChosenBase::link),
             labels: self.labels.clone(),
             checkpoint: self.checkpoint,
             job: request.job.clone(),
@@ -232,6 +239,10 @@ impl Prepared {
         Input {
             source,
             base: self.base.as_ref().map(|base| Arc::clone(&base.pieces)),
+            cleaning: match &self.base {
+                Some(base) => base.cleaning.clone(),
+                None => Cleaning::default(),
+            },
             fencing: self.following.fencing.take(),
         }
     }

@@ -40,7 +40,8 @@ pub enum WaitUntil {
     /// The answers of these hosts.
     Answers(Wait),
     /// Enough hosts have answered to place a checkpoint of `shards` shards, and fewer than `shards` are
-    /// missing: of each checkpoint with as many shards, at least one holder has answered.
+    /// missing: of each checkpoint with as many shards, at least one holder has answered. The newest checkpoint
+    /// can be restored: what it builds on and can't be read would be stored again.
     ToSave {
         /// Shards of the new checkpoint.
         shards: usize,
@@ -61,7 +62,10 @@ impl WaitUntil {
         let can_be_restored = best.is_some_and(|best| best.can_be_restored);
         match self {
             Self::Answers(_) => false,
-            Self::ToSave { shards } => answered >= shards && silent < shards,
+            Self::ToSave { shards } => {
+                let is_short = best.is_some() && !can_be_restored;
+                answered >= shards && silent < shards && !is_short
+            }
             Self::ToRestoreVersion(_) => can_be_restored,
             Self::ToRestoreNewest => {
                 can_be_restored && best.is_some_and(|best| silent < best.shards)
@@ -87,7 +91,7 @@ impl WaitUntil {
 pub struct Best {
     /// Its data and parity shards.
     pub shards: usize,
-    /// Whether enough of them were found.
+    /// Whether enough of them were found, and enough of those of all that it builds on.
     pub can_be_restored: bool,
 }
 
@@ -238,6 +242,19 @@ mod tests {
         assert_eq!(gathering.deadline(), Some(T0.plus(1_300)));
         let slow = silent_at(T0, T0.plus(1_000));
         assert_eq!(slow, T0.plus(4_000));
+    }
+
+    #[test]
+    fn a_save_waits_for_hosts_of_what_the_newest_version_builds_on() {
+        let short = WHOLE.map(|best| Best {
+            can_be_restored: false,
+            ..best
+        });
+        let mut gathering = begin(WaitUntil::ToSave { shards: 5 }, 9);
+        answer(&mut gathering, 0..7, short);
+        assert!(!gathering.was_enough());
+        answer(&mut gathering, 7..8, WHOLE);
+        assert!(gathering.was_enough());
     }
 
     #[test]

@@ -44,22 +44,36 @@ impl Wanted {
         all.filter(|(number, _)| self.has(*number))
     }
 
-    /// The wanted rows of a checkpoint with this index, ascending.
-    pub fn rows(&self, index: &Index) -> BTreeSet<u64> {
-        let with_rows = index.segments.iter().enumerate();
-        let with_rows = with_rows.filter(|(_, segment)| segment.row().is_some());
-        let numbered = (0..).zip(with_rows);
-        let wanted = numbered.filter(|(_, (number, _))| self.has(*number));
-        wanted.map(|(row, _)| row).collect()
-    }
-
-    /// The wanted rows of the checkpoint's base, ascending.
-    pub fn base_rows(&self, index: &Index) -> BTreeSet<u64> {
-        let parts = self.segments(index, 0);
-        let parts = parts.filter_map(|(_, segment)| segment.of_base());
-        parts.map(|(row, _, _)| row).collect()
+    /// The wanted rows, and how they are stored: first those of the checkpoint with this index, then those of each of
+    /// its `origins`.
+    pub fn rows(&self, index: &Index, origins: usize) -> Vec<WantedRows> {
+        let mut rows = vec![WantedRows::new(); origins + 1];
+        let mut own = 0;
+        for (number, segment) in index.segments.iter().enumerate() {
+            let Some((first, others)) = rows.split_first_mut().filter(|_| self.has(number)) else {
+                own += u64::from(segment.row().is_some());
+                continue;
+            };
+            if let Some((stored, hash)) = segment.row() {
+                first.insert(own, (*stored, hash.copied()));
+                own += 1;
+            }
+            for layer in segment.layers() {
+                if let Some(rows) = others.get_mut(usize::from(layer.origin)) {
+                    rows.insert(layer.row, (layer.stored, None));
+                }
+            }
+        }
+        rows
     }
 }
+
+/// How a row of a checkpoint is stored, as decoding needs it. A row without a hash is described by the summary, or
+/// checked as a part of a segment.
+pub type RowFormat = (StoredSegment, Option<SegmentHash>);
+
+/// Rows of one checkpoint.
+pub type WantedRows = BTreeMap<u64, RowFormat>;
 
 /// The selected part of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]

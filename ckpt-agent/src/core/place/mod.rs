@@ -245,6 +245,8 @@ pub struct Placed {
     pub reaches_target: bool,
     /// Hosts in order of preference; the first `width.total()` are the chosen ones.
     pub order: Vec<HostIndex>,
+    /// How many of these are no reserves.
+    pub ready: usize,
     /// Objective of the chosen set.
     pub score: Score,
     /// For each level, most chosen hosts in one failure domain; `None` unless one of these is more than the
@@ -257,6 +259,22 @@ pub struct Placed {
 }
 
 impl Placed {
+    /// Chooses the `hosts` of the version before first, as far as they are no reserves: a version that uses rows of it
+    /// needs these hosts, too, and more hosts would be one more way to lose it.
+    pub fn prefer(&mut self, hosts: &[HostIndex]) {
+        let ready = self.order.len().min(self.ready);
+        if let Some(ready) = self.order.get_mut(..ready) {
+            // The sort is stable.
+            ready.sort_by_key(|host| !hosts.contains(host));
+        }
+        let chosen = self.order.iter().take(self.width.total());
+        let chosen: Vec<HostIndex> = chosen.copied().collect();
+        for row in &mut self.rows {
+            row.chosen = chosen.contains(&row.host);
+        }
+        self.rows.sort_by_key(|row| !row.chosen);
+    }
+
     /// The code as it is stored.
     ///
     /// # Errors
@@ -375,6 +393,7 @@ fn place_wanted(
         is_narrowed: false,
         is_forecast: false,
         reaches_target,
+        ready: order.len() - rest.len(),
         order: order.into_iter().map(|i| views[i].host).collect(),
         score: choice.score,
         crowded: crowding(&choice, &candidates).filter(|crowd| crowd.iter().any(too_many)),

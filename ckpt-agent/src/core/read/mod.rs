@@ -3,7 +3,7 @@
 //!
 //! A read of a file goes through four coordinates. Its offset in the *file* becomes a range of the *stream*
 //! ([`Layout::parts`]), which overlaps some *segments* ([`Layout::overlapping`]), which are made of *rows* of
-//! the checkpoint and of its base ([`Layout::needs`]). The rows are fetched, and [`Layout::make`] and
+//! the checkpoint and of its origins ([`Layout::needs`]). The rows are fetched, and [`Layout::make`] and
 //! [`Layout::copy`] go the same way back.
 
 mod ahead;
@@ -15,15 +15,15 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use codec::SegmentHash;
 use codec::decode::{Composer, DecodeError};
-use codec::index::{FileEntry, FileKind, Index, Patch, SegmentEntry, StoredSegment};
+use codec::index::{FileEntry, FileKind, Index, SegmentEntry};
+use codec::layers::Layer;
 
 pub use ahead::ReadAhead;
 pub use cache::{SegmentCache, Shared};
 pub use holders::Holders;
 
-use super::pick::{overlapping, starts, stream_bytes};
+use super::pick::{RowFormat, overlapping, starts, stream_bytes};
 
 /// Index of a file in the file list of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,11 +48,11 @@ pub enum NoFile {
     Several(usize),
 }
 
-/// How a row of a checkpoint is stored, as decoding needs it.
-pub type RowFormat = (StoredSegment, SegmentHash);
+/// A row of the checkpoint itself (0) or of one of its origins (from 1 on), and its number.
+pub type RowPlace = (usize, u64);
 
-/// Decoded rows by number.
-pub type RawRows = BTreeMap<u64, Vec<u8>>;
+/// Decoded rows.
+pub type RawRows = BTreeMap<RowPlace, Vec<u8>>;
 
 /// A part of a file: a hole, or the range of the image's stream that holds the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,10 +82,8 @@ pub struct Needs {
     pub segments: BTreeSet<usize>,
     /// Needed segments that are there already.
     pub kept: BTreeSet<usize>,
-    /// Rows of the checkpoint to fetch.
-    pub rows: BTreeMap<u64, RowFormat>,
-    /// Rows of the checkpoint's base to fetch.
-    pub base_rows: BTreeSet<u64>,
+    /// Rows to fetch.
+    pub rows: BTreeMap<RowPlace, RowFormat>,
 }
 
 /// The sources that segments are made of.
@@ -93,10 +91,8 @@ pub struct Needs {
 pub struct Materials<'a> {
     /// Makes a segment of its patch and the rows that it refers to.
     pub composer: &'a Composer,
-    /// Decoded rows of the checkpoint.
+    /// Decoded rows.
     pub rows: RawRows,
-    /// Decoded rows of the checkpoint's base.
-    pub base_rows: RawRows,
     /// Segments made so far.
     pub made: BTreeMap<usize, Shared>,
 }
@@ -275,10 +271,11 @@ impl Layout {
             needs.segments.insert(number);
             if let (Some((stored, hash)), Some(row)) = (segment.row(), self.rows_before.get(number))
             {
-                needs.rows.insert(*row, (*stored, *hash));
+                needs.rows.insert((0, *row), (*stored, hash.copied()));
             }
-            if let Some((row, _, _)) = segment.of_base() {
-                needs.base_rows.insert(row);
+            for layer in segment.layers() {
+                let place = (usize::from(layer.origin) + 1, layer.row);
+                needs.rows.insert(place, (layer.stored, None));
             }
             if let SegmentEntry::Shared { offset, patch } = segment {
                 open.extend(self.overlapping(&(*offset..*offset + u64::from(patch.len))));
@@ -295,29 +292,30 @@ impl Layout {
     pub fn make(&self, needs: &Needs, of: &mut Materials<'_>) -> Result<(), DecodeError> {
         for &number in &needs.segments {
             let row = self.rows_before.get(number).copied().unwrap_or_default();
+            let begin = self.bytes_of(number).start;
+            let missing = DecodeError::Patch(begin);
             let raw = match self.index.segments.get(number) {
-                Some(SegmentEntry::Stored { .. }) => {
-                    of.rows.remove(&row).ok_or(DecodeError::Patch(row))?
-                }
+                Some(SegmentEntry::Stored { .. }) => of.rows.remove(&(0, row)).ok_or(missing)?,
                 Some(SegmentEntry::Shared { offset, patch }) => {
                     let source = *offset..*offset + u64::from(patch.len);
                     let mut raw = vec![0; patch.len as usize];
                     let is_whole = self.copy(&source, &mut raw, &of.made);
-                    is_whole.ok_or(DecodeError::Patch(*offset))?;
-                    compose(of, *offset, raw, patch, row)?
+                    is_whole.ok_or(missing)?;
+                    let changed = own_row(&of.rows, row, patch.row.is_some())?;
+                    of.composer.patch(*offset, &mut raw, patch, changed)?;
+                    raw
                 }
-                Some(segment) => match segment.of_base() {
-                    Some((base_row, from, patch)) => {
-                        let whole = of.base_rows.get(&base_row);
-                        let from = from as usize;
-                        let part =
-                            whole.and_then(|whole| whole.get(from..from + patch.len as usize));
-                        let part = part.ok_or(DecodeError::Patch(base_row))?.to_vec();
-                        compose(of, base_row, part, patch, row)?
-                    }
-                    None => continue,
-                },
-                None => continue,
+                Some(SegmentEntry::Layered(layered)) => {
+                    let new = own_row(&of.rows, row, layered.row.is_some())?;
+                    let find = |layer: &Layer| {
+                        let row = of.rows.get(&(usize::from(layer.origin) + 1, layer.row));
+                        row.map(Vec::as_slice)
+                    };
+                    let mut raw = Vec::new();
+                    of.composer.compose(begin, &mut raw, layered, find, new)?;
+                    raw
+                }
+                _ => continue,
             };
             of.made.insert(number, Shared::from(raw));
         }
@@ -352,19 +350,11 @@ impl Layout {
     }
 }
 
-/// Applies a patch to `raw`, a copy of earlier bytes. The patch's new bytes, if it has any, are in `row`.
-fn compose(
-    of: &mut Materials<'_>,
-    place: u64,
-    mut raw: Vec<u8>,
-    patch: &Patch,
-    row: u64,
-) -> Result<Vec<u8>, DecodeError> {
-    let changed = match patch.row {
-        Some(_) => of.rows.remove(&row).ok_or(DecodeError::Patch(row))?,
-        None => Vec::new(),
-    };
-    of.composer
-        .compose(place, &mut raw, Vec::new(), patch, &changed)?;
-    Ok(raw)
+/// The image bytes of the checkpoint's own row `row`, if the segment has one.
+fn own_row(rows: &RawRows, row: u64, has_row: bool) -> Result<&[u8], DecodeError> {
+    if !has_row {
+        return Ok(&[]);
+    }
+    let raw = rows.get(&(0, row)).map(Vec::as_slice);
+    raw.ok_or(DecodeError::Patch(row))
 }

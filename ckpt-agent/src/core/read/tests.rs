@@ -1,6 +1,8 @@
+use codec::SegmentHash;
 use codec::ShardIndex;
 use codec::compress::Method;
-use codec::index::Extent;
+use codec::index::{Extent, Patch, StoredSegment};
+use codec::layers::{Layer, Layered};
 use proptest::prelude::*;
 
 use super::*;
@@ -29,6 +31,28 @@ fn patch(len: u32, row: bool) -> Patch {
         row: row.then_some((format, SegmentHash([1; 32]))),
         hash: SegmentHash([2; 32]),
     }
+}
+
+/// A segment that uses row 7 of the first origin.
+fn layered(len: u32, row: bool) -> SegmentEntry {
+    let Patch { row, hash, .. } = patch(len, row);
+    let layer = Layer {
+        origin: 0,
+        row: 7,
+        stored: StoredSegment {
+            raw_len: 40,
+            stored_len: 40,
+            method: Method::Raw,
+        },
+        used: 1,
+        taken: 1,
+    };
+    SegmentEntry::Layered(Layered {
+        len,
+        layers: vec![layer],
+        row: row.map(|(stored, _)| stored),
+        hash,
+    })
 }
 
 fn file(path: &str, kind: FileKind) -> FileEntry {
@@ -72,15 +96,8 @@ fn layout() -> Layout {
         segments: vec![
             stored(40),
             SegmentEntry::Zero { bytes: 15 },
-            SegmentEntry::Patched {
-                base_row: 7,
-                patch: patch(15, true),
-            },
-            SegmentEntry::Part {
-                base_row: 7,
-                from: 20,
-                patch: patch(20, false),
-            },
+            layered(15, true),
+            layered(20, false),
             SegmentEntry::Shared {
                 offset: 35,
                 patch: patch(20, true),
@@ -142,8 +159,10 @@ fn a_read_needs_the_rows_of_its_segment_and_of_what_it_is_made_of() {
     let layout = layout();
     let needs = |part: Range<u64>, kept: &[usize]| {
         let needs = layout.needs(layout.overlapping(&part), |number| kept.contains(&number));
-        let rows: Vec<u64> = needs.rows.keys().copied().collect();
-        let base: Vec<u64> = needs.base_rows.iter().copied().collect();
+        let own = needs.rows.keys().filter(|place| place.0 == 0);
+        let rows: Vec<u64> = own.map(|place| place.1).collect();
+        let base = needs.rows.keys().filter(|place| place.0 == 1);
+        let base: Vec<u64> = base.map(|place| place.1).collect();
         let segments: Vec<usize> = needs.segments.iter().copied().collect();
         (segments, rows, base)
     };

@@ -217,7 +217,8 @@ struct Need {
     place: Interval,
 }
 
-/// All that kept checkpoints need, and what that needs, as far as it is known.
+/// All that kept checkpoints need. What that needs in turn is not needed, unless they name it, too: they name each
+/// checkpoint of which a restore reads rows.
 fn closure(keeps: &[Checkpoint], others: &[Checkpoint]) -> BTreeMap<CheckpointId, Need> {
     let known: BTreeMap<CheckpointId, &Checkpoint> = keeps
         .iter()
@@ -225,20 +226,17 @@ fn closure(keeps: &[Checkpoint], others: &[Checkpoint]) -> BTreeMap<CheckpointId
         .map(|one| (one.stamp.checkpoint, one))
         .collect();
     let mut needs = BTreeMap::new();
-    let mut open: Vec<(Stamp, &Checkpoint)> = keeps.iter().map(|one| (one.stamp, one)).collect();
-    while let Some((by, one)) = open.pop() {
-        let references = one.contents.iter().flat_map(|contents| &contents.needs);
-        for reference in references {
+    for one in keeps {
+        let by = one.stamp;
+        for reference in one.contents.iter().flat_map(|contents| &contents.needs) {
             let there = known.get(&reference.checkpoint).copied();
             let stamp = reference.stamp().or(there.map(|there| there.stamp));
             let anywhere_before = Interval {
                 from: Stamp::FIRST,
-                to: one.stamp,
+                to: by,
             };
             let place = stamp.map_or(anywhere_before, Interval::from);
-            let need = Need { by, place };
-            let is_new = needs.insert(reference.checkpoint, need).is_none();
-            open.extend(there.filter(|_| is_new).map(|there| (by, there)));
+            needs.insert(reference.checkpoint, Need { by, place });
         }
     }
     needs

@@ -101,14 +101,15 @@ fn a_need_that_is_away_and_whose_time_is_not_known_may_be_anywhere_before() {
 }
 
 #[test]
-fn needs_of_needs_are_kept_where_they_are_known() {
-    let plan = plan(
-        &[on(4, &[3])],
-        &[on(3, &[1]), whole(2), whole(1)],
-        None,
-        Reach::Between,
-    );
-    assert_eq!(numbers(&plan.gone), [2]);
+fn needs_of_needs_are_kept_only_where_a_kept_version_names_them() {
+    let gone = |needs: &[u8]| {
+        let unwanted = [on(4, &[3, 2, 1]), on(3, &[2, 1]), whole(2), whole(1)];
+        let plan = plan(&[on(5, needs)], &unwanted, None, Reach::Between);
+        numbers(&plan.gone)
+    };
+    assert!(gone(&[4, 3, 2, 1]).is_empty());
+    assert_eq!(gone(&[4, 2]), [3, 1]);
+    assert_eq!(gone(&[]), [4, 3, 2, 1]);
 }
 
 #[test]

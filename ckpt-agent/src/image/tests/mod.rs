@@ -78,7 +78,7 @@ fn drain_with(mut source: Source, mut between: impl FnMut(usize)) -> Result<Save
         assert!((1..=SEGMENT_BYTES).contains(&raw.len()));
         let (cut, back) = segmenter.cut(raw);
         match cut {
-            Some(Cut::Patched { .. }) => panic!("nothing is compared"),
+            Some(Cut::Made(_)) => panic!("nothing is compared"),
             Some(Cut::Zero { bytes }) => index.push_segment(SegmentEntry::Zero { bytes }),
             Some(Cut::Stored { raw, .. }) => {
                 let len = u32::try_from(raw.len()).unwrap();
@@ -118,6 +118,7 @@ impl Saved {
             match entry {
                 SegmentEntry::Patched { .. }
                 | SegmentEntry::Shared { .. }
+                | SegmentEntry::Layered(_)
                 | SegmentEntry::Part { .. } => {
                     panic!("nothing is compared")
                 }

@@ -273,7 +273,9 @@ impl<'a> AnyKey<'a> {
                     .list(Some(job), sought, None)
                     .await?
                     .checkpoints
-                    .len();
+                    .iter()
+                    .filter(|one| one.kept_for.is_none())
+                    .count();
                 which =
                     ForgetWhich::Keep(keep.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX)));
             }

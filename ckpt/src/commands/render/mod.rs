@@ -282,6 +282,12 @@ impl Report for ListReport {
                 "marked: not known to be one whole state; restored only if no older version is whole, or with --accept-marked"
             )?;
         }
+        if self.checkpoints.iter().any(|one| one.kept_for.is_some()) {
+            writeln!(
+                out,
+                "for version N: removed as a version, and kept because version N uses a part of it; later saves store that part again"
+            )?;
+        }
         write_silent(out, &self.silent)
     }
 
@@ -292,7 +298,10 @@ fn state_of_listed(one: &ListedCheckpoint) -> String {
     let state = state(one.can_lose);
     let marked = one.marked.as_ref().map_or("", |_| ", marked");
     let void = if one.void { ", void key" } else { "" };
-    format!("{state}{marked}{void}")
+    let kept_for = one
+        .kept_for
+        .map(|version| format!(", for version {version}"));
+    format!("{state}{marked}{void}{}", kept_for.unwrap_or_default())
 }
 
 /// All labels, as `key=value key=value`.

@@ -91,7 +91,6 @@ fn committed(version: u64) -> SaveOutcome {
         version,
         stored_bytes: 1000,
         new_bytes: Some(1000),
-        again_bytes: 0,
         image_bytes: 10_000,
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::{Manifest, Mark, Public};
 use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
@@ -14,8 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
 use super::source_failure::source_failure;
-use crate::agent::save::base::remembered;
-use crate::agent::save::fencing::{Fenced, Fencing, Lost};
+use crate::agent::save::fencing::{Fenced, Lost};
 use crate::agent::save::too_few_hosts::Shortage;
 use crate::agent::{Agent, DATA_USUAL, Resources, SaveRequest};
 use crate::cancel::Cancel;
@@ -24,11 +22,9 @@ use crate::core::save::{
     SaveSession,
 };
 use crate::core::{Fault, HostIndex, Millis};
-use crate::image::{Remark, Source, SourceError, Weight};
+use crate::image::{Remark, SourceError, Weight};
 use crate::pipeline::budget::Budget;
-use crate::pipeline::encode::{
-    self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
-};
+use crate::pipeline::encode::{self, EncodeFailure, Encoded, EncodedImage, ReadyRow};
 use crate::report::{ExitStatus, Failure, HostNote, Observer, ProgressEvent, SaveReport};
 use crate::sleep::{SleepWatch, Slept};
 use transfer::hosts::AGAIN;
@@ -69,13 +65,6 @@ pub(super) struct Candidates {
     pub(super) answering: Vec<HostIndex>,
 }
 
-/// The image, the base to compare it with, and the fencing task of a save that follows a checkpoint.
-pub(super) struct Input {
-    pub(super) source: Source,
-    pub(super) base: Option<Arc<Base>>,
-    pub(super) fencing: Option<Fencing>,
-}
-
 /// A session that committed nothing.
 pub(super) struct Unsaved {
     pub(super) failure: Box<Failure>,
@@ -93,11 +82,13 @@ struct Ended {
 
 mod asleep;
 mod choosing;
+mod input;
 mod knowers;
 mod notes;
 mod progress;
 
 use choosing::Choosing;
+pub(super) use input::{CommittedSave, Input};
 use progress::{PROGRESS_PERIOD, Tally};
 
 /// The state of the shell.
@@ -137,26 +128,6 @@ pub(super) struct SaveShell<'a> {
     slept: Slept,
 }
 
-/// How an image is encoded that may repeat itself, or not.
-fn encode_settings(
-    agent: &Agent,
-    request: &SaveRequest,
-    plan: &CheckpointPlan,
-    base: Option<Arc<Base>>,
-    may_repeat: bool,
-) -> EncodeSettings {
-    EncodeSettings {
-        plan: plan.clone(),
-        base,
-        remembered: match may_repeat {
-            true => remembered(agent.resources.memory_bytes),
-            false => 0,
-        },
-        effort: request.options.effort,
-        cpus: agent.resources.cpus.max(1),
-    }
-}
-
 impl<'a> SaveShell<'a> {
     pub(super) fn start(
         agent: &'a Agent,
@@ -167,8 +138,8 @@ impl<'a> SaveShell<'a> {
         observer: Arc<dyn Observer>,
         started: Instant,
     ) -> Self {
+        let settings = input.settings(agent, request, &plan);
         let source = input.source;
-        let base = input.base;
         let (sender, events) = mpsc::unbounded_channel();
         let choosing = Choosing::start(input.fencing, &sender);
         let rows_bytes = rows_bytes(&agent.resources, plan.redundancy);
@@ -187,7 +158,6 @@ impl<'a> SaveShell<'a> {
         );
         let tally = Tally::of(source.planned_bytes());
         let ender = source.ender();
-        let settings = encode_settings(agent, request, &plan, base, source.may_repeat());
         let encoded_sender = sender.clone();
         encode::start(source, settings, Arc::clone(&budget), move |encoded| {
             let _fails_when_it_is_over = encoded_sender.send(Event::Encoded(encoded));
@@ -226,7 +196,7 @@ impl<'a> SaveShell<'a> {
         self.session.handle(now, event);
     }
 
-    pub(super) async fn run(mut self, mut cancel: Cancel) -> Result<SaveReport, Unsaved> {
+    pub(super) async fn run(mut self, mut cancel: Cancel) -> Result<CommittedSave, Unsaved> {
         let mut cancelled = false;
         loop {
             self.carry_out();
@@ -587,7 +557,7 @@ impl<'a> SaveShell<'a> {
         Some((*first).clone())
     }
 
-    fn conclude(mut self) -> Result<SaveReport, Unsaved> {
+    fn conclude(mut self) -> Result<CommittedSave, Unsaved> {
         let slept = Some(self.slept.all).filter(|slept| !slept.is_zero());
         let unsaved = |failure| Unsaved {
             failure: Box::new(failure),
@@ -596,7 +566,10 @@ impl<'a> SaveShell<'a> {
         };
         match self.session.outcome().cloned() {
             Some(SaveOutcome::Committed { holders }) => match self.ended.take() {
-                Some(ended) => Ok(self.report(&ended, &holders)),
+                Some(ended) => Ok(CommittedSave {
+                    report: self.report(&ended, &holders),
+                    needs: ended.image.draft.summary().needs().collect(),
+                }),
                 None => Err(unsaved(Failure::new(
                     ExitStatus::Failed,
                     "committed without an image",
@@ -654,7 +627,7 @@ impl<'a> SaveShell<'a> {
             zero_bytes: image.zero_bytes,
             base: None,
             stored_bytes: summary.stored_bytes,
-            new_bytes: None,
+            new_bytes: Some(image.new_bytes),
             compressed: self.tally.compressed.clone(),
             shard_bytes: public.block_bytes * holders.len() as u64,
             stored_times: holders.len() as f64 / public.redundancy.data() as f64,
