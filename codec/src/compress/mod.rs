@@ -483,6 +483,23 @@ mod tests {
         );
     }
 
+    /// The bytes were put together by hand, from docs/format.md and RFC 8878.
+    #[test]
+    fn planes_are_read_as_the_page_of_formats_describes_them() {
+        // Eight numbers of two bytes and a byte more: the first plane as it is, the second a frame with one block
+        // that repeats a byte.
+        let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 8, 8 << 3 | 3, 0, 0, 0x3d];
+        let mut stored = vec![2, 0b10, 10, 0, 0, 0];
+        stored.extend(0..8);
+        stored.extend(frame);
+        stored.push(b'z');
+        let mut raw: Vec<u8> = (0..8).flat_map(|low| [low, 0x3d]).collect();
+        raw.push(b'z');
+        let mut out = Vec::new();
+        let decoded = Decompressor::new().decompress(Method::Planes, &stored, raw.len(), &mut out);
+        assert_eq!((decoded, out), (Ok(()), raw));
+    }
+
     #[test]
     fn planes_that_are_something_else_are_refused() {
         let raw = weights(f32::to_le_bytes);
