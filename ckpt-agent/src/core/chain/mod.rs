@@ -63,6 +63,18 @@ pub enum Hurry {
     Last,
 }
 
+/// How urgent it is to store an origin again; the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    /// It will survive the loss of no host more, whoever comes back.
+    Short,
+    /// It survives the loss of no host more now, but hosts may come back. It is stored again only if all of it is
+    /// within the budget: so hosts that are out for a night do not make a large part short.
+    Bare,
+    /// It is not.
+    None,
+}
+
 impl OriginState {
     /// A restore can't read it now.
     const fn is_lost(&self) -> bool {
@@ -72,6 +84,15 @@ impl OriginState {
     /// It does not survive the loss of one host more, even if all silent hosts come back.
     const fn is_short(&self) -> bool {
         self.found + self.away <= self.data
+    }
+
+    /// How urgent it is to store it again, of a save with this much time.
+    const fn urgency(&self, hurry: Hurry) -> Urgency {
+        match hurry {
+            Hurry::None if self.is_short() => Urgency::Short,
+            Hurry::None if self.found <= self.data => Urgency::Bare,
+            _ => Urgency::None,
+        }
     }
 
     /// How much of it is used.
@@ -125,9 +146,13 @@ pub fn plan(origins: &[OriginState], changed_bytes: u64, hurry: Hurry) -> Cleani
             continue;
         }
         let held = held(&cleaning);
-        let is_short = one.is_short() && hurry == Hurry::None;
-        if !is_short && held <= from {
-            break;
+        let is_urgent = match one.urgency(hurry) {
+            Urgency::Short => true,
+            Urgency::Bare => one.image_bytes <= left,
+            Urgency::None => false,
+        };
+        if !is_urgent && held <= from {
+            continue;
         }
         let is_too_much = hurry == Hurry::None && held > HELD_MAX;
         let again = match is_too_much || one.image_bytes <= left {
@@ -170,16 +195,15 @@ fn too_many(origins: &[OriginState], hurry: Hurry, cleaning: &mut Cleaning) {
     }
 }
 
-/// Origins in the order in which they are stored again: those that are short, then those of which the least is used.
-/// The version before is not among these, unless it is short.
+/// Origins in the order in which they are stored again: those that lack shards, then those of which the least is used.
+/// The version before is not among these, unless it lacks shards.
 fn victims(origins: &[OriginState], hurry: Hurry) -> Vec<usize> {
     let all = origins.iter().enumerate();
-    let used = all.filter(|(at, one)| one.used_bytes > 0 && (*at > 0 || one.is_short()));
+    let used = all
+        .filter(|(at, one)| one.used_bytes > 0 && (*at > 0 || one.urgency(hurry) != Urgency::None));
     let mut victims: Vec<(usize, &OriginState)> = used.collect();
     victims.sort_by(|(_, a), (_, b)| {
-        let short = hurry == Hurry::None;
-        let is_short = |one: &OriginState| short && one.is_short();
-        let order = is_short(b).cmp(&is_short(a));
+        let order = a.urgency(hurry).cmp(&b.urgency(hurry));
         order.then(a.share().total_cmp(&b.share()))
     });
     victims.into_iter().map(|(at, _)| at).collect()

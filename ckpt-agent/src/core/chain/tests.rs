@@ -238,8 +238,18 @@ fn origins_that_lack_shards_are_stored_again() {
     for hurry in [Hurry::None, Hurry::Deadline, Hurry::Last] {
         assert_eq!(of(2, 3, hurry), Again::All, "it can't be read now");
         assert_eq!(of(5, 0, hurry), Again::No);
-        assert_eq!(of(3, 1, hurry), Again::No, "one host may come back");
+        assert_eq!(of(4, 1, hurry), Again::No);
     }
+    assert_eq!(of(3, 2, Hurry::None), Again::All, "it is small");
+    assert_eq!(of(3, 2, Hurry::Deadline), Again::No);
+    let large = OriginState {
+        image_bytes: 400,
+        used_bytes: 400,
+        held_bytes: 400,
+        ..with_shards(3, 2)
+    };
+    let cleaning = plan(&[rest, large], 100, Hurry::None);
+    assert_eq!(cleaning.origins[1], Again::No, "hosts may come back");
     assert_eq!(of(3, 0, Hurry::None), Again::All, "within the budget");
     assert_eq!(of(3, 0, Hurry::Deadline), Again::No);
     assert_eq!(of(3, 0, Hurry::Last), Again::No);
