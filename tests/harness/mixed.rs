@@ -323,7 +323,7 @@ fn daemon_config(grid: Grid, identity: Identity, name: &str, data_dir: PathBuf) 
         capacity_bytes: Some(1 << 30),
         quota: Quota::default(),
         reserve_bytes: Some(0),
-        memory_bytes: 64 << 20,
+        memory_bytes: 128 << 20,
         gives_way_after: Duration::from_secs(30),
         repair: RepairSettings {
             rebuilds: false,

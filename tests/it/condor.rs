@@ -407,7 +407,7 @@ fn clean_up_of_a_failed_upload_removes_it_alone_and_can_be_repeated() -> Result<
     ensure!(
         ended
             .stderr
-            .contains("a job key cannot remove the newest two versions"),
+            .contains("a job key can't remove the newest two versions"),
         "{ended}"
     );
     fs::rename(grid.path("owner.key"), grid.path("grid/owner.key"))?;

@@ -373,7 +373,7 @@ pub fn link_of(connection: &Connection) -> u64 {
     let mut bytes = [0; 8];
     // Fails before the handshake is complete; then there is nothing to follow.
     let _ = connection.export_keying_material(&mut bytes, b"ckpt link", b"");
-    u64::from_be_bytes(bytes)
+    u64::from_le_bytes(bytes)
 }
 
 /// The version of the protocol on which both sides of `connection` agreed.

@@ -147,7 +147,7 @@ impl Agent {
             let choosing = self.choose_again(gathered, named, chosen, wish, wait);
             chosen = choosing.await?;
         }
-        chosen.only(&announced, gathered.said.as_ref(), wish.reach(&gathered));
+        chosen.only(&announced, gathered.said.as_ref(), wish.reach(gathered));
         Ok(chosen)
     }
 
@@ -214,7 +214,7 @@ impl Agent {
         }
         let unwanted: Vec<Checkpoint> = others.iter().map(judged).collect();
         let said = gathered.said.as_ref();
-        let plan = plan(&keeps, &unwanted, said, wish.reach(&gathered));
+        let plan = plan(&keeps, &unwanted, said, wish.reach(gathered));
         self.refuse(&plan, wish, &newest)?;
         let is_gone = |known: &KnownCheckpoint| plan.gone.contains(&known.stamp());
         let left = newest.iter().find(|known| !is_gone(known));
