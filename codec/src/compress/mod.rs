@@ -529,6 +529,18 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_are_nearly_all_equal_are_not_coded_one_by_one() {
+        for width in [2, 3, 4, 8, 4096] {
+            let mut bytes = vec![0; 1 << 20];
+            for at in (5..bytes.len()).step_by(width * 1000) {
+                bytes[at] = 1;
+            }
+            let (method, len) = round_trip(&bytes);
+            assert!(method != Method::Planes && len < 4096, "{width}: {len}");
+        }
+    }
+
+    #[test]
     fn one_compressible_part_is_enough() {
         let mut bytes = noise(1 << 20);
         bytes[..1 << 19].fill(7);

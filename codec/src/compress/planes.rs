@@ -217,7 +217,7 @@ fn n_log_n(count: u32) -> f32 {
 }
 
 /// How many bytes were counted, and the bits of each if all are coded by their frequency: the entropy, corrected for
-/// the size of the sample (Miller 1955).
+/// the size of the sample (Miller 1955), and at least one bit.
 fn bits_of(counts: &[u32; 256]) -> (f64, f64) {
     let seen = counts.iter().filter(|count| **count > 0);
     let kinds = seen.clone().count();
@@ -235,7 +235,8 @@ fn bits_of(counts: &[u32; 256]) -> (f64, f64) {
     let weighted = f64::from(weighted);
     let entropy = bytes.log2() - weighted / bytes;
     let missing = kinds.saturating_sub(1) as f64 / (2.0 * bytes * std::f64::consts::LN_2);
-    (bytes, entropy + missing)
+    // No Huffman code has less than one bit. A plane of equal bytes may have another one outside of the samples.
+    (bytes, (entropy + missing).max(1.0))
 }
 
 /// Replaces `out` by the numbers of `raw` in planes, and returns whether they fit into `room` bytes. `scratch` is
@@ -415,7 +416,7 @@ mod tests {
     fn the_bits_of_bytes_are_their_entropy() {
         let mut counts = [0; 256];
         counts[3] = 4096;
-        assert_eq!(bits_of(&counts), (4096.0, 0.0));
+        assert_eq!(bits_of(&counts), (4096.0, 1.0));
         counts[9] = 4096;
         let (bytes, bits) = bits_of(&counts);
         assert!(bytes == 8192.0 && (bits - 1.0).abs() < 1e-3, "{bits}");
