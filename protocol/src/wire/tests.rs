@@ -523,7 +523,7 @@ fn codes_have_the_numbers_that_they_had() {
         let refused = Response::Refused(Refusal::new(code, ""));
         check(&refused, &format!("00 {number:02x} 00 00"));
     }
-    assert!(Response::from_frame(&[0, 11, 0, 0]).is_err());
+    assert!(Response::from_frame(&[0, 12, 0, 0]).is_err());
 }
 
 #[test]

@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_thief_does_not_remove_what_was_saved_in_an_earlier_hour() {
-        let mut catalog = host(20 * CHECKPOINT_BYTES);
+        let mut catalog = host(400 * CHECKPOINT_BYTES);
         commit(&mut catalog, 1, 30);
         commit(&mut catalog, 2, 59);
         for junk in 3..=300 {
