@@ -228,15 +228,11 @@ impl Inventory {
         newest_first: &[&KnownCheckpoint],
     ) -> BTreeSet<CheckpointId> {
         let opened = newest_first.iter().rev();
-        let summaries = opened.filter_map(|known| known.manifest.open(keys).ok());
-        let mut is_version = BTreeMap::new();
-        for chain in summaries.filter_map(|summary| summary.tail.chain) {
-            // What a newer one states takes the place of this.
-            let origins = chain.origins.iter();
-            is_version.extend(origins.map(|one| (one.reference.checkpoint, one.is_version)));
-        }
-        is_version.retain(|_, is_version| !*is_version);
-        is_version.into_keys().collect()
+        let opened =
+            opened.filter_map(|known| Some((known.version(), known.manifest.open(keys).ok()?)));
+        let opened: Vec<(Version, Summary)> = opened.collect();
+        let all = opened.iter().map(|(version, summary)| (*version, summary));
+        kept_for(all).into_keys().collect()
     }
 
     /// Splits into the checkpoints that stay when the newest `keep` are kept, and the others; both newest
@@ -425,6 +421,24 @@ fn sorted(checkpoints: &BTreeMap<CheckpointId, Arc<KnownCheckpoint>>) -> Vec<&Kn
     let mut all: Vec<&KnownCheckpoint> = checkpoints.values().map(|known| &**known).collect();
     all.sort_by_key(|known| std::cmp::Reverse(known.age()));
     all
+}
+
+/// The checkpoints that are no versions any more, each with the newest version that uses rows of it and states so.
+/// The versions of a job come oldest first.
+pub fn kept_for<'a>(
+    oldest_first: impl Iterator<Item = (Version, &'a Summary)>,
+) -> BTreeMap<CheckpointId, Version> {
+    let mut used_by = BTreeMap::new();
+    for (version, summary) in oldest_first {
+        let chain = summary.tail.chain.iter();
+        for origin in chain.flat_map(|chain| &chain.origins) {
+            // What a newer one states takes the place of this.
+            let by = (!origin.is_version).then_some(version);
+            used_by.insert(origin.reference.checkpoint, by);
+        }
+    }
+    let used_by = used_by.into_iter();
+    used_by.filter_map(|(id, by)| Some((id, by?))).collect()
 }
 
 /// A checkpoint whose summary could be read.

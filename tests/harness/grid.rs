@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -126,16 +126,9 @@ impl Grid {
     /// # Errors
     /// When the program can't be started.
     pub fn store(&self, host: &str, args: &[&str]) -> Result<Outcome> {
-        let mut store = Command::new(ckpt()?);
-        store
-            .arg0("ckpt-store")
-            .args(args)
-            .arg("--data")
-            .arg(self.data_dir(host))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        run(&mut store)
+        let mut store = command(args)?;
+        store.arg0("ckpt-store");
+        run(store.arg("--data").arg(self.data_dir(host)))
     }
 
     /// The grid file.

@@ -30,19 +30,23 @@ fn count() -> u64 {
     set.and_then(|text| text.parse().ok()).unwrap_or(1_000)
 }
 
-/// A version of one byte, of which one host has the one shard that suffices.
-fn junk(keys: &Keys, version: u64, created: u64) -> Result<Solo> {
-    let mut id = [9; 16];
+/// A version of one byte of job 42, with an id of its number and the byte `mark`.
+fn plan(mark: u8, version: u64, created: u64) -> Result<SoloPlan> {
+    let mut id = [mark; 16];
     id[..8].copy_from_slice(&version.to_le_bytes());
-    let plan = SoloPlan {
+    Ok(SoloPlan {
         job: "42".parse()?,
         version,
         created,
         id,
         rows: 1,
         block: vec![0],
-    };
-    Solo::sign(keys, plan)
+    })
+}
+
+/// A version of one byte, of which one host has the one shard that suffices.
+fn junk(keys: &Keys, version: u64, created: u64) -> Result<Solo> {
+    Solo::sign(keys, plan(9, version, created)?)
 }
 
 /// Stores and commits a version, and repeats each request until the host is not busy.
@@ -92,17 +96,7 @@ async fn haunt(hosts: Vec<Connection>, keys: Keys, count: u64) -> Result<()> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let host = hosts.first().context("no host")?;
     for version in 100..100 + count {
-        let mut id = [7; 16];
-        id[..8].copy_from_slice(&version.to_le_bytes());
-        let plan = SoloPlan {
-            job: "42".parse()?,
-            version,
-            created,
-            id,
-            rows: 1,
-            block: vec![0],
-        };
-        let phantom = Solo::sign_with(&keys, plan, 4_300)?;
+        let phantom = Solo::sign_with(&keys, plan(7, version, created)?, 4_300)?;
         while !is_there(phantom.haunt(host, LIMIT).await)? {}
     }
     Ok(())

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -180,11 +179,7 @@ fn a_shard_damaged_on_a_disk_is_found_and_rebuilt_without_a_request() -> Result<
 
 /// Runs `ckpt-store drain --within` on a host.
 fn drain(grid: &Grid, host: &str, within: &str) -> Result<tests::Outcome> {
-    let mut drain = std::process::Command::new(tests::ckpt()?);
-    drain
-        .arg0("ckpt-store")
-        .args(["drain", "--within", within, "--data"]);
-    Ok(drain.arg(grid.data_dir(host)).output()?.into())
+    grid.store(host, &["drain", "--within", within])
 }
 
 #[test]

@@ -17,13 +17,7 @@ fn save(grid: &Grid, job: &str, bytes: usize) -> Result<()> {
 
 /// The report of `ckpt-store status` about the daemon of a host.
 fn host_status(grid: &Grid, host: &str) -> Result<serde_json::Value> {
-    use std::os::unix::process::CommandExt;
-    let mut status = std::process::Command::new(tests::ckpt()?);
-    status
-        .arg0("ckpt-store")
-        .args(["status", "--json", "--data"]);
-    let said = status.arg(grid.data_dir(host)).output()?;
-    tests::Outcome::from(said).expect(0)?.json()
+    grid.store(host, &["status", "--json"])?.expect(0)?.json()
 }
 
 #[test]

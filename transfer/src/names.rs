@@ -61,8 +61,7 @@ impl Names {
     /// Looks at the name in the certificate of `host`, which is one of `hosts`.
     pub(crate) fn look(&self, hosts: &[GridHost], host: HostIndex, connection: &Connection) {
         if let Ok(peer) = Peer::of(connection) {
-            let link = format!("{:016x}", link_of(connection));
-            tracing::debug!(host = peer.name, link, "connected");
+            tracing::debug!(host = peer.name, link = link_of(connection), "connected");
             self.note(hosts, host, peer.name);
         }
     }

@@ -72,9 +72,8 @@ pub(crate) async fn serve_requests<R>(
     let from = connection.remote_address();
     let name = peer.map(|peer| &*peer.name);
     let id = peer.map(|peer| tracing::field::display(&peer.id));
-    // Each line about this connection and its requests has the number that the client's log has, too.
-    let link = format!("{:016x}", link_of(connection));
-    let span = info_span!("link", id = link);
+    // Each line about this connection and its requests has the name that the client's log has, too.
+    let span = info_span!("link", id = link_of(connection));
     span.in_scope(|| debug!(%from, peer = name, id, "connected"));
     let mut gone = std::pin::pin!(gone);
     let mut requests = JoinSet::new();

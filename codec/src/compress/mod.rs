@@ -212,14 +212,19 @@ impl Compressor {
 
     /// Replaces `out` by the bytes to store for `raw`, never more than `raw` has, and returns the method.
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Method {
-        let room = raw.len() - raw.len() / WORTHWHILE_SHARE;
         let choice = self.best_choice(raw);
-        let method = choice.method();
+        if self.compress_as(choice, raw, out) {
+            return choice.method();
+        }
+        replace(out, raw);
+        Method::Raw
+    }
+
+    /// Replaces `out` by the compressed bytes, and returns whether they are few enough.
+    fn compress_as(&mut self, choice: Choice, raw: &[u8], out: &mut Vec<u8>) -> bool {
+        let room = raw.len() - raw.len() / WORTHWHILE_SHARE;
         let source = match choice {
-            Choice::Raw => {
-                replace(out, raw);
-                return Method::Raw;
-            }
+            Choice::Raw => return false,
             Choice::Zstd => raw,
             Choice::ShuffledZstd => {
                 self.shuffled.resize(raw.len(), 0);
@@ -230,26 +235,15 @@ impl Compressor {
                 let scratch = &mut self.shuffled;
                 let fits = planes::encode(&mut self.context, raw, layout, scratch, (out, room));
                 self.set_zstd_level();
-                if fits {
-                    return method;
-                }
-                replace(out, raw);
-                return Method::Raw;
+                return fits;
             }
         };
         // Old bytes in `out` are not zeroed: zstd overwrites the bytes that are kept.
         out.resize(room, 0);
         // zstd fails when it runs out of room: then it would save less than is worthwhile.
-        match self.context.compress2(out.as_mut_slice(), source) {
-            Ok(len) => {
-                out.truncate(len);
-                method
-            }
-            Err(_) => {
-                replace(out, raw);
-                Method::Raw
-            }
-        }
+        let compressed = self.context.compress2(out.as_mut_slice(), source);
+        out.truncate(compressed.unwrap_or_default());
+        compressed.is_ok()
     }
 
     /// Chooses a method by samples: compresses them as they are and shuffled, and counts their bytes. The samples are

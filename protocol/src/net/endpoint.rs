@@ -367,13 +367,13 @@ pub async fn connect_as(
     Ok(connection)
 }
 
-/// A number of this connection by which it is named in logs. Both sides have the same one, from the keys of
-/// their session, and nobody else.
-pub fn link_of(connection: &Connection) -> u64 {
+/// The name of this connection in logs. Both sides have the same one, from the keys of their session, and nobody
+/// else.
+pub fn link_of(connection: &Connection) -> String {
     let mut bytes = [0; 8];
     // Fails before the handshake is complete; then there is nothing to follow.
     let _ = connection.export_keying_material(&mut bytes, b"ckpt link", b"");
-    u64::from_le_bytes(bytes)
+    codec::hex::encode(&bytes)
 }
 
 /// The version of the protocol on which both sides of `connection` agreed.

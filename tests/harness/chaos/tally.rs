@@ -5,6 +5,17 @@ use std::time::Duration;
 
 use crate::liar::Lie;
 
+/// What a thief of a job key achieved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spoils {
+    /// Saves of the owner of the job beside it that were acknowledged.
+    pub saved: u64,
+    /// Requests of the thief that hosts accepted.
+    pub accepted: u64,
+    /// Attacks that ended with an error, as when the host is away.
+    pub ended: u64,
+}
+
 /// What happened in a run.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
@@ -34,9 +45,8 @@ pub struct Tally {
     pub peak_memory: u64,
     /// Saves of the job of two machines that were acknowledged.
     pub shared: u64,
-    /// Saves of the job whose key was stolen that were acknowledged, requests of the thief that hosts accepted, and
-    /// attacks that came to nothing.
-    pub thief: [u64; 3],
+    /// What a thief of a job key achieved.
+    pub thief: Spoils,
     /// Seconds from the end of the faults until all shards were there again.
     pub healed_after: f64,
 }
@@ -59,9 +69,9 @@ impl std::fmt::Display for Tally {
             self.not_saved,
             self.longest_save.as_secs_f64(),
             self.shared,
-            self.thief[0],
-            self.thief[1],
-            self.thief[2],
+            self.thief.saved,
+            self.thief.accepted,
+            self.thief.ended,
             self.forgotten,
             self.restored,
             self.restored_older,

@@ -21,6 +21,7 @@ use quinn::Connection;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::tally::Spoils;
 use crate::cluster::{Cluster, Node};
 use crate::image;
 use crate::solo::{Solo, SoloPlan};
@@ -45,7 +46,7 @@ pub(super) struct Theft<'a> {
     saved: AtomicU64,
     /// What hosts accepted of the thief.
     taken: AtomicU64,
-    /// What hosts refused to the thief.
+    /// Attacks that ended with an error, as when the host is away.
     refused: AtomicU64,
 }
 
@@ -189,8 +190,11 @@ impl super::Stage<'_> {
     pub(super) fn check_theft(&self) -> Result<()> {
         if let Some(theft) = &self.theft {
             theft.check()?;
-            let counts = [&theft.saved, &theft.taken, &theft.refused];
-            self.tally().thief = counts.map(|count| count.load(Ordering::SeqCst));
+            self.tally().thief = Spoils {
+                saved: theft.saved.load(Ordering::SeqCst),
+                accepted: theft.taken.load(Ordering::SeqCst),
+                ended: theft.refused.load(Ordering::SeqCst),
+            };
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::agent::read::fetch::Unreadable;
 use crate::agent::{Agent, Which};
 use crate::core::gather::WaitUntil;
 use crate::core::sought::{NOTE, Sought};
-use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
+use crate::inventory::{self, KnownCheckpoint, OpenedCheckpoint};
 use crate::report::{Failure, ListReport, ListedCheckpoint, ShowReport, ShownFile};
 use crate::unix_time::unix_seconds;
 use transfer::get::BlockReader;
@@ -160,20 +160,10 @@ impl Agent {
     }
 }
 
-/// The checkpoints that are no versions any more, each with the newest version that uses rows of it and states so. All are
-/// in the order of versions within a job.
+/// Which of these checkpoints are no versions any more, and which version needs each. All are in the order of versions
+/// within a job.
 pub(crate) fn kept_for(opened: &[OpenedCheckpoint]) -> BTreeMap<CheckpointId, Version> {
-    let mut used_by = BTreeMap::new();
-    for one in opened {
-        let chain = one.summary.tail.chain.iter();
-        for origin in chain.flat_map(|chain| &chain.origins) {
-            // What a newer one states takes the place of this.
-            let by = (!origin.is_version).then_some(one.known.version());
-            used_by.insert(origin.reference.checkpoint, by);
-        }
-    }
-    let used_by = used_by.into_iter();
-    used_by.filter_map(|(id, by)| Some((id, by?))).collect()
+    inventory::kept_for(opened.iter().map(|one| (one.known.version(), &one.summary)))
 }
 
 fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
