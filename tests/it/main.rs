@@ -25,7 +25,6 @@ mod jobkeys;
 mod junk;
 mod kept;
 mod labels;
-mod learning;
 mod liars;
 mod library;
 mod lifetime;
