@@ -26,7 +26,7 @@ pub mod file_lock;
 pub mod image;
 pub mod inventory;
 pub mod knowledge;
-pub mod learning;
+pub mod models;
 pub mod pipeline;
 pub mod report;
 mod sleep;

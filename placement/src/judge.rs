@@ -1,10 +1,11 @@
 //! How good forecasts of presence would have been on the past of hosts, as their bitmaps show it.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use crate::AvailabilityBitmap;
-use crate::bitmap::SLOT_SECONDS;
-use crate::hazard::{Forecaster, HazardModel, trial::runs};
+use crate::bitmap::{Availability, SLOT_SECONDS, Slot};
+use crate::hazard::{Forecaster, HazardModel};
 use crate::history::{DAY_SECONDS, Timeline, WindowOutcome};
 use crate::semi_markov::SemiMarkov;
 use crate::state::Presence;
@@ -85,13 +86,31 @@ impl Judged {
     }
 }
 
+/// Stretches of equal slots, with the state in them.
+fn runs(bitmap: &AvailabilityBitmap) -> Vec<(Range<u64>, Option<Presence>)> {
+    let mut runs: Vec<(Range<u64>, Option<Presence>)> = Vec::new();
+    for slot in bitmap.oldest().0..=bitmap.newest().0 {
+        let state = match bitmap.get(Slot(slot)) {
+            Availability::Unknown => None,
+            Availability::Usable => Some(Presence::Here),
+            Availability::NotUsable => Some(Presence::Away),
+        };
+        let start = slot * SLOT_SECONDS;
+        let end = (slot + 1) * SLOT_SECONDS;
+        match runs.last_mut() {
+            Some((span, last)) if *last == state => span.end = end,
+            _ => runs.push((start..end, state)),
+        }
+    }
+    runs
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bitmap::{Availability, Slot};
 
     /// A host of 28 days that is away in these hours of each day.
-    fn judged(away: std::ops::Range<u64>) -> [Judged; 3] {
+    fn judged(away: Range<u64>) -> [Judged; 3] {
         let mut past = AvailabilityBitmap::unknown(Slot(0));
         for slot in 0..28 * 288 {
             let is_away = away.contains(&(slot / 12 % 24));

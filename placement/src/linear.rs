@@ -3,7 +3,7 @@
 /// Cholesky's factor of a symmetric positive definite `matrix` of `n` rows (row-major, only the lower triangle
 /// is read). `None` if the matrix is not positive definite, or of another size.
 #[must_use]
-pub(crate) fn cholesky(matrix: &[f64], n: usize) -> Option<Vec<f64>> {
+fn cholesky(matrix: &[f64], n: usize) -> Option<Vec<f64>> {
     if matrix.len() != n * n {
         return None;
     }
@@ -28,7 +28,7 @@ pub(crate) fn cholesky(matrix: &[f64], n: usize) -> Option<Vec<f64>> {
 
 /// Solves `matrix * x = right` for the matrix of which [`cholesky`] made `factor`.
 #[must_use]
-pub(crate) fn solve_factored(factor: &[f64], right: &[f64]) -> Vec<f64> {
+fn solve_factored(factor: &[f64], right: &[f64]) -> Vec<f64> {
     let n = right.len();
     let mut x = right.to_vec();
     for i in 0..n {

@@ -12,7 +12,6 @@ use protocol::wire::limits;
 
 const MESSAGES: &str = include_str!("../../protocol/src/wire/message.rs");
 const ANNOUNCEMENT: &str = include_str!("../../protocol/src/wire/announcement.rs");
-const LEARNING: &str = include_str!("../../protocol/src/wire/learning.rs");
 const CODES: &str = include_str!("../../protocol/src/wire/code.rs");
 const PROOF: &str = include_str!("../../codec/src/proof.rs");
 const PROPOSAL: &str = include_str!("../../codec/src/proposal/mod.rs");
@@ -172,7 +171,7 @@ fn variants(source: &str, head: &str, known: &BTreeSet<String>) -> Result<Vec<Va
 /// Names of the structs and enums that are serialised.
 fn known() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for source in [MESSAGES, ANNOUNCEMENT, LEARNING, CODES, PROOF, PROPOSAL] {
+    for source in [MESSAGES, ANNOUNCEMENT, CODES, PROOF, PROPOSAL] {
         let mut travels = false;
         for line in source.lines() {
             if line.starts_with("#[derive(") {
@@ -342,7 +341,6 @@ fn tables() -> Result<String> {
         }
     }
     table_of_struct(&mut out, ANNOUNCEMENT, "Announcement", &known)?;
-    table_of_struct(&mut out, LEARNING, "HostSums", &known)?;
     for name in ["Spot", "ShardProof"] {
         table_of_struct(&mut out, PROOF, name, &known)?;
     }

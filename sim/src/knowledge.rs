@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use placement::bandwidth::{Measurement, RateForecast, RateHistory};
 use placement::bitmap::Slot;
-use placement::hazard::{Contribution, Forecaster, HazardModel, TRIALS_TOGETHER, Trial, refit};
+use placement::hazard::{Forecaster, HazardModel};
 use placement::history::{DAY_SECONDS, Timeline};
 use placement::joint::{Member, PoolPast};
 use placement::objective::readable_within;
@@ -45,23 +45,6 @@ struct View {
     bitmap: AvailabilityBitmap,
 }
 
-/// A host that adds up sums for a refit.
-struct Learner<'a> {
-    of: Observed<'a>,
-    /// Since when its past is known, Unix seconds.
-    begin: u64,
-    view: View,
-}
-
-impl Learner<'_> {
-    fn contribution(&self, made: u64) -> Option<Contribution<'_>> {
-        Some(Contribution {
-            sums: self.view.forecaster.sums()?,
-            days_known: made.saturating_sub(self.begin) as f64 / DAY_SECONDS as f64,
-        })
-    }
-}
-
 /// What is known in a grid at some moment.
 #[derive(Clone, Debug)]
 pub struct Knowledge<'a> {
@@ -76,16 +59,6 @@ pub struct Knowledge<'a> {
     rates: BTreeMap<(usize, usize), RateHistory>,
     /// Mean time to eviction in the grid before the jobs begin, seconds.
     pooled_mean: f64,
-    learnt: Learnt,
-}
-
-/// Models that were refitted to the grid; `None` where that was not done, or the refit lost its trial.
-#[derive(Clone, Debug, Default)]
-struct Learnt {
-    /// The model of hosts that stay reachable.
-    presence: Option<HazardModel>,
-    /// The model of guests that stay alive.
-    guest: Option<HazardModel>,
 }
 
 impl<'a> Knowledge<'a> {
@@ -107,53 +80,7 @@ impl<'a> Knowledge<'a> {
             guests: BTreeMap::new(),
             rates: BTreeMap::new(),
             pooled_mean: (seconds as f64 / (failures + 1) as f64).max(3600.0),
-            learnt: Learnt::default(),
         }
-    }
-
-    /// Refits the model to the grid, as a client does that has known the hosts for as long as they are known,
-    /// 28 days at most: with sums up to a day before the jobs begin, and a trial on that day. A refit that wins
-    /// is used for all later forecasts; programs try another one each day.
-    pub(crate) fn learn(&mut self) {
-        let hosts = self.grid.hosts.iter().map(|host| &self.world.hosts[*host]);
-        let disks = hosts.clone().map(|host| host.disk_observed(self.world));
-        let guests = hosts.map(|host| host.guest_observed(self.world));
-        self.learnt = Learnt {
-            presence: self.refitted(disks.collect()),
-            guest: self.refitted(guests.collect()),
-        };
-    }
-
-    /// The refit of the day before the jobs begin; `None` if refits lost the trials of the last days together.
-    fn refitted(&self, hosts: Vec<Observed<'_>>) -> Option<HazardModel> {
-        let days = (self.grid.start / DAY_SECONDS).min(TRIALS_TOGETHER as u64);
-        let first = self.grid.start - days * DAY_SECONDS;
-        let mut learners: Vec<Learner<'_>> = hosts
-            .into_iter()
-            .map(|of| Learner {
-                begin: View::begin(of, first),
-                view: View::learning(self.model, of, first),
-                of,
-            })
-            .collect();
-        let mut trials = Vec::new();
-        let mut newest = None;
-        for day in 0..days {
-            let made = first + day * DAY_SECONDS;
-            let contributions = learners.iter().filter_map(|host| host.contribution(made));
-            newest = refit::refit(self.model, &contributions.collect::<Vec<_>>());
-            let mut trial = Trial::default();
-            for host in &mut learners {
-                let before = host.view.bitmap.clone();
-                host.view.advance(self.model, host.of, made + DAY_SECONDS);
-                if let Some(refit) = &newest {
-                    trial.add(self.model, &refit.model, &before, &host.view.bitmap);
-                }
-            }
-            trials.push(trial);
-        }
-        let is_won = Trial::of_all(trials).is_won();
-        newest.filter(|_| is_won).map(|refit| refit.model)
     }
 
     /// The incidents of the whole grid, as its hosts announce them.
@@ -271,7 +198,7 @@ impl<'a> Knowledge<'a> {
             .or_insert_with(|| View::new(model, of, now));
         view.advance(model, of, now);
         let bitmap = view.bitmap.clone();
-        let curve = self.curve(&self.guests[&host], self.learnt.guest.as_ref());
+        let curve = self.curve(&self.guests[&host]);
         (curve, bitmap)
     }
 
@@ -302,16 +229,12 @@ impl<'a> Knowledge<'a> {
     }
 
     fn presence(&self, host: usize) -> SurvivalCurve {
-        self.curve(&self.disks[host], self.learnt.presence.as_ref())
+        self.curve(&self.disks[host])
     }
 
-    /// The curve that a host announces, or that of the refitted model.
-    fn curve(&self, view: &View, refitted: Option<&HazardModel>) -> SurvivalCurve {
-        let Some(refitted) = refitted else {
-            return view.forecaster.curve(self.model, CURVE_STEP, CURVE_STEPS);
-        };
-        let covariates = view.forecaster.summary().covariates(self.model.pool());
-        refitted.curve(&covariates, CURVE_STEP, CURVE_STEPS)
+    /// The curve that a host announces.
+    fn curve(&self, view: &View) -> SurvivalCurve {
+        view.forecaster.curve(self.model, CURVE_STEP, CURVE_STEPS)
     }
 }
 
@@ -361,11 +284,6 @@ impl Host {
 impl View {
     fn new(model: &HazardModel, of: Observed<'_>, now: u64) -> Self {
         Self::fed(Forecaster::new(Self::begin(of, now)), model, of, now)
-    }
-
-    /// A view with the sums of what the past says about the weights of the model.
-    fn learning(model: &HazardModel, of: Observed<'_>, now: u64) -> Self {
-        Self::fed(Forecaster::learning(Self::begin(of, now)), model, of, now)
     }
 
     /// Where the past begins that is known at `now`.
@@ -462,48 +380,6 @@ mod tests {
             known(AvailabilityState::Gone),
             known(AvailabilityState::Idle)
         );
-    }
-
-    /// Hosts that are away for an hour after 1, 2, 4, 8 or 16 hours of use, up to `days`.
-    fn regular_hosts(count: u64, days: u64) -> World {
-        let host = |number: u64| {
-            let mut timeline = Timeline::new(0);
-            let mut at = 600 * number;
-            timeline.push(0..at, Some(AvailabilityState::Idle));
-            while at < days * DAY_SECONDS {
-                let leaves = at + (3600 << (number % 5));
-                timeline.push(at..leaves, Some(AvailabilityState::Idle));
-                timeline.push(leaves..leaves + 3600, Some(AvailabilityState::Gone));
-                at = leaves + 3600;
-            }
-            Host::new(timeline, Vec::new(), None, None, Reading::Gone)
-        };
-        World::new((0..count).map(host).collect(), 0)
-    }
-
-    #[test]
-    fn a_grid_learns_from_its_own_past() {
-        let world = regular_hosts(30, 40);
-        let model = HazardModel::pretrained();
-        let grid = |days: u64| Grid {
-            hosts: (0..30).collect(),
-            start: days * DAY_SECONDS + 7000,
-            seed: 0,
-        };
-        let curves = |known: &Knowledge<'_>| -> Vec<SurvivalCurve> {
-            (0..30).map(|host| known.presence(host)).collect()
-        };
-        let grid_of_28_days = grid(28);
-        let mut known = Knowledge::at(&world, &grid_of_28_days, &model);
-        let shipped = curves(&known);
-        known.learn();
-        assert!(known.learnt.presence.is_some() && known.learnt.guest.is_some());
-        assert_ne!(curves(&known), shipped);
-        // On its first day a grid has nothing to learn from.
-        let grid_of_a_day = grid(0);
-        let mut known = Knowledge::at(&world, &grid_of_a_day, &model);
-        known.learn();
-        assert!(known.learnt.presence.is_none() && known.learnt.guest.is_none());
     }
 
     #[test]

@@ -29,8 +29,6 @@ pub enum Policy {
     /// As [`Narrow`](Self::Narrow) and, where enough of the pool's past is known, with a code chosen by forecast:
     /// what `ckpt save` without options does.
     Usual,
-    /// The same with models that were refitted to the pool before the jobs begin.
-    Learning,
     /// On hosts, and with a code, chosen for a probability of being able to restart: what `ckpt save
     /// --redundancy auto` does.
     Auto(Target),
@@ -84,7 +82,6 @@ impl Policy {
             Self::Clairvoyant => "(clairvoyant)",
             Self::Narrow => "ckpt",
             Self::Usual => "ckpt by forecast",
-            Self::Learning => "ckpt, learning",
             Self::Hosts(Scheme::Correlated) => "ckpt --data 3",
             Self::Auto(Target::P90) => "auto 0.90",
             Self::Auto(Target::P97) => "auto 0.97",
@@ -169,11 +166,7 @@ impl Policy {
     const fn reads_pool(self) -> bool {
         matches!(
             self,
-            Self::Hosts(Scheme::Correlated)
-                | Self::Narrow
-                | Self::Usual
-                | Self::Learning
-                | Self::Auto(_)
+            Self::Hosts(Scheme::Correlated) | Self::Narrow | Self::Usual | Self::Auto(_)
         )
     }
 
@@ -182,9 +175,7 @@ impl Policy {
     fn by_forecast(self, pool: Option<PoolPast>, hosts: usize) -> Option<(Aim, Bounds)> {
         match self {
             Self::Auto(target) => Some((Aim::Reliability(target.probability()), Bounds::ASKED)),
-            Self::Usual | Self::Learning if pool?.is_enough() => {
-                Some((Aim::LeastLoss, Bounds::usual(hosts)))
-            }
+            Self::Usual if pool?.is_enough() => Some((Aim::LeastLoss, Bounds::usual(hosts))),
             _ => None,
         }
     }
@@ -194,7 +185,7 @@ impl Policy {
     fn fitting(self, width: Width, hosts: usize) -> Option<Width> {
         let width = match self {
             Self::Clairvoyant => return (hosts > 0).then_some(width),
-            Self::Narrow | Self::Usual | Self::Learning => {
+            Self::Narrow | Self::Usual => {
                 narrowed(width, |_| hosts).or(Width::new(1, width.parity()))?
             }
             _ => width,
@@ -239,12 +230,9 @@ impl Policy {
         match self {
             Self::Dedicated => Width::new(1, 0).unwrap_or(asked),
             Self::Hosts(scheme) => scheme.width(asked),
-            Self::Foresight
-            | Self::Clairvoyant
-            | Self::Narrow
-            | Self::Usual
-            | Self::Learning
-            | Self::Auto(_) => asked,
+            Self::Foresight | Self::Clairvoyant | Self::Narrow | Self::Usual | Self::Auto(_) => {
+                asked
+            }
         }
     }
 }

@@ -104,10 +104,7 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(mut knowledge: Knowledge<'a>, settings: Settings, policy: Policy) -> Self {
-        if policy == Policy::Learning {
-            knowledge.learn();
-        }
+    fn new(knowledge: Knowledge<'a>, settings: Settings, policy: Policy) -> Self {
         let world = knowledge.world;
         let grid = knowledge.grid;
         let trace_left = world.span().end.saturating_sub(grid.start) as f64;
@@ -307,9 +304,7 @@ impl<'a> Simulation<'a> {
         let settings = &self.settings;
         // A host that takes the place of another one holds a shard of the code that was chosen before.
         let policy = match self.policy {
-            Policy::Narrow | Policy::Usual | Policy::Learning | Policy::Auto(_)
-                if !without.is_empty() =>
-            {
+            Policy::Narrow | Policy::Usual | Policy::Auto(_) if !without.is_empty() => {
                 Policy::Hosts(Scheme::Correlated)
             }
             policy => policy,

@@ -26,7 +26,6 @@ mod jobkeys;
 mod junk;
 mod kept;
 mod labels;
-mod learning;
 mod liars;
 mod library;
 mod lifetime;

@@ -17,7 +17,7 @@ const REPORT: &str = concat!(
     include_str!("../../ckpt/src/commands/rank/report.rs"),
     include_str!("../../study/src/description.rs"),
     include_str!("../../study/src/spread.rs"),
-    include_str!("../../ckpt-agent/src/learning/report.rs"),
+    include_str!("../../ckpt-agent/src/models.rs"),
 );
 const JSON: &str = include_str!("../../docs/json.md");
 

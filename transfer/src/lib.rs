@@ -23,7 +23,6 @@ pub mod registry;
 pub mod registry_answer;
 mod rejection;
 pub mod roster;
-mod sums;
 mod voids;
 mod watch;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use benches::predict_eval::{
-    Evaluation, Limits, evaluate, home, model_from_others, report, speed, travelling_examples,
+    Evaluation, Limits, evaluate, first_days, model_from_others, report, speed, travelling_examples,
 };
 use benches::traces::{Trace, TraceSet, format, import};
 use clap::Parser;
@@ -24,9 +24,9 @@ struct Args {
     /// Write weights fitted on all the traces as Rust source, to be shipped
     #[arg(long, requires = "traces", value_name = "FILE")]
     write_weights: Option<PathBuf>,
-    /// Judge only what a grid learns at home in its first days
+    /// Judge only the forecasts of a grid in its first days
     #[arg(long, requires = "traces")]
-    home: bool,
+    first_days: bool,
     /// Write prediction-tables.md and img/ into this folder; otherwise only the summary is printed
     #[arg(long, value_name = "FOLDER")]
     docs: Option<PathBuf>,
@@ -57,18 +57,18 @@ fn main() -> Result<()> {
         println!("written to {}", file.display());
         return Ok(());
     }
-    let at_home: Vec<home::Home> = traces
+    let first_days: Vec<first_days::FirstDays> = traces
         .iter()
         .enumerate()
         .flat_map(|(index, trace)| {
             let foreign = model_from_others(&examples, index);
-            home::AGES.map(|age| home::evaluate(trace, &foreign, age, limits))
+            first_days::AGES.map(|age| first_days::evaluate(trace, &foreign, age, limits))
         })
         .flatten()
         .collect();
-    let at_home = home::section(&at_home);
-    println!("{at_home}");
-    if args.home {
+    let first_days = first_days::section(&first_days);
+    println!("{first_days}");
+    if args.first_days {
         return Ok(());
     }
     let evaluate_one = |(index, trace): (usize, &Trace)| {
@@ -78,7 +78,7 @@ fn main() -> Result<()> {
     let evaluations: Vec<Evaluation> = traces.iter().enumerate().map(evaluate_one).collect();
     println!("{}", report::summary(&evaluations));
     if let Some(docs) = args.docs {
-        report::write(&evaluations, &at_home, &speed::measure(), &docs)?;
+        report::write(&evaluations, &first_days, &speed::measure(), &docs)?;
         println!("written to {}", docs.join("prediction-tables.md").display());
     }
     Ok(())

@@ -109,8 +109,7 @@ const AIMS: &str = "\n## The aims\n\n\
 const CODES: &str = "*ckpt*: 3+2 and, where hosts are too few for it, fewer data shards and as much parity. *ckpt --data 3*: less\n\
     parity there. *ckpt by forecast*: as *ckpt* and, once 27 days or three incidents of the pool are known, the code\n\
     within bounds with which the job is expected to lose the least time: `ckpt save` without options.\n\
-    *ckpt, learning*: the same with models refitted to the pool before the jobs begin, where the refits of the\n\
-    last week won their trials. *auto*: the code that is stored in the least time and is forecast to reach the\n\
+    *auto*: the code that is stored in the least time and is forecast to reach the\n\
     target, and hosts for it.\n\
     *(clairvoyant)* knows every later state of every host, and chooses hosts and code. *Failed*: percent. *Of\n\
     what can be avoided*: (failed - clairvoyant's) / (random's - clairvoyant's). *Incidents* are those in\n\

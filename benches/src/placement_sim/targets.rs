@@ -89,12 +89,7 @@ pub(super) fn codes(studies: &[Study]) -> String {
     for study in studies {
         let clairvoyant = sums(study, Policy::Clairvoyant);
         let random = sums(study, RANDOM);
-        let judged = [
-            OURS,
-            Policy::Usual,
-            Policy::Learning,
-            Policy::Hosts(Scheme::Correlated),
-        ];
+        let judged = [OURS, Policy::Usual, Policy::Hosts(Scheme::Correlated)];
         let judged = judged.into_iter();
         let judged = judged.chain(Target::ALL.into_iter().map(Policy::Auto));
         for policy in [RANDOM, Policy::Clairvoyant].into_iter().chain(judged) {

@@ -122,7 +122,7 @@ pub fn policies() -> Vec<Policy> {
     let schemes = Scheme::ALL.into_iter().map(Policy::Hosts);
     std::iter::once(Policy::Dedicated)
         .chain(schemes)
-        .chain([Policy::Narrow, Policy::Usual, Policy::Learning])
+        .chain([Policy::Narrow, Policy::Usual])
         .chain(Target::ALL.into_iter().map(Policy::Auto))
         .chain([Policy::Foresight, Policy::Clairvoyant])
         .collect()

@@ -112,8 +112,6 @@ pub fn is_baseline(name: &str) -> bool {
 #[derive(Debug, Default)]
 pub struct Fitted {
     hazard: HazardModel,
-    /// The foreign model refitted to the same examples.
-    pub refitted_here: HazardModel,
     foreign: HazardModel,
     pool: CompetingRisks<AvailabilityState>,
     hazard_calibration: Calibration,
@@ -132,12 +130,6 @@ impl Predicted {
     #[must_use]
     pub fn at(&self, horizon: usize) -> Raw {
         self.0.iter().map(|row| row[horizon]).collect()
-    }
-
-    /// What the host would announce for one horizon.
-    #[must_use]
-    pub const fn leveled(&self, horizon: usize) -> f32 {
-        self.0[LEVELED_HAZARD][horizon]
     }
 }
 
@@ -168,7 +160,6 @@ impl Fitted {
         fitted.hazard = fitted
             .hazard
             .fit(&examples(trace, &fitted.hazard, end, stride));
-        fitted.refitted_here = foreign.fit(&examples(trace, foreign, end, stride));
         fitted
     }
 

@@ -75,7 +75,7 @@ impl<'a> Walk<'a> {
             host,
             step,
             summary: HostSummary::new(start),
-            leveled: model.map(|model| (model, Forecaster::learning(start))),
+            leveled: model.map(|model| (model, Forecaster::new(start))),
             risks: CompetingRisks::new(),
             kernel: None,
             counters: std::array::from_fn(|_| HistoryCounters::new(HISTORY_BITS)),

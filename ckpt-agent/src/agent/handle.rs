@@ -14,7 +14,6 @@ use crate::agent::Resources;
 use crate::agent::list_files::Lists;
 use crate::core::{Fault, HostIndex};
 use crate::knowledge::Notebook;
-use crate::learning::Learning;
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::unix_time::unix_seconds;
 
@@ -25,7 +24,6 @@ pub struct Agent {
     pub(in crate::agent) hosts: Hosts,
     pub(in crate::agent) resources: Resources,
     pub(in crate::agent) notebook: Notebook,
-    pub(in crate::agent) learning: Learning,
     pub(in crate::agent) lists: Option<Lists>,
 }
 
@@ -68,7 +66,6 @@ impl Agent {
             keys: identity.keys(),
             hosts,
             resources,
-            learning: notebook.learning(unix_seconds()),
             notebook,
             lists: None,
         })
@@ -91,10 +88,9 @@ impl Agent {
         self.hosts.hang_up_unless_shared();
     }
 
-    /// Refits the model if that is due, closes the connections to all hosts, and writes the observations to the notebook.
+    /// Closes the connections to all hosts, and writes the observations to the notebook.
     pub async fn close(&self) {
         self.pass_lists_on().await;
-        self.learn_models().await;
         let notebook = self.notebook.clone();
         let writing = tokio::task::spawn_blocking(move || notebook.write(unix_seconds()));
         self.hosts.close().await;

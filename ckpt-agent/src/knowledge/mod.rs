@@ -5,8 +5,6 @@ mod file;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::learning::Learning;
-
 pub use crate::core::knowledge::{
     Contact, Knowledge, KnownHost, Missed, Named, Observation, SaveTimes, Sighting, SightingDetails,
 };
@@ -26,12 +24,6 @@ impl Notebook {
             path: Some(path),
             new: Arc::default(),
         }
-    }
-
-    /// The models that are kept beside this notebook.
-    pub fn learning(&self, now: u64) -> Learning {
-        let beside = |path| Learning::beside(path, now);
-        self.path.as_deref().map_or_else(Learning::default, beside)
     }
 
     /// What is known, with the observations of this process. A file that can't be read counts as empty, with

@@ -29,7 +29,6 @@ use placement::state::HostReading;
 use protocol::errors::chain;
 use protocol::wire::Withheld;
 use protocol::wire::announcement::Announced;
-use protocol::wire::learning::Learnt;
 use protocol::wire::machine::MachineClaim;
 use tokio::sync::watch as watched;
 use tracing::{info, warn};
@@ -397,7 +396,6 @@ impl Monitor {
         let states = inner.watch.states().unwrap_or(States::CALM);
         let (guest, presence) = inner.watch.outlook().curves();
         let (guest_bitmap, presence_bitmap) = inner.watch.outlook().bitmaps();
-        let basis = inner.watch.outlook().basis();
         let fastest = inner.received.iter().copied().fold(0.0, f64::max);
         let allowed = inner.settings.receive_rate;
         let rate = if fastest > 0.0 {
@@ -412,18 +410,13 @@ impl Monitor {
             refuses_for_s: inner.stance.refuses_for_s(),
             withheld: inner.stance.what(),
             machine: self.claim(&inner),
-            basis,
+            forecast_by: Some(inner.watch.outlook().predictor().into()),
             receives_bytes_per_s: rate.map(|rate| rate as u64),
             presence,
             guest,
             presence_bitmap,
             guest_bitmap,
         }
-    }
-
-    /// The sums of this host's past, from which grids refit their model.
-    pub fn learnt(&self) -> Learnt {
-        self.inner().watch.outlook().learnt()
     }
 
     /// What a guest could have of this machine. `None` before the first reading.

@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};
-use placement::hazard::{Covariates, Forecaster, HazardModel, Sums};
+use placement::hazard::{Forecaster, HazardModel};
 use placement::rank::{LoadForecast, LoadProfile};
 use placement::semi_markov::SemiMarkov;
 use placement::state::{AvailabilityState, ModelState, Presence};
 use placement::{AvailabilityBitmap, SurvivalCurve};
-use protocol::wire::learning::{Basis, Learnt, model_number};
+use protocol::wire::forecast::ForecastBy;
 
 use super::history::Run;
 
@@ -29,6 +29,15 @@ pub enum Predictor {
     /// The semi-Markov process of the papers: from the same hours of earlier weekdays, or weekend days.
     /// Hazard regression until there was such a day
     Smp,
+}
+
+impl From<Predictor> for ForecastBy {
+    fn from(predictor: Predictor) -> Self {
+        match predictor {
+            Predictor::Hazard => Self::Hazard,
+            Predictor::Smp => Self::SemiMarkov,
+        }
+    }
 }
 
 /// What is known of this host's availability.
@@ -96,27 +105,6 @@ impl Outlook {
         )
     }
 
-    /// What the curves are made from, for clients that make them with another hazard model; `None` if the
-    /// semi-Markov process makes them.
-    #[must_use]
-    pub fn basis(&self) -> Option<Basis> {
-        (self.predictor == Predictor::Hazard).then(|| Basis {
-            model: model_number(&self.model),
-            presence: self.presence.covariates(&self.model),
-            guest: self.guest.covariates(&self.model),
-        })
-    }
-
-    /// The sums of this host's past at the weights of the shipped model.
-    #[must_use]
-    pub fn learnt(&self) -> Learnt {
-        Learnt {
-            model: model_number(&self.model),
-            presence: self.presence.sums(),
-            guest: self.guest.sums(),
-        }
-    }
-
     /// The owner's mean load over the next hours, counted while a guest can run. `None` if no guest could
     /// run so far.
     #[must_use]
@@ -137,7 +125,7 @@ impl Outlook {
 impl<S: ModelState> Track<S> {
     fn new(start: u64, predictor: Predictor) -> Self {
         Self {
-            forecaster: Forecaster::learning(start),
+            forecaster: Forecaster::new(start),
             slots: SlotRecorder::new(start),
             semi_markov: (predictor == Predictor::Smp).then(|| SemiMarkov::new(start)),
         }
@@ -151,14 +139,6 @@ impl<S: ModelState> Track<S> {
         }
         self.slots
             .observe(span, state.map(|state| !state.is_failure()));
-    }
-
-    fn covariates(&self, model: &HazardModel) -> Covariates {
-        self.forecaster.summary().covariates(model.pool())
-    }
-
-    fn sums(&self) -> Sums {
-        self.forecaster.sums().cloned().unwrap_or_default()
     }
 
     fn curve(&self, model: &HazardModel) -> SurvivalCurve {
@@ -328,8 +308,6 @@ mod tests {
                 outlook.observe(&run(at + 9 * 3600..at + 10 * 3600, false));
                 outlook.observe(&run(at + 10 * 3600..at + DAY, true));
             }
-            // Otherwise clients would make other curves of it.
-            assert_eq!(outlook.basis().is_some(), predictor == Predictor::Hazard);
             let today = start + 14 * DAY;
             outlook.observe(&run(today..today + 8 * 3600, true));
             outlook.curves().1

@@ -502,11 +502,12 @@ impl Shared {
             | Request::Census
             | Request::Prepare { .. }
             | Request::Propose { .. }
-            | Request::Sums
             | Request::KeepManifest { .. } => {
                 Err(Answer::Refused(Server::Registry.does_not_answer()))
             }
-            Request::Retired12(never) | Request::Retired18(never) => match never {},
+            Request::Retired12(never) | Request::Retired18(never) | Request::Retired33(never) => {
+                match never {}
+            }
         }
     }
 

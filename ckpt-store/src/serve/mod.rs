@@ -340,7 +340,6 @@ impl Exchange<'_> {
             Request::Forget { checkpoint } => self.forget(checkpoint).await,
             Request::Probe { bytes } => self.probe(bytes).await,
             Request::Announcement => self.announcement().await,
-            Request::Sums => self.sums().await,
             Request::Audited(audit) => self.audited(audit).await,
             Request::PutRebuilt(put) => self.put_rebuilt(*put).await,
             Request::Notice { notice } => self.notice(notice).await,
@@ -370,7 +369,9 @@ impl Exchange<'_> {
             | Request::PutCards { .. }
             | Request::Joiners { .. }
             | Request::Reached => Err(Answer::Refused(Server::Donor.does_not_answer())),
-            Request::Retired12(never) | Request::Retired18(never) => match never {},
+            Request::Retired12(never) | Request::Retired18(never) | Request::Retired33(never) => {
+                match never {}
+            }
         }
     }
 
@@ -405,12 +406,6 @@ impl Exchange<'_> {
         let announced = self.host.parts.monitor.announced(now).to_wire();
         let announced = Box::new(announced.into());
         self.respond(&Response::Announcement(announced)).await
-    }
-
-    async fn sums(&mut self) -> Result<(), Answer> {
-        let _place = self.place(&self.host.questions, "answers").await?;
-        let sums = self.host.parts.monitor.learnt().to_wire();
-        self.respond(&Response::Sums(Box::new(sums))).await
     }
 
     async fn status(&mut self) -> Result<(), Answer> {

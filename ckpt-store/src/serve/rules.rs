@@ -81,7 +81,6 @@ impl Rule {
             Request::Prove { .. } => donor("prove", READERS, Load::Work),
             Request::Prepare { .. } => donor("prepare", SUBMITTERS, Load::Work),
             Request::Propose { .. } => donor("propose", SUBMITTERS, Load::Work),
-            Request::Sums => donor("sums", SUBMITTERS, Load::Question),
             Request::KeepManifest { .. } => donor("keep manifest", SUBMITTERS, Load::Work),
             Request::Heartbeat { .. } => registry("heartbeat", DONORS, Load::Work),
             Request::Holds(_) => registry("holds", DONORS, Load::Work),
@@ -98,7 +97,9 @@ impl Rule {
             // host is.
             Request::List { .. } => any("list", Asker::Member),
             Request::PutList { .. } => any("put list", Asker::Member),
-            Request::Retired12(never) | Request::Retired18(never) => match *never {},
+            Request::Retired12(never) | Request::Retired18(never) | Request::Retired33(never) => {
+                match *never {}
+            }
         }
     }
 
@@ -278,7 +279,6 @@ mod tests {
             Request::Propose {
                 proposal: Vec::new(),
             },
-            Request::Sums,
             Request::KeepManifest {
                 manifest: Vec::new(),
             },
@@ -326,7 +326,6 @@ mod tests {
             "voids",
             "prepare",
             "propose",
-            "sums",
             "keep manifest",
             "status",
             "list",

@@ -185,7 +185,6 @@ impl Scope {
         let permit = match request {
             Request::Status
             | Request::Announcement
-            | Request::Sums
             | Request::Probe { .. }
             | Request::Within { .. }
             | Request::Voids { .. }
@@ -238,7 +237,9 @@ impl Scope {
             | Request::Joiners { .. }
             | Request::Reached
             | Request::Join(_) => Err(not_for_this()),
-            Request::Retired12(never) | Request::Retired18(never) => match *never {},
+            Request::Retired12(never) | Request::Retired18(never) | Request::Retired33(never) => {
+                match *never {}
+            }
         };
         permit.map_err(Answer::Refused)
     }

@@ -8,7 +8,7 @@ use protocol::identity::Role;
 use protocol::net::stream::ExchangeError;
 use protocol::net::{ConnectError, EndpointConfig, client, connect, read_frame};
 use protocol::wire::Code;
-use protocol::wire::message::Response;
+use protocol::wire::message::{Request, Response};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -25,6 +25,19 @@ async fn answer(client: &Client, bytes: &[u8]) -> Result<Response, ExchangeError
         Response::Refused(refusal) => Err(ExchangeError::Refused(refusal)),
         response => Ok(response),
     }
+}
+
+#[tokio::test]
+async fn an_earlier_client_that_asks_for_sums_is_refused_and_served_on() {
+    let lab = Lab::new();
+    let daemon = lab.start().await;
+    let owner = lab.member(Role::Submitter);
+    let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
+    // The frame of the request as earlier programs send it, on a connection that they go on to use.
+    let asked = answer(&client, &[1, 0, 0, 0, 33]).await;
+    assert_eq!(code(asked), Code::BadRequest);
+    let announced = client.ask(&Request::Announcement).await;
+    assert!(matches!(announced, Ok((Response::Announcement(_), _))));
 }
 
 #[tokio::test]
@@ -162,11 +175,7 @@ async fn another_grid_gets_no_byte() {
     let endpoint = client(&config, ([127, 0, 0, 1], 0).into()).unwrap();
     // In TLS 1.3 a client learns only with the first answer that it is not accepted.
     if let Ok(connection) = connect(&endpoint, daemon.local_addr(), lab.host_id()).await {
-        let asked = protocol::net::stream::request(
-            &connection,
-            &protocol::wire::message::Request::Status,
-            LIMIT,
-        );
+        let asked = protocol::net::stream::request(&connection, &Request::Status, LIMIT);
         assert!(matches!(asked.await, Err(ExchangeError::Lost(_))));
     }
     let config = EndpointConfig::new(foreign, elsewhere.grid.authority.clone());

@@ -11,7 +11,6 @@ use std::ops::Range;
 use super::level::Level;
 use super::model::HazardModel;
 use super::summary::{HOUR_SECONDS, HostSummary};
-use super::sums::{Follower, Sums};
 use super::{INTERVAL_ENDS, INTERVALS, interval_start};
 use crate::SurvivalCurve;
 use crate::state::ModelState;
@@ -35,8 +34,6 @@ pub struct Forecaster<S> {
     level: Level,
     /// The latest forecast; `None` while the host is failed or unknown, and before its first full hour.
     forecast: Option<Forecast>,
-    /// What the host's past says about the weights; `None` unless that is asked for.
-    follower: Option<Follower>,
 }
 
 impl<S: ModelState> Forecaster<S> {
@@ -47,23 +44,7 @@ impl<S: ModelState> Forecaster<S> {
             summary: HostSummary::new(start),
             level: Level::default(),
             forecast: None,
-            follower: None,
         }
-    }
-
-    /// A host about which nothing is known before `start`, and of which [`sums`](Self::sums) are kept.
-    #[must_use]
-    pub fn learning(start: u64) -> Self {
-        Self {
-            follower: Some(Follower::default()),
-            ..Self::new(start)
-        }
-    }
-
-    /// What the host's past says about the weights of the model; `None` unless that is kept.
-    #[must_use]
-    pub fn sums(&self) -> Option<&Sums> {
-        self.follower.as_ref().map(Follower::sums)
     }
 
     /// What is known of the host's past.
@@ -95,17 +76,11 @@ impl<S: ModelState> Forecaster<S> {
         if from > self.summary.now() {
             // It is not known whether the last forecast came true.
             self.forecast = None;
-            if let Some(follower) = &mut self.follower {
-                follower.end(model, self.summary.now(), false);
-            }
         }
         let is_usable = state.is_some_and(|state| !state.is_failure());
         if !is_usable {
             let was_usable = self.forecast.take().is_some();
             self.level.seen += f64::from(u8::from(was_usable && state.is_some()));
-            if let Some(follower) = &mut self.follower {
-                follower.end(model, from, state.is_some());
-            }
             self.summary.observe(from..span.end, state, load);
             return;
         }
@@ -142,9 +117,6 @@ impl<S: ModelState> Forecaster<S> {
             made: at,
             failures: model.expected_failures(&covariates),
         });
-        if let Some(follower) = &mut self.follower {
-            follower.begin(model, at, covariates);
-        }
     }
 
     /// TR at every one of `steps` steps, with the level of the host.

@@ -18,26 +18,17 @@
 //! [`HazardModel`] holds the weights; [`HazardModel::fit`] learns them from [`Example`]s.
 //! [`Forecaster`] is a summary that also compares the model's forecasts with what the host then did, and
 //! scales later forecasts by the ratio.
-//!
-//! A grid learns: each host adds up [`Sums`] of its own past, [`refit::refit`] makes a model of the sums of many
-//! hosts, and [`trial::Trial`] decides whether the new model is better than the one in use.
 
 pub mod forecaster;
 pub mod level;
 pub mod model;
 mod pretrained;
-pub mod refit;
 pub mod summary;
-pub mod sums;
-pub mod trial;
 
 pub use forecaster::Forecaster;
 pub use level::Level;
 pub use model::{Example, HazardModel};
-pub use refit::{Contribution, Refit};
 pub use summary::{Covariates, HostSummary};
-pub use sums::{Sums, SumsError};
-pub use trial::{TRIALS_TOGETHER, Trial};
 
 /// Number of intervals of the horizon.
 pub const INTERVALS: usize = 9;

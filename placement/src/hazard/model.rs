@@ -14,7 +14,7 @@ use crate::survival::SurvivalCurve;
 /// Number of weights, in this order: an intercept for each interval; a weight for each interval covariate;
 /// one for each landmark covariate; one for each product of a landmark covariate with the interval's place
 /// in the horizon ([`place_in_horizon`]).
-pub(super) const WEIGHTS: usize = INTERVALS + INTERVAL_COVARIATES + 2 * LANDMARK_COVARIATES;
+const WEIGHTS: usize = INTERVALS + INTERVAL_COVARIATES + 2 * LANDMARK_COVARIATES;
 /// Number of parameters: pooled hazards, weights, and intercept and slope of the calibration.
 const PARAMETERS: usize = INTERVALS + WEIGHTS + 2;
 /// Index of the first weight of an interval covariate.
@@ -27,9 +27,9 @@ const AFTER_LANDMARK: usize = AFTER_INTERVALS + LANDMARK_COVARIATES;
 /// Failure rate that is assumed where nothing at all is known: once in two days.
 const PRIOR_RATE_PER_SECOND: f64 = 0.5 / 86_400.0;
 /// How strongly a fit holds the intercepts near their prior values (see [`maximise_likelihood`]): weakly.
-pub(super) const INTERCEPT_PENALTY: f64 = 0.5;
+const INTERCEPT_PENALTY: f64 = 0.5;
 /// How strongly a fit holds the other weights near their prior values.
-pub(super) const WEIGHT_PENALTY: f64 = 5.0;
+const WEIGHT_PENALTY: f64 = 5.0;
 
 /// Covariates of a host at a landmark, and what became of the host.
 #[derive(Clone, Debug)]
@@ -154,19 +154,6 @@ impl HazardModel {
             weights: *weights,
             calibration,
         })
-    }
-
-    pub(super) const fn weights(&self) -> &[f64; WEIGHTS] {
-        &self.weights
-    }
-
-    /// The same model with its weights moved, not calibrated.
-    pub(super) fn moved(&self, by: &[f64; WEIGHTS]) -> Self {
-        Self {
-            pool: self.pool,
-            weights: std::array::from_fn(|i| self.weights[i] + by[i]),
-            calibration: Calibration::default(),
-        }
     }
 
     /// Hazards of the whole pool, relative to which
@@ -321,7 +308,7 @@ fn place_in_horizon(interval: usize) -> f64 {
 }
 
 /// The intervals that were observed to their end or to a failure, each with whether it was a failure.
-pub(super) fn outcomes(follow_up: FollowUp) -> impl Iterator<Item = (usize, bool)> {
+fn outcomes(follow_up: FollowUp) -> impl Iterator<Item = (usize, bool)> {
     let reached = INTERVAL_ENDS.partition_point(|&end| end <= follow_up.seconds);
     let failing = (follow_up.failed && reached < INTERVALS).then_some((reached, true));
     (0..reached)
@@ -330,7 +317,7 @@ pub(super) fn outcomes(follow_up: FollowUp) -> impl Iterator<Item = (usize, bool
 }
 
 /// Sets `row` to the `x_j` of interval `j`, in the order of [`WEIGHTS`].
-pub(super) fn fill_row(row: &mut [f64; WEIGHTS], covariates: &Covariates, interval: usize) {
+fn fill_row(row: &mut [f64; WEIGHTS], covariates: &Covariates, interval: usize) {
     row[..AFTER_INTERCEPTS].fill(0.0);
     row[interval] = 1.0;
     let own = &covariates.intervals[interval];

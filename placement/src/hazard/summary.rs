@@ -351,42 +351,11 @@ pub struct Covariates {
     pub(super) intervals: [[f32; INTERVAL_COVARIATES]; INTERVALS],
 }
 
-/// Numbers in the form of covariates that travels.
-pub const COVARIATE_NUMBERS: usize = LANDMARK_COVARIATES + INTERVALS * INTERVAL_COVARIATES;
-
-/// Covariates beyond this size are refused: hosts that work come nowhere near it.
-const COVARIATE_LIMIT: f32 = 64.0;
-
 impl Covariates {
     /// Whether the host is in a failure state.
     #[must_use]
     pub const fn failed(&self) -> bool {
         self.failed
-    }
-
-    /// The covariates as numbers: those of the landmark, then those of each interval.
-    #[must_use]
-    pub fn to_numbers(&self) -> [f32; COVARIATE_NUMBERS] {
-        let mut numbers = [0.0; COVARIATE_NUMBERS];
-        let all = self.landmark.iter().chain(self.intervals.iter().flatten());
-        for (number, value) in numbers.iter_mut().zip(all) {
-            *number = *value;
-        }
-        numbers
-    }
-
-    /// The covariates with these [numbers](Self::to_numbers); `None` if one of them is not finite, or is
-    /// larger than any that a host's past leads to.
-    #[must_use]
-    pub fn from_numbers(failed: bool, numbers: &[f32; COVARIATE_NUMBERS]) -> Option<Self> {
-        let in_range = |number: &f32| (-COVARIATE_LIMIT..=COVARIATE_LIMIT).contains(number);
-        let (landmark, rest) = numbers.split_first_chunk()?;
-        let (intervals, _) = rest.as_chunks();
-        numbers.iter().all(in_range).then_some(Self {
-            failed,
-            landmark: *landmark,
-            intervals: intervals.try_into().ok()?,
-        })
     }
 }
 

@@ -11,7 +11,7 @@ use placement::{AvailabilityBitmap, SurvivalCurve};
 use serde::{Deserialize, Serialize};
 
 use super::Withheld;
-use super::learning::Basis;
+use super::forecast::ForecastBy;
 use super::machine::MachineClaim;
 use super::parts::Parts;
 
@@ -90,8 +90,8 @@ pub struct Announced {
     pub withheld: Option<Withheld>,
     /// What the host claims of its machine, if anything.
     pub machine: Option<MachineClaim>,
-    /// What the curves are made from, if the host sends it.
-    pub basis: Option<Basis>,
+    /// Which model makes the curves, if the host names one that this program knows.
+    pub forecast_by: Option<ForecastBy>,
     /// Bytes per second that the host claims to be able to receive, if it knows.
     pub receives_bytes_per_s: Option<u64>,
     /// Probability that the host stays reachable, over time.
@@ -139,8 +139,8 @@ impl Announced {
             guest,
             presence_bitmap: self.presence_bitmap.to_bytes(),
             guest_bitmap: self.guest_bitmap.to_bytes(),
-            parts: Basis::add_to(
-                self.basis.as_ref(),
+            parts: ForecastBy::add_to(
+                self.forecast_by,
                 MachineClaim::add_to(self.machine.as_ref(), Withheld::to_parts(self.withheld)),
             ),
         }
@@ -160,7 +160,7 @@ impl Announcement {
             refuses_for_s: self.refuses_for_s,
             withheld: Withheld::in_parts(&self.parts),
             machine: MachineClaim::in_parts(&self.parts),
-            basis: Basis::in_parts(&self.parts),
+            forecast_by: ForecastBy::in_parts(&self.parts),
             receives_bytes_per_s: Some(self.receives_bytes_per_s).filter(|rate| *rate > 0),
             presence: curve(self.curve_step_s, &self.presence)?,
             guest: curve(self.curve_step_s, &self.guest)?,
@@ -224,7 +224,7 @@ mod tests {
             refuses_for_s: 60,
             withheld: None,
             machine: None,
-            basis: None,
+            forecast_by: Some(ForecastBy::Hazard),
             receives_bytes_per_s: Some(12_500_000),
             presence: SurvivalCurve::exponential(step, 120, 1e-5),
             guest: SurvivalCurve::exponential(step, 120, 1e-4),
@@ -240,6 +240,19 @@ mod tests {
             panic!("another response");
         };
         Announcement::from(*wire).check().unwrap()
+    }
+
+    #[test]
+    fn what_earlier_hosts_add_for_refits_is_passed_over() {
+        let mut sent = announced().to_wire();
+        sent.parts = Parts::default().with(3, vec![1; 433]);
+        let extended = Response::Announcement(Box::new(sent.into()));
+        let frame = extended.to_frame().unwrap();
+        let Ok(Response::Announcement(read)) = Response::from_frame(&frame) else {
+            panic!("another response");
+        };
+        let read = Announcement::from(*read).check().unwrap();
+        assert_eq!((read.forecast_by, read.at), (None, announced().at));
     }
 
     #[test]

@@ -14,7 +14,6 @@ use serde_bytes::ByteBuf;
 
 use super::announcement::{Announcement, ExtendedAnnouncement};
 pub use super::frame::Message;
-use super::learning::HostSums;
 use super::limits::CARD_DAYS_MAX;
 use super::parts::Parts;
 use super::{Code, Retired};
@@ -179,8 +178,8 @@ pub enum Request {
         #[serde(with = "serde_bytes")]
         proposal: Vec<u8>,
     },
-    /// Send the sums of your past, from which the model of the grid is refitted.
-    Sums,
+    /// No longer in use.
+    Retired33(Retired),
     /// Show this checkpoint, of which you need not hold a shard, to those who ask for its job.
     KeepManifest {
         /// The signed manifest.
@@ -373,8 +372,8 @@ pub enum Response {
         /// The promised ballot.
         ballot: Ballot,
     },
-    /// The sums of the host's past ([`super::learning`]).
-    Sums(Box<HostSums>),
+    /// No longer in use.
+    Retired31(Retired),
     /// The days of the cards that the registry has.
     CardDays {
         /// Whether the asker has the same. Then there are no `days`.

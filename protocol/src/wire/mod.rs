@@ -12,8 +12,8 @@
 
 pub mod announcement;
 pub mod code;
+pub mod forecast;
 mod frame;
-pub mod learning;
 #[allow(
     clippy::cast_possible_truncation,
     reason = "constants that follow from the geometry, far below 2^32"

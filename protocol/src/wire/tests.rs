@@ -10,7 +10,6 @@ use serde_bytes::ByteBuf;
 
 use super::Code;
 use super::announcement::Announcement;
-use super::learning::HostSums;
 use super::limits::{CENSUS_OWNERS_MAX, JOINERS_MAX, TEXT_BYTES_MAX};
 use super::message::{
     Audit, AuditFault, CardDay, CardRecord, Claim, HeldTag, HoldsPage, HostCensus, HostStatus,
@@ -351,16 +350,17 @@ fn messages_about_what_hosts_count_are_as_they_were() {
 }
 
 #[test]
-fn messages_about_what_hosts_learn_are_as_they_were() {
-    check(&Request::Sums, "21");
+fn a_manifest_to_be_kept_is_as_it_was() {
     let manifest = vec![1, 2];
     check(&Request::KeepManifest { manifest }, "22 020102");
-    let sums = HostSums {
-        model: 300,
-        presence: vec![1, 2],
-        guest: vec![3],
-    };
-    check(&Response::Sums(Box::new(sums)), "1f fb2c01 020102 0103");
+}
+
+#[test]
+fn messages_about_what_hosts_learnt_are_read_no_more() {
+    // As earlier programs sent them: a request of this number, and sums.
+    assert!(Request::from_frame(&[0x21]).is_err());
+    let sums = [0x1f, 0xfb, 0x2c, 0x01, 0x02, 0x01, 0x02, 0x01, 0x03];
+    assert!(Response::from_frame(&sums).is_err());
 }
 
 #[test]

@@ -105,7 +105,12 @@ fn best_of(scores: &Scores, role: Role, horizon: usize) -> Option<(&str, Measure
 ///
 /// # Errors
 /// If a file cannot be written.
-pub fn write(evaluations: &[Evaluation], at_home: &str, speed: &Speed, docs: &Path) -> Result<()> {
+pub fn write(
+    evaluations: &[Evaluation],
+    first_days: &str,
+    speed: &Speed,
+    docs: &Path,
+) -> Result<()> {
     let images = docs.join("img");
     std::fs::create_dir_all(&images).with_context(|| format!("creating {}", images.display()))?;
     for evaluation in evaluations {
@@ -119,16 +124,16 @@ pub fn write(evaluations: &[Evaluation], at_home: &str, speed: &Speed, docs: &Pa
         }
     }
     let path = docs.join("prediction-tables.md");
-    std::fs::write(&path, document(evaluations, at_home, speed))
+    std::fs::write(&path, document(evaluations, first_days, speed))
         .with_context(|| format!("writing {}", path.display()))
 }
 
-fn document(evaluations: &[Evaluation], at_home: &str, speed: &Speed) -> String {
+fn document(evaluations: &[Evaluation], first_days: &str, speed: &Speed) -> String {
     let mut text = String::from(include_str!("introduction.md"));
     text += "\n## Summary\n\nBrier scores (less is better). The relative TR errors are those of the \
              hazard regression.\n\n";
     text += &summary(evaluations);
-    let _ = write!(text, "\n## Learning at home\n\n{at_home}");
+    let _ = write!(text, "\n## The first days of a grid\n\n{first_days}");
     text += "\n## Targets\n\n";
     text += &targets(evaluations, speed);
     for evaluation in evaluations {

@@ -5,6 +5,5 @@ pub(crate) mod census;
 pub(crate) mod doctor;
 pub(crate) mod health;
 pub(crate) mod hosts;
-pub(crate) mod learn;
 pub(crate) mod list;
 pub(crate) mod outlook;

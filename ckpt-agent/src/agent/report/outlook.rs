@@ -11,8 +11,9 @@ use protocol::wire::announcement::Announced;
 use tokio::task::JoinSet;
 
 use crate::agent::Agent;
-use crate::core::HostIndex;
 use crate::core::place::{FIRST_RATE, presence_of_unknown};
+use crate::core::{Fault, HostIndex};
+use crate::models::ModelsReport;
 use crate::report::Failure;
 use crate::unix_time::unix_seconds;
 
@@ -21,6 +22,9 @@ const ASKED_MAX: usize = 3;
 
 /// Most other hosts that are asked; in a larger grid, every n-th host is.
 const NEIGHBOURS_MAX: usize = 40;
+
+/// Most hosts on whose past models are judged.
+const JUDGED_MAX: usize = 200;
 
 /// Step, in seconds, and number of steps of a curve made from a mean time between failures.
 const STEP: NonZeroU32 = NonZeroU32::new(60).unwrap();
@@ -77,6 +81,23 @@ pub struct HostSays {
 }
 
 impl Agent {
+    /// The announcement of a host. `None` if the host announces nothing.
+    ///
+    /// # Errors
+    /// When the host does not answer, or its announcement is not valid.
+    pub(crate) async fn announcement(&self, host: HostIndex) -> Result<Option<Announced>, Fault> {
+        self.hosts.announcement(host).await
+    }
+
+    /// Which models make the forecasts of hosts, and how good they have been.
+    pub async fn models(&self) -> ModelsReport {
+        let answers = self.announcements().await.into_iter();
+        let announced = answers.filter_map(|host| host.said.ok()?);
+        let announced: Vec<Announced> = announced.take(JUDGED_MAX).collect();
+        let judging = tokio::task::spawn_blocking(move || ModelsReport::of(&announced));
+        judging.await.unwrap_or_else(|_| ModelsReport::of(&[]))
+    }
+
     /// Asks every host for its announcement. In the order of the grid.
     pub async fn announcements(&self) -> Vec<HostSays> {
         let mut asking = JoinSet::new();

@@ -50,7 +50,7 @@ fn claims_in_phase(rate_per_hour: f64, gone: f64, phase: u64) -> Announced {
         refuses_for_s: 0,
         withheld: None,
         machine: None,
-        basis: None,
+        forecast_by: None,
         receives_bytes_per_s: None,
         presence: curve.clone(),
         guest: curve,

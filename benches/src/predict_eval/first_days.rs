@@ -1,70 +1,58 @@
-//! Learning at home: the model that a grid uses after its first days.
+//! The forecasts of a grid in its first days.
 //!
-//! A trace is taken for a grid that begins on its first day, with weights fitted on other traces. The programs
-//! do this: hosts add up their sums; each day a refit is made from them, and tried on bitmaps of the next day; the
-//! last refit is used if refits won the trials of the last seven days together. The days after that, at most three
-//! weeks, are judged.
+//! A trace is taken for a grid that begins on its first day, with weights fitted on other traces. What the
+//! programs forecast after some days is judged on the days after, at most three weeks.
 
 use std::fmt::Write;
 
-use placement::AvailabilityBitmap;
-use placement::hazard::{Contribution, HazardModel, Refit, Sums, TRIALS_TOGETHER, Trial, refit};
+use placement::hazard::HazardModel;
 use placement::history::{DAY_SECONDS, Timeline};
-use placement::state::ModelState;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::predictors::{self, CLIMATOLOGY, Fitted, LEVELED, is_baseline};
 use super::score::{Raw, Record, Scores, log_loss_of};
 use super::split::{Split, Thinning};
-use super::walk::walk;
-use super::{HORIZON_HOURS, HORIZONS, HOUR, LONGEST_SECONDS, Limits, for_each_record};
+use super::{HORIZON_HOURS, HORIZONS, LONGEST_SECONDS, Limits, for_each_record};
 use crate::traces::{Trace, TracedHost};
 
-/// Days after which the model is judged.
-pub const AGES: [usize; 2] = [3, 28];
+/// Days after which forecasts are judged.
+pub const AGES: [usize; 3] = [1, 3, 28];
 /// Most days that are judged.
 const JUDGED_DAYS: usize = 21;
 /// Most landmarks that are judged.
 const JUDGED_MAX: u64 = 20_000;
 /// Most landmarks on which the time series and the climatology are calibrated.
 const CALIBRATED_MAX: u64 = 8_000;
-/// As in the programs: most hosts whose sums count, and on which a refit is tried.
-const HOSTS: usize = 1000;
-const TRIED: usize = 200;
-
-/// The model in use: the refit if refits won their trials, the shipped model otherwise.
-const IN_USE: &str = "as in use";
-/// The refit, whether it won or not: one damped step.
-const STEP: &str = "one damped step";
-/// The weights fitted to the same days without bounds.
-const FULL: &str = "full refit";
+/// The model that makes the forecasts of hosts.
+const IN_USE: &str = LEVELED;
 
 const RESAMPLES: usize = 1000;
 const SEED: u64 = 20_261_123;
 
-/// What a model learnt at home is worth on a trace.
+/// What the forecasts are worth in a grid of some days.
 #[derive(Debug)]
-pub struct Home {
+pub struct FirstDays {
     trace: String,
     age: usize,
     judged_days: usize,
     hosts: usize,
-    trials: Vec<Trial>,
     names: Vec<String>,
     scores: Scores,
     records: Vec<Record>,
 }
 
-/// Judges the model of a grid that is `age` days old. `None` if the trace is too short.
+/// Judges the forecasts of a grid that is `age` days old. `None` if the trace is too short.
 #[must_use]
-pub fn evaluate(trace: &Trace, foreign: &HazardModel, age: usize, limits: Limits) -> Option<Home> {
+pub fn evaluate(
+    trace: &Trace,
+    foreign: &HazardModel,
+    age: usize,
+    limits: Limits,
+) -> Option<FirstDays> {
     let days: Vec<u64> = Split::of(trace).all_days().collect();
     let (past, future) = days.split_at_checked(age)?;
     let judge: Vec<u64> = future.iter().copied().take(JUDGED_DAYS).collect();
-    if past.is_empty() {
-        return None;
-    }
     let end = judge.last()? * DAY_SECONDS + DAY_SECONDS + LONGEST_SECONDS;
     let trace = &until(trace, end);
     let split = Split {
@@ -72,90 +60,19 @@ pub fn evaluate(trace: &Trace, foreign: &HazardModel, age: usize, limits: Limits
         calibration: past.to_vec(),
         judge,
     };
-    let first = past.len().saturating_sub(TRIALS_TOGETHER).max(1);
-    let mornings: Vec<u64> = past[first..].iter().map(|day| day * DAY_SECONDS).collect();
-    let (refit, trials) = learnt(trace, foreign, &mornings, first);
-    let is_won = Trial::of_all(trials.iter().copied()).is_won();
     let mut fitted = Fitted::learn(trace, &split, foreign, limits);
     fitted.calibrate(&calibration_records(trace, &fitted, &split, limits));
-    let model = refit.as_ref().map(|refit| &refit.model);
-    let records = records(trace, &fitted, &split, model, is_won);
-    let mut names = predictors::names();
-    names.extend([IN_USE, STEP, FULL].map(str::to_owned));
-    Some(Home {
+    let records = records(trace, &fitted, &split);
+    let names = predictors::names();
+    Some(FirstDays {
         trace: trace.name.clone(),
         age,
         judged_days: split.judge.len(),
         hosts: trace.hosts.len(),
-        trials,
         scores: Scores::of(&names, [IN_USE, CLIMATOLOGY], &records),
         names,
         records,
     })
-}
-
-/// The refit of the last of these mornings, which are days `first` and on of the grid, and the trial of each
-/// morning's refit on the day that begins then.
-fn learnt(
-    trace: &Trace,
-    foreign: &HazardModel,
-    mornings: &[u64],
-    first: usize,
-) -> (Option<Refit>, Vec<Trial>) {
-    let sums = sums(trace, foreign, mornings);
-    let mut newest = None;
-    let mut trials = Vec::new();
-    for (number, made) in mornings.iter().enumerate() {
-        let contributions = sums.iter().map(|of_host| Contribution {
-            sums: &of_host[number],
-            days_known: (first + number) as f64,
-        });
-        newest = refit::refit(foreign, &contributions.collect::<Vec<_>>());
-        if let Some(refit) = &newest {
-            trials.push(tried(trace, foreign, refit, *made));
-        }
-    }
-    (newest, trials)
-}
-
-/// The sums of each host on each of these mornings.
-fn sums(trace: &Trace, foreign: &HazardModel, mornings: &[u64]) -> Vec<Vec<Sums>> {
-    let of = |host: &TracedHost| {
-        let mut found: Vec<Option<Sums>> = vec![None; mornings.len()];
-        walk(trace, host, Some(foreign), |walk| {
-            let next = mornings.partition_point(|morning| *morning < walk.now());
-            if let Some(found) = found.get_mut(next)
-                && let Some((_, host)) = &walk.leveled
-            {
-                *found = host.sums().cloned();
-            }
-        });
-        // A host that was not there on the day before a morning has the sums of an earlier one.
-        let mut latest = Sums::default();
-        found
-            .into_iter()
-            .map(|sums| {
-                latest = sums.unwrap_or_else(|| latest.clone());
-                latest.clone()
-            })
-            .collect()
-    };
-    trace.hosts.iter().take(HOSTS).map(of).collect()
-}
-
-/// The trial on the day that begins at `from`.
-fn tried(trace: &Trace, foreign: &HazardModel, refit: &Refit, from: u64) -> Trial {
-    let mut trial = Trial::default();
-    for host in trace.hosts.iter().take(TRIED) {
-        let before = bitmap(host, from);
-        let after = bitmap(host, from + DAY_SECONDS);
-        trial.add(foreign, &refit.model, &before, &after);
-    }
-    trial
-}
-
-fn bitmap(host: &TracedHost, until: u64) -> AvailabilityBitmap {
-    host.timeline.bitmap(until, |state| !state.is_failure())
 }
 
 /// The trace up to a time: walking on from there would cost much and change nothing.
@@ -204,35 +121,12 @@ fn calibration_records(
     records
 }
 
-fn records(
-    trace: &Trace,
-    fitted: &Fitted,
-    split: &Split,
-    refit: Option<&HazardModel>,
-    won: bool,
-) -> Vec<Record> {
+fn records(trace: &Trace, fitted: &Fitted, split: &Split) -> Vec<Record> {
     let thinning = Thinning::to(trace, &split.judge, JUDGED_MAX);
     let mut records = Vec::new();
-    for_each_record(
-        trace,
-        fitted,
-        &split.judge,
-        thinning,
-        |record, walk, predicted| {
-            let hours = HORIZON_HOURS[record.horizon];
-            let at = |model: &HazardModel| {
-                let curve = walk.hazard_curve(model);
-                curve.at((hours * HOUR) as f64).value() as f32
-            };
-            let shipped = predicted.leveled(record.horizon);
-            let step = refit.map_or(shipped, at);
-            let full = at(&fitted.refitted_here);
-            let mut record = fitted.finish(record);
-            let in_use = if won { step } else { shipped };
-            record.predicted.extend([in_use, step, full]);
-            records.push(record);
-        },
-    );
+    for_each_record(trace, fitted, &split.judge, thinning, |record, _, _| {
+        records.push(fitted.finish(record));
+    });
     records
 }
 
@@ -273,10 +167,7 @@ fn over_days(records: &[&Record], a: usize, b: usize, loss: Loss) -> (f64, (f64,
 type Role = fn(&str) -> bool;
 
 /// What the model in use is compared with: a name, and which predictors have the role.
-const OTHERS: [(&str, Role); 6] = [
-    ("as shipped", |name| name == LEVELED),
-    (STEP, |name| name == STEP),
-    (FULL, |name| name == FULL),
+const OTHERS: [(&str, Role); 4] = [
     ("SMP of the paper", |name| {
         name.starts_with("SMP of the paper")
     }),
@@ -286,29 +177,30 @@ const OTHERS: [(&str, Role); 6] = [
     ("host's frequency", |name| {
         name.starts_with("host's frequency")
     }),
+    (CLIMATOLOGY, |name| name == CLIMATOLOGY),
 ];
 
-/// The section on learning at home.
+/// The section on the first days of a grid.
 #[must_use]
-pub fn section(homes: &[Home]) -> String {
+pub fn section(all: &[FirstDays]) -> String {
     let mut text = String::from(
         "Brier / log loss. In brackets: the model in use minus the other, Brier, with its 95% interval over \
          days; below zero, the model in use is better. *worse*: the interval lies above zero.\n\n\
-         | trace | days at home | horizon | landmarks, days | trial | as in use | ECE | skill |",
+         | trace | days known | horizon | landmarks, days | as in use | ECE | skill |",
     );
     for (name, _) in OTHERS {
         let _ = write!(text, " {name} |");
     }
-    text += "\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
-    for home in homes {
+    text += "\n|---|---|---|---|---|---|---|---|---|---|---|\n";
+    for one in all {
         for horizon in 0..HORIZONS {
-            text += &home.row(horizon);
+            text += &one.row(horizon);
         }
     }
     text
 }
 
-impl Home {
+impl FirstDays {
     fn row(&self, horizon: usize) -> String {
         let records: Vec<&Record> = self
             .records
@@ -318,15 +210,8 @@ impl Home {
         let column = |name: &str| self.names.iter().position(|n| n == name).unwrap_or(0);
         let in_use = column(IN_USE);
         let own = self.scores.measures[in_use][horizon];
-        let won = self.trials.iter().filter(|trial| trial.is_won()).count();
-        let verdict = if Trial::of_all(self.trials.iter().copied()).is_won() {
-            "won"
-        } else {
-            "lost"
-        };
-        let verdict = format!("{verdict} ({won} of {})", self.trials.len());
         let mut row = format!(
-            "| {}, {} hosts | {} | {} h | {}, {} | {verdict} | {:.4} / {:.4} | {:.3} | {:.3} |",
+            "| {}, {} hosts | {} | {} h | {}, {} | {:.4} / {:.4} | {:.3} | {:.3} |",
             self.trace,
             self.hosts,
             self.age,

@@ -1,0 +1,69 @@
+//! Which models make the forecasts of hosts, and how good they have been: the report of `ckpt hosts --model`.
+
+use placement::hazard::HazardModel;
+use placement::judge;
+use protocol::wire::announcement::Announced;
+use protocol::wire::forecast::ForecastBy;
+use serde::Serialize;
+
+/// Which models make the forecasts of hosts: answer of `ckpt hosts --model`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelsReport {
+    /// Number of hosts that answered.
+    pub hosts_asked: usize,
+    /// Number of these whose forecasts are of the hazard regression.
+    pub hosts_of_hazard: usize,
+    /// Number of these whose forecasts are of the papers' semi-Markov process.
+    pub hosts_of_smp: usize,
+    /// How good both models would have been in the last seven days of these hosts, by horizon.
+    pub judged: Vec<JudgedReport>,
+}
+
+/// Forecasts of presence on the past of the hosts that answered; all models made the same number of them.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct JudgedReport {
+    /// How far ahead, hours.
+    pub hours: u64,
+    /// Number of forecasts.
+    pub forecasts: u64,
+    /// Mean squared error of the hazard regression with the level of the host (Brier score); none without
+    /// forecasts.
+    pub hazard_brier: Option<f64>,
+    /// Mean squared error of the papers' semi-Markov process.
+    pub smp_brier: Option<f64>,
+}
+
+impl ModelsReport {
+    /// The report on hosts that announce this.
+    #[must_use]
+    pub fn of(announced: &[Announced]) -> Self {
+        let by = |model| {
+            let named = announced.iter().filter_map(|said| said.forecast_by);
+            named.filter(|by| *by == model).count()
+        };
+        let mut sums = <[judge::Judged; 3]>::default();
+        let model = HazardModel::pretrained();
+        for said in announced {
+            judge::add(&mut sums, &model, &said.presence_bitmap);
+        }
+        let judged = sums.iter().zip(judge::HORIZON_HOURS);
+        Self {
+            hosts_asked: announced.len(),
+            hosts_of_hazard: by(ForecastBy::Hazard),
+            hosts_of_smp: by(ForecastBy::SemiMarkov),
+            judged: judged.map(JudgedReport::of).collect(),
+        }
+    }
+}
+
+impl JudgedReport {
+    fn of((judged, hours): (&judge::Judged, u64)) -> Self {
+        let mean = |sum: f64| (judged.forecasts > 0).then(|| sum / judged.forecasts as f64);
+        Self {
+            hours,
+            forecasts: judged.forecasts,
+            hazard_brier: mean(judged.hazard),
+            smp_brier: mean(judged.semi_markov),
+        }
+    }
+}
