@@ -37,6 +37,7 @@ pub mod levels;
 mod likelihood;
 pub mod linear;
 pub mod objective;
+pub mod pool_model;
 pub mod probability;
 pub mod rank;
 pub mod redundancy;
