@@ -142,6 +142,22 @@ impl AvailabilityBitmap {
         self.newest = newest;
     }
 
+    /// What was known when the window ended at `newest`. Returns the same if it ended there or earlier.
+    #[must_use]
+    pub fn until(&self, newest: Slot) -> Self {
+        let mut earlier = self.clone();
+        if newest >= self.newest {
+            return earlier;
+        }
+        let first = (newest.0 + 1).max(self.oldest().0);
+        for bit in (first..=self.newest.0).map(|slot| Slot(slot).bit()) {
+            set_bit(&mut earlier.known, bit, false);
+            set_bit(&mut earlier.usable, bit, false);
+        }
+        earlier.newest = newest;
+        earlier
+    }
+
     /// What is known about `slot`; unknown outside the window.
     #[must_use]
     pub fn get(&self, slot: Slot) -> Availability {

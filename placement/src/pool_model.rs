@@ -104,7 +104,8 @@ impl PoolModel {
 }
 
 /// The probability whose logit is the mean of those of two probabilities.
-fn mean_of_logits(a: f64, b: f64) -> f64 {
+#[must_use]
+pub fn mean_of_logits(a: f64, b: f64) -> f64 {
     let odds = |p: f64| p / (1.0 - p);
     let odds = (odds(a.min(SUREST)) * odds(b.min(SUREST))).sqrt();
     odds / (1.0 + odds)

@@ -131,6 +131,12 @@ impl Predicted {
     pub fn at(&self, horizon: usize) -> Raw {
         self.0.iter().map(|row| row[horizon]).collect()
     }
+
+    /// What the hazard regression of a host announces for one horizon.
+    #[must_use]
+    pub const fn leveled(&self, horizon: usize) -> f32 {
+        self.0[LEVELED_HAZARD][horizon]
+    }
 }
 
 impl Fitted {

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::agent::Agent;
 use crate::core::Fault;
+use crate::core::pooled::blend;
 use crate::report::{Failure, HostReport, HostsReport, HostsSummary};
 
 impl Agent {
@@ -33,6 +34,10 @@ impl Agent {
         }
         let mut answers = asking.join_all().await;
         answers.sort_by_key(|(host, _)| *host);
+        let said = answers
+            .iter_mut()
+            .filter_map(|(_, (_, said, _))| said.as_mut().ok()?.as_mut());
+        blend(said);
         let hosts = answers
             .into_iter()
             .filter_map(|(host, (answer, said, spoken))| {
