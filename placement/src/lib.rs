@@ -25,7 +25,6 @@
 
 pub mod bandwidth;
 pub mod bitmap;
-pub mod calibration;
 pub mod clock;
 pub mod contention;
 pub mod hazard;
@@ -34,7 +33,7 @@ pub mod interval;
 pub mod joint;
 pub mod judge;
 pub mod levels;
-mod likelihood;
+pub mod likelihood;
 pub mod linear;
 pub mod objective;
 pub mod pool_model;

@@ -150,7 +150,8 @@ fn records(trace: &Trace, fitted: &Fitted, split: &Split) -> Vec<Record> {
         &split.judge,
         thinning,
         |record, walk, predicted| {
-            let (host, now) = (record.host, walk.now());
+            let host = record.host;
+            let now = walk.now();
             let known = last.take().filter(|(of, at, _)| (*of, *at) == (host, now));
             let curve = known.map_or_else(
                 || pools[&record.day].curve(&bitmap(walk.host, now), STEP, STEPS),

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 
 use crate::rivals::competing_risks::CompetingRisks;
 use crate::rivals::reference::{LoadModel, window_frequency};
-use placement::calibration::Calibration;
 use placement::hazard::{Example, HazardModel};
 use placement::history::DAY_SECONDS;
 use placement::semi_markov::counting::CutStays;
@@ -13,6 +12,7 @@ use placement::semi_markov::{Kernel, counting};
 use placement::state::{AvailabilityState, ModelState, Thresholds};
 use placement::{Probability, SurvivalCurve};
 
+use super::calibration::Calibration;
 use super::score::{Raw, Record};
 use super::split::{self, Split};
 use super::walk::{Walk, walk};
