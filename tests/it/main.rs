@@ -38,6 +38,7 @@ mod page_machines;
 mod pages;
 mod peers;
 mod placement;
+mod pool_past;
 mod rank;
 mod ratio;
 mod reached;
