@@ -377,6 +377,8 @@ pub struct RestoreReport {
     pub image_bytes: u64,
     /// Bytes that came from hosts; in a dry run, those that would be fetched.
     pub fetched_bytes: u64,
+    /// Bytes of the image that files of this machine had already, and that were not fetched.
+    pub at_hand_bytes: u64,
     /// Number of files in the image.
     pub files: u64,
     /// Seconds from start to end; in a dry run, the expected time to fetch the bytes.

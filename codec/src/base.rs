@@ -250,6 +250,16 @@ impl Base {
         })
     }
 
+    /// Which pieces of the segment that begins at byte `offset` of the stream `raw` has in the same places, by their
+    /// hashes; 0 if no segment of this length begins there.
+    pub fn same_pieces(&self, offset: u64, raw: &[u8]) -> u64 {
+        let segment = self.place_of(offset).filter(|place| place.piece == 0);
+        segment.map_or(0, |place| match self.rest(place) == raw.len() {
+            true => all_pieces(raw.len()) & !self.changed(place, &self.hasher.hash(raw)),
+            false => 0,
+        })
+    }
+
     /// Whether the base's piece at `place` is in `raw` from byte `at` on.
     fn is_there(&self, raw: &[u8], at: usize, place: BasePiece) -> bool {
         let len = self.rest(place).min(PIECE_BYTES);

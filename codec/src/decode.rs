@@ -94,8 +94,9 @@ impl Composer {
         self.check(place, raw, &patch.hash)
     }
 
-    /// Makes a segment of its layers in `raw`. `row` returns the image bytes of a layer's row, and `new` has the
-    /// segment's new pieces. `place`, for error messages, is the byte of the image at which the segment begins.
+    /// Makes a segment of its layers in `raw`, which has the pieces of the map `at_hand` already. `row` returns the
+    /// image bytes of a layer's row, and `new` has the segment's new pieces, if they are needed. `place`, for error
+    /// messages, is the byte of the image at which the segment begins.
     ///
     /// # Errors
     /// When the result is not exactly the segment that was saved.
@@ -104,15 +105,22 @@ impl Composer {
         place: u64,
         raw: &mut Vec<u8>,
         layered: &Layered,
+        at_hand: u64,
         row: impl FnMut(&Layer) -> Option<&'a [u8]>,
         new: &[u8],
     ) -> Result<(), DecodeError> {
-        let made = layered.compose(raw, row, new);
+        raw.resize(layered.len as usize, 0);
+        let made = layered.compose(raw, at_hand, row, new);
         made.ok_or(DecodeError::Patch(place))?;
         self.check(place, raw, &layered.hash)
     }
 
-    fn check(&self, place: u64, raw: &[u8], hash: &SegmentHash) -> Result<(), DecodeError> {
+    /// Checks a segment whose bytes were found elsewhere. `place`, for error messages, is the byte of the image at which
+    /// it begins.
+    ///
+    /// # Errors
+    /// When `raw` is not exactly the segment that was saved.
+    pub fn check(&self, place: u64, raw: &[u8], hash: &SegmentHash) -> Result<(), DecodeError> {
         if self.sealer.hash_pieces(&self.hasher.hash(raw)) != *hash {
             return Err(DecodeError::Composed(place));
         }

@@ -155,31 +155,37 @@ impl Layered {
         new == stored && self.row.is_none_or(|row| row.is_possible())
     }
 
-    /// Makes the segment in `raw`. `row` returns the image bytes of a layer's row; `new` has the new pieces. `None`
+    /// Makes the segment in `raw`, which has its length and the pieces that are `at_hand`. `row` returns the image
+    /// bytes of the row of a layer with other pieces; `new` has the new pieces, if one of these is not at hand. `None`
     /// when one of these is not there, or too short.
     pub fn compose<'a>(
         &self,
-        raw: &mut Vec<u8>,
+        raw: &mut [u8],
+        at_hand: u64,
         mut row: impl FnMut(&Layer) -> Option<&'a [u8]>,
         new: &[u8],
     ) -> Option<()> {
-        let len = self.len as usize;
-        raw.clear();
-        raw.resize(len, 0);
-        for layer in &self.layers {
+        for layer in self.layers.iter().filter(|layer| layer.is_needed(at_hand)) {
             let bytes = row(layer)?;
-            let places = pieces::ranges(layer.used, len);
+            let places = pieces::ranges(layer.used, raw.len());
             for (place, piece) in places.zip(numbers(layer.taken)) {
                 let from = piece * PIECE_BYTES;
                 let piece = bytes.get(from..from + place.len())?;
                 raw.get_mut(place)?.copy_from_slice(piece);
             }
         }
-        pieces::apply_patch(raw, self.new_pieces(), new).then_some(())
+        let new_pieces = self.new_pieces();
+        let is_made = new_pieces & !at_hand == 0 || pieces::apply_patch(raw, new_pieces, new);
+        is_made.then_some(())
     }
 }
 
 impl Layer {
+    /// Whether it has a piece that is not `at_hand`.
+    pub const fn is_needed(&self, at_hand: u64) -> bool {
+        self.used & !at_hand != 0
+    }
+
     /// Whether its maps fit its row and a segment of `len` bytes.
     fn is_possible(&self, len: usize) -> bool {
         let is_even = self.used.count_ones() == self.taken.count_ones() && self.used != 0;
@@ -284,7 +290,6 @@ mod tests {
         let first = noise(1, 3 * PIECE_BYTES);
         let second = noise(2, 40_000 - 2 * PIECE_BYTES);
         let new = noise(3, PIECE_BYTES);
-        let mut raw = vec![1; 5];
         let row = |layer: &Layer| {
             Some(if layer.origin == 0 {
                 &first[..]
@@ -292,16 +297,30 @@ mod tests {
                 &second
             })
         };
-        assert_eq!(segment().compose(&mut raw, row, &new), Some(()));
-        assert_eq!(raw, [&first[2 * PIECE_BYTES..], &new, &second].concat());
+        let mut raw = vec![1; 40_000];
+        assert_eq!(segment().compose(&mut raw, 0, row, &new), Some(()));
+        let whole = [&first[2 * PIECE_BYTES..], &new, &second].concat();
+        assert_eq!(raw, whole);
         let compose = |row: &dyn Fn(&Layer) -> Option<&'static [u8]>, new: &[u8]| {
-            segment().compose(&mut Vec::new(), row, new)
+            segment().compose(&mut [0; 40_000], 0, row, new)
         };
         assert_eq!(compose(&|_| None, &new), None);
         assert_eq!(compose(&|_| Some(&[0; 100]), &new), None, "too short");
         let long = vec![0; 3 * PIECE_BYTES].leak();
         assert_eq!(compose(&|_| Some(long), &new), Some(()));
         assert_eq!(compose(&|_| Some(long), &new[1..]), None);
+
+        // Pieces at hand stay as they are, and rows that have no others are not asked for.
+        let only_first = |layer: &Layer| (layer.origin == 0).then_some(&first[..]);
+        let mut raw = whole.clone();
+        raw[..PIECE_BYTES].fill(0);
+        assert_eq!(
+            segment().compose(&mut raw, 0b110, only_first, &[]),
+            Some(())
+        );
+        assert_eq!(raw, whole);
+        assert_eq!(segment().compose(&mut raw, 0b010, only_first, &[]), None);
+        assert_eq!(segment().compose(&mut raw, 0b100, only_first, &[]), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use codec::labels::Labels;
 use codec::{JobId, Version};
 
-use super::files::{Fingerprint, are_same, remove};
+use super::files::{Fingerprint, are_same, clear, remove, restored};
 use super::host::HostKind;
 use super::job_dir::LEFT;
 use super::journal::Entry;
@@ -188,6 +188,7 @@ impl Beginning {
             which: Which::Newest,
             sought: Sought::default(),
             target: RestoreTarget::Path(stage.target()),
+            at_hand: self.paths.clone(),
             if_exists: true,
             least_data: self.least_data,
             is_new: self.is_new,
@@ -260,8 +261,8 @@ impl Beginning {
     }
 }
 
-/// A directory beside the job's files, on the same file system, that exists during a restore. Removes
-/// first what an earlier run has left there.
+/// A directory beside the job's files, on the same file system, that exists during a restore. Removes first what an
+/// earlier run has left there, but for what a restore that was killed had written: this one goes on with it.
 #[derive(Debug)]
 struct Staging {
     dir: PathBuf,
@@ -272,7 +273,7 @@ impl Staging {
         let first = paths.first().map(|path| above(path));
         let name = format!("{PREFIX}{}", job.file_name());
         let dir = first.unwrap_or_else(|| PathBuf::from(".")).join(name);
-        let made = remove(&dir).and_then(|()| fs::create_dir_all(&dir));
+        let made = clear(&dir).and_then(|()| fs::create_dir_all(&dir));
         made.map_err(|cause| {
             Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", dir.display()))
         })?;
@@ -323,13 +324,10 @@ fn put_all(stage: &Path, paths: &[PathBuf], saved_paths: usize) -> Result<Vec<Pa
         let path = path.to_owned();
         move |cause| PutError::Io { path, cause }
     };
-    let names = |dir: &Path| -> io::Result<Vec<PathBuf>> {
-        fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect()
-    };
-    let mut found = names(stage).map_err(io(stage))?;
+    let mut found = restored(stage).map_err(io(stage))?;
     // Several paths were saved, so the image has a directory above them.
     if let ([only], true) = (found.as_slice(), saved_paths > 1) {
-        found = names(only).map_err(io(only))?;
+        found = restored(only).map_err(io(only))?;
     }
     found.sort();
     let mut pairs = Vec::new();

@@ -9,8 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ckpt_agent::image::Exclude;
+use ckpt_agent::image::{Exclude, is_unfinished};
 use machine::open_files::{FileId, StateFiles, Writing, written_to};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 /// Most files that are looked at. A larger tree always counts as changed.
@@ -378,6 +379,36 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(cause) => Err(cause),
     }
+}
+
+/// Removes what is in a directory of restored files, if it is this user's, but for what a restore that was killed had written: the next one
+/// goes on with it.
+///
+/// # Errors
+/// When something can't be removed.
+pub(super) fn clear(dir: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(dir) {
+        Ok(found) if found.is_dir() && found.uid() == geteuid().as_raw() => {
+            let all = restored(dir)?;
+            all.iter().try_for_each(|path| remove(path))
+        }
+        _ => remove(dir),
+    }
+}
+
+/// What was restored into a directory, without what a restore that was killed had written.
+///
+/// # Errors
+/// When the directory can't be read.
+pub(super) fn restored(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if !is_unfinished(&entry.file_name()) {
+            paths.push(entry.path());
+        }
+    }
+    Ok(paths)
 }
 
 #[cfg(test)]

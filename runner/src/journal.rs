@@ -32,6 +32,8 @@ pub(super) enum Entry {
         pid: i32,
         /// Version that it began from; `None` if it began anew.
         version: Option<u64>,
+        /// Bytes of that version that files of this machine had already, and that were not fetched.
+        at_hand_bytes: u64,
         /// Where the files that were there before were moved.
         aside: Vec<String>,
         /// Where the forecast for the machine comes from.

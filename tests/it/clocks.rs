@@ -87,6 +87,21 @@ fn wait_until_holders_have_heard(cluster: &Cluster) -> Result<()> {
     })
 }
 
+/// Saves the first version, and waits until a later one is of a later second.
+fn save_first(remover: Machine<'_>) -> Result<()> {
+    // A deletion names what the remover sees on its side, so this version must not lie on the other side's hosts
+    // alone.
+    cut_off_all_but(remover.cluster, 0..2 * SIDE - 1)?;
+    remover.save("first")?;
+    cut_off_all_but(remover.cluster, 0..2 * SIDE)?;
+    // The other side's version is dated a second after the first one, if that is dated a day ahead. Of two
+    // versions of one second the id decides, so the remover's second one has to be of a later second.
+    let saved_first = SystemTime::now();
+    wait_until("the second after the first save is over", LIMIT, || {
+        Ok(saved_first.elapsed()? >= Duration::from_secs(2))
+    })
+}
+
 /// One machine saves and then forgets the whole job on its side, and the other saves it on the other side.
 fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<()> {
     let env = [("CKPT_REPAIR_PERIOD", "300ms")];
@@ -108,17 +123,7 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
         write_image(&cluster, name, seed)?;
     }
     let bytes = write_image(&cluster, "third", 3)?;
-    // A deletion names what the remover sees on its side, so the first version must not lie on the other
-    // side's hosts alone.
-    cut_off_all_but(&cluster, 0..2 * SIDE - 1)?;
-    remover.save("first")?;
-    cut_off_all_but(&cluster, 0..2 * SIDE)?;
-    // The other side's version is dated a second after the first one, if that is dated a day ahead. Of two
-    // versions of one second the id decides, so the remover's second one has to be of a later second.
-    let saved_first = SystemTime::now();
-    wait_until("the second after the first save is over", LIMIT, || {
-        Ok(saved_first.elapsed()? >= Duration::from_secs(2))
-    })?;
+    save_first(remover)?;
 
     let remove = || -> Result<()> {
         cut_off_all_but(&cluster, 0..SIDE)?;

@@ -1,6 +1,7 @@
 //! End-to-end tests with the real program, real daemons, real sockets and real kills.
 
 mod absent;
+mod at_hand;
 mod away;
 mod bad_input;
 mod chain;

@@ -208,6 +208,7 @@ impl Restore {
             which,
             sought: Sought::default(),
             target: RestoreTarget::Path(to.into()),
+            at_hand: Vec::new(),
             if_exists: false,
             least_data: None,
             is_new: false,

@@ -8,6 +8,7 @@
 //!
 //! All functions here block, so they run on threads outside of the async runtime.
 
+pub mod at_hand;
 mod beneath;
 pub mod command;
 mod emptied;
@@ -15,10 +16,11 @@ mod ending;
 pub mod keeper;
 pub mod sink;
 pub mod source;
+mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use sink::{Sink, SinkError, SinkOptions, Target, place};
+pub use sink::{Sink, SinkError, SinkOptions, Target, is_unfinished, place};
 pub use source::{
     Exclude, NameError, NamedPath, OnceReader, Remark, Source, SourceError, SourceOptions, Weight,
     exclude_pattern,

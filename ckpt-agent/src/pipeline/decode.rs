@@ -1,20 +1,21 @@
 //! Decodes rows on all cores, and writes the image in order on a thread of its own.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use bytes::Bytes;
-use codec::ShardIndex;
 use codec::decode::{Composer, DecodeError, RowDecoder};
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Index, Patch, SegmentEntry};
 use codec::layers::{Layer, Layered};
 use codec::manifest::{Public, Summary};
 use codec::seal::DataKey;
+use codec::{SegmentHash, ShardIndex};
 
-use crate::core::pick::{Wanted, WantedRows};
+use crate::core::pick::{PiecesAtHand, SegmentNeeds, Wanted, WantedRows};
 use crate::core::read::{RawRows, RowPlace};
 
 /// Takes the image's bytes in the order of the image stream.
@@ -49,6 +50,19 @@ pub trait StreamSink: Send + 'static {
     fn finish(self) -> Result<Self::Written, Self::Error>;
 }
 
+/// Reads pieces of an image that are at hand.
+pub trait ReadAtHand: std::fmt::Debug + Send {
+    /// Which pieces these are.
+    fn pieces(&self) -> &PiecesAtHand;
+
+    /// Puts those of a segment, which begins at byte `begin` of the image, in their places in `raw`, which has the
+    /// segment's length.
+    ///
+    /// # Errors
+    /// When one can't be read any more.
+    fn read(&mut self, segment: usize, begin: u64, raw: &mut [u8]) -> io::Result<()>;
+}
+
 /// Good blocks of a row, enough of them to decode it.
 #[derive(Clone, Debug)]
 pub struct RowBlocks {
@@ -69,6 +83,8 @@ pub enum Decoded<E, W> {
     Finished(W),
     /// A row could not be decoded.
     Undecodable(DecodeError),
+    /// The files with the pieces at hand changed meanwhile: the image has to be made without them.
+    ChangedHere,
     /// The sink could not write the image.
     Failed(E),
 }
@@ -138,6 +154,8 @@ pub struct ImageRows {
     pub composer: Composer,
     /// The segments to make; the sink gets no others.
     pub wanted: Wanted,
+    /// What need not be fetched, if it was looked for.
+    pub at_hand: Option<Box<dyn ReadAtHand>>,
 }
 
 /// Starts `cpus` threads that decode and one that writes. They report to `report`, which must not block.
@@ -151,8 +169,11 @@ where
         index,
         composer,
         wanted,
+        at_hand,
     } = image;
-    let uses = LastUses::of(&index, &wanted, sources.len());
+    let pieces = at_hand.as_ref().map(|at_hand| at_hand.pieces().clone());
+    let pieces = pieces.unwrap_or_default();
+    let uses = LastUses::of(&index, &wanted, &pieces, sources.len());
     let (jobs, queue) = channel();
     let (done, decoded) = channel();
     let queue = Arc::new(Mutex::new(queue));
@@ -175,6 +196,8 @@ where
             uses,
             composer,
             wanted,
+            pieces,
+            at_hand,
             report,
             image_bytes: 0,
         };
@@ -188,7 +211,7 @@ where
 struct LastUses(Vec<VecDeque<(u64, usize)>>);
 
 impl LastUses {
-    fn of(index: &Index, wanted: &Wanted, sources: usize) -> Self {
+    fn of(index: &Index, wanted: &Wanted, at_hand: &PiecesAtHand, sources: usize) -> Self {
         let mut uses = Self(vec![VecDeque::new(); sources]);
         let mut own = 0;
         for (number, segment) in index.segments.iter().enumerate() {
@@ -197,10 +220,11 @@ impl LastUses {
             if !wanted.has(number) {
                 continue;
             }
-            if segment.row().is_some() {
+            let needs = SegmentNeeds::of(segment, at_hand.of(number));
+            if needs.own_row().is_some() {
                 uses.enter((0, row), number);
             }
-            for layer in segment.layers() {
+            for layer in needs.layers() {
                 uses.enter(place_of(layer), number);
             }
         }
@@ -326,14 +350,29 @@ struct Writer<F> {
     uses: LastUses,
     composer: Composer,
     wanted: Wanted,
+    pieces: PiecesAtHand,
+    at_hand: Option<Box<dyn ReadAtHand>>,
     report: F,
     image_bytes: u64,
+}
+
+/// A segment that is being made.
+#[derive(Clone, Copy)]
+struct Making {
+    number: usize,
+    /// The byte of the image at which it begins.
+    begin: u64,
+    /// Its own row, if it has one.
+    own: RowPlace,
+    /// Which of its pieces are at hand.
+    at_hand: u64,
 }
 
 /// Why the writer stops early.
 enum Stop<E> {
     Undecodable(DecodeError),
     Failed(E),
+    ChangedHere,
     /// No more rows come, because the restore was ended.
     Abandoned,
 }
@@ -351,6 +390,7 @@ impl<F> Writer<F> {
             Ok(written) => (self.report)(Decoded::Finished(written)),
             Err(Stop::Undecodable(cause)) => (self.report)(Decoded::Undecodable(cause)),
             Err(Stop::Failed(cause)) => (self.report)(Decoded::Failed(cause)),
+            Err(Stop::ChangedHere) => (self.report)(Decoded::ChangedHere),
             Err(Stop::Abandoned) => {}
         }
     }
@@ -363,37 +403,83 @@ impl<F> Writer<F> {
         let mut row = 0;
         let mut begin = 0;
         for (number, segment) in index.segments.iter().enumerate() {
-            let own = (0, row);
-            let place = begin;
+            let making = Making {
+                number,
+                begin,
+                own: (0, row),
+                at_hand: self.pieces.of(number),
+            };
             row += u64::from(segment.row().is_some());
             begin += segment.bytes();
             if !self.wanted.has(number) {
                 continue;
             }
-            match segment {
-                SegmentEntry::Zero { bytes } => sink.zeros(*bytes).map_err(Stop::Failed)?,
-                SegmentEntry::Stored { .. } => {
-                    self.rows.wait_for(own)?;
-                    let raw = self.rows.get(own).unwrap_or_default();
-                    sink.write(raw).map_err(Stop::Failed)?;
-                }
-                SegmentEntry::Shared { offset, patch } => {
-                    self.write_shared(sink, *offset, patch, own)?;
-                }
-                SegmentEntry::Layered(layered) => self.write_layered(sink, place, layered, own)?,
-                // The index of a version with a base was read together with that of the base.
-                SegmentEntry::Patched { .. } | SegmentEntry::Part { .. } => {
-                    return Err(Stop::Undecodable(DecodeError::Patch(place)));
-                }
-            }
+            self.write_segment(sink, segment, making)?;
             self.image_bytes += segment.bytes();
             (self.report)(Decoded::Written(self.image_bytes));
-            let rows = segment.layers().iter().map(place_of);
-            for place in rows.chain(segment.row().map(|_| own)) {
+            let needs = SegmentNeeds::of(segment, making.at_hand);
+            let own = needs.own_row().map(|_| making.own);
+            for place in needs.layers().map(place_of).chain(own) {
                 self.release(place, number);
             }
         }
         Ok(())
+    }
+
+    fn write_segment<S: StreamSink>(
+        &mut self,
+        sink: &mut S,
+        segment: &SegmentEntry,
+        making: Making,
+    ) -> Result<(), Stop<S::Error>> {
+        let own = making.own;
+        match segment {
+            SegmentEntry::Zero { bytes } => sink.zeros(*bytes).map_err(Stop::Failed),
+            SegmentEntry::Stored { hash, .. } => {
+                if SegmentNeeds::of(segment, making.at_hand)
+                    .own_row()
+                    .is_none()
+                {
+                    return self.write_at_hand(sink, segment.bytes(), hash, making);
+                }
+                self.rows.wait_for(own)?;
+                let raw = self.rows.get(own).unwrap_or_default();
+                sink.write(raw).map_err(Stop::Failed)
+            }
+            SegmentEntry::Shared { offset, patch } => self.write_shared(sink, *offset, patch, own),
+            SegmentEntry::Layered(layered) => self.write_layered(sink, segment, layered, making),
+            // The index of a version with a base was read together with that of the base.
+            SegmentEntry::Patched { .. } | SegmentEntry::Part { .. } => {
+                Err(Stop::Undecodable(DecodeError::Patch(making.begin)))
+            }
+        }
+    }
+
+    /// Writes a segment of `len` bytes that is at hand as a whole.
+    fn write_at_hand<S: StreamSink>(
+        &mut self,
+        sink: &mut S,
+        len: u64,
+        hash: &SegmentHash,
+        making: Making,
+    ) -> Result<(), Stop<S::Error>> {
+        let mut raw = self.rows.buffer();
+        raw.resize(usize::try_from(len).unwrap_or_default(), 0);
+        self.read_at_hand(making, &mut raw)?;
+        let checked = self.composer.check(making.begin, &raw, hash);
+        checked.map_err(|_| Stop::ChangedHere)?;
+        sink.write(&raw).map_err(Stop::Failed)?;
+        self.rows.give_back(raw);
+        Ok(())
+    }
+
+    /// Puts the pieces at hand of a segment in their places.
+    fn read_at_hand<E>(&mut self, making: Making, raw: &mut [u8]) -> Result<(), Stop<E>> {
+        let Some(files) = self.at_hand.as_mut().filter(|_| making.at_hand != 0) else {
+            return Ok(());
+        };
+        let read = files.read(making.number, making.begin, raw);
+        read.map_err(|_| Stop::ChangedHere)
     }
 
     /// Drops a row if no segment after this one uses it.
@@ -433,27 +519,36 @@ impl<F> Writer<F> {
         Ok(())
     }
 
-    /// Writes a segment that begins at byte `begin` of the image and is made of rows of origins, and of its `own` row.
+    /// Writes a segment that is made of rows of origins, of its own row, and of what is at hand.
     fn write_layered<S: StreamSink>(
         &mut self,
         sink: &mut S,
-        begin: u64,
+        segment: &SegmentEntry,
         layered: &Layered,
-        own: RowPlace,
+        making: Making,
     ) -> Result<(), Stop<S::Error>> {
-        for layer in &layered.layers {
+        let needs = SegmentNeeds::of(segment, making.at_hand);
+        for layer in needs.layers() {
             self.rows.wait_for(place_of(layer))?;
         }
-        if layered.row.is_some() {
-            self.rows.wait_for(own)?;
+        let needs_own = needs.own_row().is_some();
+        if needs_own {
+            self.rows.wait_for(making.own)?;
         }
+        let mut raw = self.rows.buffer();
+        raw.resize(layered.len as usize, 0);
+        self.read_at_hand(making, &mut raw)?;
         let rows = &self.rows;
-        let mut raw = rows.buffer();
-        let new = rows.get(own).filter(|_| layered.row.is_some());
+        let new = rows.get(making.own).filter(|_| needs_own);
         let find = |layer: &Layer| rows.get(place_of(layer));
         let new = new.unwrap_or_default();
-        let made = self.composer.compose(begin, &mut raw, layered, find, new);
-        made.map_err(Stop::Undecodable)?;
+        let Making { begin, at_hand, .. } = making;
+        let composer = &self.composer;
+        let made = composer.compose(begin, &mut raw, layered, at_hand, find, new);
+        made.map_err(|cause| match at_hand {
+            0 => Stop::Undecodable(cause),
+            _ => Stop::ChangedHere,
+        })?;
         sink.write(&raw).map_err(Stop::Failed)?;
         self.rows.give_back(raw);
         Ok(())

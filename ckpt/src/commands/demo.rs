@@ -217,6 +217,7 @@ fn restore_request(job: &JobId, target: &Path) -> RestoreRequest {
         which: Which::Newest,
         sought: Sought::default(),
         target: RestoreTarget::Path(target.to_owned()),
+        at_hand: Vec::new(),
         if_exists: false,
         least_data: None,
         is_new: false,

@@ -228,7 +228,7 @@ impl Reading<'_> {
             let at = layered.layers.iter().position(|one| one == layer)?;
             rows.get(at).map(Vec::as_slice)
         };
-        Composer::new(sealer, &pieces_key).compose(0, &mut raw, layered, row, &new)?;
+        Composer::new(sealer, &pieces_key).compose(0, &mut raw, layered, 0, row, &new)?;
         Ok(raw)
     }
 }

@@ -183,9 +183,9 @@ fn make(layered: &Layered) {
     let zeros = vec![0; SEGMENT_BYTES];
     let row = |layer: &Layer| zeros.get(..layer.stored.raw_len as usize);
     let new = layered.row.map_or(0, |row| row.raw_len as usize);
-    let mut raw = Vec::new();
-    assert!(layered.compose(&mut raw, row, &zeros[..new]).is_some());
-    assert_eq!(raw.len(), layered.len as usize);
+    let mut raw = vec![1; layered.len as usize];
+    assert!(layered.compose(&mut raw, 0, row, &zeros[..new]).is_some());
+    assert!(raw.iter().all(|byte| *byte == 0));
 }
 
 /// Takes the first 4 bytes for the length of the segment, and the others for its compressed bytes.

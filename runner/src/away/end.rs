@@ -1,7 +1,6 @@
 //! The end of `ckpt run --on`: moves the result of the job into the working directory.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use supervision::Ending;
@@ -13,7 +12,7 @@ use super::kept::{KEPT, Kept, LISTING};
 use super::report::AwayReport;
 use super::words::EndReport;
 use super::{Away, AwayOrders};
-use crate::files::remove;
+use crate::files::{clear, remove, restored};
 use crate::history::PastLine;
 use crate::job_dir::JobDir;
 use crate::journal::Entry;
@@ -174,7 +173,7 @@ async fn bring_back(
     let stage = orders
         .dir
         .join(format!("{PREFIX}{}", orders.job.file_name()));
-    let made = remove(&stage).and_then(|()| fs::create_dir(&stage));
+    let made = clear(&stage).and_then(|()| fs::create_dir_all(&stage));
     made.map_err(|cause| local_io(format!("{}: {cause}", stage.display())))?;
     let (canceller, cancel) = canceller();
     let request = RestoreRequest {
@@ -182,6 +181,7 @@ async fn bring_back(
         which: Which::Newest,
         sought: Sought::default(),
         target: RestoreTarget::Path(stage.join("")),
+        at_hand: vec![orders.dir.clone()],
         if_exists: false,
         least_data: orders.save.least_data(),
         is_new: false,
@@ -195,22 +195,20 @@ async fn bring_back(
         let agent = away.agent().await?;
         agent.restore(request, Arc::new(Silent), cancel).await
     };
-    let restored = signals.cancelling(&canceller, restoring).await;
-    let restored = restored.unwrap_or_else(|asked| {
+    let fetched = signals.cancelling(&canceller, restoring).await;
+    let fetched = fetched.unwrap_or_else(|asked| {
         let what = format!("the result of job {} is not fetched", orders.job);
         Err(asked.failure(&what, orders.evict_exit))
     });
-    let report = restored
+    let report = fetched
         .map_err(|failure| failure.next("run the same command again to fetch the result"))?;
     let dir = orders.dir.clone();
     let held_back = dir.join(format!("{}{HELD_BACK_SUFFIX}", orders.job.file_name()));
     let list = place.path(LISTING);
     let moving = tokio::task::spawn_blocking(move || {
         let staged = Listing::read(&list)?;
-        let mut found = fs::read_dir(&stage)?;
-        let result: PathBuf = match found.next() {
-            Some(only) => only?.path(),
-            None => return Ok(Merged::default()),
+        let Some(result) = restored(&stage)?.into_iter().next() else {
+            return Ok(Merged::default());
         };
         let merged = merge(&result, &dir, &staged, &held_back)?;
         remove(&stage)?;

@@ -701,6 +701,10 @@ fn started(begun: &Begun, pid: i32, outlook: &MachineOutlook) -> Entry {
     Entry::Started {
         pid,
         version: begun.version.map(|version| version.number()),
+        at_hand_bytes: begun
+            .report
+            .as_ref()
+            .map_or(0, |report| report.at_hand_bytes),
         aside: aside.map(|path| path.display().to_string()).collect(),
         outlook: outlook.source.clone(),
     }

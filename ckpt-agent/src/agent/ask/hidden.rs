@@ -30,6 +30,7 @@ impl Agent {
                 target: String::new(),
                 image_bytes: 0,
                 fetched_bytes: 0,
+                at_hand_bytes: 0,
                 files: 0,
                 seconds: started.elapsed().as_secs_f64(),
                 sources: Vec::new(),

@@ -10,7 +10,7 @@ use crate::agent::read::choose::FoundOrigin;
 use crate::agent::read::fetch::Unreadable;
 use crate::agent::read::restore::{Attempt, Image};
 use crate::core::HostIndex;
-use crate::core::pick::WantedRows;
+use crate::core::pick::{PiecesAtHand, WantedRows};
 use crate::core::place::FIRST_RATE;
 use crate::image::{Sink, Target};
 use crate::inventory::KnownCheckpoint;
@@ -23,6 +23,7 @@ impl Attempt<'_> {
         &self,
         image: &Image,
         target: &Target,
+        at_hand: &PiecesAtHand,
     ) -> Result<RestoreReport, Unreadable> {
         let own = image.own().clone();
         let to = target.clone();
@@ -34,7 +35,8 @@ impl Attempt<'_> {
         let wanted = image.wanted();
         let rates = self.agent.rates();
         let mut sources = BTreeMap::new();
-        let rows = wanted.rows(&image.index, image.sources.len().saturating_sub(1));
+        let origins = image.sources.len().saturating_sub(1);
+        let rows = wanted.rows(&image.index, origins, at_hand);
         for (number, (source, rows)) in image.sources.iter().zip(&rows).enumerate() {
             // A restore reads no index but that of the image itself.
             let index = (number == 0).then_some(image.summary.index.as_slice());
@@ -55,7 +57,7 @@ impl Attempt<'_> {
                     bytes: *bytes,
                 })
                 .collect(),
-            ..self.report(image, target)
+            ..self.report(image, target, at_hand)
         })
     }
 }

@@ -20,11 +20,12 @@ use crate::agent::read::row_feed::Lanes;
 use crate::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use crate::cancel::Cancel;
 use crate::core::gather::silence::GoesOn;
-use crate::core::pick::{Pick, Wanted};
+use crate::core::pick::{Pick, PiecesAtHand, Wanted};
+use crate::image::at_hand::{FilesAtHand, LeftRemains};
 use crate::image::{self, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
-use crate::pipeline::decode::{self, Decoded, ImageRows, RowSource};
+use crate::pipeline::decode::{self, Decoded, ImageRows, ReadAtHand, RowSource};
 use crate::report::{
     ExitStatus, Failure, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
 };
@@ -144,6 +145,20 @@ impl Agent {
     }
 }
 
+/// Why an attempt ends.
+enum Stop {
+    /// The checkpoint can't be restored.
+    Unreadable(Unreadable),
+    /// The files with a part of the image changed meanwhile.
+    ChangedHere,
+}
+
+impl From<Unreadable> for Stop {
+    fn from(unreadable: Unreadable) -> Self {
+        Self::Unreadable(unreadable)
+    }
+}
+
 /// One checkpoint that a restore tries.
 pub(crate) struct Attempt<'a> {
     pub(crate) agent: &'a Agent,
@@ -155,10 +170,27 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    async fn run(&self, mut cancel: Cancel) -> Result<RestoreReport, Unreadable> {
+    async fn run(&self, cancel: Cancel) -> Result<RestoreReport, Unreadable> {
+        let looks = !matches!(self.request.target, RestoreTarget::Stdout);
+        match self.run_once(cancel.clone(), looks).await {
+            Ok(report) => Ok(report),
+            Err(Stop::Unreadable(unreadable)) => Err(unreadable),
+            Err(Stop::ChangedHere) => {
+                tracing::info!("files that had a part of the image changed; it is fetched whole");
+                let again = self.run_once(cancel, false).await;
+                again.map_err(|stop| match stop {
+                    Stop::Unreadable(unreadable) => unreadable,
+                    Stop::ChangedHere => Unreadable::because("files changed meanwhile"),
+                })
+            }
+        }
+    }
+
+    /// Restores it; `looks_here` for what files of this machine have of it already.
+    async fn run_once(&self, mut cancel: Cancel, looks_here: bool) -> Result<RestoreReport, Stop> {
         let found = tokio::select! {
             biased;
-            () = cancel.cancelled() => return Err(self.interrupted()),
+            () = cancel.cancelled() => return Err(self.interrupted().into()),
             found = self.agent.find_image(self.known, self.gathered) => found?,
         };
         let pick = self.pick(&found.index)?;
@@ -177,11 +209,21 @@ impl Attempt<'_> {
             sources,
         };
         let target = self.target(&image)?;
+        let at_hand = match looks_here {
+            true => tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Err(self.interrupted().into()),
+                at_hand = self.at_hand(&image, &target) => at_hand,
+            },
+            false => None,
+        };
         if self.request.dry_run {
-            return self.plan(&image, &target).await;
+            let pieces = at_hand.as_ref().map(|files| files.pieces().clone());
+            let pieces = pieces.unwrap_or_default();
+            return Ok(self.plan(&image, &target, &pieces).await?);
         }
         let sink = self.sink(&image, &target).await?;
-        self.transfer(image, sink, target, cancel).await
+        self.transfer(image, sink, target, at_hand, cancel).await
     }
 
     /// The part of the image that the request selects; `None` for all of it.
@@ -281,40 +323,21 @@ impl Attempt<'_> {
         image: Image,
         sink: Sink,
         target: Target,
+        at_hand: Option<FilesAtHand>,
         cancel: Cancel,
-    ) -> Result<RestoreReport, Unreadable> {
-        let wanted = image.wanted();
+    ) -> Result<RestoreReport, Stop> {
         let mut progress = image.progress();
-        let mut report = self.report(&image, &target);
+        let pieces = at_hand.as_ref().map(|files| files.pieces().clone());
+        let pieces = pieces.unwrap_or_default();
+        let mut report = self.report(&image, &target, &pieces);
+        let (at_hand, left) = match at_hand.map(|files| files.into_reader(&image.index)) {
+            Some((reader, left)) => (Some(reader), left),
+            None => (None, LeftRemains::default()),
+        };
         for message in report.warnings.iter().cloned() {
             self.observer.event(ProgressEvent::Warning { message });
         }
-        let Image {
-            index,
-            composer,
-            sources,
-            ..
-        } = image;
-        let rows = wanted.rows(&index, sources.len().saturating_sub(1));
-        let whole = rows.iter().map(stored_bytes).sum();
-        let drivers = sources.iter().zip(&rows).map(|(source, rows)| {
-            // What a checkpoint has more of is needed more often.
-            let part = stored_bytes(rows);
-            let share = MemoryShare { part, whole };
-            Driver::new(self.agent, &source.known, &source.reader, rows, share)
-        });
-        let drivers: Vec<Driver<'_>> = drivers.collect();
-        let row_sources = sources.iter().zip(rows).map(|(source, rows)| RowSource {
-            public: source.known.manifest.public().clone(),
-            keys: source.keys.clone(),
-            rows,
-        });
-        let rows = ImageRows {
-            sources: row_sources.collect(),
-            index,
-            composer,
-            wanted,
-        };
+        let (drivers, rows) = self.lanes(image, at_hand, &pieces);
         let (sender, mut decoded_rows) = mpsc::unbounded_channel();
         let cpus = self.agent.resources.cpus;
         let pool = decode::start(rows, sink, cpus, move |decoded| {
@@ -328,7 +351,15 @@ impl Attempt<'_> {
         if let Err(stop) = followed
             && !completed_anyway(&mut decoded_rows).await
         {
-            return Err(self.after_output(stop, &target, &progress));
+            return Err(match stop {
+                Stop::Unreadable(stop) => self.after_output(stop, &target, &progress).into(),
+                Stop::ChangedHere => Stop::ChangedHere,
+            });
+        }
+        // Removing many files takes a while.
+        let removing = tokio::task::spawn_blocking(|| left.remove());
+        if let Err(cause) = removing.await {
+            tracing::warn!(%cause, "what killed restores left was not removed");
         }
         progress.done_bytes = progress.total_bytes.unwrap_or_default();
         progress.network_bytes = lanes.fetched_bytes();
@@ -338,6 +369,44 @@ impl Attempt<'_> {
         report.seconds = self.started.elapsed().as_secs_f64();
         report.warnings.extend(self.warnings(&lanes));
         Ok(report)
+    }
+
+    /// What fetches the rows of an image and of its origins, and what they are decoded with.
+    fn lanes(
+        &self,
+        image: Image,
+        at_hand: Option<Box<dyn ReadAtHand>>,
+        pieces: &PiecesAtHand,
+    ) -> (Vec<Driver<'_>>, ImageRows) {
+        let wanted = image.wanted();
+        let Image {
+            index,
+            composer,
+            sources,
+            ..
+        } = image;
+        let rows = wanted.rows(&index, sources.len().saturating_sub(1), pieces);
+        let whole = rows.iter().map(stored_bytes).sum();
+        let drivers = sources.iter().zip(&rows).map(|(source, rows)| {
+            // What a checkpoint has more of is needed more often.
+            let part = stored_bytes(rows);
+            let share = MemoryShare { part, whole };
+            Driver::new(self.agent, &source.known, &source.reader, rows, share)
+        });
+        let drivers: Vec<Driver<'_>> = drivers.collect();
+        let row_sources = sources.iter().zip(rows).map(|(source, rows)| RowSource {
+            public: source.known.manifest.public().clone(),
+            keys: source.keys.clone(),
+            rows,
+        });
+        let image = ImageRows {
+            sources: row_sources.collect(),
+            index,
+            composer,
+            wanted,
+            at_hand,
+        };
+        (drivers, image)
     }
 
     fn warnings(&self, lanes: &Lanes<'_>) -> Vec<String> {
@@ -386,7 +455,7 @@ impl Attempt<'_> {
         decoded_rows: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
         progress: &mut Progress,
         mut cancel: Cancel,
-    ) -> Result<(), Unreadable> {
+    ) -> Result<(), Stop> {
         let mut show = tokio::time::interval(PROGRESS_PERIOD);
         show.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Stored bytes are estimated in proportion to the bytes done, since written rows do not show how many
@@ -400,7 +469,7 @@ impl Attempt<'_> {
         loop {
             tokio::select! {
                 biased;
-                () = cancel.cancelled() => return Err(self.interrupted()),
+                () = cancel.cancelled() => return Err(self.interrupted().into()),
                 _ = show.tick() => {
                     progress.network_bytes = lanes.fetched_bytes();
                     self.observer.event(ProgressEvent::Progress(*progress));
@@ -416,18 +485,24 @@ impl Attempt<'_> {
                         return Ok(());
                     }
                     Some(Decoded::Undecodable(cause)) => {
-                        return Err(Unreadable::because(cause.to_string()));
+                        return Err(Unreadable::because(cause.to_string()).into());
                     }
-                    Some(Decoded::Failed(cause)) => return Err(self.sink_failure(&cause)),
-                    None => return Err(Unreadable::because("decoding ended early")),
+                    Some(Decoded::ChangedHere) => return Err(Stop::ChangedHere),
+                    Some(Decoded::Failed(cause)) => return Err(self.sink_failure(&cause).into()),
+                    None => return Err(Unreadable::because("decoding ended early").into()),
                 },
-                lost = lanes.pump() => return Err(lost),
+                lost = lanes.pump() => return Err(lost.into()),
             }
         }
     }
 
     /// The report as far as it is known before anything was fetched.
-    pub(crate) fn report(&self, image: &Image, target: &Target) -> RestoreReport {
+    pub(crate) fn report(
+        &self,
+        image: &Image,
+        target: &Target,
+        at_hand: &PiecesAtHand,
+    ) -> RestoreReport {
         let own = image.own();
         RestoreReport {
             job: self.request.job.clone(),
@@ -442,6 +517,7 @@ impl Attempt<'_> {
                 Some(_) => own.files.iter().map(FileEntry::size).sum(),
             },
             fetched_bytes: 0,
+            at_hand_bytes: at_hand.bytes(&image.index),
             files: own.files.len() as u64,
             seconds: 0.0,
             sources: Vec::new(),

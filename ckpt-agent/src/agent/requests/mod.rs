@@ -89,6 +89,9 @@ pub struct RestoreRequest {
     pub sought: Sought,
     /// Where the files go.
     pub target: RestoreTarget,
+    /// Other paths of files and directories that may have a part of the image, so that it need not be fetched: each
+    /// is taken for the image's root, or if it has several, for the one of the same name.
+    pub at_hand: Vec<PathBuf>,
     /// Succeed when the job has no checkpoint.
     pub if_exists: bool,
     /// Fewest data shards with which the job is saved, if the caller knows that.

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use codec::SegmentHash;
 use codec::compress::Method;
 use codec::index::{FileEntry, FileKind, Index, SegmentEntry, StoredSegment};
+use codec::layers::{Layer, all_pieces};
+use codec::pieces::patch_bytes;
 
 use super::glob::Glob;
 
@@ -44,27 +46,86 @@ impl Wanted {
         all.filter(|(number, _)| self.has(*number))
     }
 
-    /// The wanted rows, and how they are stored: first those of the checkpoint with this index, then those of each of
-    /// its `origins`.
-    pub fn rows(&self, index: &Index, origins: usize) -> Vec<WantedRows> {
+    /// The rows that the wanted segments need besides what is at hand, and how they are stored: first those of the
+    /// checkpoint with this index, then those of each of its `origins`.
+    pub fn rows(&self, index: &Index, origins: usize, at_hand: &PiecesAtHand) -> Vec<WantedRows> {
         let mut rows = vec![WantedRows::new(); origins + 1];
         let mut own = 0;
         for (number, segment) in index.segments.iter().enumerate() {
+            let row = own;
+            own += u64::from(segment.row().is_some());
             let Some((first, others)) = rows.split_first_mut().filter(|_| self.has(number)) else {
-                own += u64::from(segment.row().is_some());
                 continue;
             };
-            if let Some((stored, hash)) = segment.row() {
-                first.insert(own, (*stored, hash.copied()));
-                own += 1;
+            let needs = SegmentNeeds::of(segment, at_hand.of(number));
+            if let Some((stored, hash)) = needs.own_row() {
+                first.insert(row, (*stored, hash.copied()));
             }
-            for layer in segment.layers() {
+            for layer in needs.layers() {
                 if let Some(rows) = others.get_mut(usize::from(layer.origin)) {
                     rows.insert(layer.row, (layer.stored, None));
                 }
             }
         }
         rows
+    }
+}
+
+/// Which pieces of an image are at hand: in files of this machine, so that they need not be fetched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PiecesAtHand(Arc<[u64]>);
+
+impl PiecesAtHand {
+    /// These maps of pieces, one for each segment of the index; bit 0 is the first piece.
+    pub fn new(maps: Vec<u64>) -> Self {
+        Self(maps.into())
+    }
+
+    /// The map of the segment with this number.
+    pub fn of(&self, segment: usize) -> u64 {
+        self.0.get(segment).copied().unwrap_or_default()
+    }
+
+    /// Bytes of all these pieces.
+    pub fn bytes(&self, index: &Index) -> u64 {
+        let segments = self.0.iter().zip(&index.segments);
+        let bytes = |(map, segment): (&u64, &SegmentEntry)| {
+            let len = usize::try_from(segment.bytes()).unwrap_or_default();
+            patch_bytes(*map, len) as u64
+        };
+        segments.map(bytes).sum()
+    }
+}
+
+/// What has to be fetched to make a segment, some of whose pieces are at hand.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentNeeds<'a> {
+    segment: &'a SegmentEntry,
+    at_hand: u64,
+}
+
+impl<'a> SegmentNeeds<'a> {
+    /// What a segment needs besides the pieces in the map `at_hand`.
+    pub const fn of(segment: &'a SegmentEntry, at_hand: u64) -> Self {
+        Self { segment, at_hand }
+    }
+
+    /// The segment's own row, if it is needed.
+    pub fn own_row(&self) -> Option<(&'a StoredSegment, Option<&'a SegmentHash>)> {
+        let in_row = match self.segment {
+            SegmentEntry::Layered(layered) => layered.new_pieces(),
+            SegmentEntry::Stored { stored, .. } => all_pieces(stored.raw_len as usize),
+            // What repeats others of its image is made of these, and no piece of it is looked for.
+            _ => u64::MAX,
+        };
+        self.segment.row().filter(|_| in_row & !self.at_hand != 0)
+    }
+
+    /// The layers whose rows are needed.
+    pub fn layers(&self) -> impl Iterator<Item = &'a Layer> + use<'a> {
+        let at_hand = self.at_hand;
+        let layers = self.segment.layers().iter();
+        layers.filter(move |layer| layer.is_needed(at_hand))
     }
 }
 

@@ -68,7 +68,10 @@ fn one_name_gives_that_file_or_tree_alone() {
     assert_eq!(paths(&file), ["b"]);
     assert_eq!(spans(&file.parts), [(15, 30)]);
     assert_eq!((numbers(&file), &*file.begins), (vec![1, 2], &[10, 20][..]));
-    let rows = file.wanted.rows(&index(), 0).remove(0);
+    let rows = file
+        .wanted
+        .rows(&index(), 0, &PiecesAtHand::default())
+        .remove(0);
     assert_eq!(Vec::from_iter(rows.into_keys()), [1]);
     let tree = pick(&["./t/d/"]).unwrap();
     assert_eq!(paths(&tree), ["d", "d/b", "d/c"]);

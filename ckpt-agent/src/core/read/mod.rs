@@ -312,7 +312,8 @@ impl Layout {
                         row.map(Vec::as_slice)
                     };
                     let mut raw = Vec::new();
-                    of.composer.compose(begin, &mut raw, layered, find, new)?;
+                    of.composer
+                        .compose(begin, &mut raw, layered, 0, find, new)?;
                     raw
                 }
                 _ => continue,

@@ -20,10 +20,11 @@ use rustix::io::Errno;
 
 use super::attributes::{owner_of, set_attributes, times};
 use super::place::{Shape, may_replace};
-use super::unfinished::{self, aside_name, is_there, temporary_name};
+use super::unfinished::{self, ONLY_FILE, aside_name, is_there, temporary_name};
 use super::{Run, SinkError, SinkOptions};
 use crate::image::beneath::{Beneath, remove_all};
 use crate::image::path_from_bytes;
+use crate::image::stream::{FilePart, StreamFiles};
 
 /// Up to this many files are synced one by one. For more, one sync of the whole file system is faster, though
 /// it also waits for what other programs wrote there.
@@ -43,8 +44,9 @@ const TO_LOOK: OFlags = OFlags::RDONLY
 /// Flags for a file without a name.
 const OPEN_UNNAMED: OFlags = OFlags::TMPFILE.union(OFlags::CLOEXEC).union(OFlags::RDWR);
 
-/// Temporary name of the only file of an image.
-const ONLY_FILE: &str = "image";
+/// A file of at least this many bytes is written under a name, so that the next restore finds what a killed one had
+/// written.
+const FOUND_AGAIN_BYTES_MIN: u64 = 64 << 20;
 
 /// The files of an image while they are being made under a temporary name.
 #[derive(Debug)]
@@ -74,8 +76,8 @@ enum Layout {
     /// The only file of the image, without a name until it gets its own. No other user can put another file
     /// in its place, and nothing is left of it when this program is killed.
     Unnamed(File),
-    /// The only file of the image, on a file system without unnamed files, or when an old file is to be
-    /// replaced. It is alone in a directory of its own, so that no other user who may write beside the target
+    /// The only file of the image, if it is large, on a file system without unnamed files, or when an old file is
+    /// to be replaced. It is alone in a directory of its own, so that no other user who may write beside the target
     /// can put another file in its place.
     File(Beneath),
     /// The only root of the image, which is a directory.
@@ -110,54 +112,23 @@ const KEPT_MAX: usize = 64;
 /// Finds the files that hold earlier parts of the stream.
 #[derive(Debug, Default)]
 struct EarlierFiles {
-    /// Extents with their offsets in the stream and their files' indices; empty when nothing will be read
-    /// back.
-    extents: Vec<(u64, usize, Extent)>,
+    /// Empty when nothing will be read back.
+    stream: StreamFiles,
     kept: VecDeque<(usize, File)>,
-}
-
-/// Where a part of the stream is stored: file, offset in it, and length.
-#[derive(Clone, Copy, Debug)]
-struct StoredPart {
-    file: usize,
-    at: u64,
-    /// How many bytes follow there.
-    len: u64,
 }
 
 impl EarlierFiles {
     fn of(index: &Index) -> Self {
         let is_shared = |segment: &SegmentEntry| matches!(segment, SegmentEntry::Shared { .. });
         let mut earlier = Self::default();
-        if !index.segments.iter().any(is_shared) {
-            return earlier;
-        }
-        let mut offset = 0;
-        for (number, file) in index.files.iter().enumerate() {
-            let FileKind::Regular { extents, .. } = &file.kind else {
-                continue;
-            };
-            for extent in extents.iter().filter(|extent| extent.len > 0) {
-                earlier.extents.push((offset, number, *extent));
-                offset += extent.len;
-            }
+        if index.segments.iter().any(is_shared) {
+            earlier.stream = StreamFiles::of(index);
         }
         earlier
     }
 
-    fn place(&self, offset: u64) -> Option<StoredPart> {
-        let after = self.extents.partition_point(|(begin, ..)| *begin <= offset);
-        let (begin, file, extent) = self.extents.get(after.checked_sub(1)?)?;
-        let done = offset - begin;
-        Some(StoredPart {
-            file: *file,
-            at: extent.offset + done,
-            len: extent.len.checked_sub(done).filter(|len| *len > 0)?,
-        })
-    }
-
     fn keep(&mut self, number: usize, file: File) {
-        if self.extents.is_empty() {
+        if self.stream.is_empty() {
             return;
         }
         if self.kept.len() == KEPT_MAX {
@@ -359,7 +330,7 @@ impl FileSink {
         mut buffer: &mut [u8],
     ) -> Result<(), SinkError> {
         while !buffer.is_empty() {
-            let Some(place) = self.earlier.place(offset) else {
+            let Some(place) = self.earlier.stream.place(offset) else {
                 return Err(SinkError::TooShort);
             };
             let len = usize::try_from(place.len).unwrap_or(usize::MAX);
@@ -372,7 +343,7 @@ impl FileSink {
         Ok(())
     }
 
-    fn read_file(&mut self, place: StoredPart, buffer: &mut [u8]) -> io::Result<()> {
+    fn read_file(&mut self, place: FilePart, buffer: &mut [u8]) -> io::Result<()> {
         if let Some(open) = self.open.as_mut().filter(|open| open.number == place.file) {
             return open.file.read_exact_at(buffer, place.at);
         }
@@ -626,15 +597,17 @@ impl Drop for FileSink {
 }
 
 impl Layout {
-    /// Makes a file without a name for an image of one file, if the file system allows that. Otherwise makes
-    /// a directory with the temporary name: it becomes the image, or the only file is made in it.
+    /// Makes a file without a name for an image of one file, if the file system allows that and the file is not so
+    /// large that the next restore shall find what a killed one had written. Otherwise makes a directory with the
+    /// temporary name: it becomes the image, or the only file is made in it.
     fn make(index: &Index, parent: &OwnedFd, temporary: &OsStr) -> io::Result<Self> {
         let mut roots = index.files.iter().filter(|file| !file.path.contains(&b'/'));
         let only = match (roots.next(), roots.next()) {
             (Some(only), None) => Some(&only.kind),
             _ => None,
         };
-        if let Some(FileKind::Regular { .. }) = only
+        if let Some(FileKind::Regular { size, .. }) = only
+            && *size < FOUND_AGAIN_BYTES_MIN
             && let Some(file) = unnamed(parent)
         {
             return Ok(Self::Unnamed(file));

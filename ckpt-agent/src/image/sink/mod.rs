@@ -17,6 +17,8 @@ pub use files::FileSink;
 pub use output::OutputSink;
 pub use picked::PickedSink;
 pub use place::place;
+pub use unfinished::is_unfinished;
+pub(super) use unfinished::{Left, left_for};
 
 use crate::core::pick::Pick;
 use crate::pipeline::decode::StreamSink;

@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -20,6 +21,9 @@ use rustix::process::{Pid, geteuid, test_kill_process};
 
 use crate::image::beneath::remove_all;
 use crate::unix_time::unix_seconds;
+
+/// Name of the only file of an image in its temporary directory.
+pub(super) const ONLY_FILE: &str = "image";
 
 /// Separates the name of the target from the rest of a temporary name.
 const MARK: &str = ".ckpt-";
@@ -47,8 +51,8 @@ pub(super) fn aside_name(parent: &OwnedFd, name: &OsStr) -> OsString {
     name_beside(parent, name, "old")
 }
 
-fn name_beside(parent: &OwnedFd, name: &OsStr, what: &str) -> OsString {
-    static SERIAL: AtomicU32 = AtomicU32::new(0);
+/// The part of a name beside `name` that all such names have.
+fn prefix(name: &OsStr, what: &str) -> OsString {
     /// Bytes of the target's name that are used, which leaves room for the rest within the 255 bytes of a
     /// file name.
     const TARGET_NAME_BYTES_MAX: usize = 200;
@@ -56,11 +60,19 @@ fn name_beside(parent: &OwnedFd, name: &OsStr, what: &str) -> OsString {
         .as_bytes()
         .get(..TARGET_NAME_BYTES_MAX)
         .unwrap_or(name.as_bytes());
+    let mut prefix = OsString::from(".");
+    prefix.push(OsStr::from_bytes(kept));
+    prefix.push(format!("{MARK}{what}-"));
+    prefix
+}
+
+fn name_beside(parent: &OwnedFd, name: &OsStr, what: &str) -> OsString {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    let prefix = prefix(name, what);
     loop {
-        let mut temporary = OsString::from(".");
-        temporary.push(OsStr::from_bytes(kept));
+        let mut temporary = prefix.clone();
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        temporary.push(format!("{MARK}{what}-{}-{serial}", std::process::id()));
+        temporary.push(format!("{}-{serial}", std::process::id()));
         if !is_there(parent, &temporary) {
             return temporary;
         }
@@ -115,9 +127,9 @@ pub(super) fn remove_dead(parent: &OwnedFd) {
         }
     };
     for (name, process) in found {
-        if !is_dead(parent, &name, process) {
+        let Some(_held) = hold_dead(parent, &name, process) else {
             continue;
-        }
+        };
         match remove_all(parent.as_fd(), &name) {
             Ok(()) => tracing::info!("removed {name:?}, which a killed restore left"),
             Err(cause) => {
@@ -125,6 +137,74 @@ pub(super) fn remove_dead(parent: &OwnedFd) {
             }
         }
     }
+}
+
+/// What a killed restore to the same target had written. While it is held, no other restore removes it.
+#[derive(Debug)]
+pub(in crate::image) struct Left {
+    parent: OwnedFd,
+    name: OsString,
+    path: PathBuf,
+    /// Locked.
+    _directory: OwnedFd,
+}
+
+impl Left {
+    /// Where the root of an image is in it, if that has only one; a file if not `is_tree`.
+    pub(in crate::image) fn root(&self, is_tree: bool) -> PathBuf {
+        match is_tree {
+            true => self.path.clone(),
+            false => self.path.join(ONLY_FILE),
+        }
+    }
+
+    /// Removes it, since the image is whole now.
+    pub(in crate::image) fn remove(self) {
+        if let Err(cause) = remove_all(self.parent.as_fd(), &self.name) {
+            // The next restore tries it again.
+            tracing::warn!(
+                "{:?}, which a killed restore left, can't be removed: {cause}",
+                self.path
+            );
+        }
+    }
+}
+
+/// What killed restores to `target` had written: that of the last `most` of them.
+pub(in crate::image) fn left_for(target: &Path, most: usize) -> Vec<Left> {
+    let Some(name) = target.file_name() else {
+        return Vec::new();
+    };
+    let above = target
+        .parent()
+        .filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or_else(|| Path::new("."));
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+    let Ok(parent) = rustix::fs::open(above, flags, Mode::empty()) else {
+        return Vec::new();
+    };
+    let prefix = prefix(name, machine());
+    let is_for_target =
+        |(found, _): &(OsString, _)| found.as_bytes().starts_with(prefix.as_bytes());
+    let found = candidates(&parent).unwrap_or_default().into_iter();
+    let mut left: Vec<(_, Left)> = found
+        .filter(is_for_target)
+        .filter_map(|(name, process)| {
+            let held = hold_dead(&parent, &name, process)?;
+            // Without locks, another restore may remove it at any time.
+            flock(&held, FlockOperation::NonBlockingLockExclusive).ok()?;
+            let written = rustix::fs::fstat(&held).ok()?.st_mtime;
+            let left = Left {
+                parent: parent.try_clone().ok()?,
+                path: above.join(&name),
+                name,
+                _directory: held,
+            };
+            Some((written, left))
+        })
+        .collect();
+    left.sort_by_key(|(written, _)| std::cmp::Reverse(*written));
+    left.into_iter().take(most).map(|(_, left)| left).collect()
 }
 
 /// Names of temporary directories that this machine made, and the process ids of their makers.
@@ -141,6 +221,11 @@ fn candidates(parent: &OwnedFd) -> io::Result<Vec<(OsString, Option<Pid>)>> {
     Ok(found)
 }
 
+/// Whether a restore on this machine may have given this name to an image that it had not finished.
+pub fn is_unfinished(name: &OsStr) -> bool {
+    maker(name).is_some()
+}
+
 /// The process of this machine that made a directory with this name; `None` if it is not such a name.
 fn maker(name: &OsStr) -> Option<Option<Pid>> {
     let name = name.as_bytes();
@@ -154,22 +239,21 @@ fn maker(name: &OsStr) -> Option<Option<Pid>> {
     (is_of_here && parts.next().is_none()).then(|| Pid::from_raw(process))
 }
 
-fn is_dead(parent: &OwnedFd, name: &OsStr, process: Option<Pid>) -> bool {
-    let Ok(left) = rustix::fs::openat(parent, name, TO_LOOK, Mode::empty()) else {
-        return false;
-    };
-    let (Ok(stat), Ok(around)) = (rustix::fs::fstat(&left), rustix::fs::fstat(parent)) else {
-        return false;
-    };
+/// Opens and locks a temporary directory, if the process that made it is dead.
+fn hold_dead(parent: &OwnedFd, name: &OsStr, process: Option<Pid>) -> Option<OwnedFd> {
+    let left = rustix::fs::openat(parent, name, TO_LOOK, Mode::empty()).ok()?;
+    let stat = rustix::fs::fstat(&left).ok()?;
+    let around = rustix::fs::fstat(parent).ok()?;
     if !is_own(&stat, &around) {
-        return false;
+        return None;
     }
-    match flock(&left, FlockOperation::NonBlockingLockExclusive) {
+    let is_dead = match flock(&left, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => !is_young(&stat) || !is_empty(&left),
         Err(Errno::WOULDBLOCK) => false,
         // The file system has no locks.
         Err(_) => process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH)),
-    }
+    };
+    is_dead.then_some(left)
 }
 
 /// Whether a directory was surely made by a restore of this user. Either other users can't rename files in

@@ -366,6 +366,7 @@ fn restore_request(restore: Restore) -> RestoreRequest {
         job: restore.job,
         which: which(restore.version),
         sought: restore.filter.sought(),
+        at_hand: Vec::new(),
         target: match restore.output {
             None => RestoreTarget::Default,
             Some(path) if path.as_os_str() == "-" => RestoreTarget::Stdout,

@@ -187,11 +187,12 @@ impl Report for RestoreReport {
         }
         writeln!(
             out,
-            "job {} version {version}: {} in {:.1} s to {}",
+            "job {} version {version}: {} in {:.1} s to {}{}",
             self.job,
             bytes(self.image_bytes),
             self.seconds,
             self.target,
+            here_already(self),
         )
     }
 
@@ -199,6 +200,14 @@ impl Report for RestoreReport {
 
     fn is_for_stderr(&self) -> bool {
         self.target == "-"
+    }
+}
+
+/// How much of an image did not have to be fetched.
+fn here_already(report: &RestoreReport) -> String {
+    match report.at_hand_bytes {
+        0 => String::new(),
+        here => format!(", {} were here already", bytes(here)),
     }
 }
 
@@ -213,9 +222,10 @@ fn human_plan(report: &RestoreReport, version: Version, out: &mut dyn Write) -> 
     )?;
     writeln!(
         out,
-        "{} would be fetched, in about {:.1} s",
+        "{} would be fetched, in about {:.1} s{}",
         bytes(report.fetched_bytes),
-        report.seconds
+        report.seconds,
+        here_already(report),
     )?;
     for source in &report.sources {
         writeln!(out, "  {}  {}", source.host, bytes(source.bytes))?;

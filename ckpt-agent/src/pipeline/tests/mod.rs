@@ -1,5 +1,7 @@
 //! Both pipelines connected directly, without a network between them.
 
+mod at_hand;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ops::Range;
@@ -17,7 +19,7 @@ use codec::keys::Keys;
 use codec::labels::Labels;
 use codec::layers::Origin;
 use codec::manifest::{ImageKind, Manifest, Summary};
-use codec::pieces::{BaseRef, PIECE_BYTES};
+use codec::pieces::{BaseRef, PIECE_BYTES, ranges};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::segment::{Again, Cleaning};
 use codec::{CheckpointId, JobId, Redundancy, Version};
@@ -27,11 +29,11 @@ use rand::{Rng, SeedableRng};
 
 use super::budget::Budget;
 use super::decode::{
-    self, DecodePool, Decoded, ImageRows, RowBlocks, RowKeys, RowSource, StreamSink,
+    self, DecodePool, Decoded, ImageRows, ReadAtHand, RowBlocks, RowKeys, RowSource, StreamSink,
 };
 use super::encode::{self, EncodeFailure, EncodeSettings, Encoded, ReadyRow, SegmentSource};
 use crate::core::effort::Effort;
-use crate::core::pick::{RowFormat, Wanted};
+use crate::core::pick::{PiecesAtHand, RowFormat, Wanted};
 use crate::core::read::{Layout, Materials, Shared};
 
 struct Bytes {
@@ -255,22 +257,25 @@ fn images_of_every_size_come_back() {
 type Reports = mpsc::Receiver<Decoded<Infallible, Vec<u8>>>;
 
 fn decoding(manifest: &Manifest, summary: &Summary, index: Index) -> (DecodePool, Reports) {
-    decoding_from(manifest, summary, index, &[])
+    decoding_from(manifest, summary, index, &[], None)
 }
 
-/// Decodes a version that uses rows of these origins.
+/// Decodes a version that uses rows of these origins, and what is at hand.
 fn decoding_from(
     manifest: &Manifest,
     summary: &Summary,
     index: Index,
     origins: &[&StoredVersion],
+    at_hand: Option<Box<dyn ReadAtHand>>,
 ) -> (DecodePool, Reports) {
     let (report, reports) = mpsc::channel();
     let public = manifest.public();
     let sealer = public.sealer(&summary.data_key);
     let pieces_key = summary.pieces_key().unwrap_or(&summary.data_key);
     let composer = Composer::new(sealer, pieces_key);
-    let mut rows = Wanted::All.rows(&index, origins.len()).into_iter();
+    let pieces = at_hand.as_ref().map(|files| files.pieces().clone());
+    let rows = Wanted::All.rows(&index, origins.len(), &pieces.unwrap_or_default());
+    let mut rows = rows.into_iter();
     let own = RowSource {
         public: public.clone(),
         keys: RowKeys::of(summary),
@@ -289,6 +294,7 @@ fn decoding_from(
         index,
         composer,
         wanted: Wanted::All,
+        at_hand,
     };
     let sink = Collect(Vec::new());
     let report = move |decoded| report.send(decoded).unwrap();
@@ -381,11 +387,25 @@ impl StoredVersion {
 
     /// Restores this version, of which `all` may be origins, with few rows of each at a time.
     fn restored(&self, all: &[&Self]) -> Vec<u8> {
+        let (restored, _) = self.restored_with(all, None);
+        restored.unwrap()
+    }
+
+    /// Restores this version with what is at hand; `None` if that is not what it was. Also returns how many rows were
+    /// needed.
+    fn restored_with(
+        &self,
+        all: &[&Self],
+        at_hand: Option<Box<dyn ReadAtHand>>,
+    ) -> (Option<Vec<u8>>, usize) {
         let origins = self.origins(all);
+        let sources: Vec<&Self> = [self].into_iter().chain(origins.clone()).collect();
+        let pieces = at_hand.as_ref().map(|files| files.pieces().clone());
+        let rows = Wanted::All.rows(&self.index, origins.len(), &pieces.unwrap_or_default());
+        let needed = rows.iter().map(BTreeMap::len).sum();
+        let index = self.index.clone();
         let (pool, reports) =
-            decoding_from(&self.manifest, &self.summary, self.index.clone(), &origins);
-        let sources: Vec<&Self> = [self].into_iter().chain(origins).collect();
-        let rows = Wanted::All.rows(&self.index, sources.len() - 1);
+            decoding_from(&self.manifest, &self.summary, index, &origins, at_hand);
         let mut rows: Vec<_> = rows.into_iter().map(BTreeMap::into_keys).collect();
         let mut push = |source: usize| {
             if let Some(row) = rows[source].next() {
@@ -400,7 +420,8 @@ impl StoredVersion {
                 Decoded::Written(_) => {}
                 // As a restore does with memory for one row of each.
                 Decoded::Used((source, _)) => push(source),
-                Decoded::Finished(restored) => return restored,
+                Decoded::Finished(restored) => return (Some(restored), needed),
+                Decoded::ChangedHere => return (None, needed),
                 other => panic!("{other:?}"),
             }
         }
@@ -713,6 +734,7 @@ fn chain_of(versions: usize, seed: u64) {
     let mut now = image(6 * SEGMENT_BYTES + 99, &mut rng);
     let mut all = vec![StoredVersion::of(&now)];
     for version in 1..versions {
+        let before = now.clone();
         for _ in 0..rng.random_range(0..4) {
             live_on(&mut now, &mut rng);
         }
@@ -749,6 +771,7 @@ fn chain_of(versions: usize, seed: u64) {
             "version {version} of seed {seed}"
         );
         if version % 10 == 0 {
+            at_hand::compare(&saved, &others, &before, &now, &mut rng);
             Parts::of(&saved, &others).compare(&now, &mut rng);
         }
         all.push(saved);

@@ -1,0 +1,53 @@
+//! What files of this machine have already of an image that is restored: the hashes of its pieces are read, and the files
+//! compared with them.
+
+use codec::base::Base;
+use codec::pieces::PIECE_BYTES;
+
+use crate::agent::read::restore::{Attempt, Image};
+use crate::image::Target;
+use crate::image::at_hand::{FilesAtHand, Places};
+
+/// One in this many bytes of the memory is for the hashes.
+const MEMORY_SHARE: u64 = 8;
+
+impl Attempt<'_> {
+    /// The files with a part of the image; `None` if there are none, or if that can't be known: then all is fetched.
+    pub(super) async fn at_hand(&self, image: &Image, target: &Target) -> Option<FilesAtHand> {
+        let summary = &image.summary;
+        let chain = summary.tail.chain.as_ref()?;
+        let bytes = summary.stream_bytes / PIECE_BYTES as u64 * Base::PIECE_MEMORY;
+        let fits = bytes <= self.agent.resources.memory_bytes / MEMORY_SHARE;
+        if summary.tail.pieces.is_empty() || !fits || image.pick.is_some() {
+            return None;
+        }
+        let index = image.index.clone();
+        let target = target.clone();
+        let others = self.request.at_hand.clone();
+        let options = self.sink_options();
+        let looking = tokio::task::spawn_blocking(move || {
+            let places = Places::of(&index, &target, &others, options);
+            places.map(|places| (places, index))
+        });
+        let (places, index) = looking.await.ok()??;
+        let own = image.sources.first()?;
+        let first = own.known.manifest.public().rows - summary.other_rows();
+        let known = &own.known;
+        let read = self
+            .agent
+            .read_rows(known, summary, &own.reader, first, &summary.tail.pieces);
+        let hashes = match read.await {
+            Ok(hashes) => hashes,
+            Err(stop) => {
+                tracing::warn!(?stop, "the hashes of pieces can't be read; all is fetched");
+                return None;
+            }
+        };
+        let key = chain.pieces_key.clone();
+        let comparing = tokio::task::spawn_blocking(move || {
+            let hashes = Base::new(&index, &hashes, &key).ok()?;
+            places.compare(&index, &hashes)
+        });
+        comparing.await.ok()?
+    }
+}
