@@ -11,11 +11,13 @@ use serde::Serialize;
 pub struct ModelsReport {
     /// Number of hosts that answered.
     pub hosts_asked: usize,
-    /// Number of these whose forecasts are of the hazard regression.
+    /// Number of these whose forecasts are the mean of the hazard regression and the model of the pool.
+    pub hosts_of_blend: usize,
+    /// Number of these whose forecasts are of the hazard regression alone.
     pub hosts_of_hazard: usize,
     /// Number of these whose forecasts are of the papers' semi-Markov process.
     pub hosts_of_smp: usize,
-    /// How good both models would have been in the last seven days of these hosts, by horizon.
+    /// How good these models would have been in the last seven days of these hosts, by horizon.
     pub judged: Vec<JudgedReport>,
 }
 
@@ -26,8 +28,10 @@ pub struct JudgedReport {
     pub hours: u64,
     /// Number of forecasts.
     pub forecasts: u64,
-    /// Mean squared error of the hazard regression with the level of the host (Brier score); none without
-    /// forecasts.
+    /// Mean squared error (Brier score) of the mean of the hazard regression and the model of the pool; none
+    /// without forecasts.
+    pub blend_brier: Option<f64>,
+    /// Mean squared error of the hazard regression with the level of the host.
     pub hazard_brier: Option<f64>,
     /// Mean squared error of the papers' semi-Markov process.
     pub smp_brier: Option<f64>,
@@ -41,14 +45,12 @@ impl ModelsReport {
             let named = announced.iter().filter_map(|said| said.forecast_by);
             named.filter(|by| *by == model).count()
         };
-        let mut sums = <[judge::Judged; 3]>::default();
-        let model = HazardModel::pretrained();
-        for said in announced {
-            judge::add(&mut sums, &model, &said.presence_bitmap);
-        }
+        let pasts: Vec<_> = announced.iter().map(|said| &said.presence_bitmap).collect();
+        let sums = judge::judged(&HazardModel::pretrained(), &pasts);
         let judged = sums.iter().zip(judge::HORIZON_HOURS);
         Self {
             hosts_asked: announced.len(),
+            hosts_of_blend: by(ForecastBy::Blend),
             hosts_of_hazard: by(ForecastBy::Hazard),
             hosts_of_smp: by(ForecastBy::SemiMarkov),
             judged: judged.map(JudgedReport::of).collect(),
@@ -62,6 +64,7 @@ impl JudgedReport {
         Self {
             hours,
             forecasts: judged.forecasts,
+            blend_brier: mean(judged.blend),
             hazard_brier: mean(judged.hazard),
             smp_brier: mean(judged.semi_markov),
         }

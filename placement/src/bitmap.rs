@@ -142,11 +142,34 @@ impl AvailabilityBitmap {
         self.newest = newest;
     }
 
+    /// What was known when the window ended at `newest`. Returns the same if it ended there or earlier.
+    #[must_use]
+    pub fn until(&self, newest: Slot) -> Self {
+        let mut earlier = self.clone();
+        if newest >= self.newest {
+            return earlier;
+        }
+        let first = (newest.0 + 1).max(self.oldest().0);
+        for bit in (first..=self.newest.0).map(|slot| Slot(slot).bit()) {
+            set_bit(&mut earlier.known, bit, false);
+            set_bit(&mut earlier.usable, bit, false);
+        }
+        earlier.newest = newest;
+        earlier
+    }
+
     /// What is known about `slot`; unknown outside the window.
     #[must_use]
     pub fn get(&self, slot: Slot) -> Availability {
-        let bit = slot.bit();
-        if !self.covers(slot) || !test_bit(&self.known, bit) {
+        if self.covers(slot) {
+            self.at_bit(slot.bit())
+        } else {
+            Availability::Unknown
+        }
+    }
+
+    fn at_bit(&self, bit: usize) -> Availability {
+        if !test_bit(&self.known, bit) {
             Availability::Unknown
         } else if test_bit(&self.usable, bit) {
             Availability::Usable
@@ -201,8 +224,13 @@ impl AvailabilityBitmap {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut runs = self.header(TAG_RUNS);
         let planes_length = HEADER_BYTES + 2 * 8 * WORDS;
-        for (code, length) in self.runs() {
-            push_leb128(&mut runs, u64::from(length) * 4 + u64::from(code));
+        for (availability, length) in self.runs() {
+            let code = match availability {
+                Availability::Unknown => 0,
+                Availability::NotUsable => 1,
+                Availability::Usable => 2,
+            };
+            push_leb128(&mut runs, u64::from(length) * 4 + code);
             if runs.len() >= planes_length {
                 return self.planes_bytes();
             }
@@ -293,15 +321,14 @@ impl AvailabilityBitmap {
         }
     }
 
-    /// Runs of equal slots as (code, length in slots), oldest first.
-    fn runs(&self) -> Vec<(u8, u32)> {
-        let mut runs: Vec<(u8, u32)> = Vec::new();
+    /// Runs of equal slots with their lengths in slots, oldest first.
+    pub(crate) fn runs(&self) -> Vec<(Availability, u32)> {
+        let mut runs: Vec<(Availability, u32)> = Vec::new();
         for position in 0..RING {
-            let bit = self.ring_bit(position);
-            let code = u8::from(test_bit(&self.known, bit)) + u8::from(test_bit(&self.usable, bit));
+            let found = self.at_bit(self.ring_bit(position));
             match runs.last_mut() {
-                Some((last, length)) if *last == code => *length += 1,
-                _ => runs.push((code, 1)),
+                Some((last, length)) if *last == found => *length += 1,
+                _ => runs.push((found, 1)),
             }
         }
         runs

@@ -7,6 +7,7 @@ use crate::AvailabilityBitmap;
 use crate::bitmap::{Availability, SLOT_SECONDS, Slot};
 use crate::hazard::{Forecaster, HazardModel};
 use crate::history::{DAY_SECONDS, Timeline, WindowOutcome};
+use crate::pool_model::PoolModel;
 use crate::semi_markov::SemiMarkov;
 use crate::state::Presence;
 
@@ -32,11 +33,28 @@ pub struct Judged {
     pub hazard: f64,
     /// Sum for the semi-Markov process of the papers.
     pub semi_markov: f64,
+    /// Sum for the mean of the hazard regression and the model of the pool as it was before.
+    pub blend: f64,
 }
 
-/// Adds the last seven days of a host, for each of [`HORIZON_HOURS`]. Forecasts that the semi-Markov process
-/// can't make, and windows that are partly unknown, count for neither.
-pub fn add(judged: &mut [Judged; 3], model: &HazardModel, past: &AvailabilityBitmap) {
+/// The last seven days of these hosts, for each of [`HORIZON_HOURS`]. Forecasts that the semi-Markov process
+/// can't make, and windows that are partly unknown, count for no model.
+#[must_use]
+pub fn judged(model: &HazardModel, hosts: &[&AvailabilityBitmap]) -> [Judged; 3] {
+    let week = JUDGED_SECONDS / SLOT_SECONDS;
+    let before = hosts
+        .iter()
+        .map(|past| past.until(Slot(past.newest().0.saturating_sub(week))));
+    let before: Vec<AvailabilityBitmap> = before.collect();
+    let pool = PoolModel::of(&before.iter().collect::<Vec<_>>());
+    let mut judged = Default::default();
+    for past in hosts {
+        add(&mut judged, model, &pool, past);
+    }
+    judged
+}
+
+fn add(judged: &mut [Judged; 3], model: &HazardModel, pool: &PoolModel, past: &AvailabilityBitmap) {
     let start = past.oldest().start_unix_seconds();
     let end = past.newest().start_unix_seconds() + SLOT_SECONDS;
     let mut whole = Timeline::new(start);
@@ -62,10 +80,13 @@ pub fn add(judged: &mut [Judged; 3], model: &HazardModel, past: &AvailabilityBit
             at = next;
             let is_judged = state == Some(Presence::Here) && moments.peek() == Some(&at);
             if is_judged && let Some(smp) = semi_markov.curve(STEP, STEPS) {
-                let curves = [hazard.curve(model, STEP, STEPS), smp];
+                let announced = hazard.curve(model, STEP, STEPS);
+                let known = past.until(Slot(Slot::containing(at).0.saturating_sub(1)));
+                let blend = pool.blended(&announced, &known);
+                let curves = [announced, smp, blend];
                 for (judged, hours) in judged.iter_mut().zip(HORIZON_HOURS) {
                     let seconds = hours * HOUR_SECONDS;
-                    let forecasts = [0, 1].map(|i| curves[i].at(seconds as f64).value());
+                    let forecasts = [0, 1, 2].map(|i| curves[i].at(seconds as f64).value());
                     judged.note(forecasts, whole.outcome(at..at + seconds));
                 }
             }
@@ -74,7 +95,7 @@ pub fn add(judged: &mut [Judged; 3], model: &HazardModel, past: &AvailabilityBit
 }
 
 impl Judged {
-    fn note(&mut self, [hazard, semi_markov]: [f64; 2], outcome: WindowOutcome) {
+    fn note(&mut self, [hazard, semi_markov, blend]: [f64; 3], outcome: WindowOutcome) {
         let survived = match outcome {
             WindowOutcome::Survived => 1.0,
             WindowOutcome::Unknown => return,
@@ -83,6 +104,7 @@ impl Judged {
         self.forecasts += 1;
         self.hazard += (hazard - survived).powi(2);
         self.semi_markov += (semi_markov - survived).powi(2);
+        self.blend += (blend - survived).powi(2);
     }
 }
 
@@ -110,7 +132,7 @@ mod tests {
     use super::*;
 
     /// A host of 28 days that is away in these hours of each day.
-    fn judged(away: Range<u64>) -> [Judged; 3] {
+    fn one_host(away: Range<u64>) -> [Judged; 3] {
         let mut past = AvailabilityBitmap::unknown(Slot(0));
         for slot in 0..28 * 288 {
             let is_away = away.contains(&(slot / 12 % 24));
@@ -121,26 +143,23 @@ mod tests {
             };
             past.record(Slot(slot), seen);
         }
-        let mut judged = Default::default();
-        add(&mut judged, &HazardModel::pretrained(), &past);
-        judged
+        judged(&HazardModel::pretrained(), &[&past])
     }
 
     #[test]
-    fn a_host_that_never_leaves_is_forecast_so_by_both() {
-        for judged in judged(24..24) {
+    fn a_host_that_never_leaves_is_forecast_so_by_all() {
+        for judged in one_host(24..24) {
             assert!(judged.forecasts >= 20, "{judged:?}");
             assert_eq!(judged.semi_markov, 0.0);
-            assert!(
-                judged.hazard / (judged.forecasts as f64) < 0.05,
-                "{judged:?}"
-            );
+            for sum in [judged.hazard, judged.blend] {
+                assert!(sum / (judged.forecasts as f64) < 0.05, "{judged:?}");
+            }
         }
     }
 
     #[test]
-    fn both_are_judged_on_the_same_forecasts_and_only_where_the_host_is_there() {
-        let [hour, three, ten] = judged(9..17);
+    fn all_are_judged_on_the_same_forecasts_and_only_where_the_host_is_there() {
+        let [hour, three, ten] = one_host(9..17);
         assert!(hour.forecasts > 5 && hour.forecasts < 20, "{hour:?}");
         assert!(three.hazard > 0.0 && ten.semi_markov > 0.0);
         assert!(ten.forecasts <= hour.forecasts);

@@ -25,7 +25,6 @@
 
 pub mod bandwidth;
 pub mod bitmap;
-pub mod calibration;
 pub mod clock;
 pub mod contention;
 pub mod hazard;
@@ -34,9 +33,10 @@ pub mod interval;
 pub mod joint;
 pub mod judge;
 pub mod levels;
-mod likelihood;
+pub mod likelihood;
 pub mod linear;
 pub mod objective;
+pub mod pool_model;
 pub mod probability;
 pub mod rank;
 pub mod redundancy;

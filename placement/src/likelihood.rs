@@ -15,7 +15,7 @@ const PREDICTOR_RANGE: (f64, f64) = (-25.0, 4.0);
 ///
 /// `for_each_row` has to call its argument with every row (as long as `prior`) and whether the event
 /// happened. It is called once for each set of weights that is tried. Penalties must be positive.
-pub(crate) fn maximise_likelihood(
+pub fn maximise_likelihood(
     prior: &[f64],
     penalties: &[f64],
     for_each_row: impl Fn(&mut dyn FnMut(&[f64], bool)),

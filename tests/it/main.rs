@@ -39,6 +39,7 @@ mod page_machines;
 mod pages;
 mod peers;
 mod placement;
+mod pool_past;
 mod rank;
 mod ratio;
 mod reached;

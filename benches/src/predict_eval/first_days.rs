@@ -3,17 +3,22 @@
 //! A trace is taken for a grid that begins on its first day, with weights fitted on other traces. What the
 //! programs forecast after some days is judged on the days after, at most three weeks.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::num::NonZeroU32;
 
 use placement::hazard::HazardModel;
 use placement::history::{DAY_SECONDS, Timeline};
+use placement::pool_model::{PoolModel, mean_of_logits};
+use placement::state::ModelState;
+use placement::{AvailabilityBitmap, SurvivalCurve};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::predictors::{self, CLIMATOLOGY, Fitted, LEVELED, is_baseline};
 use super::score::{Raw, Record, Scores, log_loss_of};
 use super::split::{Split, Thinning};
-use super::{HORIZON_HOURS, HORIZONS, LONGEST_SECONDS, Limits, for_each_record};
+use super::{HORIZON_HOURS, HORIZONS, HOUR, LONGEST_SECONDS, Limits, for_each_record};
 use crate::traces::{Trace, TracedHost};
 
 /// Days after which forecasts are judged.
@@ -25,7 +30,16 @@ const JUDGED_MAX: u64 = 20_000;
 /// Most landmarks on which the time series and the climatology are calibrated.
 const CALIBRATED_MAX: u64 = 8_000;
 /// The model that makes the forecasts of hosts.
-const IN_USE: &str = LEVELED;
+const IN_USE: &str = "as in use";
+/// The mean, of the logits, of the hazard regression and the model of the pool.
+const BLEND: &str = "mean of both";
+/// The model of the pool's bitmaps alone.
+const POOL: &str = "pool alone";
+/// Most hosts whose bitmaps make that model.
+const POOL_HOSTS: usize = 500;
+/// The curves are those of announcements.
+const STEP: NonZeroU32 = NonZeroU32::new(300).unwrap();
+const STEPS: usize = 120;
 
 const RESAMPLES: usize = 1000;
 const SEED: u64 = 20_261_123;
@@ -63,7 +77,8 @@ pub fn evaluate(
     let mut fitted = Fitted::learn(trace, &split, foreign, limits);
     fitted.calibrate(&calibration_records(trace, &fitted, &split, limits));
     let records = records(trace, &fitted, &split);
-    let names = predictors::names();
+    let mut names = predictors::names();
+    names.extend([POOL, BLEND, IN_USE].map(str::to_owned));
     Some(FirstDays {
         trace: trace.name.clone(),
         age,
@@ -123,11 +138,51 @@ fn calibration_records(
 
 fn records(trace: &Trace, fitted: &Fitted, split: &Split) -> Vec<Record> {
     let thinning = Thinning::to(trace, &split.judge, JUDGED_MAX);
+    let morning = |day: &u64| (*day, pool_at(trace, day * DAY_SECONDS));
+    let pools: BTreeMap<u64, PoolModel> = split.judge.iter().map(morning).collect();
+    // Such a trace has the states that a guest meets, which no client mixes.
+    let is_of_load = trace.hosts.iter().any(|host| !host.loads.is_empty());
+    let mut last: Option<(usize, u64, SurvivalCurve)> = None;
     let mut records = Vec::new();
-    for_each_record(trace, fitted, &split.judge, thinning, |record, _, _| {
-        records.push(fitted.finish(record));
-    });
+    for_each_record(
+        trace,
+        fitted,
+        &split.judge,
+        thinning,
+        |record, walk, predicted| {
+            let host = record.host;
+            let now = walk.now();
+            let known = last.take().filter(|(of, at, _)| (*of, *at) == (host, now));
+            let curve = known.map_or_else(
+                || pools[&record.day].curve(&bitmap(walk.host, now), STEP, STEPS),
+                |(_, _, curve)| curve,
+            );
+            let hours = HORIZON_HOURS[record.horizon];
+            let of_pool = curve.at((hours * HOUR) as f64).value();
+            let leveled = predicted.leveled(record.horizon);
+            let blend = mean_of_logits(of_pool, f64::from(leveled)) as f32;
+            let in_use = if is_of_load { leveled } else { blend };
+            last = Some((host, now, curve));
+            let mut record = fitted.finish(record);
+            record.predicted.extend([of_pool as f32, blend, in_use]);
+            records.push(record);
+        },
+    );
     records
+}
+
+/// What the bitmaps of the trace's hosts say at this time.
+fn pool_at(trace: &Trace, time: u64) -> PoolModel {
+    let seen = trace.hosts.iter().take(POOL_HOSTS);
+    let bitmaps: Vec<AvailabilityBitmap> = seen
+        .filter(|host| host.timeline.start() < time)
+        .map(|host| bitmap(host, time))
+        .collect();
+    PoolModel::of(&bitmaps.iter().collect::<Vec<_>>())
+}
+
+fn bitmap(host: &TracedHost, until: u64) -> AvailabilityBitmap {
+    host.timeline.bitmap(until, |state| !state.is_failure())
 }
 
 /// A loss of one forecast.
@@ -139,7 +194,7 @@ fn brier(forecast: f64, survived: bool) -> f64 {
 
 /// The mean difference of the loss of two predictors, and its 95% interval over days.
 fn over_days(records: &[&Record], a: usize, b: usize, loss: Loss) -> (f64, (f64, f64)) {
-    let mut days = std::collections::BTreeMap::<u64, (f64, f64)>::new();
+    let mut days = BTreeMap::<u64, (f64, f64)>::new();
     for record in records {
         let of = |column: usize| loss(f64::from(record.predicted[column]), record.survived);
         let day = days.entry(record.day).or_default();
@@ -167,7 +222,10 @@ fn over_days(records: &[&Record], a: usize, b: usize, loss: Loss) -> (f64, (f64,
 type Role = fn(&str) -> bool;
 
 /// What the model in use is compared with: a name, and which predictors have the role.
-const OTHERS: [(&str, Role); 4] = [
+const OTHERS: [(&str, Role); 7] = [
+    ("hazard regression", |name| name == LEVELED),
+    (POOL, |name| name == POOL),
+    (BLEND, |name| name == BLEND),
     ("SMP of the paper", |name| {
         name.starts_with("SMP of the paper")
     }),
@@ -191,7 +249,7 @@ pub fn section(all: &[FirstDays]) -> String {
     for (name, _) in OTHERS {
         let _ = write!(text, " {name} |");
     }
-    text += "\n|---|---|---|---|---|---|---|---|---|---|---|\n";
+    text += "\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
     for one in all {
         for horizon in 0..HORIZONS {
             text += &one.row(horizon);

@@ -4,6 +4,7 @@
 //! the later part for the probability of surviving the next hours ([`predictors`]), and scores the
 //! answers ([`score`]). [`report`] turns the scores into tables and plots.
 
+pub mod calibration;
 pub mod first_days;
 pub mod paper;
 pub mod point;

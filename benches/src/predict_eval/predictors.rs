@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 
 use crate::rivals::competing_risks::CompetingRisks;
 use crate::rivals::reference::{LoadModel, window_frequency};
-use placement::calibration::Calibration;
 use placement::hazard::{Example, HazardModel};
 use placement::history::DAY_SECONDS;
 use placement::semi_markov::counting::CutStays;
@@ -13,6 +12,7 @@ use placement::semi_markov::{Kernel, counting};
 use placement::state::{AvailabilityState, ModelState, Thresholds};
 use placement::{Probability, SurvivalCurve};
 
+use super::calibration::Calibration;
 use super::score::{Raw, Record};
 use super::split::{self, Split};
 use super::walk::{Walk, walk};
@@ -130,6 +130,12 @@ impl Predicted {
     #[must_use]
     pub fn at(&self, horizon: usize) -> Raw {
         self.0.iter().map(|row| row[horizon]).collect()
+    }
+
+    /// What the hazard regression of a host announces for one horizon.
+    #[must_use]
+    pub const fn leveled(&self, horizon: usize) -> f32 {
+        self.0[LEVELED_HAZARD][horizon]
     }
 }
 

@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use placement::SurvivalCurve;
-use placement::calibration::Calibration;
 use placement::hazard::{HazardModel, HostSummary};
 use placement::history::{DAY_SECONDS, Timeline};
 use placement::semi_markov::counting::{self, CutStays};
@@ -85,10 +84,10 @@ fn four_weeks() -> Vec<(Range<u64>, AvailabilityState, f64)> {
     stays
 }
 
-/// A calibrated model.
+/// The shipped model.
 #[must_use]
 pub fn model() -> HazardModel {
-    HazardModel::default().calibrated(Calibration::new(0.1, 0.9).unwrap_or_default())
+    HazardModel::pretrained()
 }
 
 /// The prediction in use, from the summary to the curve.

@@ -25,6 +25,7 @@ pub mod pick;
 )]
 pub mod place;
 pub mod pool_watch;
+pub(crate) mod pooled;
 pub mod read;
 pub mod restore;
 pub mod retention;

@@ -278,7 +278,7 @@ struct Serve {
     #[arg(long)]
     no_stand_back: bool,
     /// Model that forecasts how long this machine stays.
-    #[arg(long, value_enum, default_value = "hazard", env = "CKPT_PREDICTOR")]
+    #[arg(long, value_enum, default_value = "blend", env = "CKPT_PREDICTOR")]
     predictor: Predictor,
     #[command(flatten)]
     metrics: metrics::MetricsArgs,

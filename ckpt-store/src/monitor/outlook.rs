@@ -23,8 +23,11 @@ const FORGOTTEN_AFTER_SECONDS: u64 = 2 * SLOTS as u64 * SLOT_SECONDS;
 /// Which model makes the curves that this host announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Predictor {
-    /// Hazard regression: from the host's past, its load and the hour, with weights of other machines
+    /// Hazard regression, and clients take the mean of it and of a model of the pool's past for whether the
+    /// host stays
     #[default]
+    Blend,
+    /// Hazard regression: from the host's past, its load and the hour, with weights of other machines
     Hazard,
     /// The semi-Markov process of the papers: from the same hours of earlier weekdays, or weekend days.
     /// Hazard regression until there was such a day
@@ -34,6 +37,7 @@ pub enum Predictor {
 impl From<Predictor> for ForecastBy {
     fn from(predictor: Predictor) -> Self {
         match predictor {
+            Predictor::Blend => Self::Blend,
             Predictor::Hazard => Self::Hazard,
             Predictor::Smp => Self::SemiMarkov,
         }

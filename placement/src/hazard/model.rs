@@ -6,7 +6,6 @@ use super::level::Level;
 use super::pretrained::PARAMETERS_FROM_TRACES;
 use super::summary::{Covariates, HOUR_SECONDS, INTERVAL_COVARIATES, LANDMARK_COVARIATES};
 use super::{INTERVAL_ENDS, INTERVALS, interval_start};
-use crate::calibration::Calibration;
 use crate::history::FollowUp;
 use crate::likelihood::maximise_likelihood;
 use crate::survival::SurvivalCurve;
@@ -15,8 +14,8 @@ use crate::survival::SurvivalCurve;
 /// one for each landmark covariate; one for each product of a landmark covariate with the interval's place
 /// in the horizon ([`place_in_horizon`]).
 const WEIGHTS: usize = INTERVALS + INTERVAL_COVARIATES + 2 * LANDMARK_COVARIATES;
-/// Number of parameters: pooled hazards, weights, and intercept and slope of the calibration.
-const PARAMETERS: usize = INTERVALS + WEIGHTS + 2;
+/// Number of parameters: pooled hazards and weights.
+const PARAMETERS: usize = INTERVALS + WEIGHTS;
 /// Index of the first weight of an interval covariate.
 const AFTER_INTERCEPTS: usize = INTERVALS;
 /// Index of the first weight of a landmark covariate.
@@ -46,7 +45,6 @@ pub struct HazardModel {
     /// Probability, over the whole pool, of failing in each interval, given survival to its beginning.
     pool: [f64; INTERVALS],
     weights: [f64; WEIGHTS],
-    calibration: Calibration,
 }
 
 /// The numbers offered are not the parameters of a model.
@@ -58,8 +56,7 @@ pub enum ParametersError {
         /// How many numbers were offered.
         found: usize,
     },
-    /// One is not finite, a pooled hazard is not between 0 and 1, or the slope of the calibration
-    /// is not positive.
+    /// One is not finite, or a pooled hazard is not between 0 and 1.
     #[error("parameter {index} of a hazard model is out of range")]
     Range {
         /// Index of the first such number, from 0.
@@ -93,34 +90,13 @@ impl HazardModel {
             *weight = (-(-hazard).ln_1p()).ln();
         }
         weights[AFTER_INTERCEPTS] = 1.0;
-        Self {
-            pool,
-            weights,
-            calibration: Calibration::default(),
-        }
+        Self { pool, weights }
     }
 
-    /// The same model with its curves corrected: exactly at the ends of the intervals, with a constant
-    /// hazard between them.
-    #[must_use]
-    pub const fn calibrated(self, calibration: Calibration) -> Self {
-        Self {
-            calibration,
-            ..self
-        }
-    }
-
-    /// The model as numbers: the hazards of the pool, the weights, and intercept and slope of the
-    /// calibration.
+    /// The model as numbers: the hazards of the pool, and the weights.
     #[must_use]
     pub fn parameters(&self) -> Vec<f64> {
-        let (intercept, slope) = self.calibration.parameters();
-        self.pool
-            .iter()
-            .chain(&self.weights)
-            .copied()
-            .chain([intercept, slope])
-            .collect()
+        self.pool.iter().chain(&self.weights).copied().collect()
     }
 
     /// The model with these [`parameters`](Self::parameters).
@@ -132,9 +108,9 @@ impl HazardModel {
         let count = ParametersError::Count { found };
         let (pool, rest) = parameters.split_first_chunk::<INTERVALS>().ok_or(count)?;
         let (weights, rest) = rest.split_first_chunk::<WEIGHTS>().ok_or(count)?;
-        let &[intercept, slope] = rest else {
+        if !rest.is_empty() {
             return Err(count);
-        };
+        }
         let in_range = |(index, value): (usize, &f64)| match index {
             0..INTERVALS => *value > 0.0 && *value < 1.0,
             _ => value.is_finite(),
@@ -146,13 +122,9 @@ impl HazardModel {
         {
             return Err(ParametersError::Range { index });
         }
-        let calibration = Calibration::new(intercept, slope).ok_or(ParametersError::Range {
-            index: PARAMETERS - 1,
-        })?;
         Ok(Self {
             pool: *pool,
             weights: *weights,
-            calibration,
         })
     }
 
@@ -184,7 +156,7 @@ impl HazardModel {
     }
 
     /// Learns the weights from examples whose covariates are relative to [`pool`](Self::pool). The present
-    /// weights are the prior, so few examples change little. The result is not calibrated.
+    /// weights are the prior, so few examples change little.
     #[must_use]
     pub fn fit(&self, examples: &[Example]) -> Self {
         let mut penalties = [WEIGHT_PENALTY; WEIGHTS];
@@ -206,13 +178,12 @@ impl HazardModel {
         Self {
             pool: self.pool,
             weights,
-            calibration: Calibration::default(),
         }
     }
 
     /// Expected number of failures in each interval, given survival to its beginning:
     /// `exp(x_j * w)`, the rate times the length of the interval.
-    fn cumulative_hazards(&self, covariates: &Covariates) -> [f64; INTERVALS] {
+    pub(super) fn expected_failures(&self, covariates: &Covariates) -> [f64; INTERVALS] {
         let dot = |from: usize, values: &[f32]| -> f64 {
             let weights = self.weights.iter().skip(from);
             weights
@@ -227,18 +198,6 @@ impl HazardModel {
             (self.weights[j] + own + constant + slope * place_in_horizon(j))
                 .clamp(-30.0, 5.0)
                 .exp()
-        })
-    }
-
-    /// Expected number of failures in each interval, given survival to its beginning, after calibration.
-    /// Calibration corrects the sum up to the end of each interval, the cumulative hazard.
-    pub(super) fn expected_failures(&self, covariates: &Covariates) -> [f64; INTERVALS] {
-        let mut sum = 0.0;
-        let mut corrected = 0.0;
-        self.cumulative_hazards(covariates).map(|hazard| {
-            sum += hazard;
-            let before = std::mem::replace(&mut corrected, self.calibration.apply_to_hazard(sum));
-            (corrected - before).max(0.0)
         })
     }
 
@@ -382,8 +341,7 @@ mod tests {
 
     #[test]
     fn parameters_and_back_is_the_same_model() {
-        let calibration = Calibration::new(0.1, 0.9).unwrap();
-        let model = HazardModel::default().calibrated(calibration);
+        let model = HazardModel::pretrained();
         let mut parameters = model.parameters();
         assert_eq!(HazardModel::from_parameters(&parameters), Ok(model));
         let count = ParametersError::Count {
@@ -416,22 +374,6 @@ mod tests {
         let flaky = tr(host(3000, 100));
         let steady = tr(host(500_000, 4));
         assert!(flaky < 0.7 && steady > 0.9, "{flaky} {steady}");
-    }
-
-    #[test]
-    fn calibration_corrects_the_curve_at_the_interval_ends() {
-        let calibration = Calibration::new(0.3, 0.8).unwrap();
-        let model = HazardModel::default();
-        let covariates = host(20_000, 9).covariates(model.pool());
-        let plain = model.curve(&covariates, STEP, 6000);
-        let corrected = model.calibrated(calibration).curve(&covariates, STEP, 6000);
-        for end in INTERVAL_ENDS {
-            let expected = calibration.apply(plain.at(end as f64)).value();
-            assert!(
-                (corrected.at(end as f64).value() - expected).abs() < 1e-9,
-                "{end}"
-            );
-        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Parameters of the shipped model, written by `predict-eval DIR --write-weights FILE`
 //! from the traces (docs/traces.md) bitbrains, planetlab, spot, tor.
 
-pub(super) const PARAMETERS_FROM_TRACES: [f64; 58] = [
+pub(super) const PARAMETERS_FROM_TRACES: [f64; 56] = [
     0.0017346049419677996,
     0.0034662010296309,
     0.005194793482162848,
@@ -58,6 +58,4 @@ pub(super) const PARAMETERS_FROM_TRACES: [f64; 58] = [
     0.12085310844908635,
     0.157486556892585,
     -0.30109710676461665,
-    0.0,
-    1.0,
 ];

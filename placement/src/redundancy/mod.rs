@@ -38,7 +38,18 @@ pub enum Aim {
     /// and reading back, and by work done again where too few hosts can be read, six hours at least.
     LeastLoss,
     /// The least time for storing and reading back with which enough hosts can be read with this probability.
+    /// A forecast of a little more is asked for: see [`forecast_for`].
     Reliability(Probability),
+}
+
+/// How many times as many restores fail as are forecast to, of codes and hosts that were chosen by that forecast:
+/// the choice favours forecasts that are too good.
+const CHOSEN_FAIL_MORE: f64 = 1.5;
+
+/// The forecast at which restores succeed with the probability `target`, for what is chosen by it.
+#[must_use]
+pub fn forecast_for(target: Probability) -> Probability {
+    Probability::saturating(1.0 - target.complement().value() / CHOSEN_FAIL_MORE)
 }
 
 /// Which codes may be chosen.

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Aim, Bounds, PARITY_MAX, cost, most_but_spares};
+use super::{Aim, Bounds, PARITY_MAX, cost, forecast_for, most_but_spares};
 use crate::joint::Joint;
 use crate::levels::level;
 use crate::objective::{Candidate, Score, Stake, Width, score};
@@ -73,6 +73,10 @@ pub fn choose_with_code(
     aim: Aim,
     bounds: Bounds,
 ) -> Option<Chosen> {
+    let aim = match aim {
+        Aim::Reliability(target) => Aim::Reliability(forecast_for(target)),
+        Aim::LeastLoss => aim,
+    };
     let listed = shortlist(candidates, stake);
     let few: Vec<Candidate> = listed.iter().map(|host| candidates[*host]).collect();
     let among = Among {

@@ -13,6 +13,9 @@ pub enum ForecastBy {
     Hazard,
     /// The semi-Markov process of the papers (`placement::semi_markov`).
     SemiMarkov,
+    /// Hazard regression. The reader mixes the curve of presence with the model of the pool
+    /// (`placement::pool_model`), which a host alone can't make.
+    Blend,
 }
 
 impl ForecastBy {
@@ -20,6 +23,7 @@ impl ForecastBy {
         match self {
             Self::Hazard => 1,
             Self::SemiMarkov => 2,
+            Self::Blend => 3,
         }
     }
 
@@ -34,7 +38,7 @@ impl ForecastBy {
     /// The model that the parts of an announcement name, if this program knows it.
     pub(super) fn in_parts(parts: &Parts) -> Option<Self> {
         let number = parts.get(FORECAST_PART)?.first()?;
-        let mut known = [Self::Hazard, Self::SemiMarkov].into_iter();
+        let mut known = [Self::Hazard, Self::SemiMarkov, Self::Blend].into_iter();
         known.find(|by| by.number() == *number)
     }
 }
@@ -45,7 +49,11 @@ mod tests {
 
     #[test]
     fn a_model_is_known_by_its_number_and_others_are_passed_over() {
-        for by in [ForecastBy::Hazard, ForecastBy::SemiMarkov] {
+        for by in [
+            ForecastBy::Hazard,
+            ForecastBy::SemiMarkov,
+            ForecastBy::Blend,
+        ] {
             let parts = ForecastBy::add_to(Some(by), Parts::default());
             assert_eq!(ForecastBy::in_parts(&parts), Some(by));
         }

@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use health::{HostHealth, HostState, HostsHealth};
 use placement::AvailabilityBitmap;
 use protocol::address::Address;
+use protocol::wire::announcement::Announced;
 use protocol::wire::escaped;
 use tokio::task::JoinSet;
 
 use crate::agent::Agent;
-use crate::core::Fault;
+use crate::core::pooled::blend;
+use crate::core::{Fault, HostIndex};
 use crate::report::{Failure, HostReport, HostsReport, HostsSummary};
 
 impl Agent {
@@ -33,11 +35,11 @@ impl Agent {
         }
         let mut answers = asking.join_all().await;
         answers.sort_by_key(|(host, _)| *host);
+        blend(answers.iter_mut().filter_map(said_by));
         let hosts = answers
             .into_iter()
             .filter_map(|(host, (answer, said, spoken))| {
-                let said = said.ok().flatten();
-                let said = said.as_ref();
+                let said = said.as_ref().ok().and_then(Option::as_ref);
                 let entry = self.hosts.entry(host)?;
                 let error = answer.as_ref().err().map(Fault::to_string);
                 let (status, rtt) = answer.ok().unzip();
@@ -107,6 +109,14 @@ impl Agent {
             })
         })
     }
+}
+
+/// What a host answered to three questions.
+type Answers<S, V> = (HostIndex, (S, Result<Option<Announced>, Fault>, V));
+
+/// The announcement among a host's answers.
+fn said_by<S, V>((_, (_, said, _)): &mut Answers<S, V>) -> Option<&mut Announced> {
+    said.as_mut().ok()?.as_mut()
 }
 
 fn summed_up(hosts: &[HostReport]) -> HostsSummary {

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::agent::Agent;
 use crate::core::place::{FIRST_RATE, presence_of_unknown};
+use crate::core::pooled::blend;
 use crate::core::{Fault, HostIndex};
 use crate::models::ModelsReport;
 use crate::report::Failure;
@@ -107,6 +108,11 @@ impl Agent {
         }
         let mut answers = asking.join_all().await;
         answers.sort_by_key(|(host, _)| *host);
+        blend(
+            answers
+                .iter_mut()
+                .filter_map(|(_, said)| said.as_mut().ok()?.as_mut()),
+        );
         let says = answers.into_iter().map(|(host, said)| HostSays {
             host: self.hosts.name(host).to_owned(),
             said: said.map_err(|fault| fault.to_string()),

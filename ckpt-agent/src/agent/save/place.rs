@@ -15,6 +15,7 @@ use crate::core::gather::WaitUntil;
 use crate::core::place::{
     Among, CodeRequest, DomainNames, HostView, Placed, Question, Reserve, Row, place,
 };
+use crate::core::pooled::blend;
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Knowledge, KnownHost, Observation};
 use crate::report::{ExitStatus, Failure, PlacedHost, PlacementReport, ReserveReason};
@@ -228,7 +229,9 @@ impl Agent {
                 free_bytes: answer.status.free_bytes,
             })
         });
-        views.collect()
+        let mut views: Vec<HostView> = views.collect();
+        blend(views.iter_mut().filter_map(|view| view.claims.as_mut()));
+        views
     }
 
     /// Expected stored bytes of the next checkpoint, if it is as compressible as the last.

@@ -271,7 +271,7 @@ fn with_fewer_hosts_than_shards_all_are_offered() {
 #[test]
 fn better_hosts_need_less_redundancy_for_the_same_target() {
     let auto = Question {
-        code: CodeRequest::Target(Probability::saturating(0.999)),
+        code: CodeRequest::Target(Probability::saturating(0.998)),
         ..question(Width::FALCON)
     };
     let pool = |rate, gone| {

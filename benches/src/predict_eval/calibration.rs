@@ -1,7 +1,7 @@
 //! Calibration: after it, of the hosts that are predicted to survive with probability p a share p does.
 
-use crate::likelihood::maximise_likelihood;
-use crate::probability::Probability;
+use placement::Probability;
+use placement::likelihood::maximise_likelihood;
 
 /// Probabilities are clamped to this distance from 0 and 1: no finite history proves that a host cannot
 /// fail, or must fail.
@@ -31,12 +31,6 @@ impl Calibration {
     pub fn new(intercept: f64, slope: f64) -> Option<Self> {
         let valid = intercept.is_finite() && slope.is_finite() && slope > 0.0;
         valid.then_some(Self { intercept, slope })
-    }
-
-    /// Intercept and slope, in this order.
-    #[must_use]
-    pub const fn parameters(&self) -> (f64, f64) {
-        (self.intercept, self.slope)
     }
 
     /// Learns the correction from pairs of a predicted TR and whether the host survived: the most likely

@@ -1,0 +1,95 @@
+//! What the past of the whole pool says about its hosts.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use ckpt_store::monitor::history::{self, Run, States};
+use tests::Grid;
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+
+/// Every machine of this grid is taken back 12 hours after it was given, and given again after an hour. The
+/// shipped model has seen no such machines: it takes a machine that has been there for long for a safe one.
+const LIFETIME: u64 = 12 * HOUR;
+const AWAY: u64 = HOUR;
+
+fn run(span: Range<u64>, states: States) -> Run {
+    Run {
+        span,
+        states: Some(states),
+        cpu: 0.1,
+        disk: 0.0,
+    }
+}
+
+/// Twenty days of a machine that was given `age` seconds ago.
+fn machine(now: u64, age: u64) -> Vec<Run> {
+    let mut runs = vec![run(now - age..now, States::CALM)];
+    let mut given = now - age;
+    while given > now - 20 * DAY {
+        runs.push(run(given - AWAY..given, States::GONE));
+        runs.push(run(given - AWAY - LIFETIME..given - AWAY, States::CALM));
+        given -= AWAY + LIFETIME;
+    }
+    runs.reverse();
+    runs
+}
+
+/// A grid of twelve machines: half of them were given one to four hours ago. The other half, which is
+/// returned, has less than an hour left.
+fn grid_of_lifetimes() -> Result<(Grid, BTreeSet<String>)> {
+    let grid = Grid::up(12)?;
+    let hosts = grid.running()?;
+    grid.stop()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let mut old = BTreeSet::new();
+    for (number, (host, _)) in (0..).zip(&hosts) {
+        let age = if number % 2 == 0 {
+            HOUR + number * HOUR / 4
+        } else {
+            old.insert(host.clone());
+            LIFETIME - HOUR + number * 240
+        };
+        history::write(&grid.data_dir(host), &machine(now, age))?;
+    }
+    grid.restart()?;
+    Ok((grid, old))
+}
+
+/// How likely the old machines, and the young ones, are to stay until the next checkpoint: means over them.
+fn stays(grid: &Grid, old: &BTreeSet<String>) -> Result<(f64, f64)> {
+    let table = grid.run(["--json", "hosts", "--for-job", "42"])?;
+    let table = table.expect(0)?.json()?;
+    let mut of_old = 0.0;
+    let mut of_young = 0.0;
+    for row in table["hosts"].as_array().context("no hosts")? {
+        let stays = row["stays"].as_f64().context("no stays")?;
+        let is_old = old.contains(row["name"].as_str().context("no name")?);
+        *(if is_old { &mut of_old } else { &mut of_young }) += stays / 6.0;
+    }
+    Ok((of_old, of_young))
+}
+
+#[test]
+fn a_pool_whose_machines_are_taken_back_after_a_time_trusts_the_young_ones() -> Result<()> {
+    let (grid, old) = grid_of_lifetimes()?;
+    let (of_old, of_young) = stays(&grid, &old)?;
+    assert!(of_young > of_old, "{of_old} {of_young}");
+    let models = grid
+        .run(["--json", "hosts", "--model"])?
+        .expect(0)?
+        .json()?;
+    assert_eq!(models["hosts_of_blend"], 12, "{models:#}");
+    let of = |model: &str| models["judged"][1][model].as_f64().context("not judged");
+    assert!(of("blend_brier")? < of("hazard_brier")?, "{models:#}");
+    let text = grid.run(["hosts", "--model"])?.expect(0)?;
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(
+        text.contains("blend") && text.contains("BRIER 3 H"),
+        "{text}"
+    );
+    Ok(())
+}
