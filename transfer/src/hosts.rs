@@ -15,7 +15,7 @@ use protocol::list::{Contents, GridList};
 use protocol::net::close::{DONE, EXPIRED, NOT_ALLOWED, REVOKED};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
-use protocol::net::{ConnectError, compare_lists, connect_at};
+use protocol::net::{ConnectError, compare_lists, connect_at, link_of};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::{Announced, Announcement};
 use protocol::wire::limits::REQUEST_TIMEOUT;
@@ -502,6 +502,15 @@ impl Hosts {
     ) -> Result<(Response, Exchange), Fault> {
         let connection = self.connection(host).await?;
         let answer = request(&connection, message, limit).await;
+        let fault = answer.as_ref().err();
+        // With the names that the host's log has, too.
+        tracing::debug!(
+            host = self.name(host),
+            link = link_of(&connection),
+            checkpoint = message.checkpoint().map(tracing::field::display),
+            fault = fault.map(tracing::field::display),
+            "asked"
+        );
         answer.map_err(|cause| self.blamed(host, why(&connection, cause)))
     }
 

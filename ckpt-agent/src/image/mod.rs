@@ -12,6 +12,7 @@ mod beneath;
 pub mod command;
 mod emptied;
 mod ending;
+mod group;
 pub mod keeper;
 pub mod sink;
 pub mod source;

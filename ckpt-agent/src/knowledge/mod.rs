@@ -28,6 +28,12 @@ impl Notebook {
         }
     }
 
+    /// The directory of the notebook's file.
+    pub fn dir(&self) -> Option<PathBuf> {
+        let dir = self.path.as_deref()?.parent()?;
+        Some(dir.to_owned())
+    }
+
     /// The models that are kept beside this notebook.
     pub fn learning(&self, now: u64) -> Learning {
         let beside = |path| Learning::beside(path, now);

@@ -12,6 +12,7 @@ use codec::index::{FileEntry, Index};
 use codec::manifest::{ImageKind, Summary};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
+use tracing::Instrument;
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::choose::{Choices, FoundImage, FoundOrigin, Wish};
@@ -155,7 +156,14 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    async fn run(&self, mut cancel: Cancel) -> Result<RestoreReport, Unreadable> {
+    async fn run(&self, cancel: Cancel) -> Result<RestoreReport, Unreadable> {
+        let checkpoint = self.known.stamp().checkpoint;
+        let span = tracing::info_span!("restore", %checkpoint);
+        span.in_scope(|| tracing::info!(job = %self.request.job, "begins"));
+        self.restored(cancel).instrument(span).await
+    }
+
+    async fn restored(&self, mut cancel: Cancel) -> Result<RestoreReport, Unreadable> {
         let found = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(self.interrupted()),
