@@ -101,6 +101,13 @@ impl StartError {
     }
 }
 
+/// Has the keeper keep the group of this child, which was not waited for.
+fn keep_group(kept: &mut Kept, leader: Pid) -> io::Result<Group> {
+    let group = Group::of_leader(leader)?;
+    kept.add(group)?;
+    Ok(group)
+}
+
 /// A running job.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -168,16 +175,11 @@ impl Job {
             _ => StartError::NotExecutable { program, cause },
         })?;
         let group = Pid::from_child(&child);
-        let known = Group::of_leader(group);
-        let added = known.and_then(|known| kept.add(known).map(|()| known));
-        let known_group = match added {
-            Ok(known) => known,
-            Err(cause) => {
-                let _ = kill_process_group(group, Signal::KILL);
-                let _ = child.wait();
-                return Err(StartError::Keeper(cause));
-            }
-        };
+        let known_group = keep_group(&mut kept, group).inspect_err(|_| {
+            let _ = kill_process_group(group, Signal::KILL);
+            let _ = child.wait();
+        });
+        let known_group = known_group.map_err(StartError::Keeper)?;
         let helpers = BTreeSet::from([kept.pid()]);
         let adopted = control
             .as_mut()

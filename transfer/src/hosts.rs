@@ -15,7 +15,7 @@ use protocol::list::{Contents, GridList};
 use protocol::net::close::{DONE, EXPIRED, NOT_ALLOWED, REVOKED};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
-use protocol::net::{ConnectError, compare_lists, connect_at, link_of};
+use protocol::net::{ConnectError, compare_lists, connect_at};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::{Announced, Announcement};
 use protocol::wire::limits::REQUEST_TIMEOUT;
@@ -25,7 +25,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::leaving::Leaving;
-use crate::names::Names;
+use crate::names::{Names, note_asked};
 use crate::rate_limit::RateLimit;
 use crate::rejection::{rejection, why};
 use crate::roster::{Reported, Silent};
@@ -185,8 +185,7 @@ impl Hosts {
                 return Ok(None);
             }
             match endpoint::client(&config, from) {
-                // The machine may lack IPv4 or IPv6. That is no error if only hosts with names could need
-                // it.
+                // The machine may lack IPv4 or IPv6: no error if only hosts with names could need it.
                 Err(_) if !needed => Ok(None),
                 made => made.map(Some),
             }
@@ -502,15 +501,7 @@ impl Hosts {
     ) -> Result<(Response, Exchange), Fault> {
         let connection = self.connection(host).await?;
         let answer = request(&connection, message, limit).await;
-        let fault = answer.as_ref().err();
-        // With the names that the host's log has, too.
-        tracing::debug!(
-            host = self.name(host),
-            link = link_of(&connection),
-            checkpoint = message.checkpoint().map(tracing::field::display),
-            fault = fault.map(tracing::field::display),
-            "asked"
-        );
+        note_asked(self.name(host), &connection, message, answer.as_ref().err());
         answer.map_err(|cause| self.blamed(host, why(&connection, cause)))
     }
 

@@ -234,6 +234,23 @@ struct Asked {
     begun: Instant,
 }
 
+impl Asked {
+    /// The answers when no more are waited for, of some hosts because their lists take too long.
+    fn of(mut gathered: Gathered, gathering: &Gathering, is_cut: bool, begun: Instant) -> Self {
+        gathered.is_cut_short = !gathering.waiting().is_empty();
+        Self {
+            gathered,
+            waiting: gathering.waiting().iter().copied().collect(),
+            why: match gathering.was_enough() {
+                true => GivenUp::Enough,
+                false if is_cut => GivenUp::LongLists,
+                false => GivenUp::Silent,
+            },
+            begun,
+        }
+    }
+}
+
 /// Why hosts were not waited for any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GivenUp {
@@ -365,11 +382,7 @@ impl Agent {
         let best = || best(&showing.lock().0, wait_until);
         let mut gathering = Gathering::begin(wait_until, hosts, now());
         loop {
-            if lists_end.is_none() {
-                let half = gathering.half_at();
-                let half = half.map(|Millis(took)| Duration::from_millis(took));
-                lists_end = half.map(|took| begun + took * 2 + LISTS_OVERTIME);
-            }
+            lists_end = lists_end.or_else(|| lists_end_of(&gathering, begun));
             let deadline = gathering.deadline();
             let deadline = deadline.map(|Millis(until)| begun + Duration::from_millis(until));
             let next = match deadline.into_iter().chain(lists_end).min() {
@@ -405,17 +418,7 @@ impl Agent {
         }
         drop(asking);
         gathered.is_too_much = showing.lock().1;
-        gathered.is_cut_short = !gathering.waiting().is_empty();
-        Asked {
-            gathered,
-            waiting: gathering.waiting().iter().copied().collect(),
-            why: match gathering.was_enough() {
-                true => GivenUp::Enough,
-                false if is_cut => GivenUp::LongLists,
-                false => GivenUp::Silent,
-            },
-            begun,
-        }
+        Asked::of(gathered, &gathering, is_cut, begun)
     }
 
     /// Forgets what a host showed that lies.
@@ -671,6 +674,12 @@ fn best(inventory: &Inventory, wait_until: WaitUntil) -> Option<Best> {
 /// Whether the fault shows that a host can't be reached.
 const fn is_away(fault: &Fault) -> bool {
     matches!(fault, Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_))
+}
+
+/// Until when lists are waited for, once that is known.
+fn lists_end_of(gathering: &Gathering, begun: Instant) -> Option<Instant> {
+    let Millis(took) = gathering.half_at()?;
+    Some(begun + Duration::from_millis(took) * 2 + LISTS_OVERTIME)
 }
 
 /// Why a host counts as silent that was not waited for any longer.
