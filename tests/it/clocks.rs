@@ -87,6 +87,14 @@ fn wait_until_holders_have_heard(cluster: &Cluster) -> Result<()> {
     })
 }
 
+fn await_all(machine: &Machine<'_>) -> Result<()> {
+    wait_until("all hosts answer", LIMIT, || {
+        let hosts = machine.run(&["--json", "hosts"])?.json()?;
+        let all = hosts["hosts"].as_array().context("no hosts")?;
+        Ok(all.iter().all(|host| host["up"] == true))
+    })
+}
+
 /// One machine saves and then forgets the whole job on its side, and the other saves it on the other side.
 fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<()> {
     let env = [("CKPT_REPAIR_PERIOD", "300ms")];
@@ -151,11 +159,7 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
     .with_context(|| format!("the hosts hold {:?}", shards()))?;
     wait_until_holders_have_heard(&cluster)?;
     let another = machine("another", 0);
-    wait_until("all hosts answer", LIMIT, || {
-        let hosts = another.run(&["--json", "hosts"])?.json()?;
-        let all = hosts["hosts"].as_array().context("no hosts")?;
-        Ok(all.iter().all(|host| host["up"] == true))
-    })?;
+    await_all(&another)?;
     for machine in [remover, saver, another] {
         check(machine, &saved.version, &bytes, remover_is_ahead)
             .with_context(|| format!("on the machine called {}", machine.name))?;
