@@ -463,6 +463,8 @@ pub struct ListReport {
     pub silent: Vec<HostNote>,
     /// Whether they may hold a job's versions of which no other host shows any.
     pub may_be_away: bool,
+    /// How many checkpoints are missing here because there is no memory for them. All were saved with job keys.
+    pub left_out: u64,
 }
 
 /// One checkpoint in a list.

@@ -33,7 +33,7 @@ pub const PIECES_MAX: usize = SEGMENT_BYTES / PIECE_BYTES;
 const _: () = assert!(PIECES_MAX == u64::BITS as usize);
 
 /// The base that a checkpoint refers to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BaseRef {
     /// The checkpoint that is the base.
     pub checkpoint: CheckpointId,

@@ -16,7 +16,7 @@ use rustix::process::{
 };
 
 use super::tree;
-use ckpt_agent::image::keeper::{Keeper, Kept, MARK, Marked, carry_out};
+use ckpt_agent::image::keeper::{Group, Keeper, Kept, MARK, Marked, carry_out};
 
 /// How often the processes of a job are listed again while new ones appear.
 const LISTINGS_MAX: usize = 8;
@@ -101,11 +101,20 @@ impl StartError {
     }
 }
 
+/// Has the keeper keep the group of this child, which was not waited for.
+fn keep_group(kept: &mut Kept, leader: Pid) -> io::Result<Group> {
+    let group = Group::of_leader(leader)?;
+    kept.add(group)?;
+    Ok(group)
+}
+
 /// A running job.
 #[derive(Debug)]
 pub(super) struct Job {
     child: Child,
     group: Pid,
+    /// The same, also when its first process has ended.
+    known_group: Group,
     family: Marked,
     /// The file that records how all processes of the job are ended. The next start needs it if this
     /// process and the keeper are killed together.
@@ -166,11 +175,11 @@ impl Job {
             _ => StartError::NotExecutable { program, cause },
         })?;
         let group = Pid::from_child(&child);
-        if let Err(cause) = kept.add(group) {
+        let known_group = keep_group(&mut kept, group).inspect_err(|_| {
             let _ = kill_process_group(group, Signal::KILL);
             let _ = child.wait();
-            return Err(StartError::Keeper(cause));
-        }
+        });
+        let known_group = known_group.map_err(StartError::Keeper)?;
         let helpers = BTreeSet::from([kept.pid()]);
         let adopted = control
             .as_mut()
@@ -183,6 +192,7 @@ impl Job {
         Ok(Self {
             child,
             group,
+            known_group,
             family,
             record,
             keeper,
@@ -342,7 +352,7 @@ impl Job {
         if self.kept.has_ended() {
             self.helpers.remove(&self.kept.pid());
             let kept = self.keeper.keep_marked(&self.family);
-            let added = kept.and_then(|mut kept| kept.add(self.group).map(|()| kept));
+            let added = kept.and_then(|mut kept| kept.add(self.known_group).map(|()| kept));
             match added {
                 Ok(kept) => {
                     self.helpers.insert(kept.pid());

@@ -590,6 +590,9 @@ impl Serving {
         if self.lie == Lie::FloodsFind {
             return self.flood().await;
         }
+        if self.lie == Lie::ListsForEver {
+            return self.list_for_ever().await;
+        }
         let mut records = self.records(job, after);
         if self.lie == Lie::RepeatsFind {
             let first = self.records(job, None).into_iter().next();
@@ -619,6 +622,23 @@ impl Serving {
         };
         for _ in 0..count {
             write_frame(&mut self.send, &record).await?;
+        }
+        self.end().await
+    }
+
+    /// Sends a page of records that a newer program is said to have written: 16 KiB a second.
+    async fn list_for_ever(&mut self) -> Result<()> {
+        let count = 1024;
+        write_frame(&mut self.send, &Response::Found { count, more: true }).await?;
+        let mut manifest = b"CKPTMAN9".to_vec();
+        manifest.resize(8 << 10, 0);
+        let record = Record {
+            manifest,
+            shards: Vec::new(),
+        };
+        for _ in 0..count {
+            write_frame(&mut self.send, &record).await?;
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
         self.end().await
     }

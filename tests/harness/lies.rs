@@ -49,6 +49,8 @@ pub enum Lie {
     HangsUpAt(Kind),
     /// The host shows long records of zeros without end.
     FloodsFind,
+    /// The host shows records of a later format without end, no faster than it has to.
+    ListsForEver,
     /// The host shows the first of its records again and again, without end.
     RepeatsFind,
     /// The host stores and shows everything, and refuses notices and requests to remove a checkpoint.
@@ -92,7 +94,7 @@ pub enum Kind {
 
 impl Lie {
     /// Every lie, without [`Self::None`].
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::FlipsBits,
         Self::SwapsBlocks,
         Self::Truncates,
@@ -122,6 +124,7 @@ impl Lie {
         Self::HangsUpAt(Kind::Page),
         Self::HangsUpAt(Kind::Rows),
         Self::FloodsFind,
+        Self::ListsForEver,
         Self::RepeatsFind,
         Self::IsDeaf,
         Self::ReplaysDeleted,

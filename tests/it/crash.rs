@@ -196,10 +196,10 @@ fn log(grid: &Grid) -> String {
 async fn check(hosts: &Hosts, owner: OwnerId, acknowledged: &[(Manifest, bool)]) -> Result<()> {
     let mut found = Vec::new();
     let take = |shown: Shown| {
-        found.push(shown.manifest);
+        found.push(shown.checkpoint);
         true
     };
-    hosts.find(HOST, owner, None, take).await?;
+    hosts.find(HOST, owner, None, |_| None, take).await?;
     for (manifest, committed) in acknowledged {
         let public = manifest.public().clone();
         let id = public.checkpoint;
@@ -213,7 +213,7 @@ async fn check(hosts: &Hosts, owner: OwnerId, acknowledged: &[(Manifest, bool)])
             .with_context(|| format!("shard of {id}"))?;
         ensure!(blocks == rows, "{id}: {blocks} of {rows} blocks");
         if *committed {
-            let known = found.contains(manifest);
+            let known = found.contains(&id);
             ensure!(known, "{id} was committed and is not found");
         }
     }

@@ -436,6 +436,18 @@ fn root_with_the_key_of_one_job_does_not_learn_whether_another_is_there() -> Res
         all.iter().all(|found| found.contains("count: 1")),
         "{all:?}"
     );
+    // Whoever knows the id of a checkpoint can't take it for another one.
+    let own_tag = guessed.keys.job_tag(&"42".parse()?).context("no tag")?;
+    let claim = Claim {
+        job_tag: own_tag,
+        version: Version::new(9).context("0")?,
+        checkpoint: guessed.id,
+    };
+    let taken = root.ask(&Request::Claim(claim));
+    ensure!(
+        taken.iter().all(|answer| !answer.starts_with("Claimed")),
+        "{taken:?}"
+    );
     let restored = grid.run(["restore", "--job", "43", "-o", "-"])?.expect(0)?;
     ensure!(restored.stdout == image::memory(1 << 20, 2));
     // A key for one job can't show the path of another job.

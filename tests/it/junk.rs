@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use codec::keys::Keys;
+use protocol::identity::read_key;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
 use quinn::Connection;
@@ -141,6 +142,89 @@ fn phantoms_hide_no_other_version_of_the_owner() -> Result<()> {
     Ok(())
 }
 
+/// The number of checkpoints of an owner, a hundred thousand if `CKPT_MANY` says so.
+fn many() -> u64 {
+    let set = std::env::var("CKPT_MANY").ok();
+    set.and_then(|text| text.parse().ok()).unwrap_or(4_000)
+}
+
+/// The manifests of many versions of job 42 that its owner signed, each on two hosts.
+async fn keep_many(hosts: Vec<Connection>, owner: Arc<Keys>, count: u64) -> Result<()> {
+    let created = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() - count;
+    let hosts = Arc::new(hosts);
+    let next = Arc::new(AtomicU64::new(2));
+    let mut writing = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let hosts = Arc::clone(&hosts);
+        let next = Arc::clone(&next);
+        let owner = Arc::clone(&owner);
+        writing.spawn(async move {
+            loop {
+                let version = next.fetch_add(1, Ordering::Relaxed);
+                if version > count + 1 {
+                    return anyhow::Ok(());
+                }
+                let plan = SoloPlan {
+                    rows: 80,
+                    ..plan(5, version, created + version)?
+                };
+                let many = Solo::sign_with(&owner, plan, 64)?;
+                for at in [version as usize, version as usize + 1] {
+                    let host = hosts.get(at % hosts.len()).context("no host")?;
+                    while !is_there(many.haunt(host, LIMIT).await)? {}
+                }
+            }
+        });
+    }
+    writing.join_all().await.into_iter().collect()
+}
+
+#[test]
+fn an_owner_of_very_many_checkpoints_is_served_in_bounded_memory() -> Result<()> {
+    let count = many();
+    // The usual memory for a hundred thousand.
+    let memory = (count * (256 << 20) / 100_000).max(32 << 20);
+    // A host keeps some 16,000 for one key.
+    let grid = Grid::up(7.max(usize::try_from(count / 7_000)?))?;
+    let good = save(&grid, "43", 1)?;
+    save(&grid, "42", 2)?;
+    key_for(&grid, "42", "job.key", &[])?;
+    let root = Root::new(&grid, "job.key")?;
+    let owner = Arc::new(Keys::from(read_key(
+        &grid.file().with_file_name("owner.key"),
+    )?));
+    root.run(|hosts, _| keep_many(hosts, owner, count))?;
+    let limit = format!("{}MiB", memory >> 20);
+    let all = count.to_string();
+    let commands: [(&[&str], i32); 8] = [
+        (&["list"], 0),
+        (&["list", "--job", "42"], 0),
+        (&["verify"], 7),
+        (&["health"], 3),
+        (&["gc", "--dry-run"], 0),
+        (&["restore", "--job", "43", "-o", "out"], 0),
+        (&["save", "--job", "43", "image"], 0),
+        (&["forget", "--job", "42", "--keep", &all], 0),
+    ];
+    for (command, code) in commands {
+        let mut program = grid.command(["--memory", &limit].iter().chain(command))?;
+        let began = Instant::now();
+        let (outcome, peak) = tests::program::run_measured(&mut program)?;
+        let took = began.elapsed();
+        eprintln!("{}: {} MiB in {took:?}", command.join(" "), peak >> 20);
+        ensure!(!outcome.stderr.contains("do not fit"), "{outcome}");
+        ensure!(
+            outcome.code == Some(code),
+            "{command:?}: {:?} {}",
+            outcome.code,
+            outcome.stderr
+        );
+        ensure!(peak <= memory + (40 << 20), "{command:?}: {peak}");
+    }
+    ensure!(std::fs::read(grid.path("out"))? == good);
+    Ok(())
+}
+
 #[test]
 fn a_job_key_can_not_take_the_last_versions_from_its_owner() -> Result<()> {
     let grid = Grid::up(6)?;
@@ -167,6 +251,52 @@ fn a_job_key_can_not_take_the_last_versions_from_its_owner() -> Result<()> {
     run_with(&grid, "job.key", &["save", "--job", "42", "image"])?.expect(0)?;
     grid.run(["key", "revoke"])?.expect(0)?;
     save(&grid, "42", 3)?;
+    Ok(())
+}
+
+/// Junk of a stolen key, with shards and without.
+async fn litter(hosts: Vec<Connection>, keys: Keys) -> Result<()> {
+    write_all(hosts.clone(), keys.clone(), 30).await?;
+    haunt(hosts, keys, 300).await
+}
+
+#[test]
+fn what_a_void_key_left_is_one_line_and_removed_by_the_owners_gc() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let good = save(&grid, "42", 1)?;
+    // Of job 43, only what the key saved is there.
+    for job in ["42", "43"] {
+        key_for(&grid, job, &format!("{job}.key"), &[])?;
+    }
+    run_with(&grid, "43.key", &["save", "--job", "43", "image"])?.expect(0)?;
+    let root = Root::new(&grid, "42.key")?;
+    root.run(litter)?;
+    grid.run(["key", "revoke"])?.expect(0)?;
+    let lines = |command: &[&str]| -> Result<Vec<String>> {
+        let outcome = grid.run(command)?.expect(0)?;
+        let text = format!("{}{}", String::from_utf8(outcome.stdout)?, outcome.stderr);
+        Ok(text.lines().map(str::to_owned).collect())
+    };
+    let list = lines(&["list"])?;
+    let of_void = list.iter().filter(|line| line.contains("revoked"));
+    ensure!(of_void.count() == 1 && list.len() < 6, "{list:?}");
+    let restored = lines(&["restore", "--job", "42", "-o", "out"])?;
+    let of_void = restored.iter().filter(|line| line.contains("revoked"));
+    ensure!(of_void.count() == 1 && restored.len() < 6, "{restored:?}");
+    let dry_run = lines(&["gc", "--dry-run"])?;
+    ensure!(
+        dry_run.len() == 2 && dry_run[0].starts_with("job 42, 330 versions from 2 to 399: "),
+        "{dry_run:?}"
+    );
+    grid.run(["gc"])?.expect(0)?;
+    let listed = grid.run(["--json", "list"])?.expect(0)?.json()?;
+    let left = listed["checkpoints"].as_array().into_iter().flatten();
+    let left: Vec<(&str, bool)> = left
+        .filter_map(|one| Some((one["job"].as_str()?, one["void"].as_bool()?)))
+        .collect();
+    ensure!(left == [("42", false), ("43", true)], "{listed}");
+    ensure!(std::fs::read(grid.path("out"))? == good);
+    ensure!(lines(&["gc", "--dry-run"])? == ["nothing to remove"]);
     Ok(())
 }
 

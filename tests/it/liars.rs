@@ -1,6 +1,8 @@
 //! Hosts with each [`Lie`] among honest ones. With at most as many liars as parity shards, every
 //! restore is right. With more, a restore is right, or fails with an error and leaves no file.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 use tests::image;
 use tests::liar::{Kind, Lie};
@@ -127,7 +129,12 @@ fn lies_about_data() -> impl Iterator<Item = Lie> {
 fn costs_time(lie: Lie) -> bool {
     matches!(
         lie,
-        Lie::Drips | Lie::IsSilent | Lie::SendsHugeFrames | Lie::SendsNoise | Lie::AnswersTooMuch
+        Lie::Drips
+            | Lie::IsSilent
+            | Lie::SendsHugeFrames
+            | Lie::SendsNoise
+            | Lie::AnswersTooMuch
+            | Lie::ListsForEver
     ) || matches!(lie, Lie::HangsUpAt(_))
 }
 
@@ -224,6 +231,35 @@ fn a_list_without_end_takes_bounded_memory() -> Result<()> {
         ensure!(said.contains("no answer from h06: wrong data"), "{listed}");
         ensure!(said.contains("43") && said.contains("44"), "{listed}");
     }
+    Ok(())
+}
+
+/// A host shows a list that never ends, as fast as a slow one would show an honest one.
+#[test]
+fn a_list_that_goes_on_for_ever_costs_ten_seconds_and_its_host_is_named() -> Result<()> {
+    /// Time for a slow machine, beyond the ten seconds.
+    const GRACE: Duration = Duration::from_secs(4);
+    let grid = MixedGrid::up(4, 1)?;
+    write_images(&grid)?;
+    grid.run(["save", "--job", "42", "first"])?.expect(0)?;
+    grid.lie(Lie::ListsForEver);
+    for command in [&["list"][..], &["health"], &["gc", "--dry-run"]] {
+        let began = Instant::now();
+        let outcome = grid.run(command)?;
+        let took = began.elapsed();
+        ensure!(took < Duration::from_secs(10) + GRACE, "{took:?}");
+        let said = format!("{outcome}");
+        ensure!(
+            said.contains("its list of checkpoints was not whole"),
+            "{said}"
+        );
+    }
+    // What the host has counts as away, and not as lost.
+    let listed = grid.run(["--json", "list"])?.expect(0)?.json()?;
+    ensure!(listed["checkpoints"][0]["can_lose"] == 1, "{listed}");
+    ensure!(listed["silent"][0]["host"] == "h05", "{listed}");
+    grid.run(["restore", "--job", "42", "-o", "out"])?
+        .expect(0)?;
     Ok(())
 }
 

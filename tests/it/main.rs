@@ -19,6 +19,7 @@ mod farewell;
 mod faults;
 mod fence_model;
 mod fencing;
+mod followed;
 mod health;
 mod heard;
 mod job_script;

@@ -464,7 +464,7 @@ impl World {
         let checkpoint = |stamp: &Stamp, line| Checkpoint {
             stamp: *stamp,
             contents: Some(Contents {
-                needs: Vec::new(),
+                needs: [].into(),
                 line,
             }),
         };

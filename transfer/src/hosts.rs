@@ -25,7 +25,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::leaving::Leaving;
-use crate::names::Names;
+use crate::names::{Names, note_asked};
 use crate::rate_limit::RateLimit;
 use crate::rejection::{rejection, why};
 use crate::roster::{Reported, Silent};
@@ -185,8 +185,7 @@ impl Hosts {
                 return Ok(None);
             }
             match endpoint::client(&config, from) {
-                // The machine may lack IPv4 or IPv6. That is no error if only hosts with names could need
-                // it.
+                // The machine may lack IPv4 or IPv6: no error if only hosts with names could need it.
                 Err(_) if !needed => Ok(None),
                 made => made.map(Some),
             }
@@ -502,6 +501,7 @@ impl Hosts {
     ) -> Result<(Response, Exchange), Fault> {
         let connection = self.connection(host).await?;
         let answer = request(&connection, message, limit).await;
+        note_asked(self.name(host), &connection, message, answer.as_ref().err());
         answer.map_err(|cause| self.blamed(host, why(&connection, cause)))
     }
 

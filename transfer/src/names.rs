@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 use protocol::grid::GridHost;
 use protocol::identity::{HostId, Peer, is_name};
 use protocol::net::link_of;
+use protocol::net::stream::ExchangeError;
+use protocol::wire::message::Request;
 use quinn::Connection;
 
 use crate::HostIndex;
@@ -97,6 +99,22 @@ impl Names {
         // Another connection may have shown the certificate just now.
         let _ = slot.set(Certified { name, shown });
     }
+}
+
+/// Logs that a host was asked, with the names that the host's log has, too.
+pub(crate) fn note_asked(
+    host: &str,
+    connection: &Connection,
+    asked: &Request,
+    fault: Option<&ExchangeError>,
+) {
+    tracing::debug!(
+        host,
+        link = link_of(connection),
+        checkpoint = asked.checkpoint().map(tracing::field::display),
+        fault = fault.map(tracing::field::display),
+        "asked"
+    );
 }
 
 #[cfg(test)]

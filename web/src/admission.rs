@@ -97,10 +97,14 @@ fn shows(header: &[u8], token: &Token) -> bool {
 
 /// Whether a `Host` header names this machine itself.
 fn is_own_name(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').unwrap_or_default(),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
+        return false;
+    }
     let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
     name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback)
 }
@@ -148,6 +152,9 @@ mod tests {
             "10.0.0.1:7480",
             "",
             "[::2]",
+            "[::1]attacker.example",
+            "[::1",
+            "localhost:attacker.example",
         ] {
             let checked = check(&headers(&[("host", bad)]), None);
             assert_eq!(checked, Err(Refused::ForeignName), "{bad}");

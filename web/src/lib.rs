@@ -12,7 +12,7 @@ mod token;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -225,9 +225,11 @@ impl Clients {
     /// `None` if the address has its share of connections already. This machine has no such limit: all
     /// that run on it share an address.
     fn enter(&self, from: IpAddr) -> Option<Client> {
+        let is_this_machine = from.is_loopback();
+        let from = machine_of(from);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = all.entry(from).or_default();
-        if *count >= CONNECTIONS_OF_ONE_MAX && !from.is_loopback() {
+        if *count >= CONNECTIONS_OF_ONE_MAX && !is_this_machine {
             return None;
         }
         *count += 1;
@@ -235,6 +237,17 @@ impl Clients {
             all: Arc::clone(&self.0),
             from,
         })
+    }
+}
+
+/// The address by which a machine is counted: with IPv6 it has all addresses of a network of 64 bits.
+fn machine_of(from: IpAddr) -> IpAddr {
+    match from.to_canonical() {
+        IpAddr::V6(v6) => {
+            let network = u128::from(v6) & !u128::from(u64::MAX);
+            Ipv6Addr::from(network).into()
+        }
+        v4 => v4,
     }
 }
 

@@ -126,6 +126,14 @@ fn one_machine_has_a_share_of_the_connections() {
     assert!(clients.enter([192, 0, 2, 2].into()).is_some());
     taken.pop();
     assert!(clients.enter(other).is_some());
+    // With IPv6, a machine has many addresses.
+    let v6 = |text: &str| text.parse::<IpAddr>().unwrap();
+    taken.extend((1..=CONNECTIONS_OF_ONE_MAX).map(|at| {
+        let from = v6(&format!("2001:db8::{at:x}"));
+        clients.enter(from).unwrap()
+    }));
+    assert!(clients.enter(v6("2001:db8::ffff")).is_none());
+    assert!(clients.enter(v6("2001:db8:0:1::1")).is_some());
     drop(taken);
     assert!(clients.0.lock().unwrap().is_empty());
 }

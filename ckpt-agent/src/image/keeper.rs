@@ -10,11 +10,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal};
 
 use super::ending::{END_GRACE, END_POLL, write_to};
+use super::group::{Held, held_if, processes};
+
+pub use super::group::Group;
 
 /// The name (`argv[0]`) under which this program acts as a keeper.
 pub const KEEPER: &str = "ckpt-keeper";
@@ -52,7 +55,7 @@ impl Keeper {
     /// # Errors
     /// When no process can be started.
     pub(super) fn keep(&self, group: Pid) -> io::Result<Kept> {
-        self.start(&group_line(group))
+        self.start(&group_line(Group::of_leader(group)?))
     }
 
     /// Starts a keeper that ends all of `family`, and the process groups of [`Kept::add`]. It can be started
@@ -106,8 +109,8 @@ impl Marked {
     }
 }
 
-fn group_line(group: Pid) -> String {
-    format!("group {}\n", group.as_raw_nonzero())
+fn group_line(group: Group) -> String {
+    format!("group {}\n", group.to_text())
 }
 
 /// A running keeper. Dropping it ends the keeper, and leaves the processes that it keeps alone.
@@ -127,7 +130,7 @@ impl Kept {
     ///
     /// # Errors
     /// When the keeper is gone.
-    pub fn add(&mut self, group: Pid) -> io::Result<()> {
+    pub fn add(&mut self, group: Group) -> io::Result<()> {
         self.pipe.write_all(group_line(group).as_bytes())
     }
 
@@ -170,9 +173,7 @@ pub fn carry_out(text: &str) {
         // Fails when the control group is gone.
         let _ = write_to(Path::new(path), text);
     }
-    let groups = orders("group").filter_map(|number| number.parse().ok());
-    let groups = groups.filter(|group: &i32| *group > 1);
-    for group in groups.filter_map(Pid::from_raw) {
+    for group in orders("group").filter_map(Group::from_text) {
         end(group);
     }
     for mark in orders("mark").filter(|mark| mark.len() >= MARK_BYTES_MIN) {
@@ -192,42 +193,38 @@ fn end_marked(mark: &str) {
         if marked.is_empty() {
             return;
         }
-        for pid in marked {
-            // Fails when the process has just ended.
-            let _ = kill_process(pid, Signal::KILL);
+        for process in marked {
+            process.signal(Signal::KILL);
         }
         std::thread::sleep(END_POLL);
     }
 }
 
 /// Processes with this variable. Those of other users can't be read, and are not this user's to end.
-fn marked(wanted: &[u8]) -> Vec<Pid> {
+fn marked(wanted: &[u8]) -> Vec<Held> {
     let own = std::process::id().cast_signed();
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let is_marked = |pid: &i32| {
-        let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let is_marked = |pid: Pid| {
+        let variables = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+        let variables = variables.unwrap_or_default();
         variables.split(|&byte| byte == 0).any(|one| one == wanted)
     };
-    pids.filter(|pid| *pid != own)
-        .filter(is_marked)
-        .filter_map(Pid::from_raw)
-        .collect()
+    let others = processes().filter(|pid| pid.as_raw_nonzero().get() != own);
+    others.filter_map(|pid| held_if(pid, is_marked)).collect()
 }
 
 /// Asks a process group to end, and kills it after [`END_GRACE`].
-fn end(group: Pid) {
-    // Both calls fail when the group is empty.
-    let _ = kill_process_group(group, Signal::TERM);
-    // A stopped process does not act on SIGTERM.
-    let _ = kill_process_group(group, Signal::CONT);
-    wait_for(group, END_GRACE);
-    let _ = kill_process_group(group, Signal::KILL);
-}
-
-fn wait_for(group: Pid, limit: Duration) {
+fn end(group: Group) {
+    group.signal(Signal::TERM);
     let asked = Instant::now();
-    while test_kill_process_group(group).is_ok() && asked.elapsed() < limit {
+    // A stopped process does not act on SIGTERM.
+    while group.signal(Signal::CONT) > 0 && asked.elapsed() < END_GRACE {
+        std::thread::sleep(END_POLL);
+    }
+    // Each of them could have started another one meanwhile.
+    for _ in 0..MARKED_ROUNDS {
+        if group.signal(Signal::KILL) == 0 {
+            return;
+        }
         std::thread::sleep(END_POLL);
     }
 }

@@ -13,6 +13,7 @@ mod beneath;
 pub mod command;
 mod emptied;
 mod ending;
+mod group;
 pub mod keeper;
 pub mod sink;
 pub mod source;

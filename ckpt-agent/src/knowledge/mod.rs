@@ -26,6 +26,12 @@ impl Notebook {
         }
     }
 
+    /// The directory of the notebook's file.
+    pub fn dir(&self) -> Option<PathBuf> {
+        let dir = self.path.as_deref()?.parent()?;
+        Some(dir.to_owned())
+    }
+
     /// What is known, with the observations of this process. A file that can't be read counts as empty, with
     /// a line in the log: only the quality of choices depends on it.
     pub fn read(&self, now: u64) -> Knowledge {

@@ -148,7 +148,7 @@ impl<'a> Asked<'a> {
         let id = peer.map(|peer| peer.id);
         requests.count(request, ended(&answered));
         match answered {
-            Ok(()) => {}
+            Ok(()) => debug!(request, "answered"),
             Err(Answer::Refused(refusal)) => {
                 let Refusal { code, detail, .. } = &refusal;
                 if let Some(held_back) = lines.about(id) {

@@ -42,7 +42,7 @@ use protocol::wire::message::{
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::watch;
 use tokio::task::JoinError;
-use tracing::{debug, error, info, warn};
+use tracing::{Instrument, Span, debug, error, info, info_span, warn};
 
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, SEND_WINDOW, WRITER_WINDOW};
 use crate::core::catalog::Claimed;
@@ -295,19 +295,28 @@ async fn request(
         send: &mut send,
         recv: &mut recv,
     };
-    let answered = match read {
-        Ok(Received { request, place }) => {
-            let answered = exchange.answer(request).await;
-            drop(place);
-            answered
-        }
-        Err(cause) => Err(cause),
+    // Each line about this request names what it is about.
+    let about = read
+        .as_ref()
+        .ok()
+        .and_then(|read| read.request.checkpoint());
+    let span = match about {
+        Some(checkpoint) => info_span!("of", %checkpoint),
+        None => Span::none(),
     };
+    let answering = async {
+        let Received { request, place } = read?;
+        let answered = exchange.answer(request).await;
+        drop(place);
+        answered
+    };
+    let answered = answering.instrument(span.clone()).await;
     let requests = &host.parts.metrics.requests;
     let lines = &host.lines;
     let streams = (send, recv);
     asked
         .end(Server::Donor, requests, lines, answered, streams)
+        .instrument(span)
         .await;
 }
 

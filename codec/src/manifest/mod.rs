@@ -142,6 +142,35 @@ impl Manifest {
     /// # Errors
     /// When the manifest is malformed, changed, not allowed, or contradicts itself.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, ManifestError> {
+        Self::read(bytes, |signer, message, signature| {
+            signer.verify(message, signature)
+        })
+    }
+
+    /// Reads again what [`Self::parse`] has read: the bytes have the hash of that manifest, so its signature is
+    /// not checked a second time.
+    ///
+    /// # Errors
+    /// When the bytes are others.
+    pub fn parse_again(bytes: Vec<u8>, hash: ManifestHash) -> Result<Self, ManifestError> {
+        if Self::hash_of(&bytes) != hash {
+            return Err(ManifestError::Frame);
+        }
+        Self::read(bytes, |_, _, _| true)
+    }
+
+    /// The checkpoint that these bytes name, if they are a manifest. Nothing was checked.
+    pub fn named_in(bytes: &[u8]) -> Option<CheckpointId> {
+        let body = bytes.strip_prefix(MAGIC)?.get(size_of::<u32>()..)?;
+        // The number of the format takes one byte.
+        let (id, _) = body.get(1..)?.split_first_chunk()?;
+        Some(CheckpointId(*id))
+    }
+
+    fn read(
+        bytes: Vec<u8>,
+        is_signed: impl FnOnce(PublicKey, &[u8], &[u8]) -> bool,
+    ) -> Result<Self, ManifestError> {
         if bytes.len() > MANIFEST_BYTES_MAX {
             return Err(SerialError::TooLong {
                 actual: bytes.len(),
@@ -172,7 +201,7 @@ impl Manifest {
             summary,
         } = read;
         let public = body.public();
-        if !body.signer.verify(message, signature) {
+        if !is_signed(body.signer, message, signature) {
             return Err(ManifestError::Signature(public.owner));
         }
         UnknownFormat::check(body.format, FORMAT)?;
@@ -227,8 +256,13 @@ impl Manifest {
 
     /// Hash of the manifest's bytes.
     pub fn hash(&self) -> ManifestHash {
+        Self::hash_of(&self.bytes)
+    }
+
+    /// Hash of the bytes of a manifest.
+    pub fn hash_of(bytes: &[u8]) -> ManifestHash {
         let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 manifest");
-        ManifestHash(*hasher.update(&self.bytes).finalize().as_bytes())
+        ManifestHash(*hasher.update(bytes).finalize().as_bytes())
     }
 
     /// Opens the summary.

@@ -123,6 +123,22 @@ fn every_flipped_byte_is_refused() {
 }
 
 #[test]
+fn what_was_checked_once_is_read_again_by_its_hash() {
+    for signed in all() {
+        let bytes = signed.bytes().to_vec();
+        let id = signed.public().checkpoint;
+        assert_eq!(Manifest::named_in(&bytes), Some(id));
+        let again = Manifest::parse_again(bytes.clone(), signed.hash()).unwrap();
+        assert_eq!(again, signed);
+        let mut other = bytes;
+        *other.last_mut().unwrap() ^= 1;
+        let again = Manifest::parse_again(other, signed.hash());
+        assert_eq!(again, Err(ManifestError::Frame));
+    }
+    assert_eq!(Manifest::named_in(b"CKPTMAN2"), None);
+}
+
+#[test]
 fn cut_or_longer_manifests_are_refused() {
     for signed in all() {
         for len in 0..signed.bytes().len() {

@@ -10,6 +10,7 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
+mod about;
 pub mod announcement;
 pub mod code;
 pub mod forecast;

@@ -7,7 +7,7 @@ use std::fs::{self, File, FileTimes, Metadata};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -156,7 +156,7 @@ pub(super) struct Merged {
     pub files: usize,
     /// New paths of files that both the user and the job have changed.
     pub kept: Vec<PathBuf>,
-    /// The directory of new files that the user did not ask for: hidden ones, and programs.
+    /// The directory of files that the user did not ask for: hidden ones, programs, and links that lead out.
     pub held_back: Option<PathBuf>,
 }
 
@@ -164,8 +164,9 @@ pub(super) struct Merged {
 /// when the job began. A file that the job has not changed stays as it is in `dir`. A file that was
 /// changed in both is kept under another name. No file is removed.
 ///
-/// A shell, an editor or git may run a hidden file or a program that appears in a directory, and the
-/// machine of the job chose its name. So new ones are moved to `held_back` instead, under their paths.
+/// A shell, an editor or git may run a hidden file or a program, or do what it says, and the machine of the job
+/// chose name and content. What is written through a link may go anywhere. So hidden files, programs and links that
+/// lead out of the directory, new and changed ones, are moved to `held_back` instead, under their paths.
 ///
 /// # Errors
 /// When a file can't be moved. Files that were moved before stay in their new places.
@@ -207,8 +208,12 @@ impl Merging<'_> {
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
                 Err(cause) => return Err(cause),
             };
-            if there.is_none() && !self.staged.has(&path, &new) && is_unasked(&path, &new) {
-                self.hold_back(&path)?;
+            // What is below a directory that is there is looked at file by file.
+            let is_whole = !new.is_dir() || there.is_none();
+            if is_whole && !self.staged.has(&path, &new) && self.is_unasked(&path, &new)? {
+                if there.is_none() || !are_same(&self.result.join(&path), &to)? {
+                    self.hold_back(&path)?;
+                }
             } else if new.is_dir() {
                 merge_directory(&to, there.as_ref(), &mut self.merged)?;
                 let is_new = there.is_none_or(|there| !there.is_dir());
@@ -240,6 +245,17 @@ impl Merging<'_> {
         Ok(())
     }
 
+    /// Whether a new or changed file or directory is one that the user did not ask for: it is hidden or below a
+    /// hidden directory, can be run, or is a link that leads out of the directory.
+    fn is_unasked(&self, path: &Path, new: &Metadata) -> io::Result<bool> {
+        let is_hidden = |part: &OsStr| part.as_bytes().starts_with(b".");
+        let is_program = new.is_file() && new.mode() & 0o111 != 0;
+        if is_program || path.iter().any(is_hidden) {
+            return Ok(true);
+        }
+        Ok(new.is_symlink() && leads_out(path, &fs::read_link(self.result.join(path))?))
+    }
+
     fn hold_back(&mut self, path: &Path) -> io::Result<()> {
         let to = self.held_back.join(path);
         fs::create_dir_all(to.parent().unwrap_or(&self.held_back))?;
@@ -249,12 +265,24 @@ impl Merging<'_> {
     }
 }
 
-/// Whether a new file or directory is one that the user did not ask for: it is hidden or below a hidden
-/// directory, or can be run.
-fn is_unasked(path: &Path, new: &Metadata) -> bool {
-    let is_hidden = |part: &OsStr| part.as_bytes().starts_with(b".");
-    let is_program = new.is_file() && new.mode() & 0o111 != 0;
-    is_program || path.iter().any(is_hidden)
+/// Whether a link at `path` below a directory leads out of it, as far as its own text says.
+fn leads_out(path: &Path, target: &Path) -> bool {
+    let mut depth = path.components().count().saturating_sub(1);
+    target.components().any(|part| match part {
+        Component::Normal(_) => {
+            depth += 1;
+            false
+        }
+        Component::CurDir => false,
+        Component::ParentDir => match depth.checked_sub(1) {
+            Some(less) => {
+                depth = less;
+                false
+            }
+            None => true,
+        },
+        Component::RootDir | Component::Prefix(_) => true,
+    })
 }
 
 /// The first of `PATH`, `PATH.2`, `PATH.3` and so on that no file has.
@@ -375,9 +403,10 @@ mod tests {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         };
-        for name in ["data", "data.before", ".git/config"] {
+        for name in ["data", "data.before", ".git/config", ".same"] {
             write(&dir, name, "precious", 0o644);
         }
+        write(&dir, "run.sh", "precious", 0o755);
         let staged = Listing::of(&dir, &Exclude::default()).unwrap();
         write(&dir, "data", "edited here", 0o644);
         write(&dir, "held/earlier", "kept", 0o644);
@@ -390,21 +419,43 @@ mod tests {
         ] {
             write(&result, name, "by job", 0o644);
         }
-        for name in [".git/hooks/post-checkout", "out/program"] {
+        write(&result, ".same", "precious", 0o644);
+        for name in [".git/hooks/post-checkout", "out/program", "run.sh"] {
             write(&result, name, "by job", 0o755);
         }
+        let link = |name: &str, to: &str| {
+            std::os::unix::fs::symlink(to, result.join(name)).unwrap();
+        };
+        link("out/keys", "../../.ssh");
+        link("etc", "/etc");
+        link("out/newest", "../data");
         let merged = merge(&result, &dir, &staged, &dir.join("held")).unwrap();
         let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
         let has = |name: &str, text: &str| assert_eq!(read(name).as_deref(), Some(text), "{name}");
         has("data", "by job");
         has("data.before", "precious");
         has("data.before.2", "edited here");
-        has(".git/config", "by job");
+        // What was there stays as it was, and what the job made of it lies beside.
+        has(".git/config", "precious");
+        has("held.2/.git/config", "by job");
+        has("run.sh", "precious");
+        has("held.2/run.sh", "by job");
+        has(".same", "precious");
+        assert!(!dir.join("held.2/.same").exists());
         has("out/file", "by job");
+        has("out/newest", "by job");
         has("held/earlier", "kept");
-        for name in [".envrc", ".new", ".git/hooks", "out/program"] {
-            assert!(!dir.join(name).exists(), "{name}");
-            assert!(dir.join("held.2").join(name).exists(), "{name}");
+        for name in [
+            ".envrc",
+            ".new",
+            ".git/hooks",
+            "out/program",
+            "out/keys",
+            "etc",
+        ] {
+            assert!(dir.join(name).symlink_metadata().is_err(), "{name}");
+            let held = dir.join("held.2").join(name);
+            assert!(held.symlink_metadata().is_ok(), "{name}");
         }
         assert_eq!(merged.held_back, Some(dir.join("held.2")));
         assert_eq!(merged.kept, [dir.join("data.before.2")]);

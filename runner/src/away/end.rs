@@ -61,7 +61,8 @@ pub(super) async fn end(
         if let Some(dir) = &merged.held_back {
             let dir = dir.display();
             ended.log.warn(format!(
-                "new hidden files and programs are not put in their places; look at them in {dir}"
+                "hidden files, programs and links to elsewhere that the job made or changed are not put in their places; look at \
+                 them in {dir}"
             ));
         }
         ended.log.enter(Entry::BroughtBack {

@@ -1,6 +1,7 @@
 //! Hosts, machines and their steps.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ckpt_agent::core::retention::{
     AfterCommit, Checkpoint, Contents, Plan, Reach, View, admits, after_commit, is_announced, plan,
@@ -277,7 +278,7 @@ impl World {
         let judged = |number| Checkpoint {
             stamp: self.stamp(number),
             contents: Some(Contents {
-                needs: self.needs(number),
+                needs: self.needs(number).into_iter().map(Arc::new).collect(),
                 line: None,
             }),
         };

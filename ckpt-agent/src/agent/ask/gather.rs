@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -196,7 +197,7 @@ impl Gathered {
 }
 
 /// What hosts have shown so far, and whether that is too much; shared by the tasks that ask them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Showing(Arc<Mutex<(Inventory, bool)>>);
 
 impl Showing {
@@ -204,10 +205,15 @@ impl Showing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Nothing yet. The manifests of long lists are put into a file in `dir`.
+    fn in_dir(dir: Option<PathBuf>) -> Self {
+        Self(Arc::new(Mutex::new((Inventory::in_dir(dir), false))))
+    }
+
     /// Enters what a host shows, and returns whether there is room for more.
-    fn enter(&self, host: HostIndex, shown: Shown, memory_max: u64) -> bool {
+    fn enter(&self, keys: &Keys, host: HostIndex, shown: Shown, memory_max: u64) -> bool {
         let (inventory, is_too_much) = &mut *self.lock();
-        match inventory.add(host, shown, memory_max) {
+        match inventory.add(keys, host, shown, memory_max) {
             Entered::Yes => {}
             Entered::Contradiction => {
                 tracing::warn!("ignored a second manifest of a known checkpoint");
@@ -223,12 +229,41 @@ struct Asked {
     gathered: Gathered,
     /// Hosts that were not waited for any longer.
     waiting: Vec<HostIndex>,
-    /// Whether that is because the others were enough.
-    was_enough: bool,
+    /// Why they were not.
+    why: GivenUp,
     begun: Instant,
 }
 
-/// Once most hosts have answered, the others have as long as these needed, and this much longer.
+impl Asked {
+    /// The answers when no more are waited for, of some hosts because their lists take too long.
+    fn of(mut gathered: Gathered, gathering: &Gathering, is_cut: bool, begun: Instant) -> Self {
+        gathered.is_cut_short = !gathering.waiting().is_empty();
+        Self {
+            gathered,
+            waiting: gathering.waiting().iter().copied().collect(),
+            why: match gathering.was_enough() {
+                true => GivenUp::Enough,
+                false if is_cut => GivenUp::LongLists,
+                false => GivenUp::Silent,
+            },
+            begun,
+        }
+    }
+}
+
+/// Why hosts were not waited for any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GivenUp {
+    /// The others were enough.
+    Enough,
+    /// They were silent for longer than a host may be.
+    Silent,
+    /// Their lists took much longer than those of most others.
+    LongLists,
+}
+
+/// Once half of the hosts that can be reached have answered, the others have as long again as these needed, and this
+/// much longer: a host that lies could list checkpoints for ever.
 const LISTS_OVERTIME: Duration = Duration::from_secs(7);
 
 /// How often this machine may sleep while hosts are asked, until they are not asked again.
@@ -274,25 +309,32 @@ impl Agent {
         }
     }
 
+    fn showing(&self) -> Showing {
+        Showing::in_dir(self.notebook.dir())
+    }
+
     /// Asks all hosts for the checkpoints of one job, or of all jobs. If this machine sleeps meanwhile, asks again: no
     /// host is silent for that.
     pub(crate) async fn gather(&self, job_tag: Option<JobTag>, wait_until: WaitUntil) -> Gathered {
         let sleep = SleepWatch::start();
         let mut slept = 0;
         loop {
-            let showing = Showing::default();
+            let showing = self.showing();
             let all = self.hosts.all().collect();
             let mut asked = self.gather_of(all, job_tag, wait_until, &showing).await;
             self.ask_absent(job_tag, wait_until, &showing, &mut asked.gathered)
                 .await;
             let now = sleep.slept().times;
             if now == slept {
-                let given_up: &[HostIndex] = if asked.was_enough {
-                    &[]
-                } else {
-                    &asked.waiting
-                };
-                self.saw_pool(&asked.gathered, given_up);
+                let given_up = asked.waiting.iter().copied();
+                let given_up = given_up.filter(|host| match asked.why {
+                    GivenUp::Enough => false,
+                    GivenUp::Silent => true,
+                    // A host that is slow is there.
+                    GivenUp::LongLists => !self.hosts.is_connected(*host),
+                });
+                let given_up: Vec<HostIndex> = given_up.collect();
+                self.saw_pool(&asked.gathered, &given_up);
                 return self.settled(asked, &showing);
             }
             if now > ASKED_AFTER_SLEEP_MAX {
@@ -309,7 +351,7 @@ impl Agent {
         hosts: BTreeSet<HostIndex>,
         job_tag: JobTag,
     ) -> Gathered {
-        let showing = Showing::default();
+        let showing = self.showing();
         let hurried = WaitUntil::Answers(Wait::NotForSilent);
         let asked = self.gather_of(hosts, Some(job_tag), hurried, &showing);
         self.settled(asked.await, &showing)
@@ -335,13 +377,12 @@ impl Agent {
         }
         let begun = Instant::now();
         let now = || Millis::default().after(begun.elapsed());
-        let count = hosts.len();
-        let mut answers = 0;
-        // A host that lies could list checkpoints for ever.
         let mut lists_end: Option<Instant> = None;
-        let best = || best(&showing.lock().0, &self.keys, wait_until);
+        let mut is_cut = false;
+        let best = || best(&showing.lock().0, wait_until);
         let mut gathering = Gathering::begin(wait_until, hosts, now());
         loop {
+            lists_end = lists_end.or_else(|| lists_end_of(&gathering, begun));
             let deadline = gathering.deadline();
             let deadline = deadline.map(|Millis(until)| begun + Duration::from_millis(until));
             let next = match deadline.into_iter().chain(lists_end).min() {
@@ -353,9 +394,6 @@ impl Agent {
                 Ok(None) => break,
                 Ok(Some(Ok((host, Ok(answered))))) => {
                     gathered.enter(host, answered);
-                    answers += 1;
-                    let end = || begun + begun.elapsed() * 2 + LISTS_OVERTIME;
-                    lists_end = lists_end.or((2 * answers > count).then(end));
                     gathering.answered(host, best(), now());
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
@@ -365,7 +403,10 @@ impl Agent {
                 }
                 // A task that panicked counts as a silent host.
                 Ok(Some(Err(_))) => {}
-                Err(_) if lists_end.is_some_and(|end| end <= Instant::now()) => break,
+                Err(_) if lists_end.is_some_and(|end| end <= Instant::now()) => {
+                    is_cut = true;
+                    break;
+                }
                 Err(_) => {
                     let mut waiting = gathering.waiting().iter();
                     let is_any_connected = waiting.any(|host| self.hosts.is_connected(*host));
@@ -377,13 +418,7 @@ impl Agent {
         }
         drop(asking);
         gathered.is_too_much = showing.lock().1;
-        gathered.is_cut_short = !gathering.waiting().is_empty();
-        Asked {
-            gathered,
-            waiting: gathering.waiting().iter().copied().collect(),
-            was_enough: gathering.was_enough(),
-            begun,
-        }
+        Asked::of(gathered, &gathering, is_cut, begun)
     }
 
     /// Forgets what a host showed that lies.
@@ -399,8 +434,11 @@ impl Agent {
     fn settled(&self, asked: Asked, showing: &Showing) -> Gathered {
         let mut gathered = asked.gathered;
         (gathered.inventory, gathered.is_too_much) = std::mem::take(&mut *showing.lock());
-        let why = not_waited_for(asked.begun, asked.was_enough);
-        let slow = asked.waiting.into_iter().map(|host| (host, why.clone()));
+        let waited = asked.begun.elapsed();
+        let slow = asked.waiting.into_iter().map(|host| {
+            let is_connected = self.hosts.is_connected(host);
+            (host, not_waited_for(waited, asked.why, is_connected))
+        });
         gathered.silent.extend(slow);
         gathered.answered.sort_by_key(|(host, _)| *host);
         gathered.silent.sort_by_key(|(host, _)| *host);
@@ -447,13 +485,22 @@ impl Agent {
         let owner = self.keys.owner();
         let notices = self.notices_of(host, job_tag);
         let memory_max = self.resources.memory_bytes / MEMORY_SHARE;
-        let enter = |shown| showing.enter(host, shown, memory_max);
+        let known = |checkpoint| showing.lock().0.already(checkpoint);
+        let enter = |shown| showing.enter(&self.keys, host, shown, memory_max);
+        // As soon as it is heard of, so that what void keys signed takes no room.
+        let void_heard = async {
+            let void = self.hosts.void_of(host, owner).await.ok().flatten();
+            if let Some(list) = &void {
+                showing.lock().0.set_void_aside(list);
+            }
+            void
+        };
         let (status, found, announced, (notices, missed), void) = tokio::join!(
             self.hosts.status(host),
-            self.hosts.find(host, owner, job_tag, enter),
+            self.hosts.find(host, owner, job_tag, known, enter),
             announced,
             notices,
-            self.hosts.void_of(host, owner)
+            void_heard
         );
         let (status, rtt) = status?;
         found?;
@@ -474,7 +521,7 @@ impl Agent {
             announced,
             heard: unix_seconds(),
             spoken: self.hosts.spoken(host).await?,
-            void: void.ok().flatten(),
+            void,
         };
         Ok((answer, notices))
     }
@@ -604,10 +651,10 @@ impl Agent {
 }
 
 /// The best that hosts have shown so far of what is wanted.
-fn best(inventory: &Inventory, keys: &Keys, wait_until: WaitUntil) -> Option<Best> {
+fn best(inventory: &Inventory, wait_until: WaitUntil) -> Option<Best> {
     let of = |known: &KnownCheckpoint| Best {
         shards: known.manifest.public().redundancy.total(),
-        can_be_restored: inventory.is_restorable(keys, known),
+        can_be_restored: inventory.is_restorable(known),
     };
     let newest = inventory.newest_first();
     match wait_until {
@@ -629,14 +676,28 @@ const fn is_away(fault: &Fault) -> bool {
     matches!(fault, Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_))
 }
 
-/// Why hosts that were asked at `begun` count as silent: the others were enough, or these hosts had all the
-/// time that a host gets to connect.
-fn not_waited_for(begun: Instant, is_enough: bool) -> Fault {
-    if is_enough {
-        return Fault::Gone("no answer yet".into());
+/// Until when lists are waited for, once that is known.
+fn lists_end_of(gathering: &Gathering, begun: Instant) -> Option<Instant> {
+    let Millis(took) = gathering.half_at()?;
+    Some(begun + Duration::from_millis(took) * 2 + LISTS_OVERTIME)
+}
+
+/// Why a host counts as silent that was not waited for any longer.
+fn not_waited_for(waited: Duration, why: GivenUp, is_connected: bool) -> Fault {
+    match why {
+        GivenUp::Enough => Fault::Gone("no answer yet".into()),
+        GivenUp::LongLists if is_connected => {
+            let seconds = waited.as_secs();
+            let why = format!(
+                "its list of checkpoints was not whole after {seconds} s, while most others had shown theirs"
+            );
+            Fault::Gone(why)
+        }
+        GivenUp::Silent | GivenUp::LongLists => {
+            let waited = u64::try_from(waited.as_millis());
+            Fault::no_answer(waited.unwrap_or(u64::MAX))
+        }
     }
-    let waited = u64::try_from(begun.elapsed().as_millis());
-    Fault::no_answer(waited.unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ impl Agent {
             return true;
         }
         let created = known.manifest.public().created;
-        let opened = known.manifest.open(&self.keys);
-        opened.is_ok_and(|summary| sought.means(&summary.tail.labels, created, now))
+        let opened = known.manifest.brief();
+        opened.is_ok_and(|brief| sought.means(&brief.labels, created, now))
     }
 
     /// Divides the checkpoints of a job into those that stay and those to forget. A checkpoint that does not
@@ -37,10 +37,8 @@ impl Agent {
             ForgetWhich::Version(version) => meant
                 .into_iter()
                 .partition(|known| known.version() != version),
-            ForgetWhich::Keep(keep) => inventory.split_kept(&self.keys, meant, keep as usize, None),
-            ForgetWhich::KeepWithin(time) => {
-                inventory.split_within(&self.keys, meant, time.as_secs(), now)
-            }
+            ForgetWhich::Keep(keep) => inventory.split_kept(meant, keep as usize, None),
+            ForgetWhich::KeepWithin(time) => inventory.split_within(meant, time.as_secs(), now),
         };
         stay.extend(kept);
         (stay, others)

@@ -1,5 +1,7 @@
 //! Removes checkpoints of a job.
 
+use std::collections::BTreeSet;
+
 use codec::grant::Rights;
 use codec::notice::{Stamp, Words};
 use codec::{JobId, Version};
@@ -138,7 +140,7 @@ impl Agent {
         wish: &Wish<'_>,
         wait: Wait,
     ) -> Result<Chosen, Failure> {
-        let mut announced: Vec<Stamp> = Vec::new();
+        let mut announced: BTreeSet<Stamp> = BTreeSet::new();
         for _ in 0..ANNOUNCEMENTS_MAX {
             if chosen.plan.gone.iter().all(|one| announced.contains(one)) {
                 break;
@@ -201,8 +203,8 @@ impl Agent {
         };
         let mut keeps: Vec<Checkpoint> = kept.into_iter().map(judged).collect();
         if let Some(before) = before {
-            let is_new =
-                |one: &&KnownCheckpoint| !others.iter().any(|other| other.stamp() == one.stamp());
+            let others_now: BTreeSet<Stamp> = others.iter().map(KnownCheckpoint::stamp).collect();
+            let is_new = |one: &&KnownCheckpoint| !others_now.contains(&one.stamp());
             let first = before
                 .versions
                 .iter()
@@ -216,7 +218,8 @@ impl Agent {
         let said = gathered.said.as_ref();
         let plan = plan(&keeps, &unwanted, said, wish.reach(gathered));
         self.refuse(&plan, wish, &newest)?;
-        let is_gone = |known: &KnownCheckpoint| plan.gone.contains(&known.stamp());
+        let gone: BTreeSet<Stamp> = plan.gone.iter().copied().collect();
+        let is_gone = |known: &KnownCheckpoint| gone.contains(&known.stamp());
         let left = newest.iter().find(|known| !is_gone(known));
         let left = left.map(|known| (known.version(), known.stamp()));
         let versions = others.into_iter().filter(is_gone).collect();
@@ -312,7 +315,7 @@ struct Chosen {
 
 impl Chosen {
     /// Leaves out what was not announced: a save may be building on it.
-    fn only(&mut self, announced: &[Stamp], said: Option<&Words>, reach: Reach) {
+    fn only(&mut self, announced: &BTreeSet<Stamp>, said: Option<&Words>, reach: Reach) {
         if self.plan.gone.iter().all(|one| announced.contains(one)) {
             return;
         }
@@ -320,7 +323,7 @@ impl Chosen {
         let unwanted = self.plan.gone.iter().copied().filter(is_announced);
         let unwanted: Vec<Checkpoint> = unwanted.map(unread).collect();
         self.plan = plan(&self.keeps, &unwanted, said, reach);
-        let gone = &self.plan.gone;
+        let gone: BTreeSet<Stamp> = self.plan.gone.iter().copied().collect();
         self.versions.retain(|known| gone.contains(&known.stamp()));
     }
 

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codec::grant::Rights;
-use codec::notice::Words;
+use codec::notice::{Stamp, Words};
 use codec::{CheckpointId, JobId, JobTag};
 
 use crate::agent::Agent;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::keep::notices::LeaseChange;
 use crate::core::gather::Wait;
-use crate::core::retention::{Checkpoint, Plan, Reach, plan};
+use crate::core::retention::{Checkpoint, Contents, Plan, Reach, plan};
 use crate::core::{Fault, HostIndex};
-use crate::inventory::OpenedCheckpoint;
+use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::report::{Failure, GarbageItem, GcReport};
 use crate::unix_time::unix_millis;
 
@@ -41,6 +41,8 @@ struct Look {
 /// What hosts show of one job, divided.
 #[derive(Default)]
 struct JobLook {
+    /// `None` if nothing of the job can be opened.
+    name: Option<JobId>,
     keeps: Vec<Checkpoint>,
     unwanted: Vec<Checkpoint>,
     /// Why the unwanted ones are.
@@ -86,7 +88,7 @@ impl Agent {
         let asked_at = unix_millis();
         let (clock, notices) = self.all_notices(&gathered, doing).await?;
         let everybody_answered = gathered.away() == 0;
-        let mut jobs: BTreeMap<JobTag, JobLook> = BTreeMap::new();
+        let mut jobs = self.left_by_void_keys(&gathered);
         let mut ages: BTreeMap<JobTag, usize> = BTreeMap::new();
         // Newest first within each job.
         for one in opened.iter().rev().filter(|one| !one.is_void) {
@@ -98,7 +100,7 @@ impl Agent {
             let checkpoint = self.judged(&one.known);
             let Some(why) = why else {
                 let inventory = &gathered.inventory;
-                *age += usize::from(inventory.is_restorable(&self.keys, &one.known));
+                *age += usize::from(inventory.is_restorable(&one.known));
                 job.keeps.push(checkpoint);
                 continue;
             };
@@ -109,6 +111,12 @@ impl Agent {
             .iter()
             .map(|one| one.known.manifest.public().checkpoint)
             .collect();
+        for one in &opened {
+            let job = jobs.get_mut(&one.known.manifest.public().job_tag);
+            if let Some(job) = job.filter(|job| job.name.is_none()) {
+                job.name = Some(one.brief.job.clone());
+            }
+        }
         for known in gathered.inventory.newest_first() {
             let public = known.manifest.public();
             let job = jobs.get_mut(&public.job_tag);
@@ -125,6 +133,30 @@ impl Agent {
         })
     }
 
+    /// What was signed with job keys that are void: garbage, unless the only version of its job is among it.
+    fn left_by_void_keys(&self, gathered: &Gathered) -> BTreeMap<JobTag, JobLook> {
+        let inventory = &gathered.inventory;
+        let good = inventory.newest_first().into_iter();
+        let good = good.filter(|known| inventory.is_restorable(known));
+        let has_good: BTreeSet<JobTag> =
+            good.map(|known| known.manifest.public().job_tag).collect();
+        let mut jobs: BTreeMap<JobTag, JobLook> = BTreeMap::new();
+        for known in inventory.void() {
+            let public = known.manifest.public();
+            if known.can_lose().is_some() && !has_good.contains(&public.job_tag) {
+                continue;
+            }
+            let job = jobs.entry(public.job_tag).or_default();
+            // What a thief of a job key signed need not open.
+            job.unwanted.push(Checkpoint {
+                contents: Some(Contents::default()),
+                ..self.judged(known)
+            });
+            job.why.insert(public.checkpoint, VOID);
+        }
+        jobs
+    }
+
     fn gc_report(
         &self,
         look: &Look,
@@ -134,10 +166,13 @@ impl Agent {
     ) -> GcReport {
         let gone = plans.values().flat_map(|plan| &plan.gone);
         let gone: BTreeSet<CheckpointId> = gone.map(|stamp| stamp.checkpoint).collect();
-        let is_gone =
-            |one: &&OpenedCheckpoint| gone.contains(&one.known.manifest.public().checkpoint);
-        let garbage: Vec<&OpenedCheckpoint> = look.opened.iter().rev().filter(is_gone).collect();
-        let about: Vec<_> = garbage.iter().map(|one| &*one.known).collect();
+        let is_gone = |known: &KnownCheckpoint| gone.contains(&known.stamp().checkpoint);
+        let opened = look.opened.iter().rev().map(|one| &*one.known);
+        // What a thief of a job key signed need not open.
+        let void = look.gathered.inventory.void();
+        let unopened = void.filter(|known| known.manifest.brief().is_err());
+        let about: Vec<&KnownCheckpoint> =
+            opened.chain(unopened).filter(|one| is_gone(one)).collect();
         let unheard = match disposal {
             Disposal::Remove if !about.is_empty() => self.unheard(&look.gathered, failed, &about),
             Disposal::Remove | Disposal::Show => Vec::new(),
@@ -150,12 +185,20 @@ impl Agent {
                  program saved it"
             ))
         });
+        let mut notes: Vec<String> = stopped.collect();
+        let left_out = look.gathered.inventory.left_out();
+        if left_out > 0 {
+            notes.push(format!(
+                "{left_out} versions that were saved with job keys were left out for want of memory: again, or with a \
+                 larger --memory"
+            ));
+        }
         let mut silent = self.silent_notes(&look.gathered);
         silent.extend(self.notes(failed));
         GcReport {
             dry_run: disposal == Disposal::Show,
-            garbage: garbage.iter().map(|one| look.item(one)).collect(),
-            notes: stopped.collect(),
+            garbage: look.items(&about),
+            notes,
             silent,
             unheard,
         }
@@ -200,8 +243,10 @@ impl Look {
             if let Some((first, announced)) = before {
                 let first = first.jobs.get(tag);
                 keeps.extend(first.iter().flat_map(|first| first.keeps.iter().cloned()));
-                let announced = announced.get(tag);
-                unwanted.retain(|one| announced.is_some_and(|plan| plan.gone.contains(&one.stamp)));
+                let announced = announced.get(tag).into_iter();
+                let announced = announced.flat_map(|plan| &plan.gone);
+                let announced: BTreeSet<&Stamp> = announced.collect();
+                unwanted.retain(|one| announced.contains(&one.stamp));
             }
             (*tag, plan(&keeps, &unwanted, self.notices.get(tag), reach))
         });
@@ -210,25 +255,31 @@ impl Look {
 
     /// The name of a job.
     fn job(&self, tag: JobTag) -> Option<&JobId> {
-        let mut all = self.opened.iter();
-        let one = all.find(|one| one.known.manifest.public().job_tag == tag)?;
-        Some(&one.summary.job)
+        self.jobs.get(&tag)?.name.as_ref()
     }
 
-    fn item(&self, one: &OpenedCheckpoint) -> GarbageItem {
-        let public = one.known.manifest.public();
-        let job = self.jobs.get(&public.job_tag);
-        let why = job.and_then(|job| job.why.get(&public.checkpoint));
-        GarbageItem {
-            job: one.summary.job.clone(),
-            version: one.known.version(),
-            checkpoint: public.checkpoint,
-            why: why.copied().unwrap_or_default(),
-            shards: one.known.holders.len(),
-            bytes: public.block_bytes * one.known.holders.len() as u64,
-        }
+    /// The garbage of jobs whose names are known.
+    fn items(&self, garbage: &[&KnownCheckpoint]) -> Vec<GarbageItem> {
+        let item = |known: &&KnownCheckpoint| {
+            let public = known.manifest.public();
+            let job = self.jobs.get(&public.job_tag);
+            let why = job.and_then(|job| job.why.get(&public.checkpoint));
+            let shards = known.holders.len();
+            Some(GarbageItem {
+                job: self.job(public.job_tag)?.clone(),
+                version: known.version(),
+                checkpoint: public.checkpoint,
+                why: why.copied().unwrap_or_default(),
+                shards,
+                bytes: public.block_bytes.saturating_mul(shards as u64),
+            })
+        };
+        garbage.iter().filter_map(item).collect()
     }
 }
+
+/// Why a checkpoint is kept for nothing that a void key signed.
+const VOID: &str = "the job key that saved it is revoked";
 
 /// Why a checkpoint is kept for nothing, if it is. There are `age` newer ones of its job that are not.
 fn why_garbage(

@@ -1,13 +1,15 @@
 //! The label with which each version of a later line names the first of its line.
 
+use std::sync::Arc;
+
 use codec::Version;
 use codec::labels::Labels;
-use codec::manifest::{ManifestError, Summary};
+use codec::manifest::ManifestError;
 
 use crate::agent::Agent;
 use crate::core::gather::silence::Line;
-use crate::core::retention::Checkpoint;
-use crate::inventory::KnownCheckpoint;
+use crate::core::retention::{Checkpoint, Contents};
+use crate::inventory::{Brief, KnownCheckpoint};
 
 /// Key of the label with the number of the first version of the line.
 const LINE: &str = "ckpt.line";
@@ -22,8 +24,8 @@ pub(crate) fn with_line(labels: &Labels, line: Line) -> Labels {
     Labels::new(pairs.chain([of_line]).collect()).unwrap_or_else(|_| labels.clone())
 }
 
-fn line_in(summary: &Summary) -> Line {
-    let first = summary.tail.labels.get(LINE);
+fn line_in(brief: &Brief) -> Line {
+    let first = brief.labels.get(LINE);
     first
         .and_then(|first| first.parse().ok())
         .and_then(Version::new)
@@ -32,17 +34,20 @@ fn line_in(summary: &Summary) -> Line {
 impl Agent {
     /// The line of a version. Fails if its summary can't be opened with this key.
     pub(crate) fn line_of(&self, known: &KnownCheckpoint) -> Result<Line, ManifestError> {
-        known
-            .manifest
-            .open(&self.keys)
-            .map(|summary| line_in(&summary))
+        let brief = known.manifest.brief();
+        brief.map(|brief| line_in(brief)).map_err(Clone::clone)
     }
 
     /// What the rule of deletion has to know of a checkpoint.
     pub(crate) fn judged(&self, known: &KnownCheckpoint) -> Checkpoint {
-        let summary = known.manifest.open(&self.keys).ok();
-        let line = summary.as_ref().and_then(line_in);
-        Checkpoint::of(&known.manifest, summary.as_ref(), line)
+        let brief = known.manifest.brief().ok();
+        Checkpoint {
+            stamp: known.stamp(),
+            contents: brief.map(|brief| Contents {
+                needs: Arc::clone(&brief.needs),
+                line: line_in(brief),
+            }),
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Judges checkpoints of which not every shard was found whole: a host that is away may come back with the
 //! missing shards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
+use codec::hash::ManifestHash;
 use codec::notice::{Intervals, Words};
 use codec::{CheckpointId, JobTag};
 use protocol::wire::Code;
@@ -42,7 +43,7 @@ pub(crate) fn count_needs(
             // For one that was not verified now, the hosts' statements count.
             None => said.get(&need).copied().flatten(),
         });
-        for need in one.summary.needs() {
+        for need in one.brief.needs() {
             let is_there = said.get(&need.checkpoint).is_some_and(Option::is_some);
             let seems_lost = !is_there && silent == 0;
             let need = found.get(&need.checkpoint);
@@ -55,21 +56,21 @@ pub(crate) fn count_needs(
 /// older one is there and the owner deleted nothing in between. The previous one was lost or is hidden.
 /// `opened` is ordered by job and version; `words` are the owner's words on each job.
 pub(crate) fn gaps(opened: &[OpenedCheckpoint], words: &BTreeMap<JobTag, Words>) -> Vec<String> {
-    let manifest = |one: &OpenedCheckpoint| one.known.manifest.hash();
+    let all: HashSet<ManifestHash> = opened.iter().map(|one| one.known.manifest.hash()).collect();
     let pairs = opened.iter().zip(opened.iter().skip(1));
-    let of_job = pairs.filter(|(older, newer)| older.summary.job == newer.summary.job);
+    let of_job = pairs.filter(|(older, newer)| older.brief.job == newer.brief.job);
     let gap = of_job.filter(|(older, newer)| {
         let public = newer.known.manifest.public();
         let is_torn = public
             .previous
-            .is_some_and(|previous| opened.iter().all(|one| manifest(one) != previous));
+            .is_some_and(|previous| !all.contains(&previous));
         let words = words.get(&public.job_tag);
         is_torn && !words.is_some_and(|words| was_deleted(&words.intervals, older, newer))
     });
     let notes = gap.map(|(older, newer)| {
         format!(
             "job {}: between version {} and {} there was another, which no host shows",
-            newer.summary.job,
+            newer.brief.job,
             older.known.version(),
             newer.known.version()
         )

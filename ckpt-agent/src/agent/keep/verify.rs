@@ -238,7 +238,7 @@ impl Verifier<'_> {
             .silence
             .may_come_back(public.redundancy, &whole, &unread, &held);
         VerifiedCheckpoint {
-            job: one.summary.job.clone(),
+            job: one.brief.job.clone(),
             version: public.version,
             can_lose: whole.len().checked_sub(public.redundancy.data()),
             away,

@@ -213,8 +213,8 @@ impl Agent {
 
     /// Whether the image of a checkpoint is one whole state.
     pub(crate) fn wholeness(&self, known: &KnownCheckpoint) -> Wholeness {
-        match known.manifest.open(&self.keys) {
-            Ok(summary) => Wholeness::of(summary.tail.mark),
+        match known.manifest.brief() {
+            Ok(brief) => Wholeness::of(brief.mark),
             Err(_) => Wholeness::Unknown,
         }
     }
@@ -240,7 +240,7 @@ impl Agent {
         let left_out = newer.filter(|one| known.iter().all(|it| it.stamp() != one.stamp()));
         left_out
             .filter_map(|one| {
-                let mark = one.manifest.open(&self.keys).ok()?.tail.mark?;
+                let mark = one.manifest.brief().ok()?.mark?;
                 Some(SkippedVersion {
                     version: one.version(),
                     reason: format!("marked: {mark}; to restore it: --accept-marked"),
@@ -252,7 +252,7 @@ impl Agent {
 
     /// A warning when the version that is read is marked.
     pub(crate) fn note_of_mark(&self, known: &KnownCheckpoint) -> Option<String> {
-        let mark = known.manifest.open(&self.keys).ok()?.tail.mark?;
+        let mark = known.manifest.brief().ok()?.mark?;
         let version = known.version();
         Some(format!("version {version} may mix several states: {mark}"))
     }

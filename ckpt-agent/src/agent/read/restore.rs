@@ -12,6 +12,7 @@ use codec::index::{FileEntry, Index};
 use codec::manifest::{ImageKind, Summary};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
+use tracing::Instrument;
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::choose::{Choices, FoundImage, FoundOrigin, Wish};
@@ -171,6 +172,13 @@ pub(crate) struct Attempt<'a> {
 
 impl Attempt<'_> {
     async fn run(&self, cancel: Cancel) -> Result<RestoreReport, Unreadable> {
+        let checkpoint = self.known.stamp().checkpoint;
+        let span = tracing::info_span!("restore", %checkpoint);
+        span.in_scope(|| tracing::info!(job = %self.request.job, "begins"));
+        self.restored(cancel).instrument(span).await
+    }
+
+    async fn restored(&self, cancel: Cancel) -> Result<RestoreReport, Unreadable> {
         let looks = !matches!(self.request.target, RestoreTarget::Stdout);
         match self.run_once(cancel.clone(), looks).await {
             Ok(report) => Ok(report),

@@ -75,7 +75,7 @@ impl Agent {
         }
         gathered.words = said;
         let unfound = self.unfound_jobs(&gathered);
-        let (opened, _) = gathered.inventory.opened(&self.keys);
+        let (opened, _) = gathered.inventory.opened();
         let now = unix_seconds();
         let heard = words.values();
         let heard = heard.filter_map(|word| Some((word.announced.as_ref()?.at, word.heard)));
@@ -263,7 +263,7 @@ impl Agent {
         let good = || opened.iter().filter(|one| !one.is_void);
         let mut versions: BTreeMap<&codec::JobId, Vec<&OpenedCheckpoint>> = BTreeMap::new();
         for one in good() {
-            versions.entry(&one.summary.job).or_default().push(one);
+            versions.entry(&one.brief.job).or_default().push(one);
         }
         // Also one that was signed with a key that is void now.
         let by_id: BTreeMap<CheckpointId, &OpenedCheckpoint> =
@@ -277,9 +277,7 @@ impl Agent {
         // `all` is in ascending order of versions.
         for (job, all) in versions {
             let mut newest_first: Vec<&OpenedCheckpoint> = all.iter().rev().copied().collect();
-            take_out_marked(&mut newest_first, |one| {
-                Wholeness::of(one.summary.tail.mark)
-            });
+            take_out_marked(&mut newest_first, |one| Wholeness::of(one.brief.mark));
             let Some(newest) = newest_first.first() else {
                 continue;
             };
@@ -288,7 +286,7 @@ impl Agent {
             let created: Vec<u64> = created.collect();
             let mut shards = Known::announced(newest.known.shards_found());
             let mut own = newest.known.can_lose();
-            let needs = newest.summary.needs().filter_map(find);
+            let needs = newest.brief.needs().filter_map(find);
             let of_needs = self.can_lose_of(needs, proves).await;
             if proves {
                 let (proved, lose) = self.can_lose_by_proofs(&newest.known).await;

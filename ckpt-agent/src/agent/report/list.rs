@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use codec::index::{FileEntry, FileKind, SegmentEntry};
 use codec::labels::RESERVED;
-use codec::manifest::{ImageKind, Summary};
+use codec::manifest::ImageKind;
 use codec::seal::Cipher;
 use codec::{CheckpointId, JobId, Version};
 
@@ -13,8 +13,8 @@ use crate::agent::read::fetch::Unreadable;
 use crate::agent::{Agent, Which};
 use crate::core::gather::WaitUntil;
 use crate::core::sought::{NOTE, Sought};
-use crate::inventory::{self, KnownCheckpoint, OpenedCheckpoint};
-use crate::report::{Failure, ListReport, ListedCheckpoint, ShowReport, ShownFile};
+use crate::inventory::{self, Brief, KnownCheckpoint, OpenedCheckpoint};
+use crate::report::{ExitStatus, Failure, ListReport, ListedCheckpoint, ShowReport, ShownFile};
 use crate::unix_time::unix_seconds;
 use transfer::get::BlockReader;
 
@@ -53,13 +53,14 @@ impl Agent {
                 },
                 void: one.is_void,
                 kept_for,
-                ..listed(&gathered, &one.known, &one.summary)
+                ..listed(&gathered, &one.known, &one.brief)
             }
         };
         Ok(ListReport {
             checkpoints: opened.iter().filter(is_listed).map(of_all).collect(),
             silent: self.silent_notes(&gathered),
             may_be_away: self.may_be_away(job_tag, &gathered),
+            left_out: gathered.inventory.left_out(),
         })
     }
 
@@ -80,7 +81,7 @@ impl Agent {
             gathered.heed(said);
         }
         gathered.words = said;
-        let (opened, _) = gathered.inventory.opened(&self.keys);
+        let (opened, _) = gathered.inventory.opened();
         Ok((gathered, opened))
     }
 
@@ -93,7 +94,7 @@ impl Agent {
         let job_tag = job.map(|job| self.job_tag(job)).transpose()?;
         let gathered = self.gather(job_tag, WaitUntil::ALL).await;
         self.require_answers(&gathered, doing)?;
-        let (opened, failed) = gathered.inventory.opened(&self.keys);
+        let (opened, failed) = gathered.inventory.opened();
         for cause in failed {
             tracing::warn!(%cause, "checkpoint left out");
         }
@@ -115,11 +116,14 @@ impl Agent {
             let job_tag = Some(self.job_tag(job)?);
             return Err(self.not_found(&doing, which, &Sought::default(), job_tag, &gathered));
         };
-        let OpenedCheckpoint { known, summary, .. } = one;
+        let OpenedCheckpoint { known, brief, .. } = one;
+        let summary = known.manifest.open(&self.keys);
+        let summary = summary
+            .map_err(|cause| Failure::new(ExitStatus::Failed, format!("{doing}: {cause}")))?;
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
         let index = self
-            .read_index(known, summary, &reader)
+            .read_index(known, &summary, &reader)
             .await
             .map_err(|stop| match stop {
                 Unreadable::Fatal(failure) => failure,
@@ -137,7 +141,7 @@ impl Agent {
         Ok(ShowReport {
             checkpoint: ListedCheckpoint {
                 kept_for: kept_for(&opened).remove(&one.id()),
-                ..listed(&gathered, known, summary)
+                ..listed(&gathered, known, brief)
             },
             kind: match summary.kind {
                 ImageKind::File => "file",
@@ -163,25 +167,25 @@ impl Agent {
 /// Which of these checkpoints are no versions any more, and which version needs each. All are in the order of versions
 /// within a job.
 pub(crate) fn kept_for(opened: &[OpenedCheckpoint]) -> BTreeMap<CheckpointId, Version> {
-    inventory::kept_for(opened.iter().map(|one| (one.known.version(), &one.summary)))
+    inventory::kept_for(opened.iter().map(|one| (one.known.version(), &*one.brief)))
 }
 
-fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
+fn listed(gathered: &Gathered, known: &KnownCheckpoint, brief: &Brief) -> ListedCheckpoint {
     let public = known.manifest.public();
-    let labels = &summary.tail.labels;
+    let labels = &brief.labels;
     let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
     ListedCheckpoint {
-        job: summary.job.clone(),
+        job: brief.job.clone(),
         version: public.version,
         checkpoint: public.checkpoint,
         created: public.created,
         redundancy: public.redundancy,
-        image_bytes: summary.image_bytes,
-        stored_bytes: summary.stored_bytes,
+        image_bytes: brief.image_bytes,
+        stored_bytes: brief.stored_bytes,
         kept_for: None,
         shards_found: known.shards_found(),
         can_lose: known.can_lose(),
-        marked: summary.tail.mark.map(|mark| mark.to_string()),
+        marked: brief.mark.map(|mark| mark.to_string()),
         void: false,
         retired: false,
         kept_until: gathered.kept_until(known),

@@ -64,7 +64,12 @@ impl Agent {
                 new: Checkpoint {
                     stamp: new,
                     contents: Some(Contents {
-                        needs: prepared.needs.clone(),
+                        needs: prepared
+                            .needs
+                            .iter()
+                            .copied()
+                            .map(std::sync::Arc::new)
+                            .collect(),
                         line: prepared.line,
                     }),
                 },
@@ -105,7 +110,7 @@ impl Agent {
         let mut of_line =
             all.filter(|known| self.line_of(known).is_ok_and(|line| line == prepared.line));
         let before = of_line.find(|known| self.wholeness(known) == Wholeness::Whole)?;
-        let bytes = before.manifest.open(&self.keys).ok()?.image_bytes;
+        let bytes = before.manifest.brief().ok()?.image_bytes;
         is_much_smaller(report.image_bytes, bytes).then(|| {
             format!(
                 "the image has {} bytes, and that of version {} had {bytes}: if something is missing, that \

@@ -8,7 +8,7 @@ use std::time::Duration;
 use codec::base::Base;
 use codec::encode::Link;
 use codec::layers::{CHAIN_BYTES_MIN, Chain, Origin};
-use codec::manifest::{Manifest, Summary};
+use codec::manifest::Summary;
 use codec::pieces::{BaseRef, EarlierSegments, PIECE_BYTES};
 use codec::seal::DataKey;
 use codec::segment::Cleaning;
@@ -276,7 +276,7 @@ impl Candidate<'_> {
     /// The version itself, and its origins.
     fn origins(&self) -> Vec<Origin> {
         let own = Origin {
-            reference: reference_to(&self.known.manifest),
+            reference: self.known.reference(),
             data_key: self.summary.data_key.clone(),
             is_version: true,
         };
@@ -288,15 +288,6 @@ impl Candidate<'_> {
 /// Memory for the hashes of a version, bytes.
 const fn hash_bytes(summary: &Summary) -> u64 {
     summary.stream_bytes / PIECE_BYTES as u64 * Base::PIECE_MEMORY
-}
-
-fn reference_to(manifest: &Manifest) -> BaseRef {
-    let public = manifest.public();
-    BaseRef {
-        checkpoint: public.checkpoint,
-        manifest: manifest.hash(),
-        created: Some(public.created),
-    }
 }
 
 /// What is known of these origins of a new version, of whose base these are the pieces.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use codec::grant::{Grant, VoidList};
-use codec::manifest::Manifest;
+use codec::manifest::{Manifest, Public};
 use codec::proposal::{Ballot, Proposal, Successor};
 use codec::{CheckpointId, JobId, PublicKey, ShardIndex, Version};
 use protocol::wire::Code;
@@ -94,7 +94,7 @@ pub(crate) struct Fencing {
 /// The checkpoint that a save follows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Predecessor<'a> {
-    pub(crate) manifest: &'a Manifest,
+    pub(crate) public: &'a Public,
     pub(crate) witnesses: &'a [PublicKey],
     pub(crate) strength: Strength,
     pub(crate) void: Option<&'a VoidList>,
@@ -154,7 +154,7 @@ impl Fencing {
         me: CheckpointId,
         until: Option<Instant>,
     ) -> Self {
-        let public = predecessor.manifest.public();
+        let public = predecessor.public;
         let members = members(agent, predecessor.witnesses);
         let quorum = match predecessor.strength {
             Strength::Majority => Quorum::majority(members.len()),

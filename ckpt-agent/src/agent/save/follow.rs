@@ -124,7 +124,7 @@ impl Agent {
             .deadline
             .map(|limit| started + limit / 8 * 7);
         let predecessor = Predecessor {
-            manifest: &known.manifest,
+            public: known.manifest.public(),
             witnesses: &witnesses,
             strength: after.strength,
             void,

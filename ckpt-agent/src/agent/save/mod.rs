@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use health::span;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use self::kept::Found;
 use self::prepare::Prepared;
@@ -118,8 +119,12 @@ impl Agent {
         let candidates = prepared.candidates();
         let input = prepared.input(source);
         let observer = Arc::clone(observer);
-        let session = SaveShell::start(self, request, plan, candidates, input, observer, started);
-        Ok(match session.run(cancel).await {
+        let span = tracing::info_span!("save", checkpoint = %prepared.checkpoint);
+        span.in_scope(|| tracing::info!(job = %request.job, "begins"));
+        let session = span.in_scope(|| {
+            SaveShell::start(self, request, plan, candidates, input, observer, started)
+        });
+        Ok(match session.run(cancel).instrument(span).await {
             Ok(CommittedSave { report, needs }) => {
                 prepared.needs = needs;
                 Ended::Committed(Box::new(report), Box::new(prepared))

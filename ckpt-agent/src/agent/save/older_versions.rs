@@ -200,7 +200,7 @@ impl Agent {
             .partition(|known| self.line_of(known).is_ok_and(|of| of == line));
         let keep = usize::try_from(request.options.keep.max(1)).unwrap_or(usize::MAX);
         let inventory = &gathered.inventory;
-        let (kept, superseded) = inventory.split_kept(&self.keys, of_line, keep, Some(saved));
+        let (kept, superseded) = inventory.split_kept(of_line, keep, Some(saved));
         stay.extend(kept);
         Division {
             stay,

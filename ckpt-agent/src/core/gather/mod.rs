@@ -175,6 +175,12 @@ impl Gathering {
         self.grace_until.is_some()
     }
 
+    /// When the last host answered, once at least half of the hosts that have not failed have answered.
+    pub fn half_at(&self) -> Option<Millis> {
+        let has_half = self.answered > 0 && self.answered >= self.waiting.len();
+        has_half.then_some(self.last_answer)
+    }
+
     /// The hosts that have neither answered nor failed.
     pub const fn waiting(&self) -> &BTreeSet<HostIndex> {
         &self.waiting
@@ -211,6 +217,17 @@ mod tests {
         assert_eq!(gathering.deadline(), Some(T0.plus(310)));
         assert!(gathering.goes_on(true, T0.plus(310)) && gathering.was_enough());
         assert_eq!(gathering.waiting().len(), 4);
+    }
+
+    #[test]
+    fn lists_have_time_from_when_half_of_the_hosts_that_can_be_reached_have_answered() {
+        let mut gathering = begin(WaitUntil::ALL, 5);
+        answer(&mut gathering, 0..2, None);
+        assert_eq!(gathering.half_at(), None, "three may have more to show");
+        // Hosts that are down are not counted: of two others and a liar, two have answered.
+        gathering.failed(HostIndex(2), None, T0.plus(5_000));
+        assert_eq!(gathering.half_at(), Some(T0.plus(10)));
+        assert_eq!(begin(WaitUntil::ALL, 0).half_at(), None);
     }
 
     #[test]

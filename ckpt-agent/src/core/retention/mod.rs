@@ -23,8 +23,8 @@ mod after;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use codec::manifest::{Manifest, Summary};
 use codec::notice::{Interval, Intervals, Stamp, Words};
 use codec::pieces::BaseRef;
 use codec::{CheckpointId, OwnerId, PublicKey, Version};
@@ -45,27 +45,10 @@ pub struct Checkpoint {
 /// What the rule has to know of the sealed part of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// All checkpoints of which a restore reads rows.
-    pub needs: Vec<BaseRef>,
+    /// All checkpoints of which a restore reads rows. Very many checkpoints may share them.
+    pub needs: Arc<[Arc<BaseRef>]>,
     /// The first version of its line; `None` in the first line of a job.
     pub line: Option<Version>,
-}
-
-impl Checkpoint {
-    /// Of a manifest whose `summary` was opened, or not; `line` is that of an opened one.
-    pub fn of(manifest: &Manifest, summary: Option<&Summary>, line: Option<Version>) -> Self {
-        let public = manifest.public();
-        Self {
-            stamp: Stamp {
-                created: public.created,
-                checkpoint: public.checkpoint,
-            },
-            contents: summary.map(|summary| Contents {
-                needs: summary.needs().collect(),
-                line,
-            }),
-        }
-    }
 }
 
 /// How far a deletion reaches beyond the checkpoints that it names.
@@ -170,11 +153,13 @@ pub fn plan(
     let needs = closure(keeps, unwanted);
     let kept: BTreeSet<CheckpointId> = keeps.iter().map(|one| one.stamp.checkpoint).collect();
     let mut gone = Vec::new();
+    let mut seen = BTreeSet::new();
     let mut needed = BTreeMap::new();
     for one in unwanted.iter().map(|one| one.stamp) {
         match needs.get(&one.checkpoint) {
             Some(need) => _ = needed.insert(one.checkpoint, need.by),
-            None if kept.contains(&one.checkpoint) || gone.contains(&one) => {}
+            None if kept.contains(&one.checkpoint) => {}
+            None if !seen.insert(one) => {}
             None => gone.push(one),
         }
     }
@@ -200,7 +185,7 @@ pub fn plan(
 /// Those of the deleted ones on which a save that begins now may build, the newest first.
 fn bases(gone: &[Stamp], keeps: &[Checkpoint], unwanted: &[Checkpoint]) -> Vec<Stamp> {
     let contents = keeps.iter().chain(unwanted).flat_map(|one| &one.contents);
-    let built_on = contents.flat_map(|contents| &contents.needs);
+    let built_on = contents.flat_map(|contents| &*contents.needs);
     let built_on: BTreeSet<CheckpointId> = built_on.map(|need| need.checkpoint).collect();
     let mut newest = gone.to_vec();
     newest.sort_unstable_by_key(|stamp| std::cmp::Reverse(*stamp));
@@ -228,7 +213,7 @@ fn closure(keeps: &[Checkpoint], others: &[Checkpoint]) -> BTreeMap<CheckpointId
     let mut needs = BTreeMap::new();
     for one in keeps {
         let by = one.stamp;
-        for reference in one.contents.iter().flat_map(|contents| &contents.needs) {
+        for reference in one.contents.iter().flat_map(|contents| &*contents.needs) {
             let there = known.get(&reference.checkpoint).copied();
             let stamp = reference.stamp().or(there.map(|there| there.stamp));
             let anywhere_before = Interval {

@@ -23,7 +23,10 @@ fn on(number: u8, needs: &[u8]) -> Checkpoint {
     Checkpoint {
         stamp: stamp(number),
         contents: Some(Contents {
-            needs: needs.iter().map(|need| reference(*need, true)).collect(),
+            needs: needs
+                .iter()
+                .map(|need| Arc::new(reference(*need, true)))
+                .collect(),
             line: None,
         }),
     }
@@ -86,7 +89,7 @@ fn a_need_that_is_away_has_its_place_in_the_history() {
 #[test]
 fn a_need_that_is_away_and_whose_time_is_not_known_may_be_anywhere_before() {
     let mut old = on(6, &[]);
-    old.contents.as_mut().unwrap().needs = vec![reference(2, false)];
+    old.contents.as_mut().unwrap().needs = [Arc::new(reference(2, false))].into();
     let gone = [whole(7), whole(8), whole(5), whole(3), whole(1)];
     let all = plan(&[old.clone()], &gone, None, Reach::Between);
     assert_eq!(ends(&all.intervals), [(1, 1), (3, 3), (5, 5), (7, 8)]);

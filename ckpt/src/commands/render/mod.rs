@@ -260,7 +260,10 @@ impl Report for ListReport {
         heads.extend(has_labels.then_some("LABELS"));
         heads.extend(has_notes.then_some("NOTE"));
         let mut table = Table::new(&heads);
-        for one in all() {
+        let void = all().filter(|one| one.void).count();
+        // A thief of a job key may have made very many.
+        let is_shown = |one: &&ListedCheckpoint| !one.void || void <= ROWS_OF_ONE_KIND;
+        for one in all().filter(is_shown) {
             let mut row = vec![
                 one.job.to_string(),
                 one.version.to_string(),
@@ -280,10 +283,22 @@ impl Report for ListReport {
             table.row(row);
         }
         table.write(out)?;
-        if self.checkpoints.iter().any(|one| one.void) {
+        match void {
+            0 => {}
+            1..=ROWS_OF_ONE_KIND => writeln!(
+                out,
+                "void key: saved with a job key that its owner has revoked; restored only with --version, removed by: ckpt gc"
+            )?,
+            void => writeln!(
+                out,
+                "passed over: {void} versions that were saved with a job key that its owner has revoked; removed by: ckpt gc"
+            )?,
+        }
+        if self.left_out > 0 {
             writeln!(
                 out,
-                "void key: saved with a job key that its owner has revoked; restored only with --version"
+                "left out for want of memory: {} versions that were saved with job keys; shown with a larger --memory",
+                self.left_out
             )?;
         }
         if self.checkpoints.iter().any(|one| one.marked.is_some()) {
@@ -302,6 +317,28 @@ impl Report for ListReport {
     }
 
     json_of_self!();
+}
+
+/// Most lines about things of one kind that are not put into one.
+const ROWS_OF_ONE_KIND: usize = 20;
+
+/// A line about garbage of one job and one kind.
+fn write_much_garbage(out: &mut dyn Write, same: &[GarbageItem]) -> io::Result<()> {
+    let versions = || same.iter().map(|item| item.version);
+    let (Some(first), Some(last)) = (versions().min(), versions().max()) else {
+        return Ok(());
+    };
+    let (job, why) = same
+        .first()
+        .map_or(("", ""), |one| (one.job.as_str(), one.why));
+    let count = same.len();
+    let shards: usize = same.iter().map(|item| item.shards).sum();
+    let all = same.iter().map(|item| item.bytes).sum();
+    writeln!(
+        out,
+        "job {job}, {count} versions from {first} to {last}: {} in {shards} shards: {why}",
+        bytes(all)
+    )
 }
 
 fn state_of_listed(one: &ListedCheckpoint) -> String {
@@ -540,19 +577,26 @@ impl Report for TouchReport {
 impl Report for GcReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         write_unheard(out, &self.unheard)?;
-        for item in &self.garbage {
-            let GarbageItem {
-                job,
-                version,
-                why,
-                shards,
-                ..
-            } = item;
-            writeln!(
-                out,
-                "job {job} version {version}: {} in {shards} shards: {why}",
-                bytes(item.bytes)
-            )?;
+        let is_same = |a: &GarbageItem, b: &GarbageItem| a.job == b.job && a.why == b.why;
+        for same in self.garbage.chunk_by(is_same) {
+            if same.len() > ROWS_OF_ONE_KIND {
+                write_much_garbage(out, same)?;
+                continue;
+            }
+            for item in same {
+                let GarbageItem {
+                    job,
+                    version,
+                    why,
+                    shards,
+                    ..
+                } = item;
+                writeln!(
+                    out,
+                    "job {job} version {version}: {} in {shards} shards: {why}",
+                    bytes(item.bytes)
+                )?;
+            }
         }
         let total = self.garbage.iter().map(|item| item.bytes).sum();
         match (self.garbage.is_empty(), self.dry_run) {

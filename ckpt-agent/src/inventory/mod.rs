@@ -1,24 +1,32 @@
 //! Puts the answers of all hosts together: which checkpoints there are, and which hosts hold their
 //! shards.
 
+mod aside;
+mod record;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use codec::grant::VoidList;
+use codec::grant::{Grant, VoidList};
 use codec::keys::Keys;
-use codec::manifest::{Manifest, ManifestError, Summary};
+use codec::manifest::{Manifest, ManifestError};
 use codec::notice::{Stamp, Words};
 use codec::pieces::BaseRef;
 use codec::{CheckpointId, JobTag, ShardIndex, Version};
-use transfer::find::Shown;
+use transfer::find::{AlreadyShown, Shown, ShownManifest};
 
 use crate::core::HostIndex;
+use aside::Aside;
+use record::Body;
+
+pub use record::{Brief, KnownManifest, OpenFailed};
 
 /// A checkpoint of which at least one host has the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownCheckpoint {
     /// Its manifest, with a checked signature.
-    pub manifest: Manifest,
+    pub manifest: Arc<KnownManifest>,
     /// The shards that hosts hold, in the order of shards.
     pub holders: Vec<(ShardIndex, HostIndex)>,
     /// The hosts that have its manifest.
@@ -27,22 +35,35 @@ pub struct KnownCheckpoint {
 
 impl KnownCheckpoint {
     /// The version that its manifest states.
-    pub const fn version(&self) -> Version {
+    pub fn version(&self) -> Version {
         self.manifest.public().version
     }
 
     /// By version, then time, then id.
-    const fn age(&self) -> (Version, u64, CheckpointId) {
+    fn age(&self) -> (Version, u64, CheckpointId) {
         let public = self.manifest.public();
         (public.version, public.created, public.checkpoint)
     }
 
     /// Its place in the history of its job.
-    pub const fn stamp(&self) -> Stamp {
+    pub fn stamp(&self) -> Stamp {
         let public = self.manifest.public();
         Stamp {
             created: public.created,
             checkpoint: public.checkpoint,
+        }
+    }
+
+    /// As another checkpoint refers to it.
+    pub fn reference(&self) -> BaseRef {
+        let Stamp {
+            created,
+            checkpoint,
+        } = self.stamp();
+        BaseRef {
+            checkpoint,
+            manifest: self.manifest.hash(),
+            created: Some(created),
         }
     }
 
@@ -61,7 +82,7 @@ impl KnownCheckpoint {
 }
 
 /// All checkpoints of one owner that hosts hold.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Inventory {
     checkpoints: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
     /// Checkpoints that were saved in an interval whose checkpoints were all deleted. See
@@ -69,7 +90,16 @@ pub struct Inventory {
     passed: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
     /// Checkpoints that were signed with a job key that is void now.
     void: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
-    /// Upper bound of the memory that the checkpoints take, bytes.
+    /// The newest list of void job keys that was heard of.
+    void_list: Option<VoidList>,
+    /// Manifests for which there is no room in memory.
+    aside: Aside,
+    /// Bytes of manifests in memory.
+    in_memory: usize,
+    /// What checkpoints build on: many build on the same.
+    references: BTreeSet<Arc<BaseRef>>,
+    grants: BTreeMap<Vec<u8>, Arc<Grant>>,
+    /// About the memory that all of this takes, bytes.
     memory: u64,
     /// How many checkpoints were left out for want of memory.
     left_out: u64,
@@ -94,19 +124,28 @@ pub const fn is_much_smaller(bytes: u64, before: u64) -> bool {
     before >= SHRINKS_FROM && bytes < before / 10
 }
 
-/// How many times the bytes of a manifest are in memory, at most: as signed, as read, and twice as
-/// opened summary, whose entries take more than their encoding.
-const MANIFEST_COPIES: u64 = 4;
+/// Bytes of manifests that stay in memory. Further ones are put into a file, if there is a directory for it.
+const IN_MEMORY_MAX: usize = 8 << 20;
 
-/// Most checkpoints with shards that are left out. Each costs its key 64 KiB of space, on each honest host.
+/// Most checkpoints with shards that are left out. Each costs its key 64 KiB of space, on each honest host. When
+/// there are more, nothing more that a job key signed is taken.
 const DROPPED_MAX: usize = 100_000;
 
-/// Bytes of memory for a checkpoint apart from its manifest: lists of holders, entries of maps.
-const CHECKPOINT_MEMORY: u64 = 2 << 10;
+/// Bytes of memory for a checkpoint apart from its manifest and lists: entries of maps, counts of owners, and its
+/// row in a report.
+const CHECKPOINT_MEMORY: usize = 384;
 
-/// Upper bound of the memory that a checkpoint takes, bytes.
-fn memory_of(manifest: &Manifest) -> u64 {
-    CHECKPOINT_MEMORY + MANIFEST_COPIES * manifest.bytes().len() as u64
+/// Bytes of memory for a holder, and for a knower: a list may have twice the room that it needs.
+const HOLDER_MEMORY: usize = 2 * size_of::<(ShardIndex, HostIndex)>();
+const KNOWER_MEMORY: usize = 2 * size_of::<HostIndex>();
+
+/// Bytes of memory for what several checkpoints share, apart from its own bytes: entries of maps.
+const SHARED_MEMORY: usize = 64;
+
+/// About the memory that a checkpoint takes, bytes.
+fn memory_of(known: &KnownCheckpoint) -> u64 {
+    let lists = HOLDER_MEMORY * known.holders.len() + KNOWER_MEMORY * known.knowers.len();
+    (CHECKPOINT_MEMORY + lists + known.manifest.memory()) as u64
 }
 
 /// What became of a checkpoint that a host reported.
@@ -121,74 +160,195 @@ pub enum Entered {
 }
 
 impl Inventory {
+    /// An inventory that puts the manifests of long lists into a file in `dir`.
+    pub fn in_dir(dir: Option<PathBuf>) -> Self {
+        Self {
+            aside: Aside::in_dir(dir),
+            ..Self::default()
+        }
+    }
+
+    /// What another host has shown of a checkpoint already.
+    pub fn already(&self, checkpoint: CheckpointId) -> Option<AlreadyShown> {
+        let known = self.checkpoints.get(&checkpoint);
+        let manifest = &known.or_else(|| self.void.get(&checkpoint))?.manifest;
+        Some(AlreadyShown {
+            hash: manifest.hash(),
+            job_tag: manifest.public().job_tag,
+            redundancy: manifest.public().redundancy,
+        })
+    }
+
     /// Enters what `host` has of one checkpoint, unless all checkpoints together would then take more
     /// than `memory_max` bytes of memory.
-    pub fn add(&mut self, host: HostIndex, shown: Shown, memory_max: u64) -> Entered {
-        let Shown { manifest, shards } = shown;
-        let id = manifest.public().checkpoint;
+    pub fn add(&mut self, keys: &Keys, host: HostIndex, shown: Shown, memory_max: u64) -> Entered {
+        let Shown {
+            checkpoint: id,
+            manifest,
+            shards,
+        } = shown;
         if self.dropped.contains(&id) {
             // Its holders would not be complete.
             return Entered::Yes;
         }
-        if !self.checkpoints.contains_key(&id) {
-            let needed = memory_of(&manifest);
-            if self.memory + needed > memory_max {
-                self.make_room(memory_max);
+        if let ShownManifest::New(manifest) = manifest {
+            match self.already(id) {
+                Some(already) if already.hash != manifest.hash() => return Entered::Contradiction,
+                Some(_) => {}
+                None => match self.add_new(keys, &manifest, memory_max) {
+                    Some(known) => self.insert(id, known),
+                    // What a job key signed makes room for others, and does not make a command fail.
+                    None if manifest.grant().is_some() => {
+                        self.leave_out(id, shards.is_empty());
+                        return Entered::Yes;
+                    }
+                    None => return Entered::NoRoom,
+                },
             }
-            if self.memory + needed > memory_max || self.dropped.len() > DROPPED_MAX {
-                return Entered::NoRoom;
-            }
-            self.memory += needed;
         }
-        let known = self.checkpoints.entry(id).or_insert_with(|| {
-            Arc::new(KnownCheckpoint {
-                manifest: manifest.clone(),
-                holders: Vec::new(),
-                knowers: Vec::new(),
-            })
-        });
-        if known.manifest != manifest {
-            return Entered::Contradiction;
+        let void = self.void.get_mut(&id);
+        // It is missing if it was left out since.
+        if let Some(known) = void.or_else(|| self.checkpoints.get_mut(&id)) {
+            self.memory -= memory_of(known);
+            let known = Arc::make_mut(known);
+            known.knowers.push(host);
+            let shards = shards.into_iter().map(|shard| (shard, host));
+            known.holders.extend(shards);
+            known.holders.sort_unstable();
+            known.holders.dedup();
+            self.memory += memory_of(known);
         }
-        let known = Arc::make_mut(known);
-        known.knowers.push(host);
-        let shards = shards.into_iter().map(|shard| (shard, host));
-        known.holders.extend(shards);
-        known.holders.sort_unstable();
-        known.holders.dedup();
         Entered::Yes
     }
 
+    fn insert(&mut self, id: CheckpointId, known: KnownCheckpoint) {
+        self.memory += memory_of(&known);
+        let void = self.void_list.as_ref();
+        let is_void = void.is_some_and(|list| is_void(list, &known));
+        let map = if is_void {
+            &mut self.void
+        } else {
+            &mut self.checkpoints
+        };
+        map.insert(id, Arc::new(known));
+    }
+
+    /// A checkpoint of which nothing was known. `None` if there is no room for it.
+    fn add_new(
+        &mut self,
+        keys: &Keys,
+        manifest: &Manifest,
+        memory_max: u64,
+    ) -> Option<KnownCheckpoint> {
+        let is_of_key = manifest.grant().is_some();
+        if is_of_key && self.dropped.len() >= DROPPED_MAX {
+            return None;
+        }
+        let bytes = manifest.bytes();
+        let is_long = self.in_memory + bytes.len() > IN_MEMORY_MAX;
+        let part = match is_long && self.aside.has_room(bytes.len(), is_of_key) {
+            true => self.aside.put(bytes),
+            false => None,
+        };
+        if part.is_none() {
+            self.in_memory += bytes.len();
+        }
+        let body = part.map_or_else(|| Body::Here(bytes.into()), Body::Aside);
+        let grant = manifest.grant().map(|grant| self.shared_grant(grant));
+        let summary = manifest.open(keys);
+        let brief = summary.map(|summary| {
+            let share = |reference| self.shared_reference(reference);
+            Arc::new(Brief::of(&summary, share))
+        });
+        let known = KnownCheckpoint {
+            manifest: Arc::new(KnownManifest::new(manifest, grant, brief, body)),
+            holders: Vec::new(),
+            knowers: Vec::new(),
+        };
+        let needed = memory_of(&known);
+        if self.memory + needed > memory_max {
+            self.make_room(memory_max);
+        }
+        (self.memory + needed <= memory_max).then_some(known)
+    }
+
+    fn shared_reference(&mut self, reference: BaseRef) -> Arc<BaseRef> {
+        if let Some(shared) = self.references.get(&reference) {
+            return Arc::clone(shared);
+        }
+        let shared = Arc::new(reference);
+        self.references.insert(Arc::clone(&shared));
+        self.memory += (size_of::<BaseRef>() + SHARED_MEMORY) as u64;
+        shared
+    }
+
+    fn shared_grant(&mut self, grant: &Grant) -> Arc<Grant> {
+        if let Some(shared) = self.grants.get(grant.bytes()) {
+            return Arc::clone(shared);
+        }
+        let shared = Arc::new(grant.clone());
+        let bytes = grant.bytes().to_vec();
+        self.memory += (size_of::<Grant>() + 2 * bytes.len() + SHARED_MEMORY) as u64;
+        self.grants.insert(bytes, Arc::clone(&shared));
+        shared
+    }
+
     /// Leaves out some of what job keys signed, until what is left takes at most three quarters of
-    /// `memory_max`: first that of which no host has shown a shard, and of the rest the oldest versions of the
-    /// job that takes the most. So a thief of a job key hides no other job, and nothing that the owner signed.
+    /// `memory_max`: first what void keys signed, then that of which no host has shown a shard, and of the rest the
+    /// oldest versions of the job that takes the most. So a thief of a job key hides no other job, and nothing that
+    /// the owner signed.
     fn make_room(&mut self, memory_max: u64) {
         let wanted = memory_max / 4 * 3;
         let mut of_job: BTreeMap<JobTag, u64> = BTreeMap::new();
         let mut by_keys = Vec::new();
-        for (id, known) in &self.checkpoints {
-            let memory = memory_of(&known.manifest);
+        let good = self.checkpoints.iter().map(|one| (false, one));
+        let void = self.void.iter().map(|one| (true, one));
+        for (is_void, (id, known)) in good.chain(void) {
             let tag = known.manifest.public().job_tag;
-            *of_job.entry(tag).or_default() += memory;
+            *of_job.entry(tag).or_default() += memory_of(known);
             if known.manifest.grant().is_some() {
-                by_keys.push((known.holders.is_empty(), tag, known.age(), *id, memory));
+                let has_none = known.holders.is_empty();
+                by_keys.push((is_void, has_none, tag, known.age(), *id));
             }
         }
         // The last ones go first.
-        by_keys.sort_by_key(|&(has_none, tag, age, _, _)| {
+        by_keys.sort_by_key(|&(is_void, has_none, tag, age, _)| {
             let of_job = of_job.get(&tag).copied();
-            (has_none, of_job, tag, std::cmp::Reverse(age))
+            (is_void, has_none, of_job, tag, std::cmp::Reverse(age))
         });
         while self.memory > wanted
-            && let Some((has_none, _, _, id, memory)) = by_keys.pop()
+            && let Some((_, has_none, _, _, id)) = by_keys.pop()
         {
-            self.checkpoints.remove(&id);
-            if !has_none {
-                self.dropped.insert(id);
+            let known = self.checkpoints.remove(&id);
+            if let Some(known) = known.or_else(|| self.void.remove(&id)) {
+                self.memory = self.memory.saturating_sub(memory_of(&known));
             }
-            self.memory = self.memory.saturating_sub(memory);
-            self.left_out += 1;
+            self.leave_out(id, has_none);
         }
+        self.forget_unshared();
+    }
+
+    fn leave_out(&mut self, id: CheckpointId, has_no_shard: bool) {
+        if !has_no_shard && self.dropped.len() < DROPPED_MAX {
+            self.dropped.insert(id);
+        }
+        self.left_out += 1;
+    }
+
+    /// Forgets references and grants that only checkpoints had that are gone.
+    fn forget_unshared(&mut self) {
+        let before = self.references.len();
+        self.references.retain(|one| Arc::strong_count(one) > 1);
+        let gone = before - self.references.len();
+        let mut bytes = gone * (size_of::<BaseRef>() + SHARED_MEMORY);
+        self.grants.retain(|signed, grant| {
+            let stays = Arc::strong_count(grant) > 1;
+            if !stays {
+                bytes += size_of::<Grant>() + 2 * signed.len() + SHARED_MEMORY;
+            }
+            stays
+        });
+        self.memory = self.memory.saturating_sub(bytes as u64);
     }
 
     /// How many checkpoints were left out for want of memory. All were signed with job keys.
@@ -198,23 +358,32 @@ impl Inventory {
 
     /// Forgets everything that `host` reported.
     pub fn drop_host(&mut self, host: HostIndex) {
-        self.checkpoints.retain(|_, known| {
-            if known.knowers.contains(&host) {
-                let known = Arc::make_mut(known);
-                known.knowers.retain(|knower| *knower != host);
-                known.holders.retain(|(_, holder)| *holder != host);
-            }
-            !known.knowers.is_empty()
-        });
+        let mut memory = 0;
+        for map in [&mut self.checkpoints, &mut self.void] {
+            map.retain(|_, known| {
+                if known.knowers.contains(&host) {
+                    memory += memory_of(known);
+                    let known = Arc::make_mut(known);
+                    known.knowers.retain(|knower| *knower != host);
+                    known.holders.retain(|(_, holder)| *holder != host);
+                    if !known.knowers.is_empty() {
+                        memory -= memory_of(known);
+                    }
+                }
+                !known.knowers.is_empty()
+            });
+        }
+        self.memory = self.memory.saturating_sub(memory);
+        self.forget_unshared();
     }
 
     /// Whether enough shards of a checkpoint are on hosts to restore it, and enough of the checkpoint
     /// that is its base, if it has one.
-    pub fn is_restorable(&self, keys: &Keys, known: &KnownCheckpoint) -> bool {
-        let Ok(summary) = known.manifest.open(keys) else {
+    pub fn is_restorable(&self, known: &KnownCheckpoint) -> bool {
+        let Ok(brief) = known.manifest.brief() else {
             return false;
         };
-        let are_there = summary.needs().all(|need| {
+        let are_there = brief.needs().all(|need| {
             let needed = self.needed(need);
             needed.is_some_and(|known| known.can_lose().is_some())
         });
@@ -222,17 +391,11 @@ impl Inventory {
     }
 
     /// Of these checkpoints, those that are no versions any more: the newest one that uses rows of them states so.
-    pub fn for_rows_only(
-        &self,
-        keys: &Keys,
-        newest_first: &[&KnownCheckpoint],
-    ) -> BTreeSet<CheckpointId> {
+    pub fn for_rows_only(&self, newest_first: &[&KnownCheckpoint]) -> BTreeSet<CheckpointId> {
         let opened = newest_first.iter().rev();
         let opened =
-            opened.filter_map(|known| Some((known.version(), known.manifest.open(keys).ok()?)));
-        let opened: Vec<(Version, Summary)> = opened.collect();
-        let all = opened.iter().map(|(version, summary)| (*version, summary));
-        kept_for(all).into_keys().collect()
+            opened.filter_map(|known| Some((known.version(), &**known.manifest.brief().ok()?)));
+        kept_for(opened).into_keys().collect()
     }
 
     /// Splits into the checkpoints that stay when the newest `keep` are kept, and the others; both newest
@@ -245,7 +408,6 @@ impl Inventory {
     /// version any more does not stay.
     pub fn split_kept<'a>(
         &self,
-        keys: &Keys,
         newest_first: Vec<&'a KnownCheckpoint>,
         keep: usize,
         saved: Option<Saved>,
@@ -254,18 +416,18 @@ impl Inventory {
         let mut counted = usize::from(saved.is_some() && is_whole);
         let mut marked = usize::from(saved.is_some() && !is_whole);
         let mut later = saved.map(|saved| saved.image_bytes).filter(|_| is_whole);
-        let for_rows_only = self.for_rows_only(keys, &newest_first);
+        let for_rows_only = self.for_rows_only(&newest_first);
         newest_first.into_iter().partition(|known| {
             if for_rows_only.contains(&known.manifest.public().checkpoint) {
                 return false;
             }
-            let opened = known.manifest.open(keys).ok();
-            let bytes = opened.as_ref().map_or(0, |summary| summary.image_bytes);
-            if opened.is_some_and(|summary| summary.tail.mark.is_some()) {
+            let opened = known.manifest.brief().ok();
+            let bytes = opened.map_or(0, |brief| brief.image_bytes);
+            if opened.is_some_and(|brief| brief.mark.is_some()) {
                 marked += 1;
                 return counted == 0 && marked <= keep;
             }
-            let is_restorable = self.is_restorable(keys, known);
+            let is_restorable = self.is_restorable(known);
             let is_once_more = counted == keep
                 && is_restorable
                 && later.is_some_and(|later| is_much_smaller(later, bytes));
@@ -281,21 +443,20 @@ impl Inventory {
     /// within `seconds` before `now` stays.
     pub fn split_within<'a>(
         &self,
-        keys: &Keys,
         newest_first: Vec<&'a KnownCheckpoint>,
         seconds: u64,
         now: u64,
     ) -> (Vec<&'a KnownCheckpoint>, Vec<&'a KnownCheckpoint>) {
         let created = |known: &KnownCheckpoint| known.manifest.public().created;
         let is_marked = |known: &KnownCheckpoint| {
-            let opened = known.manifest.open(keys);
-            opened.is_ok_and(|summary| summary.tail.mark.is_some())
+            let opened = known.manifest.brief();
+            opened.is_ok_and(|brief| brief.mark.is_some())
         };
         let mut all = newest_first.iter();
-        let newest = all.find(|known| self.is_restorable(keys, known) && !is_marked(known));
+        let newest = all.find(|known| self.is_restorable(known) && !is_marked(known));
         // If nothing can be restored now, nothing is removed.
         let newest = newest.map_or(0, |newest| created(newest).min(now));
-        let for_rows_only = self.for_rows_only(keys, &newest_first);
+        let for_rows_only = self.for_rows_only(&newest_first);
         let (stay, others): (Vec<_>, Vec<_>) = newest_first.into_iter().partition(|known| {
             let is_version = !for_rows_only.contains(&known.manifest.public().checkpoint);
             is_version && created(known).saturating_add(seconds) >= newest
@@ -330,14 +491,16 @@ impl Inventory {
         });
     }
 
-    /// Sets aside the checkpoints that were signed with a job key which its owner has made void.
+    /// Sets aside the checkpoints that were signed with a job key which its owner has made void, and those that
+    /// will be added.
     pub fn set_void_aside(&mut self, list: &VoidList) {
-        let is_void = |known: &Arc<KnownCheckpoint>| {
-            let grant = known.manifest.grant();
-            grant.is_some_and(|grant| list.voids(grant.terms()))
-        };
+        let below = self.void_list.as_ref().map(VoidList::serials_below);
+        if below >= Some(list.serials_below()) {
+            return;
+        }
+        self.void_list = Some(list.clone());
         let all = std::mem::take(&mut self.checkpoints).into_iter();
-        let (void, good): (BTreeMap<_, _>, _) = all.partition(|(_, known)| is_void(known));
+        let (void, good): (BTreeMap<_, _>, _) = all.partition(|(_, known)| is_void(list, known));
         self.checkpoints = good;
         self.void.extend(void);
     }
@@ -395,26 +558,31 @@ impl Inventory {
 
     /// All checkpoints with their opened summaries, by job and version, and the errors of those that do
     /// not open.
-    pub fn opened(&self, keys: &Keys) -> (Vec<OpenedCheckpoint>, Vec<ManifestError>) {
+    pub fn opened(&self) -> (Vec<OpenedCheckpoint>, Vec<ManifestError>) {
         let mut opened = Vec::new();
         let mut failed = Vec::new();
         let mut all: Vec<&Arc<KnownCheckpoint>> = self.checkpoints.values().collect();
         all.extend(self.void.values());
         all.sort_by_key(|known| known.age());
         for known in all {
-            match known.manifest.open(keys) {
-                Ok(summary) => opened.push(OpenedCheckpoint {
+            match known.manifest.brief() {
+                Ok(brief) => opened.push(OpenedCheckpoint {
                     is_void: self.void.contains_key(&known.manifest.public().checkpoint),
                     known: Arc::clone(known),
-                    summary,
+                    brief: Arc::clone(brief),
                 }),
-                Err(cause) => failed.push(cause),
+                Err(cause) => failed.push(cause.clone()),
             }
         }
         // The sort is stable: within a job the order of versions stays.
-        opened.sort_by(|a, b| a.summary.job.cmp(&b.summary.job));
+        opened.sort_by(|a, b| a.brief.job.cmp(&b.brief.job));
         (opened, failed)
     }
+}
+
+fn is_void(list: &VoidList, known: &KnownCheckpoint) -> bool {
+    let grant = known.manifest.grant();
+    grant.is_some_and(|grant| list.voids(grant.terms()))
 }
 
 fn sorted(checkpoints: &BTreeMap<CheckpointId, Arc<KnownCheckpoint>>) -> Vec<&KnownCheckpoint> {
@@ -426,15 +594,13 @@ fn sorted(checkpoints: &BTreeMap<CheckpointId, Arc<KnownCheckpoint>>) -> Vec<&Kn
 /// The checkpoints that are no versions any more, each with the newest version that uses rows of it and states so.
 /// The versions of a job come oldest first.
 pub fn kept_for<'a>(
-    oldest_first: impl Iterator<Item = (Version, &'a Summary)>,
+    oldest_first: impl Iterator<Item = (Version, &'a Brief)>,
 ) -> BTreeMap<CheckpointId, Version> {
     let mut used_by = BTreeMap::new();
-    for (version, summary) in oldest_first {
-        let chain = summary.tail.chain.iter();
-        for origin in chain.flat_map(|chain| &chain.origins) {
+    for (version, brief) in oldest_first {
+        for (origin, is_for_rows) in brief.origins() {
             // What a newer one states takes the place of this.
-            let by = (!origin.is_version).then_some(version);
-            used_by.insert(origin.reference.checkpoint, by);
+            used_by.insert(origin, is_for_rows.then_some(version));
         }
     }
     let used_by = used_by.into_iter();
@@ -446,8 +612,8 @@ pub fn kept_for<'a>(
 pub struct OpenedCheckpoint {
     /// What hosts hold of it.
     pub known: Arc<KnownCheckpoint>,
-    /// What only its owner can read.
-    pub summary: Summary,
+    /// What lists need of what only its owner can read.
+    pub brief: Arc<Brief>,
     /// Whether it was signed with a job key that is void now.
     pub is_void: bool,
 }
@@ -465,7 +631,7 @@ impl OpenedCheckpoint {
         own: Option<usize>,
         of_need: impl Fn(CheckpointId) -> Option<usize>,
     ) -> Option<usize> {
-        let mut needs = self.summary.needs();
+        let mut needs = self.brief.needs();
         needs.try_fold(own?, |least, need| {
             Some(least.min(of_need(need.checkpoint)?))
         })
@@ -478,7 +644,7 @@ mod tests {
     use codec::hash::ShardRoot;
     use codec::index::StoredSegment;
     use codec::keys::{JobKeys, NewJobKeys};
-    use codec::manifest::{ImageKind, Mark, NewManifest, Tail};
+    use codec::manifest::{ImageKind, Mark, NewManifest, Summary, Tail};
     use codec::seal::{Cipher, DataKey, OwnerSecret};
     use codec::{JobId, Redundancy};
 
@@ -530,8 +696,10 @@ mod tests {
                 ..Tail::default()
             },
         };
+        let manifest = Manifest::sign(keys, new, &summary).unwrap();
         Shown {
-            manifest: Manifest::sign(keys, new, &summary).unwrap(),
+            checkpoint: manifest.public().checkpoint,
+            manifest: ShownManifest::New(Box::new(manifest)),
             shards: Vec::new(),
         }
     }
@@ -542,12 +710,14 @@ mod tests {
     }
 
     fn enter_shown(inventory: &mut Inventory, one: &Shown, hosts: usize) {
-        let redundancy = one.manifest.public().redundancy;
+        let redundancy = Redundancy::new(3, 2).unwrap();
         for host in 0..hosts {
             let shards = redundancy.shard(host as u8).into_iter().collect();
-            let manifest = one.manifest.clone();
-            let shown = Shown { manifest, shards };
-            let entered = inventory.add(HostIndex(host), shown, MEMORY);
+            let shown = Shown {
+                shards,
+                ..one.clone()
+            };
+            let entered = inventory.add(&owner(), HostIndex(host), shown, MEMORY);
             assert_eq!(entered, Entered::Yes);
         }
     }
@@ -561,7 +731,7 @@ mod tests {
         }
         let split = |keep| {
             let all = inventory.newest_first();
-            let (kept, others) = inventory.split_kept(&owner(), all, keep, None);
+            let (kept, others) = inventory.split_kept(all, keep, None);
             let numbers = |some: Vec<&KnownCheckpoint>| -> Vec<u64> {
                 some.iter().map(|known| known.version().number()).collect()
             };
@@ -582,7 +752,7 @@ mod tests {
             enter_shown(&mut inventory, &one, 5);
         }
         let all = inventory.newest_first();
-        let (kept, others) = inventory.split_kept(&owner(), all, keep, saved);
+        let (kept, others) = inventory.split_kept(all, keep, saved);
         let numbers = |some: Vec<&KnownCheckpoint>| -> Vec<u64> {
             some.iter().map(|known| known.version().number()).collect()
         };
@@ -659,13 +829,13 @@ mod tests {
     fn the_memory_for_all_of_them_is_bounded() {
         let mut inventory = Inventory::default();
         let mut entered = 0;
-        while inventory.add(HostIndex(0), shown(entered + 1), 20 << 10) == Entered::Yes {
+        while inventory.add(&owner(), HostIndex(0), shown(entered + 1), 20 << 10) == Entered::Yes {
             entered += 1;
         }
-        assert!((3..10).contains(&entered), "{entered}");
+        assert!((10..20).contains(&entered), "{entered}");
         // Another host of a known checkpoint takes no more memory.
         assert_eq!(
-            inventory.add(HostIndex(1), shown(1), 20 << 10),
+            inventory.add(&owner(), HostIndex(1), shown(1), 20 << 10),
             Entered::Yes
         );
     }
@@ -690,9 +860,10 @@ mod tests {
     #[test]
     fn what_job_keys_signed_makes_room_and_what_the_owner_signed_stays() {
         let mut inventory = Inventory::default();
-        let memory = 20 * (CHECKPOINT_MEMORY + MANIFEST_COPIES * 1000);
-        let enter =
-            |inventory: &mut Inventory, shown: Shown| inventory.add(HostIndex(0), shown, memory);
+        let memory = 60 << 10;
+        let enter = |inventory: &mut Inventory, shown: Shown| {
+            inventory.add(&owner(), HostIndex(0), shown, memory)
+        };
         for version in 1..=5 {
             assert_eq!(enter(&mut inventory, shown(version)), Entered::Yes);
         }
