@@ -266,6 +266,9 @@ enum GivenUp {
 /// much longer: a host that lies could list checkpoints for ever.
 const LISTS_OVERTIME: Duration = Duration::from_secs(7);
 
+/// Longest wait for lists where most hosts hold theirs up.
+const LISTS_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// How often this machine may sleep while hosts are asked, until they are not asked again.
 const ASKED_AFTER_SLEEP_MAX: u32 = 8;
 
@@ -385,7 +388,8 @@ impl Agent {
             lists_end = lists_end.or_else(|| lists_end_of(&gathering, begun));
             let deadline = gathering.deadline();
             let deadline = deadline.map(|Millis(until)| begun + Duration::from_millis(until));
-            let next = match deadline.into_iter().chain(lists_end).min() {
+            let end = lists_end.unwrap_or(begun + LISTS_TIME_MAX);
+            let next = match deadline.into_iter().chain([end]).min() {
                 Some(until) => tokio::time::timeout_at(until, asking.join_next()).await,
                 // Each request has a time limit of its own.
                 None => Ok(asking.join_next().await),
@@ -403,7 +407,7 @@ impl Agent {
                 }
                 // A task that panicked counts as a silent host.
                 Ok(Some(Err(_))) => {}
-                Err(_) if lists_end.is_some_and(|end| end <= Instant::now()) => {
+                Err(_) if end <= Instant::now() => {
                     is_cut = true;
                     break;
                 }
