@@ -389,12 +389,8 @@ impl Agent {
             let deadline = gathering.deadline();
             let deadline = deadline.map(|Millis(until)| begun + Duration::from_millis(until));
             let end = lists_end.unwrap_or(begun + LISTS_TIME_MAX);
-            let next = match deadline.into_iter().chain([end]).min() {
-                Some(until) => tokio::time::timeout_at(until, asking.join_next()).await,
-                // Each request has a time limit of its own.
-                None => Ok(asking.join_next().await),
-            };
-            match next {
+            let until = deadline.map_or(end, |deadline| deadline.min(end));
+            match tokio::time::timeout_at(until, asking.join_next()).await {
                 Ok(None) => break,
                 Ok(Some(Ok((host, Ok(answered))))) => {
                     gathered.enter(host, answered);
