@@ -258,7 +258,7 @@ enum GivenUp {
     Enough,
     /// They were silent for longer than a host may be.
     Silent,
-    /// Their lists took much longer than those of most others.
+    /// Their lists took much longer than those of most others, or than any list may take.
     LongLists,
 }
 
@@ -266,8 +266,9 @@ enum GivenUp {
 /// much longer: a host that lies could list checkpoints for ever.
 const LISTS_OVERTIME: Duration = Duration::from_secs(7);
 
-/// Longest wait for lists where most hosts hold theirs up.
-const LISTS_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest wait for lists where most hosts hold theirs up. An owner of a hundred thousand checkpoints behind a slow line
+/// needs minutes for lists of honest hosts.
+const LISTS_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// How often this machine may sleep while hosts are asked, until they are not asked again.
 const ASKED_AFTER_SLEEP_MAX: u32 = 8;
@@ -676,7 +677,7 @@ const fn is_away(fault: &Fault) -> bool {
     matches!(fault, Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_))
 }
 
-/// Until when lists are waited for, once that is known.
+/// Until when lists are waited for, once half of the hosts have shown theirs.
 fn lists_end_of(gathering: &Gathering, begun: Instant) -> Option<Instant> {
     let Millis(took) = gathering.half_at()?;
     Some(begun + Duration::from_millis(took) * 2 + LISTS_OVERTIME)
@@ -689,7 +690,7 @@ fn not_waited_for(waited: Duration, why: GivenUp, is_connected: bool) -> Fault {
         GivenUp::LongLists if is_connected => {
             let seconds = waited.as_secs();
             let why = format!(
-                "its list of checkpoints was not whole after {seconds} s, while most others had shown theirs"
+                "its list of checkpoints was not whole after {seconds} s, and was not waited for any longer"
             );
             Fault::Gone(why)
         }
