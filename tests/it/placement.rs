@@ -17,7 +17,8 @@ use crate::{restore_bytes, save_file};
 
 const DAY: u64 = 86_400;
 
-fn run(span: Range<u64>, states: States) -> Run {
+/// A part of the past of a host.
+pub(crate) fn run(span: Range<u64>, states: States) -> Run {
     Run {
         span,
         states: Some(states),

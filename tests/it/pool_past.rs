@@ -1,12 +1,13 @@
 //! What the past of the whole pool says about its hosts.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use ckpt_store::monitor::history::{self, Run, States};
 use tests::Grid;
+
+use crate::placement::run;
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
@@ -15,15 +16,6 @@ const DAY: u64 = 24 * HOUR;
 /// shipped model has seen no such machines: it takes a machine that has been there for long for a safe one.
 const LIFETIME: u64 = 12 * HOUR;
 const AWAY: u64 = HOUR;
-
-fn run(span: Range<u64>, states: States) -> Run {
-    Run {
-        span,
-        states: Some(states),
-        cpu: 0.1,
-        disk: 0.0,
-    }
-}
 
 /// Twenty days of a machine that was given `age` seconds ago.
 fn machine(now: u64, age: u64) -> Vec<Run> {

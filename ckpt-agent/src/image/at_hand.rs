@@ -19,10 +19,10 @@ use codec::layers::all_pieces;
 use codec::pieces::{PIECE_BYTES, PIECES_MAX, ranges};
 use rustix::fs::OFlags;
 
-use super::sink::{Left, left_for};
+use super::sink::{Left, Shape, left_for};
 use super::stream::StreamFiles;
 use super::{Sink, SinkOptions, Target, path_from_bytes};
-use crate::core::pick::PiecesAtHand;
+use crate::core::pick::{PiecesAtHand, starts};
 use crate::pipeline::decode::ReadAtHand;
 
 /// Most killed restores of which something is used.
@@ -134,10 +134,7 @@ impl Places {
             .map(|file| file.path.as_slice())
             .filter(|path| !path.contains(&b'/'))
             .collect();
-        let is_tree = match (names.len(), index.files.first()) {
-            (1, Some(only)) => only.kind == FileKind::Directory,
-            _ => true,
-        };
+        let shape = Shape::of(index);
         // What killed restores left is removed where the room is needed.
         let has_room = Sink::check(index, target_path, options).is_ok();
         let left = if has_room {
@@ -153,7 +150,7 @@ impl Places {
             }
         };
         let mut all = vec![roots(target)];
-        all.extend(left.iter().map(|left| roots(&left.root(is_tree))));
+        all.extend(left.iter().map(|left| roots(&left.root(shape))));
         if names.len() == 1 {
             all.extend(others.iter().map(|root| roots(root)));
         } else {
@@ -180,7 +177,7 @@ impl Places {
             index,
             hashes,
             stream: &stream,
-            begins: begins(index),
+            begins: starts(index),
         };
         for tree in &mut trees {
             tree.find_renamed(&image);
@@ -218,16 +215,6 @@ struct Image<'a> {
     stream: &'a StreamFiles,
     /// The byte of the stream at which each segment begins.
     begins: Vec<u64>,
-}
-
-fn begins(index: &Index) -> Vec<u64> {
-    let mut offset = 0;
-    let begin = |segment: &SegmentEntry| {
-        let begin = offset;
-        offset += segment.bytes();
-        begin
-    };
-    index.segments.iter().map(begin).collect()
 }
 
 impl Image<'_> {

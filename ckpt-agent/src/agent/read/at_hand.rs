@@ -2,23 +2,18 @@
 //! compared with them.
 
 use codec::base::Base;
-use codec::pieces::PIECE_BYTES;
 
 use crate::agent::read::restore::{Attempt, Image};
 use crate::image::Target;
 use crate::image::at_hand::{FilesAtHand, Places};
-
-/// One in this many bytes of the memory is for the hashes.
-const MEMORY_SHARE: u64 = 8;
 
 impl Attempt<'_> {
     /// The files with a part of the image; `None` if there are none, or if that can't be known: then all is fetched.
     pub(super) async fn at_hand(&self, image: &Image, target: &Target) -> Option<FilesAtHand> {
         let summary = &image.summary;
         let chain = summary.tail.chain.as_ref()?;
-        let bytes = summary.stream_bytes / PIECE_BYTES as u64 * Base::PIECE_MEMORY;
-        let fits = bytes <= self.agent.resources.memory_bytes / MEMORY_SHARE;
-        if summary.tail.pieces.is_empty() || !fits || image.pick.is_some() {
+        let is_whole = image.pick.is_none() && *target != Target::Stdout;
+        if !is_whole || !self.agent.has_room_for_hashes(summary) {
             return None;
         }
         let index = image.index.clone();
@@ -31,11 +26,7 @@ impl Attempt<'_> {
         });
         let (places, index) = looking.await.ok()??;
         let own = image.sources.first()?;
-        let first = own.known.manifest.public().rows - summary.other_rows();
-        let known = &own.known;
-        let read = self
-            .agent
-            .read_rows(known, summary, &own.reader, first, &summary.tail.pieces);
+        let read = self.agent.read_hashes(&own.known, summary, &own.reader);
         let hashes = match read.await {
             Ok(hashes) => hashes,
             Err(stop) => {

@@ -5,6 +5,7 @@ pub(crate) mod cat;
 pub(crate) mod choose;
 pub(crate) mod dry_run;
 pub(crate) mod fetch;
+pub(crate) mod hashes;
 pub(crate) mod host_rates;
 pub(crate) mod image;
 pub(crate) mod restore;

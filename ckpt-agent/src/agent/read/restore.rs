@@ -179,8 +179,7 @@ impl Attempt<'_> {
     }
 
     async fn restored(&self, cancel: Cancel) -> Result<RestoreReport, Unreadable> {
-        let looks = !matches!(self.request.target, RestoreTarget::Stdout);
-        match self.run_once(cancel.clone(), looks).await {
+        match self.run_once(cancel.clone(), true).await {
             Ok(report) => Ok(report),
             Err(Stop::Unreadable(unreadable)) => Err(unreadable),
             Err(Stop::ChangedHere) => {

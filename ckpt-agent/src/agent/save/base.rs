@@ -9,7 +9,7 @@ use codec::base::Base;
 use codec::encode::Link;
 use codec::layers::{CHAIN_BYTES_MIN, Chain, Origin};
 use codec::manifest::Summary;
-use codec::pieces::{BaseRef, EarlierSegments, PIECE_BYTES};
+use codec::pieces::{BaseRef, EarlierSegments};
 use codec::seal::DataKey;
 use codec::segment::Cleaning;
 use codec::{CheckpointId, Version};
@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::Unreadable;
+use crate::agent::read::hashes::{MEMORY_SHARE, hash_bytes};
 use crate::agent::{Agent, SaveRequest};
 use crate::core::HostIndex;
 use crate::core::chain::{Hurry, OriginState, plan};
@@ -31,9 +32,6 @@ const READING_SHARE: u32 = 2;
 
 /// How many of the newest versions a save with a deadline looks at for a base.
 const LOOKED_AT_MAX: usize = 8;
-
-/// One in this many bytes of the memory is for hashes of the base, and as much for hashes of the image.
-const MEMORY_SHARE: u64 = 8;
 
 /// How many segments of the new version are remembered, to find what its files have in common.
 pub(crate) fn remembered(memory_bytes: u64) -> usize {
@@ -186,8 +184,7 @@ impl Agent {
         }
         let summary = version.manifest.open(&self.keys).ok()?;
         let chain = summary.tail.chain.clone()?;
-        let serves = hash_bytes(&summary) <= self.resources.memory_bytes / MEMORY_SHARE
-            && !summary.tail.pieces.is_empty()
+        let serves = self.has_room_for_hashes(&summary)
             && summary.stream_bytes >= CHAIN_BYTES_MIN
             && version.manifest.public().cipher == request.options.cipher
             && version.can_lose().is_some();
@@ -233,10 +230,9 @@ impl Agent {
         let summary = &candidate.summary;
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
-        let first = public.rows - summary.other_rows();
         let (index, hashes) = tokio::try_join!(
             self.read_index(known, summary, &reader),
-            self.read_rows(known, summary, &reader, first, &summary.tail.pieces),
+            self.read_hashes(known, summary, &reader),
         )?;
         let unusable = |cause: String| Unreadable::because(cause);
         let origins = candidate.chain.origins.len();
@@ -283,11 +279,6 @@ impl Candidate<'_> {
         let others = self.chain.origins.iter().cloned();
         [own].into_iter().chain(others).collect()
     }
-}
-
-/// Memory for the hashes of a version, bytes.
-const fn hash_bytes(summary: &Summary) -> u64 {
-    summary.stream_bytes / PIECE_BYTES as u64 * Base::PIECE_MEMORY
 }
 
 /// What is known of these origins of a new version, of whose base these are the pieces.

@@ -325,7 +325,7 @@ fn merged(mut parts: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 /// Offset in the stream of each segment.
-pub(super) fn starts(index: &Index) -> Vec<u64> {
+pub(crate) fn starts(index: &Index) -> Vec<u64> {
     let mut offset = 0;
     let begin = |segment: &SegmentEntry| {
         let begin = offset;

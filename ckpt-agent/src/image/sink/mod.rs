@@ -16,6 +16,7 @@ use codec::index::Index;
 pub use files::FileSink;
 pub use output::OutputSink;
 pub use picked::PickedSink;
+pub(super) use place::Shape;
 pub use place::place;
 pub use unfinished::is_unfinished;
 pub(super) use unfinished::{Left, left_for};

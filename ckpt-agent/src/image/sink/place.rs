@@ -14,7 +14,7 @@ use super::SinkError;
 
 /// The kind of file that an image becomes at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(in crate::image) enum Shape {
     /// A single file, link or pipe.
     File,
     /// A directory with files in it.
@@ -23,7 +23,7 @@ pub(super) enum Shape {
 
 impl Shape {
     /// The shape of the image of `index`.
-    pub(super) fn of(index: &Index) -> Self {
+    pub(in crate::image) fn of(index: &Index) -> Self {
         let mut roots = index.files.iter().filter(|file| !file.path.contains(&b'/'));
         match (roots.next(), roots.next()) {
             (Some(only), None) if only.kind != FileKind::Directory => Self::File,

@@ -19,6 +19,7 @@ use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, geteuid, test_kill_process};
 
+use super::place::Shape;
 use crate::image::beneath::remove_all;
 use crate::unix_time::unix_seconds;
 
@@ -150,11 +151,11 @@ pub(in crate::image) struct Left {
 }
 
 impl Left {
-    /// Where the root of an image is in it, if that has only one; a file if not `is_tree`.
-    pub(in crate::image) fn root(&self, is_tree: bool) -> PathBuf {
-        match is_tree {
-            true => self.path.clone(),
-            false => self.path.join(ONLY_FILE),
+    /// Where an image of this shape is in it.
+    pub(in crate::image) fn root(&self, shape: Shape) -> PathBuf {
+        match shape {
+            Shape::Tree => self.path.clone(),
+            Shape::File => self.path.join(ONLY_FILE),
         }
     }
 
