@@ -56,9 +56,10 @@ impl Group {
     /// The group of such a text.
     pub(super) fn from_text(text: &str) -> Option<Self> {
         let (number, started) = text.split_once(' ')?;
-        let number: i32 = number.parse().ok()?;
+        // The group of number 1 is that of the first process of all.
+        let number = number.parse().ok().filter(|number| *number > 1)?;
         Some(Self {
-            number: Pid::from_raw(number).filter(|_| number > 1)?,
+            number: Pid::from_raw(number)?,
             started: started.parse().ok()?,
         })
     }

@@ -501,7 +501,9 @@ fn running(data: &Path) -> Option<Pid> {
     }
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
-    let pid = Pid::from_raw(text.trim().parse().ok()?)?;
+    // A negative number would be a group, or all processes.
+    let number = text.trim().parse().ok().filter(|number| *number > 0)?;
+    let pid = Pid::from_raw(number)?;
     (!is_ending(pid)).then_some(pid)
 }
 
