@@ -11,9 +11,10 @@ use codec::{JobId, Version};
 
 use super::files::{Fingerprint, are_same, clear, remove, restored};
 use super::host::HostKind;
+use super::incarnation::INCARNATION;
 use super::job_dir::LEFT;
 use super::journal::Entry;
-use super::kept_state::KeptState;
+use super::kept_state::{KeptState, NotTaken};
 use super::record::RECORD;
 use super::run_log::RunLog;
 use super::stage::PREFIX;
@@ -123,8 +124,10 @@ impl Beginning {
                 ..Begun::default()
             });
         }
-        if let Some(begun) = self.goes_on_here(agent).await {
-            return Ok(begun);
+        match self.goes_on_here(agent).await {
+            Some(Ok(begun)) => return Ok(begun),
+            Some(Err(NotTaken::NothingNew)) | None => {}
+            Some(Err(why)) => log.warn(format!("does not start from the files here: {why}")),
         }
         if self.is_bound_to_host {
             self.fits_here(agent).await?;
@@ -161,7 +164,7 @@ impl Beginning {
     }
 
     /// The beginning from the files here, if they are whole and newer than the job's newest version.
-    async fn goes_on_here(&self, agent: &Agent) -> Option<Begun> {
+    async fn goes_on_here(&self, agent: &Agent) -> Option<Result<Begun, NotTaken>> {
         let kept = self.kept.as_ref()?;
         let print = Fingerprint::of(&self.paths, &self.exclude);
         let mut usable = usable(agent, &self.job).await.ok()?;
@@ -169,7 +172,9 @@ impl Beginning {
         take_out_marked(&mut usable, wholeness);
         let found = usable.into_iter().next()?;
         let version = found.version;
-        kept.is_newer_than(version.number(), &print).then(|| Begun {
+        let saved_by = found.own_labels.get(INCARNATION).map(String::as_str);
+        let judged = kept.is_newer_than(version.number(), saved_by, &print);
+        Some(judged.map(|()| Begun {
             version: Some(version),
             newest: newest.filter(|newest| *newest != version),
             record: found.own_labels.get(RECORD).cloned(),
@@ -179,7 +184,7 @@ impl Beginning {
                  before it had saved them"
             )],
             ..Begun::default()
-        })
+        }))
     }
 
     fn request(&self, stage: &Staging, dry_run: bool) -> RestoreRequest {

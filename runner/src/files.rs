@@ -250,11 +250,14 @@ impl Fingerprint {
     /// Whether every file that differs from `before` is a new file, which was renamed into its place.
     /// Such a file does not change any more, unlike one that was written to.
     pub(super) fn was_replaced_since(&self, before: &Self) -> bool {
-        !self.is_cut
-            && self.marks.iter().all(|(path, mark)| {
-                let was = before.marks.get(path);
-                mark.is_directory || was.is_none_or(|was| was == mark || mark.is_another(was))
-            })
+        !self.is_cut && self.changed_in_place(before).is_none()
+    }
+
+    /// A file that was written to since `before`.
+    pub(super) fn changed_in_place<'a>(&'a self, before: &'a Self) -> Option<&'a Path> {
+        let mut changes = self.changes(before);
+        let written = changes.find(|(_, change)| *change == Change::Written);
+        written.map(|(path, _)| path)
     }
 }
 

@@ -4,14 +4,17 @@
 //! and the version that they follow. After a kill the files may be newer than that version. They are whole if only
 //! renames have changed them since, and the job goes on from them if no other machine has saved it meanwhile.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::beat::write_json;
 use super::files::Fingerprint;
 use super::job_dir::JobDir;
+use super::watch::FileWatch;
 
 /// Name of the file.
 const STATE: &str = "state.json";
@@ -23,6 +26,21 @@ const BYTES_MAX: u64 = 16 << 20;
 /// File of Linux that is different after each start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
+/// Why a job does not go on from the files here.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotTaken {
+    /// There are none, or the version holds them.
+    #[error("nothing here is newer")]
+    NothingNew,
+    /// The newest version was not saved here.
+    #[error("version {version} was saved elsewhere meanwhile")]
+    Another { version: u64 },
+    #[error("{} was written in place and may be torn", .0.display())]
+    Torn(PathBuf),
+    #[error("{} is gone", .0.display())]
+    Gone(PathBuf),
+}
+
 /// The note.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct KeptState {
@@ -30,9 +48,15 @@ pub(super) struct KeptState {
     boot: String,
     /// The version that the files follow.
     version: u64,
+    /// The mark of the incarnation that wrote the files. Notes of older programs have none.
+    #[serde(default)]
+    incarnation: Option<String>,
     /// Whether that version holds them.
     is_saved: bool,
     files: Fingerprint,
+    /// Names of files that may be gone, because the job renames such files to other names.
+    #[serde(default)]
+    temporary: BTreeSet<PathBuf>,
 }
 
 impl KeptState {
@@ -42,23 +66,42 @@ impl KeptState {
     /// When the note can't be written. There is then none.
     pub(super) fn write(
         place: &JobDir,
-        files: &Fingerprint,
+        watch: &FileWatch,
         saved: &Fingerprint,
         version: u64,
+        incarnation: &str,
     ) -> io::Result<()> {
+        let files = watch.whole();
         if files.count() > FILES_MAX {
             return Self::remove(place);
         }
         let note = Self {
             boot: boot_id()?,
             version,
+            incarnation: Some(incarnation.to_owned()),
             is_saved: files.is_as(saved),
             files: files.clone(),
+            temporary: watch.temporary().map(Path::to_owned).collect(),
         };
         write_json(&place.path(STATE), &note).or_else(|cause| {
             Self::remove(place)?;
             Err(cause)
         })
+    }
+
+    /// Makes the note of an earlier incarnation one of this, which goes on from the same files.
+    ///
+    /// # Errors
+    /// When the note can't be written. It is then as it was.
+    pub(super) fn adopt(place: &JobDir, incarnation: &str) -> io::Result<()> {
+        let Some(note) = Self::read(place) else {
+            return Ok(());
+        };
+        let note = Self {
+            incarnation: Some(incarnation.to_owned()),
+            ..note
+        };
+        write_json(&place.path(STATE), &note)
     }
 
     /// Removes the note: no later start goes on from these files.
@@ -78,11 +121,37 @@ impl KeptState {
         (boot_id().ok()? == note.boot).then_some(note)
     }
 
-    /// Whether these files are whole and newer than the version, which is the newest of the job.
-    pub(super) fn is_newer_than(&self, version: u64, now: &Fingerprint) -> bool {
+    /// Whether these files are whole and newer than the version, which is the newest of the job, and was saved by the
+    /// incarnation with this mark.
+    ///
+    /// # Errors
+    /// Why they are not taken.
+    pub(super) fn is_newer_than(
+        &self,
+        version: u64,
+        saved_by: Option<&str>,
+        now: &Fingerprint,
+    ) -> Result<(), NotTaken> {
         let is_unchanged = self.is_saved && now.is_as(&self.files);
-        let is_whole = now.was_replaced_since(&self.files) && self.files.gone(now).next().is_none();
-        self.version == version && is_whole && !is_unchanged && !now.is_empty()
+        let is_noted = self.version == version && !is_unchanged;
+        // The kill came after the commit and before the note. What is saved comes from these files.
+        let is_own = version > self.version
+            && self.incarnation.is_some()
+            && self.incarnation.as_deref() == saved_by;
+        if now.is_empty() || now.is_cut() || (self.version == version && is_unchanged) {
+            return Err(NotTaken::NothingNew);
+        }
+        if !(is_noted || is_own) {
+            return Err(NotTaken::Another { version });
+        }
+        let mut gone = self.files.gone(now);
+        if let Some(path) = gone.find(|path| !self.temporary.contains(*path)) {
+            return Err(NotTaken::Gone(path.to_owned()));
+        }
+        match now.changed_in_place(&self.files) {
+            Some(path) => Err(NotTaken::Torn(path.to_owned())),
+            None => Ok(()),
+        }
     }
 }
 
@@ -104,6 +173,7 @@ mod tests {
         let place = JobDir::take(Some(dir.path().into()), &"j".parse().unwrap()).unwrap();
         let state = dir.path().join("state");
         let print = || Fingerprint::of(std::slice::from_ref(&state), &Exclude::default());
+        let watch = || FileWatch::new(Vec::new(), Exclude::default(), print());
         let put = |text: &str| {
             let next = dir.path().join("next");
             fs::write(&next, text).unwrap();
@@ -111,20 +181,34 @@ mod tests {
         };
         assert_eq!(KeptState::read(&place), None);
         put("one");
-        KeptState::write(&place, &print(), &print(), 3).unwrap();
-        let note = || KeptState::read(&place).unwrap();
-        assert!(!note().is_newer_than(3, &print()), "it is the version");
+        KeptState::write(&place, &watch(), &print(), 3, "me").unwrap();
+        let is_newer = |version, saved_by| {
+            let note = KeptState::read(&place).unwrap();
+            note.is_newer_than(version, saved_by, &print()).is_ok()
+        };
+        assert!(!is_newer(3, Some("me")), "it is the version");
         put("two");
-        assert!(note().is_newer_than(3, &print()));
+        assert!(is_newer(3, Some("me")));
+        assert!(is_newer(3, None));
         // Another machine has saved the job meanwhile.
-        assert!(!note().is_newer_than(4, &print()));
-        KeptState::write(&place, &print(), &Fingerprint::default(), 3).unwrap();
-        assert!(note().is_newer_than(3, &print()));
+        assert!(!is_newer(4, Some("another")));
+        assert!(!is_newer(4, None));
+        // This one has, and was killed before it had noted that.
+        assert!(is_newer(4, Some("me")));
+        assert!(!is_newer(2, Some("me")), "the noted version is gone");
+        KeptState::write(&place, &watch(), &Fingerprint::default(), 3, "me").unwrap();
+        assert!(is_newer(3, Some("me")));
+        KeptState::adopt(&place, "the next").unwrap();
+        assert!(is_newer(3, Some("the next")));
+        assert!(is_newer(4, Some("the next")));
+        assert!(!is_newer(4, Some("me")));
+        KeptState::write(&place, &watch(), &Fingerprint::default(), 3, "me").unwrap();
         // It may be half written.
         fs::write(&state, "half of three").unwrap();
-        assert!(!note().is_newer_than(3, &print()));
+        assert!(!is_newer(3, Some("me")));
+        assert!(!is_newer(4, Some("me")));
         fs::remove_file(&state).unwrap();
-        assert!(!note().is_newer_than(3, &print()));
+        assert!(!is_newer(3, Some("me")));
         // The machine was started anew, or the note is damaged.
         let path: &Path = &place.path(STATE);
         let text = fs::read_to_string(path).unwrap();

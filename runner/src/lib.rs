@@ -22,6 +22,7 @@ mod daemon;
 mod files;
 pub mod history;
 mod host;
+mod incarnation;
 mod job;
 mod job_dir;
 mod journal;
@@ -76,9 +77,14 @@ use job_dir::{JobDir, JobDirError};
 use journal::{Entry, Journal};
 use run_log::RunLog;
 use shell::{FinishedRun, RunShell};
+use succession::Place;
 
 /// Exit status if the job was not started.
 const NOT_STARTED: u8 = 125;
+
+/// How often a job begins at a start, where a version turns up that the beginning did not see: the last save of an
+/// incarnation that was killed in its commit, or one of an incarnation that is alive elsewhere.
+const BEGINNINGS_MAX: u32 = 3;
 
 /// Name of the journal in the job's directory.
 const JOURNAL: &str = "journal.jsonl";
@@ -130,14 +136,22 @@ async fn supervise(
         let journal = log.journal_path().display().to_string();
         log.warn(format!("no journal in {journal}: {cause}"));
     }
-    let begun = begin(orders, place, reach.as_ref(), &observer, &mut log, signals).await?;
-    let (mut begun, outlook) = begun;
-    for note in &begun.notes {
-        log.warn(note.clone());
-    }
-    let taking =
-        succession::take_place(orders, place, &mut begun, reach.as_ref(), &mut log, signals);
-    taking.await?;
+    let mut beginnings = BEGINNINGS_MAX;
+    let (begun, outlook) = loop {
+        beginnings -= 1;
+        let begun = begin(orders, place, reach.as_ref(), &observer, &mut log, signals).await?;
+        let (mut begun, outlook) = begun;
+        for note in &begun.notes {
+            log.warn(note.clone());
+        }
+        let taking =
+            succession::take_place(orders, place, &mut begun, reach.as_ref(), &mut log, signals);
+        match taking.await? {
+            Place::Taken => break (begun, outlook),
+            Place::Lost(failure) if beginnings == 0 => return Err(failure),
+            Place::Lost(failure) => log.warn(format!("begins again: {failure}")),
+        }
+    };
     let version = begun.version;
     let shell = RunShell::start(orders, place, begun, outlook, reach.clone(), observer, log);
     let mut shell = shell.map_err(|cause| start_failure(&cause))?;

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use super::begin::PATHS;
 use super::files::Fingerprint;
 use super::host::HostKind;
+use super::incarnation::{INCARNATION, mark};
 use super::job_dir::{LEFT, RESULT};
 use super::reach::Reach;
 use super::record::RECORD;
@@ -25,7 +26,7 @@ use ckpt_agent::report::{ExitStatus, Failure, Observer, ProgressEvent, SaveRepor
 /// Length of the queue of news for the shell.
 pub(super) const NEWS_MAX: usize = 64;
 
-/// What all saves of a job have in common.
+/// What all saves of an incarnation of a job have in common.
 #[derive(Clone, Debug)]
 pub struct SavePlan {
     /// Name of the job.
@@ -34,9 +35,26 @@ pub struct SavePlan {
     pub options: SaveOptions,
     /// Whether the image needs a machine like this one.
     pub is_bound_to_host: bool,
+    /// Random mark of this incarnation of the job.
+    pub(super) incarnation: String,
 }
 
 impl SavePlan {
+    /// A plan for the saves of a new incarnation of a job.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn new(job: JobId, options: SaveOptions, is_bound_to_host: bool) -> Result<Self, Failure> {
+        let incarnation =
+            mark().map_err(|cause| Failure::new(ExitStatus::Failed, cause.to_string()))?;
+        Ok(Self {
+            job,
+            options,
+            is_bound_to_host,
+            incarnation,
+        })
+    }
+
     /// Fewest data shards with which the job is saved, if the user gave their number.
     pub(super) fn least_data(&self) -> Option<u8> {
         let given = self.options.redundancy?;
@@ -203,12 +221,13 @@ impl SavePlan {
             pairs.push((RESULT.to_owned(), status.to_string()));
         }
         let mut with_record = pairs.clone();
+        with_record.push((INCARNATION.to_owned(), self.incarnation.clone()));
         with_record.extend(
             save.record
                 .iter()
                 .map(|record| (RECORD.to_owned(), record.clone())),
         );
-        // If the record does not fit beside the user's labels, the checkpoint is saved without it.
+        // If these two do not fit beside the user's labels, the checkpoint is saved without them.
         Labels::new(with_record)
             .or_else(|_| Labels::new(pairs))
             .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))

@@ -21,10 +21,19 @@ use ckpt_agent::report::{Failure, SaveReport, Silent};
 /// Longest wait for this save. The job starts without it.
 const TIME_MAX: Duration = Duration::from_secs(30);
 
+/// Whether a job has taken the place of its earlier incarnation.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// It has, or there is nobody whose place it could take, or that could not be found out.
+    Taken,
+    /// A version follows the one that the job began from.
+    Lost(Failure),
+}
+
 /// Takes the place of the job's earlier incarnation, if there may be one.
 ///
 /// # Errors
-/// When another incarnation has gone on, and when a signal came.
+/// When a signal came.
 pub(super) async fn take_place(
     orders: &Orders,
     place: &JobDir,
@@ -32,14 +41,14 @@ pub(super) async fn take_place(
     reach: &dyn Reach,
     log: &mut RunLog,
     signals: &mut Signals,
-) -> Result<(), Failure> {
+) -> Result<Place, Failure> {
     let is_whole = begun.report.is_some() || begun.is_newer_here;
     // A version without a record was saved by hand.
     let Some(record) = begun.record.clone() else {
-        return Ok(());
+        return Ok(Place::Taken);
     };
     if begun.version.is_none() || begun.was_left || !is_whole {
-        return Ok(());
+        return Ok(Place::Taken);
     }
     let mut follows = Follows::restored(begun.newest.or(begun.version));
     let save = SaveJob {
@@ -68,19 +77,19 @@ pub(super) async fn take_place(
     match (follows.outcome(&saved), saved) {
         (SaveOutcome::OtherSuccessor, Err(mut failure)) => {
             failure.exit_code = Some(Ending::OTHER);
-            Err(failure)
+            Ok(Place::Lost(failure))
         }
         (_, Err(failure)) => {
             log.warn(format!(
                 "an earlier incarnation of the job, if one is alive, is not shut out yet: {failure}"
             ));
-            Ok(())
+            Ok(Place::Taken)
         }
         (_, Ok(report)) => {
             log.enter(saved_entry(&report));
             begun.newest = Some(report.version);
             begun.is_saved_here = true;
-            Ok(())
+            Ok(Place::Taken)
         }
     }
 }

@@ -25,6 +25,35 @@ use machine::open_files::{FileId, OpenFile, Writing};
 /// How long files must not change before they count as whole, milliseconds.
 const REST_MS: u64 = 1_000;
 
+/// Most names of files that come and go that are remembered.
+const PASSING_NAMES_MAX: usize = 10_000;
+
+/// Looks at which a temporary name was gone, at least.
+const GONE_LOOKS_MIN: u32 = 2;
+
+/// At how many looks a name was there, and gone, since it was gone for the first time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Presence {
+    there: u32,
+    gone: u32,
+}
+
+impl Presence {
+    const fn count(&mut self, is_there: bool) {
+        let counted = if is_there {
+            &mut self.there
+        } else {
+            &mut self.gone
+        };
+        *counted = counted.saturating_add(1);
+    }
+
+    /// Whether the name is gone most of the time.
+    const fn is_temporary(&self) -> bool {
+        self.gone >= GONE_LOOKS_MIN && self.gone > self.there
+    }
+}
+
 /// Why the files are not whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
@@ -112,6 +141,8 @@ pub(super) struct FileWatch {
     since: BTreeMap<PathBuf, Millis>,
     /// Files that were open at the last look.
     open: BTreeSet<FileId>,
+    /// Names that were there at one look and gone at the next one.
+    passing: BTreeMap<PathBuf, Presence>,
     /// Whether the job was seen to rename files into place.
     replaces: bool,
     /// Whether the job itself reports when they are whole.
@@ -169,15 +200,7 @@ impl FileWatch {
         }
         self.note_changes(now, &print, before.as_ref());
         let writing = writing(&print);
-        let rests = |path: &Path| {
-            let since = self.since.get(path);
-            since.is_some_and(|since| now.since(*since) >= REST_MS)
-        };
-        let is_replaced = |path: &Path| {
-            let last = before.as_ref();
-            last.is_some_and(|last| print.change_of(path, last) == Some(Change::Replaced))
-        };
-        let judged = self.judge(&print, &writing, rests, is_replaced);
+        let judged = self.judge(&print, &writing, before.as_ref(), Some(now));
         self.note_open(&writing);
         match judged {
             Ok(whole) => self.accept(whole),
@@ -204,6 +227,39 @@ impl FileWatch {
             since.insert(path.to_owned(), kept.copied().unwrap_or(now));
         }
         self.since = since;
+        if let Some(before) = before {
+            self.note_presence(print, before);
+        }
+    }
+
+    fn note_presence(&mut self, print: &Fingerprint, before: &Fingerprint) {
+        for path in before.gone(print) {
+            if self.passing.len() >= PASSING_NAMES_MAX {
+                self.passing.clear();
+            }
+            self.passing.entry(path.to_owned()).or_default();
+        }
+        for (path, presence) in &mut self.passing {
+            presence.count(print.id_of(path).is_some());
+        }
+    }
+
+    /// Names under which the job writes its next files, before it renames them: they are gone most of the time. That
+    /// such a file is gone is no change of the state, unlike a file that is gone until another takes its place.
+    pub(super) fn temporary(&self) -> impl Iterator<Item = &Path> {
+        let passing = self.passing.iter();
+        let temporary = passing.filter(|(_, presence)| presence.is_temporary());
+        temporary.map(|(path, _)| path.as_path())
+    }
+
+    fn is_temporary(&self, path: &Path) -> bool {
+        self.passing.get(path).is_some_and(Presence::is_temporary)
+    }
+
+    /// Files that belong to the state and are gone.
+    fn gone<'a>(&'a self, print: &'a Fingerprint) -> impl Iterator<Item = &'a Path> {
+        let gone = self.whole.gone(print);
+        gone.filter(|path| !self.is_temporary(path))
     }
 
     fn note_open(&mut self, writing: &Writing) {
@@ -227,15 +283,26 @@ impl FileWatch {
         })
     }
 
-    /// The whole files: all of them, but for those that belong to no state yet. `rests` finds out whether a file has
-    /// been as it is, or gone, for a while, `is_replaced` whether another one took its place since the last look.
+    /// The whole files: all of them, but for those that belong to no state yet. `before` are the files at the last
+    /// look. Without `now` no process runs, and all files are at rest.
     fn judge(
         &self,
         print: &Fingerprint,
         writing: &Writing,
-        rests: impl Fn(&Path) -> bool,
-        is_replaced: impl Fn(&Path) -> bool,
+        before: Option<&Fingerprint>,
+        now: Option<Millis>,
     ) -> Result<Fingerprint, Obstacle> {
+        let rests = |path: &Path| {
+            let rested = |now: Millis| {
+                let since = self.since.get(path);
+                since.is_some_and(|since| now.since(*since) >= REST_MS)
+            };
+            now.is_none_or(rested)
+        };
+        let change_since_before = |path: &Path| before.map(|before| print.change_of(path, before));
+        let is_replaced = |path: &Path| {
+            now.is_some() && change_since_before(path) == Some(Some(Change::Replaced))
+        };
         if writing.hidden.is_some() || writing.is_cut || print.is_cut() {
             return Err(Obstacle::Hidden);
         }
@@ -247,7 +314,7 @@ impl FileWatch {
                 appends: *appends,
             });
         }
-        if let Some(path) = self.whole.gone(print).find(|path| !rests(path)) {
+        if let Some(path) = self.gone(print).find(|path| !rests(path)) {
             return Err(Obstacle::Gone(path.to_owned()));
         }
         let ids: BTreeSet<FileId> = writing.files.iter().filter_map(|open| open.id).collect();
@@ -259,6 +326,12 @@ impl FileWatch {
             }
             match change {
                 Change::Replaced => {}
+                Change::New
+                    if self.may_be_temporary(path)
+                        && (is_open || change_since_before(path) != Some(None)) =>
+                {
+                    whole.forget(path);
+                }
                 _ if is_replaced(path) || (!is_open && rests(path)) => {}
                 Change::New if self.replaces => whole.forget(path),
                 // A log beside files that are renamed into place.
@@ -267,6 +340,11 @@ impl FileWatch {
             }
         }
         Ok(whole)
+    }
+
+    /// Whether a new file may be the next state under its temporary name. In the first state all files are new.
+    fn may_be_temporary(&self, path: &Path) -> bool {
+        self.is_temporary(path) || (self.replaces && !self.whole.is_empty())
     }
 
     fn was_appended(&self, print: &Fingerprint, path: &Path) -> bool {
@@ -337,7 +415,7 @@ impl FileWatch {
         } else {
             let writing = writing(&print);
             self.note_open(&writing);
-            self.judge(&print, &writing, |_| true, |_| false)
+            self.judge(&print, &writing, self.last.as_ref(), None)
         };
         match judged {
             // A report of the job stands for the files as they were at its time.
@@ -403,7 +481,7 @@ impl FileWatch {
             !is_whole && !self.is_append_only(path) && !self.was_appended(print, path)
         });
         let torn = torn.map(|(path, _)| path);
-        let torn = torn.or_else(|| self.whole.gone(print).next());
+        let torn = torn.or_else(|| self.gone(print).next());
         torn.map(|path| Obstacle::Torn(path.to_owned()))
     }
 }
@@ -599,6 +677,68 @@ mod tests {
             let obstacle = self.watch.obstacle();
             obstacle.map(ToString::to_string).unwrap_or_default()
         }
+    }
+
+    #[test]
+    fn a_next_file_that_is_seen_under_its_temporary_name_belongs_to_no_state() {
+        let mut tree = Tree::new(&[]);
+        let next = tree.dir.path().join("n.new");
+        let seen = |tree: &mut Tree, text: &str| {
+            tree.replace(text);
+            tree.write("n.new", "the next one");
+            tree.look(&[])
+        };
+        // In the first state nothing distinguishes it from other files.
+        seen(&mut tree, "one");
+        assert_eq!(seen(&mut tree, "two"), Some(Event::FilesAtRest));
+        assert!(tree.watch.whole().id_of(&next).is_some());
+        // It is gone at the next looks, which is no change then.
+        for text in ["three", "four"] {
+            tree.replace(text);
+            tree.look(&[]);
+        }
+        assert!(tree.watch.whole().id_of(&next).is_none());
+        assert_eq!(tree.watch.temporary().collect::<Vec<_>>(), [&next]);
+        // Twice in a row a look falls between the writing and the renaming.
+        for text in ["five", "six"] {
+            assert_eq!(seen(&mut tree, text), Some(Event::FilesAtRest));
+        }
+        assert!(tree.watch.whole().id_of(&next).is_none());
+    }
+
+    #[test]
+    fn a_state_that_is_gone_until_the_next_takes_its_place_is_missed() {
+        let mut tree = Tree::new(&[]);
+        let state = tree.dir.path().join("n");
+        for _ in 0..3 {
+            tree.replace("one");
+            tree.write("other", "of the state");
+            for _ in 0..3 {
+                tree.look(&[]);
+            }
+            fs::remove_file(&state).unwrap();
+            tree.now = tree.now.plus(1);
+            let print = tree.print();
+            tree.watch.look(tree.now, print, |_| Writing::default());
+            assert_eq!(tree.watch.obstacle(), Some(&Obstacle::Gone(state.clone())));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_kept_under_another_name_before_a_new_one_takes_its_place_is_state() {
+        let mut tree = Tree::new(&[]);
+        let path = |name: &str| tree.dir.path().join(name);
+        let (state, before) = (path("n"), path("n.before"));
+        for round in ["one", "two", "three"] {
+            if round != "one" {
+                fs::rename(&state, &before).unwrap();
+            }
+            tree.replace(round);
+            for _ in 0..3 {
+                tree.look(&[]);
+            }
+        }
+        assert!(tree.watch.whole().is_as(&tree.print()));
     }
 
     #[test]

@@ -138,8 +138,12 @@ impl<'a> RunMachine<'a> {
 
     /// Entries of the kind `event` in the supervisor's journal.
     pub fn entries(&self, event: &str) -> Vec<Value> {
-        let path = self.dir.join("memory/run").join(&self.job);
-        journal_entries(&path.join("journal.jsonl"), event)
+        journal_entries(&self.memory().join("journal.jsonl"), event)
+    }
+
+    /// The directory in which `ckpt run` keeps what it knows of the job.
+    pub fn memory(&self) -> PathBuf {
+        self.dir.join("memory/run").join(&self.job)
     }
 
     /// Process id of the job when it was started last.

@@ -1,7 +1,9 @@
 //! `ckpt save --after`: of all saves after one version, at most one is committed, even if savers and hosts
 //! die, are stopped, or are cut off.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -395,8 +397,10 @@ fn check(
         let restore = [
             "restore", "--json", "--job", &run.job, "--force", "-o", "again",
         ];
-        let restored = cluster.run(restore)?.expect(0)?.json()?;
-        let version = restored["version"].to_string();
+        let restored = cluster.run(restore)?;
+        // A version that too few hosts show is passed over, with a warning.
+        ensure!([Some(0), Some(3)].contains(&restored.code), "{restored}");
+        let version = restored.json()?["version"].to_string();
         let again = cluster.run([
             "save", "--json", "--job", &run.job, "--keep", "9", "--after", &version, "again",
         ])?;
@@ -467,6 +471,51 @@ fn a_job_goes_on_at_whichever_step_its_save_was_killed() -> Result<()> {
     }
     println!("{outcomes:?}");
     Ok(())
+}
+
+/// A save that died when some of the hosts had its commit is finished by the next one, which names it.
+#[test]
+fn a_save_that_died_in_its_commit_is_finished_however_few_hosts_show_it() -> Result<()> {
+    let cluster = Cluster::start(5, 0, &[])?;
+    let mut outcomes = Outcomes::default();
+    for committed in [1, 2, 4] {
+        let run = Run {
+            job: format!("commit-{committed}"),
+            seed: 1,
+            bytes: 1 << 16,
+            is_strong: committed == 2,
+        };
+        fs::write(cluster.path("first"), b"first")?;
+        cluster
+            .run(["save", "--job", &run.job, "first"])?
+            .expect(0)?;
+        let before = manifests(&cluster)?;
+        let saved = Saver::start(&cluster, &run, "a")?.end()?;
+        ensure!(saved == Some(0), "{saved:?}");
+        let added = manifests(&cluster)?;
+        let added: Vec<_> = added.difference(&before).collect();
+        ensure!(added.len() == 5, "{added:?}");
+        for host in &cluster.hosts {
+            host.kill()?;
+        }
+        for manifest in &added[committed..] {
+            fs::remove_file(manifest)?;
+        }
+        cluster.start_stopped()?;
+        check(&cluster, &run, [None, None], &mut outcomes)
+            .with_context(|| format!("{committed} of 5 have committed"))?;
+    }
+    // Four shards are enough for a restore, so that save is the newest version at once.
+    ensure!(outcomes.finished == 2, "{outcomes:?}");
+    Ok(())
+}
+
+fn manifests(cluster: &Cluster) -> Result<BTreeSet<PathBuf>> {
+    let mut all = BTreeSet::new();
+    for host in &cluster.hosts {
+        all.extend(host.files_of("manifests")?);
+    }
+    Ok(all)
 }
 
 /// Compares saves with and without `--after` on links with a round trip of 100 ms.

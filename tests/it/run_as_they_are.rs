@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 use tests::Grid;
-use tests::program::wait_until;
+use tests::program::{Outcome, wait_until};
 use tests::supervised::{PATIENCE, RunMachine, Running};
 
 /// The job's name.
@@ -177,12 +177,10 @@ fn a_path_that_is_not_there_is_named_at_the_start() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn after_a_kill_of_ckpt_run_the_newer_whole_files_here_are_taken() -> Result<()> {
-    let grid = Grid::up(5)?;
-    let desk = Desk::new(&grid)?;
+/// Kills `ckpt run` after `saves` checkpoints. Returns what the job had written before the kill, and what it left.
+fn kill_after(desk: &Desk, saves: usize) -> Result<(u64, u64)> {
     let running = desk.start("st", &["--mtbf", "2s"], IGNORES_TERM)?;
-    desk.here.wait_for_entries("saved", 1)?;
+    desk.here.wait_for_entries("saved", saves)?;
     let count = desk.count();
     desk.wait_for_count(count + 10)?;
     let job = desk.here.job_pid()?;
@@ -191,17 +189,65 @@ fn after_a_kill_of_ckpt_run_the_newer_whole_files_here_are_taken() -> Result<()>
     wait_until("the job is gone", PATIENCE, || {
         Ok(!tests::supervised::lives(job))
     })?;
-    let local: u64 = fs::read_to_string(desk.here.dir.join("st/n"))?
-        .trim()
-        .parse()?;
+    let left = fs::read_to_string(desk.here.dir.join("st/n"))?;
+    Ok((count, left.trim().parse()?))
+}
+
+/// Starts the job again. Returns with what it began, and how it ended.
+fn begins_with(desk: &Desk) -> Result<(u64, Outcome)> {
     let running = desk.start("st", &[], "cat \"$1/n\"")?;
     let (ended, report) = running.end()?;
     let ended = ended.expect(0)?;
-    let began: u64 = String::from_utf8_lossy(&ended.stdout).trim().parse()?;
-    ensure!(
-        began == local && local >= count + 9,
-        "{began} {local} {count}"
-    );
     ensure!(report["version"].is_u64(), "{report}");
+    let began = String::from_utf8_lossy(&ended.stdout).trim().parse()?;
+    Ok((began, ended))
+}
+
+#[test]
+fn after_a_kill_of_ckpt_run_the_newer_whole_files_here_are_taken() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let desk = Desk::new(&grid)?;
+    let (count, left) = kill_after(&desk, 1)?;
+    let (began, ended) = begins_with(&desk)?;
+    ensure!(
+        began == left && left >= count + 9,
+        "{began} {left} {count} {ended}"
+    );
+    Ok(())
+}
+
+/// Writes newer whole files after a kill, and makes the note of the version before the last one.
+fn go_on_unnoted(desk: &Desk, incarnation: Option<&str>) -> Result<()> {
+    fs::write(desk.here.dir.join("n"), "1000")?;
+    fs::rename(desk.here.dir.join("n"), desk.here.dir.join("st/n"))?;
+    let path = desk.here.memory().join("state.json");
+    let mut note: Value = serde_json::from_slice(&fs::read(&path)?)?;
+    let version = note["version"].as_u64().context("version")?;
+    note["version"] = (version - 1).into();
+    if let Some(incarnation) = incarnation {
+        note["incarnation"] = incarnation.into();
+    }
+    Ok(fs::write(&path, serde_json::to_vec(&note)?)?)
+}
+
+#[test]
+fn after_a_kill_between_a_commit_and_its_note_the_files_here_are_taken() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let desk = Desk::new(&grid)?;
+    kill_after(&desk, 3)?;
+    go_on_unnoted(&desk, None)?;
+    let (began, ended) = begins_with(&desk)?;
+    ensure!(began == 1000, "{began} {ended}");
+    Ok(())
+}
+
+#[test]
+fn after_a_kill_the_files_here_are_not_taken_where_another_incarnation_has_saved() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let desk = Desk::new(&grid)?;
+    let (_, left) = kill_after(&desk, 3)?;
+    go_on_unnoted(&desk, Some("another"))?;
+    let (began, ended) = begins_with(&desk)?;
+    ensure!(began <= left, "{began} {left} {ended}");
     Ok(())
 }

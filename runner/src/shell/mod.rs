@@ -25,6 +25,7 @@ use crate::channel::{CKPT_NOTIFY, Channel};
 use crate::clock::Clock;
 use crate::daemon::Daemon;
 use crate::files::{Fingerprint, resolved};
+use crate::incarnation::mark;
 use crate::job::{Job, JobCommand, StartError};
 use crate::job_dir::JobDir;
 use crate::journal::Entry;
@@ -221,6 +222,7 @@ impl<'a> RunShell<'a> {
             ahead: SaveAhead::default(),
             ending: None,
         };
+        shell.note_beginning(begun.is_newer_here);
         shell.hear_outlook(outlook);
         Ok(shell)
     }
@@ -742,11 +744,4 @@ fn command(
         variables,
         dir,
     }
-}
-
-/// A random mark, by which the processes of one job are recognised.
-pub(super) fn mark() -> std::io::Result<String> {
-    let mut bytes = [0; 16];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| std::io::Error::other("no random numbers"))?;
-    Ok(codec::hex::encode(&bytes))
 }

@@ -52,6 +52,17 @@ impl RunShell<'_> {
         }
     }
 
+    /// Notes the files that the job begins with: its first save may be committed before the next note.
+    pub(super) fn note_beginning(&self, is_newer_here: bool) {
+        if !self.watch.whole().is_empty() {
+            self.note_state();
+        } else if is_newer_here
+            && let Err(cause) = KeptState::adopt(self.place, &self.orders.save.incarnation)
+        {
+            tracing::debug!(%cause, "the state of the job is not noted");
+        }
+    }
+
     /// Notes the whole files for a start after this process is killed.
     pub(super) fn note_state(&self) {
         let orders = self.orders;
@@ -62,7 +73,9 @@ impl RunShell<'_> {
         else {
             return;
         };
-        let noted = KeptState::write(self.place, self.watch.whole(), &self.saves.saved, version);
+        let incarnation = &orders.save.incarnation;
+        let saved = &self.saves.saved;
+        let noted = KeptState::write(self.place, &self.watch, saved, version, incarnation);
         if let Err(cause) = noted {
             tracing::debug!(%cause, "the state of the job is not noted");
         }

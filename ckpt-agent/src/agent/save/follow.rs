@@ -68,7 +68,11 @@ impl Agent {
             }
             return Err(failure);
         };
-        if let Some(newest) = newest.filter(|newest| newest.stamp() != known.stamp()) {
+        // Where a save died in its commit, the witnesses know it, and it is finished by asking them.
+        let newer = gathered.inventory.newest_first().into_iter();
+        let mut newer = newer.take_while(|one| one.stamp() != known.stamp());
+        if let Some(other) = newer.find(|one| !self.may_be_half_committed(one, known)) {
+            let newest = newest.unwrap_or(other);
             return Err(another(&doing, known.version(), committed(newest)));
         }
         self.fence(
@@ -239,6 +243,12 @@ impl Agent {
         }
         failure.hosts = self.silent_notes(gathered);
         failure
+    }
+
+    /// Whether too few hosts show this checkpoint for a restore, and it was saved as the successor of `known`.
+    fn may_be_half_committed(&self, one: &KnownCheckpoint, known: &KnownCheckpoint) -> bool {
+        let follows = |summary: &Summary| summary.tail.after == Some(known.stamp().checkpoint);
+        one.can_lose().is_none() && one.manifest.open(&self.keys).is_ok_and(|it| follows(&it))
     }
 
     /// A note on a save that is not fenced although the one before it is.

@@ -107,10 +107,8 @@ pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> 
         },
     };
     let minutes = u64::from(args.idle_time_to_run);
-    let save = SavePlan {
-        is_bound_to_host: matches!(way, Way::Command { .. }),
-        ..save_plan(&args.job, args.save)?
-    };
+    let is_bound_to_host = matches!(way, Way::Command { .. });
+    let save = SavePlan::new(args.job.clone(), save_options(args.save)?, is_bound_to_host)?;
     Ok(Orders {
         job: args.job,
         command: args.command,
@@ -186,18 +184,14 @@ fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
-/// The saves of a job, whose images can be restored on any machine.
+/// How the checkpoints of a supervised job are saved.
 ///
 /// # Errors
 /// When options contradict each other.
-pub(super) fn save_plan(job: &codec::JobId, save: RunSave) -> Result<SavePlan, Failure> {
-    Ok(SavePlan {
-        job: job.clone(),
-        options: SaveOptions {
-            deadline: Some(save.deadline),
-            ..save.how.options()?
-        },
-        is_bound_to_host: false,
+pub(super) fn save_options(save: RunSave) -> Result<SaveOptions, Failure> {
+    Ok(SaveOptions {
+        deadline: Some(save.deadline),
+        ..save.how.options()?
     })
 }
 

@@ -7,10 +7,11 @@ use crate::commands::args::options::Global;
 use crate::commands::args::run::WatchArgs;
 use crate::commands::connect::connect;
 use crate::commands::render::{self, Report, json_of_self, one_line};
-use crate::commands::run::{Connection, save_plan};
+use crate::commands::run::{Connection, save_options};
 use crate::commands::{Answer, done, progress};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{Failure, SaveReport};
+use runner::SavePlan;
 use runner::watching::{WatchEvent, WatchOrders, WatchReport, WatchedSave, watch};
 
 /// Watches until a signal ends it.
@@ -21,7 +22,7 @@ pub(crate) async fn run(
 ) -> Result<Answer, Failure> {
     let is_json = global.json;
     let orders = WatchOrders {
-        save: save_plan(&args.job, args.save)?,
+        save: SavePlan::new(args.job, save_options(args.save)?, false)?,
         dir: args.dir,
         in_place: args.in_place,
         once: args.once,
