@@ -1,14 +1,17 @@
 //! The class `Client`.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ckpt_agent::client::{
-    ForgetWhich, Restore, Save, SaveInput, Settings, Version, Which, canceller,
+    ForgetWhich, OnceReader, Restore, Save, SaveInput, Settings, Version, Which, canceller,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::canceller::Canceller;
 use crate::failure::report;
 use crate::image::Image;
 use crate::options::{Keywords, job, named};
@@ -30,6 +33,24 @@ fn which(version: Option<u64>) -> PyResult<Which> {
 fn numbered(version: u64) -> PyResult<Version> {
     let wrong = "not a version: versions are whole numbers from 1 on";
     Version::new(version).ok_or_else(|| PyValueError::new_err(wrong))
+}
+
+impl Client {
+    fn save_input(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        input: SaveInput,
+        options: Keywords,
+        canceller: &Canceller,
+    ) -> PyResult<String> {
+        let session = self.session.get()?;
+        let save = Save::of(&job(py, name)?, input)
+            .options(options.options(py)?)
+            .cancel(canceller.cancelled.clone());
+        let saved = session.wait(py, session.save(save), Some(&canceller.cancels))?;
+        report(&saved)
+    }
 }
 
 #[pymethods]
@@ -78,15 +99,32 @@ impl Client {
         name: &str,
         paths: Vec<(PathBuf, Option<PathBuf>)>,
         options: Keywords,
+        canceller: &Canceller,
     ) -> PyResult<String> {
-        let session = self.session.get()?;
         let input = SaveInput::Named(named(py, paths)?);
-        let (canceller, cancel) = canceller();
-        let save = Save::of(&job(py, name)?, input)
-            .options(options.options(py)?)
-            .cancel(cancel);
-        let saved = session.wait(py, session.save(save), Some(&canceller))?;
-        report(&saved)
+        self.save_input(py, name, input, options, canceller)
+    }
+
+    /// Saves the first `len` bytes of an open file, such as one in memory. Its position stays. Returns a SaveReport.
+    fn save_open(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        descriptor: u32,
+        len: u64,
+        options: Keywords,
+        canceller: &Canceller,
+    ) -> PyResult<String> {
+        let file = File::open(format!("/proc/self/fd/{descriptor}"))?;
+        let input = SaveInput::Reader(OnceReader::new(file.take(len)));
+        self.save_input(py, name, input, options, canceller)
+    }
+
+    /// Fails if a job can't have this name, or a save these options.
+    #[staticmethod]
+    fn check(py: Python<'_>, name: &str, options: Keywords) -> PyResult<()> {
+        job(py, name)?;
+        options.options(py).map(|_| ())
     }
 
     /// Starts a save of the bytes that will be written to the returned writer.

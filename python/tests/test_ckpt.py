@@ -15,7 +15,7 @@ import time
 import pytest
 
 import ckpt
-from conftest import program
+from conftest import PROGRAM, program
 
 
 def noise(size, seed=1):
@@ -324,7 +324,7 @@ def test_the_type_stubs_name_what_is_there():
     from ckpt import _ckpt
 
     stub = (pathlib.Path(ckpt.__file__).parent / "_ckpt.pyi").read_text()
-    for kind in (_ckpt.Client, _ckpt.Image, _ckpt.Writer):
+    for kind in (_ckpt.Canceller, _ckpt.Client, _ckpt.Image, _ckpt.Writer):
         assert f"class {kind.__name__}" in stub
         part = stub.split(f"class {kind.__name__}")[1].split("\nclass ")[0]
         there = {name for name in vars(kind) if not name.startswith("_")}
@@ -332,6 +332,18 @@ def test_the_type_stubs_name_what_is_there():
         assert there == said - {"__init__"}
     for name in ckpt.__all__:
         assert getattr(ckpt, name).__doc__
+
+
+def test_the_version_is_that_of_the_program():
+    said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
+    assert said.split()[1] == ckpt.__version__
+
+
+def test_a_wrong_option_is_said_by_name(grid):
+    with pytest.raises(TypeError, match="kep"):
+        ckpt.save(b"x", job="wrong", kep=3)
+    with pytest.raises(TypeError, match="forc"):
+        ckpt.restore("out", job="wrong", forc=True)
 
 
 def test_a_save_that_is_given_up_does_not_disturb_another_thread(grid):

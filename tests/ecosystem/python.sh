@@ -74,7 +74,7 @@ for other in 3.9 3.10 3.12 3.13 3.14; do
     "$found" -m venv other
     other/bin/pip install --quiet "$wheel" pytest fsspec
     other/bin/python -m pytest -q -p no:cacheprovider --rootdir "$top/python/tests" \
-        "$top/python/tests/test_ckpt.py" "$top/python/tests/test_fs.py"
+        "$top/python/tests/test_ckpt.py" "$top/python/tests/test_background.py" "$top/python/tests/test_fs.py"
     say "Python $other"
 done
 
