@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ckpt_agent::client::{
-    ForgetWhich, OnceReader, Restore, Save, SaveInput, Settings, Version, Which, canceller,
+    Existing, ExitStatus, Failure, ForgetWhich, OnceReader, Restore, Save, SaveInput, Settings,
+    Version, Which, canceller,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::canceller::Canceller;
-use crate::failure::report;
+use crate::failure::{exception, report};
 use crate::image::Image;
 use crate::options::{Keywords, job, named};
 use crate::session::{OfProcess, Session};
@@ -132,7 +133,7 @@ impl Client {
         Writer::start(py, self.session.get()?, &job(py, name)?, options)
     }
 
-    /// Restores a version, by default the newest, to the path `to`. Returns a RestoreReport.
+    /// Restores a version, by default the newest, into the directory `to`. Returns a RestoreReport.
     fn restore(
         &self,
         py: Python<'_>,
@@ -140,18 +141,25 @@ impl Client {
         version: Option<u64>,
         to: PathBuf,
         labels: Vec<(String, String)>,
-        force: bool,
+        existing: &str,
     ) -> PyResult<String> {
+        let existing = match existing {
+            "stay" => Existing::Stay,
+            "replace" => Existing::Replace,
+            "clear" => Existing::Clear,
+            _ => {
+                let message = format!("existing={existing:?} is none of stay, replace and clear");
+                return Err(exception(py, &Failure::new(ExitStatus::Usage, message)));
+            }
+        };
         let session = self.session.get()?;
         let (canceller, cancel) = canceller();
         let mut restore = Restore::new(&job(py, name)?, which(version)?, to).cancel(cancel);
         for (key, value) in labels {
             restore = restore.label(&key, value);
         }
-        if force {
-            restore = restore.force();
-        }
-        let restored = session.wait(py, session.client.restore(restore), Some(&canceller))?;
+        let call = session.client.restore_into(restore, existing);
+        let restored = session.wait(py, call, Some(&canceller))?;
         report(&restored)
     }
 

@@ -105,10 +105,10 @@ def restore(
     *,
     version: int | None = None,
     labels: Mapping[str, str] | None = None,
-    force: bool = False,
+    existing: Literal["stay", "replace", "clear"] = "stay",
 ) -> dict[str, Any]:
     """See :meth:`Client.restore`."""
-    return shared_client().restore(to, job, version=version, labels=labels, force=force)
+    return shared_client().restore(to, job, version=version, labels=labels, existing=existing)
 
 
 def checkpoint(

@@ -295,15 +295,24 @@ class Client:
         *,
         version: int | None = None,
         labels: Mapping[str, str] | None = None,
-        force: bool = False,
+        existing: Literal["stay", "replace", "clear"] = "stay",
     ) -> dict[str, Any]:
-        """Restores a checkpoint to a path: into an existing directory, or under a new name.
+        """Restores a checkpoint into the directory ``to``, whether it exists or not.
 
-        Restores ``version``, by default the newest version that can be restored. ``force`` replaces files
-        and trees with the same names. Returns a *RestoreReport*.
+        Afterwards, a file that :meth:`open` knows as ``path`` is at ``to/path``; a stream, which has no name, is
+        at the name of the job. Restores ``version``, by default the newest version that can be restored.
+        ``existing`` says what becomes of names in ``to``:
+
+        - ``"stay"``: if the checkpoint has one of them, nothing is restored, and the call fails;
+        - ``"replace"``: those that the checkpoint has are replaced, each as a whole and in one step, one after the
+          other; other names stay;
+        - ``"clear"``: afterwards ``to`` has what the checkpoint has, and nothing else. It changes in one step,
+          into another directory of its name.
+
+        Returns a *RestoreReport*.
         """
         pairs = list((labels or {}).items())
-        report = json.loads(self._inner.restore(job, version, to, pairs, force))
+        report = json.loads(self._inner.restore(job, version, to, pairs, existing))
         _warn(_passed_over(job, report["skipped"]))
         _warn(report["warnings"])
         return report
