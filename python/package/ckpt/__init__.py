@@ -9,7 +9,8 @@
         (directory / "step").write_text("900")
     with ckpt.open("42", "step") as file:
         print(file.read())
-    ckpt.restore("out", job="42")
+    pending = ckpt.save(weights, job="43", background=True)
+    ckpt.restore("out", job="42", existing="replace")
 
 The functions use the grid file that ``CKPT_GRID`` names, otherwise the one that ``ckpt join`` wrote, with one
 client per process. A :class:`Client` has the same methods for other grids, keys and limits. A call that fails

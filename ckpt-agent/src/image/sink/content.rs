@@ -225,9 +225,9 @@ pub fn place_in(index: &Index, made: &Path, name: &OsStr) -> Result<PathBuf, Sin
         _ => Ok(()),
     };
     let mut roots = roots(index);
-    let only = match (roots.next(), roots.next()) {
-        (Some(only), None) => only,
-        _ => return Ok(made.to_owned()),
+    let first = roots.next();
+    let Some(only) = first.filter(|_| roots.next().is_none()) else {
+        return Ok(made.to_owned());
     };
     removed
         .and_then(|()| fs::DirBuilder::new().mode(0o700).create(made))
