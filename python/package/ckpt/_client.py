@@ -312,7 +312,7 @@ class Client:
         Returns a *RestoreReport*.
         """
         pairs = list((labels or {}).items())
-        report = json.loads(self._inner.restore(job, version, to, pairs, existing))
+        report: dict[str, Any] = json.loads(self._inner.restore(job, version, to, pairs, existing))
         _warn(_passed_over(job, report["skipped"]))
         _warn(report["warnings"])
         return report
@@ -343,7 +343,8 @@ class Client:
         if report["silent"]:
             names = ", ".join(sorted(note["host"] for note in report["silent"]))
             _warn([f"the list may be incomplete: no answer from {names}"])
-        return report["checkpoints"]
+        checkpoints: list[dict[str, Any]] = report["checkpoints"]
+        return checkpoints
 
     def list_report(self, job: str | None = None) -> dict[str, Any]:
         """Like :meth:`list`, but returns the whole *ListReport*, and does not warn."""
@@ -359,7 +360,7 @@ class Client:
         """
         if (version is not None) + (keep is not None) + bool(all) != 1:
             raise UsageError("forget: use exactly one of version=V, keep=N and all=True")
-        report = json.loads(self._inner.forget(job, version, keep))
+        report: dict[str, Any] = json.loads(self._inner.forget(job, version, keep))
         if report["unheard"]:
             names = ", ".join(sorted(note["host"] for note in report["unheard"]))
             _warn([f"job {job}: {names} were not informed that versions are removed"])
