@@ -148,8 +148,15 @@ fn a_token_file_is_read_with_care() {
     };
     write("0123456789abcdef\n", 0o600);
     assert!(Token::read(&path).unwrap().is(b"0123456789abcdef"));
-    write("0123456789abcdef", 0o644);
-    assert!(matches!(Token::read(&path), Err(TokenError::Public(_))));
+    write("0123456789abcdef", 0o640);
+    assert!(Token::read(&path).is_ok());
+    for open in [0o644, 0o660, 0o602, 0o601] {
+        write("0123456789abcdef", open);
+        assert!(
+            matches!(Token::read(&path), Err(TokenError::Public(_))),
+            "{open:o}"
+        );
+    }
     for unfit in ["short", "", "0123456789 abcdef", &"x".repeat(600)] {
         write(unfit, 0o600);
         assert!(
