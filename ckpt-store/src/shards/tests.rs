@@ -129,8 +129,11 @@ fn a_copy_that_is_about_to_go_is_proved_to_nobody() {
         put(&store, &sample, shard).unwrap();
     }
     commit(&store, &sample).unwrap();
-    let (owner, checkpoint) = (owner(1).id(), sample.id());
-    let key = Key { owner, checkpoint };
+    let owner = owner(1).id();
+    let key = Key {
+        owner,
+        checkpoint: sample.id(),
+    };
     let spot = codec::proof::Spot { row: 0, draw: 3 };
     let proves = |shard| {
         let proof = store.prove(owner, &sample.name(shard), spot);
