@@ -34,7 +34,7 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
             "STATE",
             "KEPT UNTIL",
         ]);
-        for job in &health.jobs {
+        for job in health.jobs_worst_first() {
             table.row(vec![
                 job.job.to_string(),
                 format!("{} ({})", job.version, count(job.versions, "version")),
