@@ -182,10 +182,7 @@ fn lacking(jobs: &[JobHealth]) -> String {
     let parts = [
         (of(|lose| lose.is_none()), "can't be restored now"),
         (of(|lose| lose == Some(0)), "can lose none"),
-        (
-            of(|lose| lose > Some(0)),
-            "can lose fewer than at their save",
-        ),
+        (of(|lose| lose > Some(0)), "can lose less than at the save"),
     ];
     let parts = parts.iter().filter(|(count, _)| *count > 0);
     let parts = parts.map(|(count, what)| format!("; {} {what}", jobs(*count)));

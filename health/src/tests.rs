@@ -184,7 +184,7 @@ fn what_can_lose_least_comes_first() {
     let jobs: Vec<&str> = jobs.collect();
     assert_eq!(jobs, ["job j2", "job j3", "job j5", "job j1"]);
     let cause = &judged.attention[0].what;
-    let ends = "h2 down; 1 job can't be restored now; 2 jobs can lose none; 1 job can lose fewer than at their save";
+    let ends = "h2 down; 1 job can't be restored now; 2 jobs can lose none; 1 job can lose less than at the save";
     assert!(cause.ends_with(ends), "{cause}");
 }
 
