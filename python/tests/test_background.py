@@ -286,6 +286,29 @@ def test_python_exits_when_all_is_saved(grid):
     assert content("bg/exit2") == b"y" * (8 << 20)
 
 
+INTERRUPTED = """
+import os, random, signal, threading, ckpt
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def interrupt_the_exit():
+    while threading.main_thread().is_alive():
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+# Slow, so that this takes minutes.
+client = ckpt._client.shared_client(rate=64 << 10)
+client.save(random.Random(1).randbytes(32 << 20), job="bg/interrupted", background=True)
+client.save(b"waits", job="bg/interrupted", background=True)
+threading.Thread(target=interrupt_the_exit).start()
+"""
+
+
+def test_ctrl_c_at_the_exit_ends_what_is_not_saved(grid):
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, timeout=60)
+    assert b"KeyboardInterrupt" in done.stderr
+    assert ckpt.list("bg/interrupted") == []
+
+
 def test_a_forked_child_has_lines_of_its_own(grid, held):
     pending = held("bg/fork")
     reading, writing = os.pipe()
@@ -327,29 +350,38 @@ def longest_gap(work):
     return max(gaps)
 
 
+def best_gap(work, bound):
+    """The smallest of the longest gaps of up to ten runs, the last of which is below the bound: this machine may have
+    other work."""
+    best = float("inf")
+    for _ in range(10):
+        best = min(best, longest_gap(work))
+        if best < bound:
+            break
+    return best
+
+
 def test_other_threads_run_while_memory_is_copied_and_saved(grid):
     data = noise(128 << 20)
-    holding = longest_gap(lambda: [bytes(bytearray(data)) for _ in range(3)])
+    # What a copy that holds all threads costs on this machine, now.
+    bound = max(0.02, min(longest_gap(lambda: bytearray(data)) for _ in range(3)) / 2)
+    copied = []
 
     def save():
-        took = time.monotonic()
+        began = time.monotonic()
         pending = ckpt.save(data, job="bg/heart", background=True)
-        copied.append(time.monotonic() - took)
+        copied.append(time.monotonic() - began)
         pending.result(120)
 
-    copied = []
-    # The best of three: this machine has other work.
-    gap = min(longest_gap(save) for _ in range(3))
+    def write():
+        with client.writer("bg/heart") as file:
+            file.write(data)
+
+    saving = best_gap(save, bound)
     with ckpt.Client() as client:
-
-        def write():
-            with client.writer("bg/heart") as file:
-                file.write(data)
-
-        writing = min(longest_gap(write) for _ in range(3))
+        writing = best_gap(write, bound)
     print(
-        f"longest gap: {gap * 1000:.1f} ms in saves, {writing * 1000:.1f} ms in writes, {holding * 1000:.1f} ms "
-        f"while Python copies; a copy took {min(copied) * 1000:.0f} ms"
+        f"longest gap: {saving * 1000:.1f} ms in saves, {writing * 1000:.1f} ms in writes, at most "
+        f"{bound * 1000:.1f} ms are right; a copy took {min(copied) * 1000:.0f} ms"
     )
-    assert gap < max(0.02, holding / 2)
-    assert writing < max(0.02, holding / 2)
+    assert saving < bound and writing < bound

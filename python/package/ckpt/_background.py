@@ -40,6 +40,8 @@ class Pending(Future[dict[str, Any]]):
         self._stop = stop
         self._process = os.getpid()
         self._is_given_up = False
+        _open.add(self)
+        self.add_done_callback(_open.discard)
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
         """Waits for the end of the save, at most ``timeout`` seconds, and returns its report.
@@ -121,6 +123,9 @@ class _Line:
         self.waiting: Task | None = None
 
 
+#: Saves that are not done.
+_open: set[Pending] = set()
+
 # Guards what follows; notified when a save has begun or ended.
 _changed = threading.Condition()
 _lines: dict[Key, _Line] = {}
@@ -146,6 +151,12 @@ def submit(key: Key, task: Task) -> None:
         _drop(replaced)
     if is_hired:
         _start(_work)
+
+
+def give_up_all() -> None:
+    """Gives up what is not done, so that Python can exit although its user did not want to wait."""
+    for pending in list(_open):
+        pending.cancel()
 
 
 def wait_for(pendings: list[Pending]) -> None:
@@ -283,6 +294,7 @@ def _after_fork() -> None:
     _workers = 0
     _lines.clear()
     _ready.clear()
+    _open.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypedDict, Union, overload
 
 from . import _ckpt
-from ._background import Key, Pending, Task, drop_waiting, run_at_once, settle, submit, wait_for
+from ._background import Key, Pending, Task, drop_waiting, give_up_all, run_at_once, settle, submit, wait_for
 from ._errors import DegradedWarning, UsageError
 from ._memory import free_kept, give_back, memory_of, staged
 
@@ -666,6 +666,8 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
+    # Python has waited for saves in the background, unless its user did not want that.
+    give_up_all()
     with _lock:
         clients = list(_clients.values())
         _clients.clear()

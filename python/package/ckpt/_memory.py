@@ -32,6 +32,8 @@ def memory_of(source: Any) -> memoryview | None:
         return None
     if view.nbytes == 0:
         return memoryview(b"")
+    if "O" in view.format:
+        raise UsageError("an array of objects has their addresses only: pickle it, and save the bytes")
     if not view.c_contiguous:
         raise UsageError("the array is not contiguous in memory: pass a contiguous copy of it")
     try:
