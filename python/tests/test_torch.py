@@ -13,6 +13,7 @@ fsspec = pytest.importorskip("fsspec")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 
+import ckpt  # noqa: E402
 from ckpt.fs import CkptFileSystem  # noqa: E402
 
 RANK = pathlib.Path(__file__).parent / "dcp_rank.py"
@@ -116,3 +117,14 @@ def test_torch_save(grid):
     with fsspec.open("ckpt://torch/model.pt", "rb") as file:
         again = torch.load(file)
     assert torch.equal(again["weights"], value["weights"]) and again["step"] == 3
+
+
+def test_a_tensor_may_change_as_soon_as_the_call_returns(grid):
+    weights = torch.rand(1000, 300).to(torch.bfloat16)
+    before = weights.t().reshape(-1).clone()
+    pending = ckpt.save(weights.t(), job="tensor", background=True)
+    weights.zero_()
+    pending.result(60)
+    with ckpt.open("tensor") as file:
+        back = torch.frombuffer(bytearray(file.read()), dtype=torch.bfloat16)
+    assert torch.equal(back, before)
