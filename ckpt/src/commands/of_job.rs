@@ -91,7 +91,7 @@ fn of(
     })
 }
 
-/// Names the jobs that were probably meant as the next thing to try. Changes nothing if the job exists: then it is a
+/// Names the jobs that were probably meant. Changes nothing if the job exists: then it is a
 /// version of it that doesn't.
 fn propose(failure: &mut Failure, job: &JobId, existing: &[JobId]) {
     let meant = alike(job, existing);
@@ -99,7 +99,11 @@ fn propose(failure: &mut Failure, job: &JobId, existing: &[JobId]) {
         return;
     }
     let names: Vec<&str> = meant.iter().map(|job| job.as_str()).collect();
-    failure.next = Some(format!("did you mean job {}?", names.join(" or ")));
+    let question = format!("did you mean job {}?", names.join(" or "));
+    failure.state = Some(match failure.state.take() {
+        Some(state) => format!("{state}; {question}"),
+        None => question,
+    });
 }
 
 /// The existing jobs with names like this one, the most similar first; none if it exists itself.
@@ -160,15 +164,19 @@ mod tests {
     }
 
     #[test]
-    fn a_proposal_is_the_next_thing_to_try() {
+    fn a_proposal_stands_before_the_next_thing_to_try() {
         let missing = || Failure::new(ExitStatus::NotFound, "missing").next("ckpt list");
         let job = |name: &str| name.parse::<JobId>().unwrap();
         let mut failure = missing();
         propose(&mut failure, &job("24"), &[job("42"), job("23")]);
-        let next = failure.next.as_deref();
-        assert_eq!(next, Some("did you mean job 23 or 42?"));
+        let said = failure.state.as_deref();
+        assert_eq!(said, Some("did you mean job 23 or 42?"));
+        assert_eq!(failure.next.as_deref(), Some("ckpt list"));
+        propose(&mut failure, &job("24"), &[job("42")]);
+        let said = failure.state.unwrap();
+        assert!(said.ends_with("23 or 42?; did you mean job 42?"), "{said}");
         let mut failure = missing();
         propose(&mut failure, &job("24"), &[job("sim")]);
-        assert_eq!(failure.next.as_deref(), Some("ckpt list"));
+        assert_eq!(failure.state, None);
     }
 }

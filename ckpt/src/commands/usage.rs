@@ -77,7 +77,7 @@ mod tests {
             !json && failure.message == "no command is given",
             "{failure}"
         );
-        let (_, json) = failed(&["ckpt", "save", "--", "x", "--json"]);
+        let (_, json) = failed(&["ckpt", "save", "--bogus", "--", "x", "--json"]);
         assert!(!json, "that is the command's own");
     }
 }

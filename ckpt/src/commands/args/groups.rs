@@ -137,7 +137,10 @@ mod tests {
                 let Some(option) = argument.get_long().map(|long| format!("--{long}")) else {
                     continue;
                 };
-                let is_there = |help: &str| help.split_whitespace().any(|word| word == option);
+                let is_there = |help: &str| {
+                    let mut words = help.split_whitespace();
+                    words.any(|word| word.split('[').next() == Some(&option))
+                };
                 assert!(is_there(&long), "{name} {option}: {long}");
                 let is_kept = kept.contains(&argument.get_id().as_str());
                 assert!(!is_kept || is_there(&short), "{name} {option}: {short}");
