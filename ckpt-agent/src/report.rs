@@ -84,7 +84,7 @@ pub struct Failure {
     pub message: String,
     /// The part of each host in the failure.
     pub hosts: Vec<HostNote>,
-    /// What holds nevertheless, such as `version 17 is still the newest`.
+    /// What holds nevertheless, such as `version 17 is still the newest`, or `did you mean job 42?`.
     pub state: Option<String>,
     /// What the user can try next.
     pub next: Option<String>,

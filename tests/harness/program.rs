@@ -138,6 +138,7 @@ pub fn command_of<S: AsRef<OsStr>>(program: &Path, args: impl IntoIterator<Item 
     command
         .args(args)
         .env_remove("CKPT_GRID")
+        .env_remove("CKPT_JOB")
         .env_remove("CKPT_KEY_FILE")
         .env_remove("CKPT_CERT_FILE")
         .env_remove("CKPT_KEY_COMMAND")

@@ -101,7 +101,7 @@ fn the_daemon_has_completions_and_man_pages_too() -> Result<()> {
 #[test]
 fn a_commands_own_options_come_first_in_help_and_man_page() -> Result<()> {
     const GLOBAL: &str = "Options of all commands";
-    let help = tests::program::run(&mut tests::program::command(["save", "-h"])?)?.expect(0)?;
+    let help = tests::program::run(&mut tests::program::command(["save", "--help"])?)?.expect(0)?;
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     let options = help.split("Example:").next().unwrap_or_default();
     let (own, global) = options.split_once(GLOBAL).unwrap_or_default();
@@ -136,7 +136,51 @@ fn a_commands_own_options_come_first_in_help_and_man_page() -> Result<()> {
     Ok(())
 }
 
-/// Rows of all tables of a page, without their heads.
+fn help_of(args: &[&str]) -> Result<String> {
+    let help = tests::program::run(&mut tests::program::command(args)?)?.expect(0)?;
+    Ok(String::from_utf8_lossy(&help.stdout).into_owned())
+}
+
+#[test]
+fn the_help_has_commands_in_groups_and_rare_ones_have_their_own_help() -> Result<()> {
+    for option in ["-h", "--help"] {
+        let help = help_of(&[option])?;
+        let headings = help.lines().filter(|line| {
+            !line.starts_with(' ') && line.ends_with(':') && !line.starts_with("Options")
+        });
+        let headings: Vec<&str> = headings.filter(|one| !one.starts_with("Exit")).collect();
+        assert_eq!(headings.len(), 6, "{help}");
+        let every_day = help.split("Every day:\n").nth(1).unwrap_or_default();
+        let names = every_day
+            .lines()
+            .take(5)
+            .filter_map(|line| line.split_whitespace().next());
+        let names: Vec<&str> = names.collect();
+        assert_eq!(names, ["run", "save", "restore", "list", "health"]);
+        assert!(!help.contains("\n  notify"), "{help}");
+    }
+    for command in ["notify", "completions", "man"] {
+        assert!(help_of(&[command, "--help"])?.contains("Usage: ckpt"));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_short_help_leaves_out_what_is_rarely_needed() -> Result<()> {
+    for command in ["save", "run"] {
+        let short = help_of(&[command, "-h"])?;
+        let long = help_of(&[command, "--help"])?;
+        let has = |help: &str, option: &str| help.contains(&format!(" {option} "));
+        for rare in ["--compute-host", "--choose", "--level", "--nice"] {
+            assert!(!has(&short, rare) && has(&long, rare), "{command} {rare}");
+        }
+        for usual in ["--job", "--keep", "--exclude"] {
+            assert!(has(&short, usual) && has(&long, usual), "{command} {usual}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn the_systemd_unit_is_sound_and_tight() -> Result<()> {
     const UNIT: &str = include_str!("../../packaging/ckpt-store.service");

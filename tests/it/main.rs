@@ -34,6 +34,7 @@ mod lists;
 mod local_grid;
 mod lying_files;
 mod members_model;
+mod named_jobs;
 mod names;
 mod owner;
 mod page_machines;

@@ -10,8 +10,12 @@ use ckpt_agent::agent::CatRequest;
 use ckpt_agent::report::{ExitStatus, Failure};
 
 /// Makes the request. `./` before a path and slashes behind it are ignored.
-pub(super) fn request(cat: Cat) -> CatRequest {
-    let path = cat.path.map(|path| {
+///
+/// # Errors
+/// When the words name no job.
+pub(super) fn request(cat: Cat) -> Result<CatRequest, Failure> {
+    let (job, path) = cat.job_and_path()?;
+    let path = path.map(|path| {
         let mut path = path.into_vec();
         while path.starts_with(b"./") {
             path.drain(..2);
@@ -21,12 +25,12 @@ pub(super) fn request(cat: Cat) -> CatRequest {
         }
         path
     });
-    CatRequest {
-        job: cat.job,
+    Ok(CatRequest {
+        job,
         which: super::which(cat.version),
         path,
         range: cat.range.unwrap_or_default(),
-    }
+    })
 }
 
 /// Standard output without its line buffer.

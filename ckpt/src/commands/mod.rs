@@ -10,6 +10,7 @@ mod grid;
 pub mod health;
 mod hosts;
 mod key;
+mod of_job;
 mod output;
 mod passphrase;
 mod progress;
@@ -123,20 +124,16 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::Advise(args) => call.agent(async |agent| done(agent.advise(&advice(args)).await?)),
         Command::Hosts(args) => call.agent(async |agent| hosts::run(agent, args).await),
         Command::Rank(args) => call.agent(async |agent| done(rank::run(agent, &args).await?)),
-        Command::Touch { job, ttl } => {
-            call.agent(async |agent| heard(agent.touch(&job, ttl).await?, |one| &one.unheard))
-        }
         Command::Key(command) => key::run(call, command),
 
         // These need hosts, and reach what retired keys saved.
-        Command::Restore(args) => call.keys("restoring", async |keys| keys.restore(args).await),
-        Command::Cat(args) => call.keys("", async |keys| keys.cat(args).await),
-        Command::List(args) => call.keys("", async |keys| keys.list(args).await),
-        Command::Show { job, version } => {
-            call.keys("", async |keys| keys.show(&job, version).await)
-        }
-        Command::Verify(args) => call.keys("verifying", async |keys| keys.verify(args).await),
-        Command::Forget(args) => call.keys("", async |keys| keys.forget(args).await),
+        Command::Restore(args) => of_job::restore(call, args),
+        Command::Cat(args) => of_job::cat(call, args),
+        Command::List(args) => of_job::list(call, args),
+        Command::Show { job, version } => of_job::show(call, &job, version),
+        Command::Verify(args) => of_job::verify(call, args),
+        Command::Forget(args) => of_job::forget(call, args),
+        Command::Touch { job, ttl } => of_job::touch(call, &job, ttl),
         Command::Gc { dry_run, keep } => call.keys("", async |keys| keys.gc(keep, dry_run).await),
     }
 }

@@ -1,9 +1,8 @@
 //! Command lines that can't be parsed.
 
 use std::ffi::OsString;
-use std::io::Write;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 
 use super::output::{Form, write_failure};
 use ckpt_agent::report::{ExitStatus, Failure};
@@ -18,14 +17,9 @@ pub(super) fn said(error: &clap::Error, args: &[OsString]) -> ExitStatus {
             json: true,
             is_for_stderr: false,
         };
-        let mut failure = failure(error);
-        failure.next = job_meant(error, args).or(failure.next);
-        let _ = write_failure(&failure, form);
+        let _ = write_failure(&failure(error), form);
     } else {
         let _ = error.print();
-        if let Some(meant) = job_meant(error, args) {
-            let _ = writeln!(std::io::stderr(), "try: {meant}");
-        }
     }
     if is_failure {
         ExitStatus::Usage
@@ -40,23 +34,6 @@ fn wants_json(args: &[OsString]) -> bool {
     let mut options = args.iter().skip(1).take_while(|arg| *arg != "--");
     options.any(|arg| arg == "--json")
 }
-
-/// If the name of a job was given without `--job`: the command that was probably meant.
-fn job_meant(error: &clap::Error, args: &[OsString]) -> Option<String> {
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else {
-        return None;
-    };
-    let command = args.iter().skip(1).map(|arg| arg.to_str());
-    let command = command.flatten().find(|arg| JOB_COMMANDS.contains(arg))?;
-    let is_name = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
-    let names_none = args
-        .iter()
-        .all(|arg| !arg.to_string_lossy().starts_with("--job"));
-    (is_name && names_none).then(|| format!("ckpt {command} --job {word}"))
-}
-
-/// Commands that take the name of a job, and no argument without an option.
-const JOB_COMMANDS: [&str; 6] = ["restore", "show", "forget", "touch", "verify", "list"];
 
 /// The parser's error as a failure.
 fn failure(error: &clap::Error) -> Failure {
@@ -89,22 +66,9 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_its_option_is_understood() {
-        let meant = |args: &[&str]| {
-            let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-            job_meant(&Cli::try_parse_from(&args).unwrap_err(), &args)
-        };
-        let try_it = meant(&["ckpt", "restore", "42"]);
-        assert_eq!(try_it.as_deref(), Some("ckpt restore --job 42"));
-        assert_eq!(meant(&["ckpt", "show", "--job", "42", "43"]), None);
-        assert_eq!(meant(&["ckpt", "restore", "--bogus"]), None);
-        assert_eq!(meant(&["ckpt", "save", "--keep", "1"]), None);
-    }
-
-    #[test]
     fn a_wrong_command_is_a_failure_like_any_other() {
         let (failure, json) = failed(&["ckpt", "--json", "save"]);
-        assert!(json && failure.message.contains("--job"), "{failure}");
+        assert!(json && failure.message.contains("PATH"), "{failure}");
         assert!(failure.next.unwrap().starts_with("ckpt save"));
         let (failure, json) = failed(&["ckpt", "bogus", "--json"]);
         assert!(json && failure.message.contains("bogus"), "{failure}");
@@ -113,7 +77,7 @@ mod tests {
             !json && failure.message == "no command is given",
             "{failure}"
         );
-        let (_, json) = failed(&["ckpt", "save", "--", "x", "--json"]);
+        let (_, json) = failed(&["ckpt", "save", "--bogus", "--", "x", "--json"]);
         assert!(!json, "that is the command's own");
     }
 }

@@ -1,6 +1,8 @@
 //! The command line as users type it.
 
 pub mod grid;
+mod groups;
+pub mod job;
 pub mod key;
 mod limits;
 pub mod options;
@@ -26,6 +28,7 @@ use ckpt_agent::core::sought::{Sought, SoughtLabel};
 use ckpt_agent::report::ExitStatus;
 use grid::GridCommand;
 use health::Limits;
+use job::{AnyJob, TypedJob};
 use key::KeyCommand;
 use limits::parse_range;
 use options::{Global, Placing, SaveArgs, parse_tenure};
@@ -33,7 +36,14 @@ use run::{NotifyArgs, RunArgs, WatchArgs};
 
 /// Stores checkpoints of long jobs on the disks of machines that may disappear at any time.
 #[derive(Debug, Parser)]
-#[command(name = "ckpt", version, max_term_width = 100, after_help = exit_table())]
+#[command(
+    name = "ckpt",
+    version,
+    max_term_width = 100,
+    help_template = groups::template(),
+    after_help = "Exit status: see ckpt --help",
+    after_long_help = exit_table()
+)]
 pub struct Cli {
     /// What all commands have in common.
     #[command(flatten)]
@@ -47,20 +57,24 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Save files, directories, standard input or a command's output as a job's next version.
+    ///
+    /// The first word is the job, unless --job or CKPT_JOB names it or a file here has that name. In scripts, use --job
+    /// or CKPT_JOB.
     #[command(
-        after_help = "Example:\n  ckpt save --job 42 image.bin\n  ckpt save --job 42 -- tar c state/\n\nExit status: see ckpt --help"
+        mut_args(groups::shorten_save),
+        after_help = "Example:\n  ckpt save 42 image.bin\n  ckpt save --job 42 -- tar c state/\n\nExit status: see ckpt --help"
     )]
     Save(Box<Save>),
     /// Restore a job's files, by default from the newest version that can be restored.
     #[command(
-        after_help = "Example:\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**/*.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest known version can't be restored and an older one is restored."
+        after_help = "Example:\n  ckpt restore 42\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**/*.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest known version can't be restored and an older one is restored."
     )]
     Restore(Restore),
     /// Write one file of a checkpoint, or a part of it, to standard output.
     ///
     /// Fetches only the segments that contain the requested bytes.
     #[command(
-        after_help = "Example:\n  ckpt cat --job 42 dump/log.txt | tail\n  ckpt cat --job 42 --range 1GiB:4KiB > header\n\nExit status: see ckpt --help; 0 also when the reader closes the pipe early; 3 when the newest known version can't be read and an older one is read."
+        after_help = "Example:\n  ckpt cat 42 dump/log.txt | tail\n  ckpt cat --job 42 --range 1GiB:4KiB > header\n\nExit status: see ckpt --help; 0 also when the reader closes the pipe early; 3 when the newest known version can't be read and an older one is read."
     )]
     Cat(Cat),
     /// Run a job: restore its state, save it regularly, and give way to the machine's owner.
@@ -70,6 +84,7 @@ pub enum Command {
     /// job's own exit status, or with 75 when the state is saved and the job has to be started again,
     /// here or elsewhere; docs/run.md lists the other statuses.
     #[command(
+        mut_args(groups::shorten_run),
         after_help = "Example:\n  ckpt run --job 42 --files state/ -- ./sim --steps 1000000\n  ckpt run --job 42 --files state.img --ask signal:USR2 --grace 60s -- ./sim\n  ckpt run --job 42 --files state/ --check\n  ckpt run --on 'ssh {host} --' --job 42 -- ./sim --steps 1000000\n\nExit status: the job's own, or 128 and the number of the signal that ended it; 75 the job left, or was not started because of a signal, and its state is saved: start it again; 76 the job left and its last checkpoint is older than its state; 77 another incarnation of the job has continued; 78 the job hung and was ended; 125 not started; 5 not started because too few hosts answer or this machine lacks something; 126 the command can't be executed; 127 the command doesn't exist."
     )]
     Run(Box<RunArgs>),
@@ -102,14 +117,14 @@ pub enum Command {
     Runs(RunsArgs),
     /// List checkpoints.
     #[command(
-        after_help = "Example:\n  ckpt list --job 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
+        after_help = "Example:\n  ckpt list 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
     )]
     List(ListArgs),
     /// Describe one checkpoint: files, sizes, and which host holds which shard.
     Show {
         /// The job.
-        #[arg(long)]
-        job: JobId,
+        #[command(flatten)]
+        job: AnyJob,
         /// The version [default: the newest].
         #[arg(long, value_parser = parse_version)]
         version: Option<Version>,
@@ -132,8 +147,8 @@ pub enum Command {
     )]
     Touch {
         /// The job.
-        #[arg(long)]
-        job: JobId,
+        #[command(flatten)]
+        job: TypedJob,
         /// How long to keep the job's checkpoints, such as 7d; or forever.
         #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
         ttl: Option<Tenure>,
@@ -250,9 +265,9 @@ fn prom_file(text: &str) -> Result<PathBuf, String> {
 /// Options of `save`.
 #[derive(Debug, Args)]
 pub struct Save {
-    /// The job.
+    /// The job; also as the first word [default: the variable CKPT_JOB].
     #[arg(long)]
-    pub job: JobId,
+    pub job: Option<JobId>,
     /// How it is saved.
     #[command(flatten)]
     pub how: SaveArgs,
@@ -312,13 +327,14 @@ pub struct Save {
     /// Show which hosts were chosen, and why.
     #[arg(long)]
     pub explain: bool,
-    /// Files and directories; - for standard input; PATH=NAME stores PATH under the name NAME.
+    /// Files and directories; - for standard input; PATH=NAME stores PATH under the name NAME. The first word may be
+    /// the job.
     ///
     /// NAME is relative and may contain directories.
     #[arg(required_unless_present = "command", value_name = "PATH[=NAME]")]
     pub paths: Vec<PathBuf>,
     /// Save the output of this command; nothing is committed unless the command exits with 0.
-    #[arg(last = true, conflicts_with_all = ["paths", "exclude"], value_name = "CMD")]
+    #[arg(last = true, conflicts_with = "exclude", value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -326,10 +342,10 @@ pub struct Save {
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only checkpoints of this job.
-    #[arg(long)]
-    pub job: Option<JobId>,
+    #[command(flatten)]
+    pub job: TypedJob,
     /// Only checkpoints of jobs whose names begin with PREFIX.
-    #[arg(long, value_name = "PREFIX", conflicts_with = "job")]
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["job", "place"])]
     pub prefix: Option<String>,
     /// Which of them.
     #[command(flatten)]
@@ -343,8 +359,8 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// Only this job.
-    #[arg(long)]
-    pub job: Option<JobId>,
+    #[command(flatten)]
+    pub job: TypedJob,
     /// Only this version.
     #[arg(long, value_parser = parse_version)]
     pub version: Option<Version>,
@@ -532,8 +548,8 @@ pub struct Advise {
 #[derive(Debug, Args)]
 pub struct Restore {
     /// The job.
-    #[arg(long)]
-    pub job: JobId,
+    #[command(flatten)]
+    pub job: AnyJob,
     /// Only this version [default: the newest that can be restored].
     #[arg(long, value_parser = parse_version)]
     pub version: Option<Version>,
@@ -586,9 +602,9 @@ pub struct Restore {
 /// Options of `cat`.
 #[derive(Debug, Args)]
 pub struct Cat {
-    /// The job.
+    /// The job; also as the first word [default: the variable CKPT_JOB].
     #[arg(long)]
-    pub job: JobId,
+    pub job: Option<JobId>,
     /// Only this version [default: the newest that can be read].
     #[arg(long, value_parser = parse_version)]
     pub version: Option<Version>,
@@ -597,17 +613,18 @@ pub struct Cat {
     /// A part that reaches beyond the end of the file is cut there.
     #[arg(long, value_name = "OFFSET:LENGTH", value_parser = parse_range)]
     pub range: Option<ByteRange>,
-    /// The file, by the name that `ckpt show` prints [default: the only file of the checkpoint].
-    #[arg(value_name = "PATH")]
-    pub path: Option<OsString>,
+    /// The file, by the name that `ckpt show` prints [default: the only file of the checkpoint]. Before it may stand the
+    /// job.
+    #[arg(value_name = "PATH", num_args = 0..=2)]
+    pub words: Vec<OsString>,
 }
 
 /// Options of `forget`.
 #[derive(Debug, Args)]
 pub struct Forget {
     /// The job.
-    #[arg(long)]
-    pub job: JobId,
+    #[command(flatten)]
+    pub job: TypedJob,
     /// Which of its checkpoints.
     #[command(flatten)]
     pub which: ForgetChoice,
@@ -666,7 +683,6 @@ mod tests {
         assert!(parse(&["ckpt", "save", "--job", "42", "--", "cmd", "-x"]).is_ok());
         assert!(parse(&["ckpt", "save", "--job", "42"]).is_err());
         assert!(parse(&["ckpt", "save", "--job", "4//2", "a"]).is_err());
-        assert!(parse(&["ckpt", "save", "--job", "42", "a", "--", "cmd"]).is_err());
         assert!(parse(&["ckpt", "forget", "--job", "42"]).is_err());
     }
 }

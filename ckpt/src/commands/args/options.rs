@@ -31,32 +31,45 @@ pub struct Global {
     #[arg(
         long,
         global = true,
+        hide_short_help = true,
         env = "CKPT_KEY_COMMAND",
         value_name = "CMD",
         conflicts_with = "key_file"
     )]
     pub key_command: Option<String>,
     /// Owner's certificate [default: the one that the grid file names].
-    #[arg(long, global = true, env = "CKPT_CERT_FILE", value_name = "FILE")]
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        env = "CKPT_CERT_FILE",
+        value_name = "FILE"
+    )]
     pub cert_file: Option<PathBuf>,
     /// Print one JSON object instead of text.
     #[arg(long, global = true)]
     pub json: bool,
     /// How to show progress on standard error.
-    #[arg(long, global = true, value_enum, default_value = "auto")]
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        value_enum,
+        default_value = "auto"
+    )]
     pub progress: ProgressMode,
     /// Memory for data in flight, at least 16MiB [default: 256MiB, or less under a limit on the address
     /// space (ulimit -v)].
-    #[arg(long, global = true, value_parser = parse_memory, value_name = "SIZE")]
+    #[arg(long, global = true, hide_short_help = true, value_parser = parse_memory, value_name = "SIZE")]
     pub memory: Option<u64>,
     /// Threads for compression and erasure coding, 1 to 1024 [default: one per core].
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, global = true, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cpus: Option<u16>,
     /// Send and receive at most this many bytes per second, over all hosts, such as 10MiB; at least 64KiB.
-    #[arg(long, global = true, value_parser = parse_bandwidth, value_name = "SIZE")]
+    #[arg(long, global = true, hide_short_help = true, value_parser = parse_bandwidth, value_name = "SIZE")]
     pub bandwidth: Option<u64>,
     /// Run at this nice value, from 0 to 19 (19 is the lowest priority).
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=19))]
+    #[arg(long, global = true, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=19))]
     pub nice: Option<i32>,
     /// Print more messages on standard error; RUST_LOG selects them in detail.
     #[arg(long, short, global = true)]

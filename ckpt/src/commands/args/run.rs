@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
-use codec::JobId;
 use command_line::{size, time};
 use supervision::OnHang;
 
+use crate::commands::args::job::AnyJob;
 use crate::commands::args::options::{SaveArgs, parse_exclude};
 use runner::kind::Parameter;
 use runner::notice::JobNotice;
@@ -26,8 +26,8 @@ const ELSEWHERE: &str = "On other machines";
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The job.
-    #[arg(long)]
-    pub job: JobId,
+    #[command(flatten)]
+    pub job: AnyJob,
     /// Files and directories in which the job keeps its state; the list ends at the next option.
     #[arg(help_heading = STATE, long,
         value_name = "PATH",
@@ -231,10 +231,11 @@ pub struct OnArgs {
 
 /// Options of `watch`.
 #[derive(Debug, Args)]
+#[command(allow_missing_positional = true)]
 pub struct WatchArgs {
     /// The job.
-    #[arg(long)]
-    pub job: JobId,
+    #[command(flatten)]
+    pub job: AnyJob,
     /// Save every directory below DIR once its files stop changing, even if it was not renamed into place.
     #[arg(long)]
     pub in_place: bool,

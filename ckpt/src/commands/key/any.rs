@@ -5,13 +5,14 @@ use std::sync::Arc;
 use codec::{JobId, Version};
 
 use crate::commands::args::options::Global;
-use crate::commands::args::{Cat, Forget, ForgetChoice, ListArgs, Restore, VerifyArgs};
-use crate::commands::cat::{self, standard_output};
+use crate::commands::args::{Forget, ForgetChoice, ListArgs, Restore, VerifyArgs};
+use crate::commands::cat::standard_output;
 use crate::commands::connect::{Connected, agent_for};
 use crate::commands::key::identity;
 use crate::commands::{Answer, done, heard, which};
 use ckpt_agent::agent::{
-    Agent, Depth, Disposal, ForgetWhich, HealthRequest, RestoreRequest, RestoreTarget,
+    Agent, CatRequest, Depth, Disposal, ForgetWhich, HealthRequest, RestoreRequest, RestoreTarget,
+    Tenure,
 };
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
@@ -81,8 +82,8 @@ impl<'a> AnyKey<'a> {
 
     /// Restores what the present key saved or, if that is nothing, what a retired key saved. The status is
     /// `Degraded` if a newer version than the restored one is known.
-    pub(crate) async fn restore(&self, args: Restore) -> Result<Answer, Failure> {
-        let request = restore_request(args);
+    pub(crate) async fn restore(&self, job: JobId, args: Restore) -> Result<Answer, Failure> {
+        let request = restore_request(job, args);
         let restore = |agent: &Agent| {
             let agent = agent.clone();
             let request = request.clone();
@@ -108,14 +109,11 @@ impl<'a> AnyKey<'a> {
 
     /// Writes what the present key saved or, if that is nothing, what a retired key saved. Nothing is
     /// written before a checkpoint is found.
-    pub(crate) async fn cat(&self, args: Cat) -> Result<Answer, Failure> {
-        let request = cat::request(args);
+    pub(crate) async fn cat(&self, request: &CatRequest) -> Result<Answer, Failure> {
         let cat = async |agent: &Agent| {
             let out = standard_output()?;
             let observer = Arc::clone(&self.observer);
-            agent
-                .cat(&request, out, observer, self.cancel.clone())
-                .await
+            agent.cat(request, out, observer, self.cancel.clone()).await
         };
         let mut written = cat(self.present).await;
         for agent in &self.retired {
@@ -133,15 +131,31 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Lists the checkpoints of all keys.
-    pub(crate) async fn list(&self, args: ListArgs) -> Result<Answer, Failure> {
+    pub(crate) async fn list(
+        &self,
+        job: Option<&JobId>,
+        args: ListArgs,
+    ) -> Result<Answer, Failure> {
         let sought = args.filter.sought();
         let host = args.host.as_deref();
-        let mut list = self.listed(args.job.as_ref(), &sought, host).await?;
+        let mut list = self.listed(job, &sought, host).await?;
         if let Some(prefix) = args.prefix {
             list.checkpoints
                 .retain(|one| one.job.as_str().starts_with(&prefix));
         }
         done(list)
+    }
+
+    /// The jobs of which checkpoints are listed; none if that fails.
+    pub(crate) async fn jobs(&self) -> Vec<JobId> {
+        let list = self.listed(None, &Sought::default(), None).await;
+        let found = list.map(|list| list.checkpoints).unwrap_or_default();
+        found.into_iter().map(|one| one.job).collect()
+    }
+
+    /// Renews or changes the lease of a job that the present key saved.
+    pub(crate) async fn touch(&self, job: &JobId, ttl: Option<Tenure>) -> Result<Answer, Failure> {
+        heard(self.present.touch(job, ttl).await?, |one| &one.unheard)
     }
 
     /// # Errors
@@ -201,7 +215,11 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Checks the shards of the checkpoints of all keys.
-    pub(crate) async fn verify(&self, args: VerifyArgs) -> Result<Answer, Failure> {
+    pub(crate) async fn verify(
+        &self,
+        job: Option<&JobId>,
+        args: VerifyArgs,
+    ) -> Result<Answer, Failure> {
         let depth = match (args.read_data, args.sample) {
             (true, _) => Depth::All,
             (false, Some(blocks)) => Depth::Sample(blocks),
@@ -209,7 +227,7 @@ impl<'a> AnyKey<'a> {
         };
         let verify = |agent: &Agent| {
             let agent = agent.clone();
-            let job = args.job.clone();
+            let job = job.cloned();
             let observer = Arc::clone(&self.observer);
             let cancel = self.cancel.clone();
             async move {
@@ -244,10 +262,10 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Removes checkpoints of a job, of all keys.
-    pub(crate) async fn forget(&self, args: Forget) -> Result<Answer, Failure> {
+    pub(crate) async fn forget(&self, job: &JobId, args: Forget) -> Result<Answer, Failure> {
         let which = forget_which(&args.which);
         let sought = args.filter.sought();
-        let report = self.forgotten(&args.job, which, &sought).await?;
+        let report = self.forgotten(job, which, &sought).await?;
         heard(report, |one| &one.unheard)
     }
 
@@ -361,9 +379,9 @@ const fn degraded_if(is_so: bool) -> ExitStatus {
     }
 }
 
-fn restore_request(restore: Restore) -> RestoreRequest {
+fn restore_request(job: JobId, restore: Restore) -> RestoreRequest {
     RestoreRequest {
-        job: restore.job,
+        job,
         which: which(restore.version),
         sought: restore.filter.sought(),
         at_hand: Vec::new(),

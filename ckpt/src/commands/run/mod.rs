@@ -108,9 +108,10 @@ pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> 
     };
     let minutes = u64::from(args.idle_time_to_run);
     let is_bound_to_host = matches!(way, Way::Command { .. });
-    let save = SavePlan::new(args.job.clone(), save_options(args.save)?, is_bound_to_host)?;
+    let job = args.job.named()?;
+    let save = SavePlan::new(job.clone(), save_options(args.save)?, is_bound_to_host)?;
     Ok(Orders {
-        job: args.job,
+        job,
         command: args.command,
         way,
         append: Exclude::new(args.append)

@@ -22,7 +22,7 @@ pub(crate) async fn run(
 ) -> Result<Answer, Failure> {
     let is_json = global.json;
     let orders = WatchOrders {
-        save: SavePlan::new(args.job, save_options(args.save)?, false)?,
+        save: SavePlan::new(args.job.named()?, save_options(args.save)?, false)?,
         dir: args.dir,
         in_place: args.in_place,
         once: args.once,

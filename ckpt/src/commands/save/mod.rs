@@ -3,7 +3,9 @@
 mod metrics_file;
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 
+use codec::JobId;
 use codec::seal::Cipher;
 use protocol::errors::chain;
 
@@ -28,12 +30,10 @@ pub(super) async fn run(global: &Global, save: Save, cancel: Cancel) -> Result<A
 }
 
 async fn attempt(global: &Global, save: Save, cancel: Cancel) -> Result<SaveReport, Failure> {
+    let request = save_request(save)?;
     let agent = connect(global).await?.agent;
     let observer = progress::observer(global.progress, "saving");
-    let report = match save_request(save) {
-        Ok(request) => agent.save(request, observer, cancel).await,
-        Err(failure) => Err(failure),
-    };
+    let report = agent.save(request, observer, cancel).await;
     agent.close().await;
     report
 }
@@ -49,7 +49,8 @@ fn saved(report: SaveReport) -> Answer {
 }
 
 fn save_request(save: Save) -> Result<SaveRequest, Failure> {
-    let input = save_input(&save)?;
+    let (job, paths) = save.job_and_paths()?;
+    let input = save_input(&save, &job, paths)?;
     let mut options = save.how.options()?;
     options.placement.explain = save.explain;
     if save.no_encryption {
@@ -60,7 +61,7 @@ fn save_request(save: Save) -> Result<SaveRequest, Failure> {
         options.cipher = Cipher::None;
     }
     Ok(SaveRequest {
-        job: save.job,
+        job,
         input,
         options: SaveOptions {
             full: save.full,
@@ -84,18 +85,16 @@ fn save_request(save: Save) -> Result<SaveRequest, Failure> {
 ///
 /// # Errors
 /// When the arguments can't be combined, or standard input can't be an image.
-fn save_input(save: &Save) -> Result<SaveInput, Failure> {
-    Ok(match save.paths.as_slice() {
+fn save_input(save: &Save, job: &JobId, paths: &[PathBuf]) -> Result<SaveInput, Failure> {
+    Ok(match paths {
         [] => SaveInput::Command(save.command.clone(), Some(Keeper::of_this_program())),
         [only] if only.as_os_str() == "-" => {
             if io::stdin().is_terminal() {
                 return Err(usage("standard input is a terminal, not an image".into()));
             }
             if is_null_device(io::stdin()) && !save.allow_empty {
-                let message = format!(
-                    "cannot save job {}: standard input is closed or /dev/null",
-                    save.job
-                );
+                let message =
+                    format!("cannot save job {job}: standard input is closed or /dev/null");
                 return Err(usage(message).next(ALLOW_EMPTY));
             }
             SaveInput::Stdin
