@@ -124,9 +124,7 @@ async fn a_client_that_reads_no_answer_loses_its_place() {
     };
     let pages = Pages::default()
         .with("/", async |_| of_kind("text/plain", "here".into()))
-        .with("/large", async |_| {
-            of_kind("text/plain", "x".repeat(LARGE).into())
-        });
+        .with("/large", async |_| of_kind("text/plain", "x".repeat(LARGE)));
     let server = Server::start(&settings, pages).unwrap();
     let mut unread = Vec::new();
     for _ in 0..CONNECTIONS_MAX {
