@@ -1,7 +1,7 @@
 //! Texts that others chose, made safe for a terminal, and tables of them.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 /// At most `width` characters of a text, in one line. An ellipsis marks what is left out.
 pub fn shortened(text: &str, width: usize) -> String {
@@ -11,6 +11,15 @@ pub fn shortened(text: &str, width: usize) -> String {
     }
     let kept: String = line.chars().take(width.saturating_sub(1)).collect();
     format!("{}…", kept.trim_end())
+}
+
+/// A text for standard output: at most `width` characters on a terminal, and the whole line for a program that
+/// searches it.
+pub fn shown(text: &str, width: usize) -> String {
+    match io::stdout().is_terminal() {
+        true => shortened(text, width),
+        false => one_line(text).into_owned(),
+    }
 }
 
 /// A table whose columns are as wide as their longest cells.

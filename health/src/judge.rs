@@ -37,7 +37,7 @@ impl Default for Limits {
 pub fn judged(mut health: Health, limits: &Limits) -> Health {
     let now = health.at;
     let mut found: Vec<Attention> = Vec::new();
-    for job in &health.jobs {
+    for job in health.jobs_worst_first() {
         found.extend(of_job(job, now, limits));
     }
     found = together(found);
@@ -56,7 +56,7 @@ pub fn judged(mut health: Health, limits: &Limits) -> Health {
         lacks.contains(&one.kind)
     };
     if health.grid.is_some() || found.iter().any(is_lacking) {
-        found.extend(of_away(&health.hosts.each, now));
+        found.extend(of_away(&health.hosts.each, &health.jobs, now));
     }
     // The sort is stable: within a kind the order stays.
     found.sort_by_key(|one| one.kind);
@@ -169,8 +169,28 @@ const TOGETHER_MIN: usize = 4;
 /// Most names in a line.
 const NAMES_SHOWN: usize = 8;
 
-/// The hosts that are away, and since when.
-fn of_away(each: &[HostHealth], now: u64) -> Option<Attention> {
+/// What jobs lack, in words behind a list of hosts that are away; empty if they lack nothing.
+fn lacking(jobs: &[JobHealth]) -> String {
+    let of = |lose: fn(Option<usize>) -> bool| {
+        let jobs = jobs.iter().filter(|job| job.is_below_redundancy());
+        jobs.filter(|job| lose(job.can_lose.value)).count()
+    };
+    let jobs = |count: usize| match count {
+        1 => "1 job".to_owned(),
+        _ => format!("{count} jobs"),
+    };
+    let parts = [
+        (of(|lose| lose.is_none()), "can't be restored now"),
+        (of(|lose| lose == Some(0)), "can lose none"),
+        (of(|lose| lose > Some(0)), "can lose less than at the save"),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0);
+    let parts = parts.map(|(count, what)| format!("; {} {what}", jobs(*count)));
+    parts.collect()
+}
+
+/// The hosts that are away, since when, and what jobs lack.
+fn of_away(each: &[HostHealth], jobs: &[JobHealth], now: u64) -> Option<Attention> {
     let away: Vec<&HostHealth> = each.iter().filter(|host| !host.state.is_up()).collect();
     let names = away.iter().take(NAMES_SHOWN).map(|host| {
         let since = host
@@ -192,10 +212,11 @@ fn of_away(each: &[HostHealth], now: u64) -> Option<Attention> {
         kind: Kind::HostsAway,
         about: "hosts".to_owned(),
         what: format!(
-            "{} of {} are away: {}{more}",
+            "{} of {} are away: {}{more}{}",
             away.len(),
             each.len(),
-            names.join(", ")
+            names.join(", "),
+            lacking(jobs)
         ),
         remedy: Some(
             "start them; the admin revokes those that are gone for good: ckpt grid revoke"

@@ -86,6 +86,15 @@ pub struct Health {
 }
 
 impl Health {
+    /// The jobs, those first that can lose least. Jobs that lack nothing stand in the order of their names.
+    #[must_use]
+    pub fn jobs_worst_first(&self) -> Vec<&JobHealth> {
+        let mut jobs: Vec<&JobHealth> = self.jobs.iter().collect();
+        // `None`, a job that can't be restored now, comes before all others.
+        jobs.sort_by_key(|job| (!job.is_below_redundancy(), job.lacking_rank()));
+        jobs
+    }
+
     /// How many hosts may come back with what is lacking.
     #[must_use]
     pub const fn away(&self) -> usize {
@@ -417,6 +426,12 @@ impl JobHealth {
     pub fn is_below_redundancy(&self) -> bool {
         let parity = self.redundancy.parity();
         self.can_lose.value.is_none_or(|lose| lose < parity)
+    }
+
+    /// What it can lose, if that is less than it should be.
+    fn lacking_rank(&self) -> Option<usize> {
+        let parity = self.redundancy.parity();
+        self.can_lose.value.map(|lose| lose.min(parity))
     }
 }
 

@@ -65,7 +65,7 @@ pub fn page(view: &View<'_>) -> Markup {
                 header { (heading(view)) }
                 main {
                     (attention(health))
-                    @if !health.jobs.is_empty() { (jobs(&health.jobs)) }
+                    @if !health.jobs.is_empty() { (jobs(&health.jobs_worst_first())) }
                     @if let Some(grid) = &health.grid { (checkpoints(grid)) }
                     (repairs(health, view.history))
                     (hosts(&health.hosts, health.at))
@@ -149,8 +149,8 @@ fn table(name: &str, head: &[&str], rows: &[(&str, Vec<String>)]) -> Markup {
     }
 }
 
-fn jobs(jobs: &[JobHealth]) -> Markup {
-    let row = |job: &JobHealth| {
+fn jobs(jobs: &[&JobHealth]) -> Markup {
+    let row = |job: &&JobHealth| {
         let due = match job.due_in_s() {
             None => "-".to_owned(),
             Some(due @ 0..) => format!("in {}", span(due.unsigned_abs())),
@@ -228,7 +228,8 @@ fn repairs(health: &Health, history: &History) -> Markup {
         ];
         ("bad", cells)
     };
-    let jobs = health.jobs.iter().filter(|job| job.is_below_redundancy());
+    let jobs = health.jobs_worst_first().into_iter();
+    let jobs = jobs.filter(|job| job.is_below_redundancy());
     let rows: Vec<_> = jobs.map(row).collect();
     let unchecked = health.grid.as_ref().map_or(0, |grid| grid.unchecked);
     html! {

@@ -150,7 +150,7 @@ fn one_cause_is_one_line_for_many_jobs() {
         (
             Kind::HostsAway,
             "hosts",
-            "1 of 5 are away: h2 silent for 2 h"
+            "1 of 5 are away: h2 silent for 2 h; 63 jobs can lose none"
         )
     );
     let below = said.iter().filter(|one| one.0 == Kind::BelowRedundancy);
@@ -158,6 +158,34 @@ fn one_cause_is_one_line_for_many_jobs() {
     assert_eq!(below.len(), 1);
     assert_eq!(below[0].1, "63 jobs");
     assert!(below[0].2.ends_with("j6, j7 and 55 more"), "{below:?}");
+}
+
+#[test]
+fn what_can_lose_least_comes_first() {
+    let lose = [Some(2), Some(1), None, Some(0), Some(2), Some(0), Some(3)];
+    let mixed = with(|health| {
+        let named = |(number, lose): (usize, &Option<usize>)| JobHealth {
+            job: format!("j{number}").parse().unwrap(),
+            ..job(*lose)
+        };
+        health.jobs = lose.iter().enumerate().map(named).collect();
+        health.hosts.each[1].state = HostState::Down;
+        health.hosts = HostsHealth::of(health.hosts.each.clone(), Some(0));
+    });
+    let order: Vec<String> = mixed
+        .jobs_worst_first()
+        .iter()
+        .map(|job| job.job.to_string())
+        .collect();
+    assert_eq!(order, ["j2", "j3", "j5", "j1", "j0", "j4", "j6"]);
+    let judged = judged(mixed, &Limits::default());
+    let about: Vec<&str> = judged.attention.iter().map(|one| &*one.about).collect();
+    let jobs = about.into_iter().filter(|about| about.starts_with("job"));
+    let jobs: Vec<&str> = jobs.collect();
+    assert_eq!(jobs, ["job j2", "job j3", "job j5", "job j1"]);
+    let cause = &judged.attention[0].what;
+    let ends = "h2 down; 1 job can't be restored now; 2 jobs can lose none; 1 job can lose less than at the save";
+    assert!(cause.ends_with(ends), "{cause}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use command_line::size::format as bytes;
-use command_line::text::{Table, count, one_line, shortened};
+use command_line::text::{Table, count, one_line, shown};
 use command_line::time::{since_utc, utc as time};
 
 use crate::{
@@ -34,7 +34,7 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
             "STATE",
             "KEPT UNTIL",
         ]);
-        for job in &health.jobs {
+        for job in health.jobs_worst_first() {
             table.row(vec![
                 job.job.to_string(),
                 format!("{} ({})", job.version, count(job.versions, "version")),
@@ -137,7 +137,7 @@ fn write_grid(out: &mut dyn Write, grid: &GridHealth) -> io::Result<()> {
         grid.failed_checks, grid.failed_proofs
     )?;
     for silence in &grid.silent {
-        let why = shortened(&silence.why, WHY_WIDTH);
+        let why = shown(&silence.why, WHY_WIDTH);
         writeln!(out, "not counted by {}: {why}", one_line(&silence.host))?;
     }
     let mut table = Table::new(&["OWNER", "KEY", "USED", "HOSTS"]);
@@ -202,7 +202,7 @@ fn registry_line(registry: &RegistryHealth) -> String {
             let hosts = count(heard.value, "host");
             format!("registry {name}: up, knows {hosts} (announced)")
         }
-        (None, Some(why)) => format!("registry {name}: down: {}", shortened(why, WHY_WIDTH)),
+        (None, Some(why)) => format!("registry {name}: down: {}", shown(why, WHY_WIDTH)),
         (None, None) => format!("registry {name}: down"),
     }
 }
@@ -218,7 +218,7 @@ pub fn silence(host: &HostHealth, now: u64) -> String {
 
 /// What is remarkable about a host at `now`, Unix seconds; `None` if it is simply up.
 pub fn unusual(host: &HostHealth, now: u64) -> Option<String> {
-    let why = host.why.as_deref().map(|why| shortened(why, WHY_WIDTH));
+    let why = host.why.as_deref().map(|why| shown(why, WHY_WIDTH));
     let because = why.map_or(String::new(), |why| format!(": {why}"));
     let mut said = match host.state {
         HostState::Up => Vec::new(),

@@ -1,15 +1,19 @@
 //! The class `Client`.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ckpt_agent::client::{
-    ForgetWhich, Restore, Save, SaveInput, Settings, Version, Which, canceller,
+    Existing, ExitStatus, Failure, ForgetWhich, OnceReader, Restore, Save, SaveInput, Settings,
+    Version, Which, canceller,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::failure::report;
+use crate::canceller::Canceller;
+use crate::failure::{exception, report};
 use crate::image::Image;
 use crate::options::{Keywords, job, named};
 use crate::session::{OfProcess, Session};
@@ -30,6 +34,24 @@ fn which(version: Option<u64>) -> PyResult<Which> {
 fn numbered(version: u64) -> PyResult<Version> {
     let wrong = "not a version: versions are whole numbers from 1 on";
     Version::new(version).ok_or_else(|| PyValueError::new_err(wrong))
+}
+
+impl Client {
+    fn save_input(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        input: SaveInput,
+        options: Keywords,
+        canceller: &Canceller,
+    ) -> PyResult<String> {
+        let session = self.session.get()?;
+        let save = Save::of(&job(py, name)?, input)
+            .options(options.options(py)?)
+            .cancel(canceller.cancelled.clone());
+        let saved = session.wait(py, session.save(save), Some(&canceller.cancels))?;
+        report(&saved)
+    }
 }
 
 #[pymethods]
@@ -78,15 +100,32 @@ impl Client {
         name: &str,
         paths: Vec<(PathBuf, Option<PathBuf>)>,
         options: Keywords,
+        canceller: &Canceller,
     ) -> PyResult<String> {
-        let session = self.session.get()?;
         let input = SaveInput::Named(named(py, paths)?);
-        let (canceller, cancel) = canceller();
-        let save = Save::of(&job(py, name)?, input)
-            .options(options.options(py)?)
-            .cancel(cancel);
-        let saved = session.wait(py, session.save(save), Some(&canceller))?;
-        report(&saved)
+        self.save_input(py, name, input, options, canceller)
+    }
+
+    /// Saves the first `len` bytes of an open file, such as one in memory. Its position stays. Returns a SaveReport.
+    fn save_open(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        descriptor: u32,
+        len: u64,
+        options: Keywords,
+        canceller: &Canceller,
+    ) -> PyResult<String> {
+        let file = File::open(format!("/proc/self/fd/{descriptor}"))?;
+        let input = SaveInput::Reader(OnceReader::new(file.take(len)));
+        self.save_input(py, name, input, options, canceller)
+    }
+
+    /// Fails if a job can't have this name, or a save these options.
+    #[staticmethod]
+    fn check(py: Python<'_>, name: &str, options: Keywords) -> PyResult<()> {
+        job(py, name)?;
+        options.options(py).map(|_| ())
     }
 
     /// Starts a save of the bytes that will be written to the returned writer.
@@ -94,7 +133,7 @@ impl Client {
         Writer::start(py, self.session.get()?, &job(py, name)?, options)
     }
 
-    /// Restores a version, by default the newest, to the path `to`. Returns a RestoreReport.
+    /// Restores a version, by default the newest, into the directory `to`. Returns a RestoreReport.
     fn restore(
         &self,
         py: Python<'_>,
@@ -102,18 +141,25 @@ impl Client {
         version: Option<u64>,
         to: PathBuf,
         labels: Vec<(String, String)>,
-        force: bool,
+        existing: &str,
     ) -> PyResult<String> {
+        let existing = match existing {
+            "stay" => Existing::Stay,
+            "replace" => Existing::Replace,
+            "clear" => Existing::Clear,
+            _ => {
+                let message = format!("existing={existing:?} is none of stay, replace and clear");
+                return Err(exception(py, &Failure::new(ExitStatus::Usage, message)));
+            }
+        };
         let session = self.session.get()?;
         let (canceller, cancel) = canceller();
         let mut restore = Restore::new(&job(py, name)?, which(version)?, to).cancel(cancel);
         for (key, value) in labels {
             restore = restore.label(&key, value);
         }
-        if force {
-            restore = restore.force();
-        }
-        let restored = session.wait(py, session.client.restore(restore), Some(&canceller))?;
+        let call = session.client.restore_into(restore, existing);
+        let restored = session.wait(py, call, Some(&canceller))?;
         report(&restored)
     }
 

@@ -57,13 +57,14 @@ impl Read for Parts {
 #[derive(Debug)]
 pub(crate) struct Writer {
     inner: OfProcess<(Mutex<Option<Saving>>, Arc<Session>)>,
+    canceller: Arc<Canceller>,
 }
 
 #[derive(Debug)]
 struct Saving {
     parts: mpsc::Sender<Part>,
     save: JoinHandle<Result<SaveReport, Failure>>,
-    canceller: Canceller,
+    canceller: Arc<Canceller>,
 }
 
 impl Writer {
@@ -88,13 +89,15 @@ impl Writer {
         let save = session
             .runtime()?
             .spawn(async move { saver.save(save).await });
+        let canceller = Arc::new(canceller);
         let saving = Saving {
             parts: sender,
             save,
-            canceller,
+            canceller: Arc::clone(&canceller),
         };
         Ok(Self {
             inner: OfProcess::new((Mutex::new(Some(saving)), Arc::clone(session))),
+            canceller,
         })
     }
 
@@ -157,6 +160,12 @@ impl Writer {
         };
         let saved = session.wait(py, call, Some(&canceller))?;
         report(&saved)
+    }
+
+    /// Ends the save while another thread waits in `finish`, without committing anything unless it is committed
+    /// already.
+    fn cancel(&self) {
+        self.canceller.cancel();
     }
 
     /// Ends the save without committing anything. Does nothing if it has ended.

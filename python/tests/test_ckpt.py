@@ -15,7 +15,7 @@ import time
 import pytest
 
 import ckpt
-from conftest import program
+from conftest import PROGRAM, program
 
 
 def noise(size, seed=1):
@@ -324,7 +324,7 @@ def test_the_type_stubs_name_what_is_there():
     from ckpt import _ckpt
 
     stub = (pathlib.Path(ckpt.__file__).parent / "_ckpt.pyi").read_text()
-    for kind in (_ckpt.Client, _ckpt.Image, _ckpt.Writer):
+    for kind in (_ckpt.Canceller, _ckpt.Client, _ckpt.Image, _ckpt.Writer):
         assert f"class {kind.__name__}" in stub
         part = stub.split(f"class {kind.__name__}")[1].split("\nclass ")[0]
         there = {name for name in vars(kind) if not name.startswith("_")}
@@ -332,6 +332,18 @@ def test_the_type_stubs_name_what_is_there():
         assert there == said - {"__init__"}
     for name in ckpt.__all__:
         assert getattr(ckpt, name).__doc__
+
+
+def test_the_version_is_that_of_the_program():
+    said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
+    assert said.split()[1] == ckpt.__version__
+
+
+def test_a_wrong_option_is_said_by_name(grid):
+    with pytest.raises(TypeError, match="kep"):
+        ckpt.save(b"x", job="wrong", kep=3)
+    with pytest.raises(TypeError, match="forc"):
+        ckpt.restore("out", job="wrong", forc=True)
 
 
 def test_a_save_that_is_given_up_does_not_disturb_another_thread(grid):
@@ -354,3 +366,86 @@ def test_a_save_that_is_given_up_does_not_disturb_another_thread(grid):
         stop.set()
         thread.join()
     client.close()
+
+
+def tree(directory):
+    """What is in a directory: paths and bytes of all files."""
+    files = (path for path in directory.rglob("*") if not path.is_dir())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def test_a_restore_puts_the_content_into_the_directory_also_the_second_time(grid, tmp_path):
+    out = tmp_path / "out"
+    big, fetched = tmp_path.with_suffix(".big"), []
+    big.write_bytes(noise(8 << 20))
+    for step in (b"1", b"2", b"3"):
+        with ckpt.checkpoint("again") as directory:
+            (directory / "step").write_bytes(step)
+            (directory / "weights").mkdir()
+            (directory / "weights" / step.decode()).write_bytes(noise(9999))
+        report = ckpt.restore(out, job="again", existing="replace")
+        assert report["target"] == str(out)
+        # The tree of before is replaced as a whole.
+        assert tree(out) == {"step": step, "weights/" + step.decode(): noise(9999)}
+        (out / "own").write_bytes(b"stays")
+        ckpt.restore(out, job="again", existing="replace")
+        assert (out / "own").read_bytes() == b"stays"
+        (out / "own").unlink()
+    assert sorted(os.listdir(tmp_path)) == ["out"]
+    # What is there already is not fetched.
+    ckpt.save({"step": tmp_path / "out" / "step", "big": big}, job="again")
+    for existing in ("replace", "replace", "clear"):
+        report = ckpt.restore(out, job="again", existing=existing)
+        fetched.append((report["fetched_bytes"], report["at_hand_bytes"]))
+    assert fetched[0][0] > 8 << 20 > fetched[1][0] and fetched[1][1] > 7 << 20 and fetched[2][1] > 7 << 20
+
+
+def test_names_that_exist_stay_unless_the_caller_says_otherwise(grid, tmp_path):
+    with ckpt.checkpoint("names") as directory:
+        (directory / "only").write_bytes(b"new")
+    out = tmp_path / "out"
+    assert ckpt.restore(out, job="names")["version"] == 1
+    assert tree(out) == {"only": b"new"}
+    (out / "only").write_bytes(b"mine")
+    with pytest.raises(ckpt.LocalIOError, match="only.*exists"):
+        ckpt.restore(out, job="names")
+    assert tree(out) == {"only": b"mine"} and os.listdir(out) == ["only"]
+    (out / "only").unlink()
+    (out / "other").write_bytes(b"mine")
+    ckpt.restore(out, job="names", existing="stay")
+    assert tree(out) == {"only": b"new", "other": b"mine"}
+    out.chmod(0o755)
+    (tmp_path / "link").symlink_to("out")
+    ckpt.restore(tmp_path / "link", job="names", existing="clear")
+    assert tree(out) == {"only": b"new"} and out.stat().st_mode & 0o777 == 0o755
+    assert sorted(os.listdir(tmp_path)) == ["link", "out"]
+    # A file takes the place of a directory, and the other way round.
+    (out / "only").unlink()
+    (out / "only" / "deep").mkdir(parents=True)
+    ckpt.restore(out, job="names", existing="replace")
+    assert tree(out) == {"only": b"new"} and os.listdir(out) == ["only"]
+    with pytest.raises(ckpt.UsageError):
+        ckpt.restore(out / "only", job="names", existing="replace")
+    with pytest.raises(ckpt.UsageError, match="clear"):
+        ckpt.restore(out, job="names", existing="merge")
+    with pytest.raises(ckpt.NotFoundError):
+        ckpt.restore(out, job="names", version=7, existing="clear")
+    assert tree(out) == {"only": b"new"} and sorted(os.listdir(tmp_path)) == ["link", "out"]
+
+
+def test_a_restored_file_is_where_open_knows_it(grid, tmp_path, monkeypatch):
+    (tmp_path / "run" / "sub").mkdir(parents=True)
+    (tmp_path / "run" / "sub" / "a").write_bytes(b"a")
+    ckpt.save(tmp_path / "run", job="roots/one")
+    ckpt.save(b"stream", job="roots/stream")
+    ckpt.save([], job="roots/none", allow_empty=True)
+    ckpt.restore(tmp_path / "one", job="roots/one")
+    assert tree(tmp_path / "one") == {"run/sub/a": b"a"}
+    # A program that starts again in its directory.
+    monkeypatch.chdir(tmp_path)
+    ckpt.restore(".", job="roots/one", existing="replace")
+    assert tree(tmp_path / "run") == {"sub/a": b"a"}
+    ckpt.restore("stream/", job="roots/stream")
+    assert list(tree(tmp_path / "stream").values()) == [b"stream"]
+    ckpt.restore("none", job="roots/none")
+    assert os.listdir(tmp_path / "none") == []

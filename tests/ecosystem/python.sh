@@ -45,9 +45,10 @@ cd "$work"
 ckpt grid up --dir grid --hosts 5 >/dev/null
 export CKPT_GRID=$work/grid/grid.toml CKPT_STATE_DIR=$work/state
 block python.md use >use.py
+block python.md background >background.py
 block python.md fsspec >fsspec_paths.py
 block python.md torch >torch_state.py
-for name in use.py fsspec_paths.py; do
+for name in use.py background.py fsspec_paths.py; do
     python "$name" || die "the block $name of the recipe"
 done
 run_block python.md watch
@@ -74,7 +75,7 @@ for other in 3.9 3.10 3.12 3.13 3.14; do
     "$found" -m venv other
     other/bin/pip install --quiet "$wheel" pytest fsspec
     other/bin/python -m pytest -q -p no:cacheprovider --rootdir "$top/python/tests" \
-        "$top/python/tests/test_ckpt.py" "$top/python/tests/test_fs.py"
+        "$top/python/tests/test_ckpt.py" "$top/python/tests/test_background.py" "$top/python/tests/test_fs.py"
     say "Python $other"
 done
 

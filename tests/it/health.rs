@@ -68,6 +68,20 @@ fn all_is_well_until_hosts_are_missing() -> Result<()> {
         "{unwell}"
     );
     ensure!(unwell["jobs"][0]["can_lose"]["value"] == 1, "{unwell}");
+    // Programs that search the text find whole causes in it, and the cause of all stands first.
+    let text = grid.run(["health"])?.expect(3)?.to_string();
+    ensure!(
+        !text.contains('…') && text.contains("UDP blocked"),
+        "{text}"
+    );
+    let first = "1 of 6 are away: ";
+    let lacks = "1 job can lose less than at the save";
+    ensure!(text.contains(first) && text.contains(lacks), "{text}");
+    let hosts = grid.run(["hosts"])?.to_string();
+    ensure!(
+        !hosts.contains('…') && hosts.contains("UDP blocked"),
+        "{hosts}"
+    );
     // Three holders are gone: two shards are too few to restore the checkpoint.
     grid.kill(&holders[1])?;
     grid.kill(&holders[2])?;

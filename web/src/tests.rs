@@ -115,6 +115,34 @@ async fn silent_clients_keep_no_other_out_for_long() {
     assert!(answer.unwrap().ends_with("here"));
 }
 
+#[tokio::test]
+async fn a_client_that_reads_no_answer_loses_its_place() {
+    const LARGE: usize = 32 << 20;
+    let settings = Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        token: None,
+    };
+    let pages = Pages::default()
+        .with("/", async |_| of_kind("text/plain", "here".into()))
+        .with("/large", async |_| {
+            of_kind("text/plain", "x".repeat(LARGE).into())
+        });
+    let server = Server::start(&settings, pages).unwrap();
+    let mut unread = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+        stream.write_all(&asking("/large", "")).await.unwrap();
+        unread.push(stream);
+    }
+    let patience = CONNECTION_TIMEOUT * 2;
+    let answer = tokio::time::timeout(patience, said(&server, &asking("/", ""))).await;
+    assert!(answer.unwrap().ends_with("here"));
+    let mut rest = Vec::new();
+    // The connection ends with an error or early.
+    let _ = unread.remove(0).read_to_end(&mut rest).await;
+    assert!(rest.len() < LARGE, "{}", rest.len());
+}
+
 #[test]
 fn one_machine_has_a_share_of_the_connections() {
     let clients = Clients::default();
@@ -148,8 +176,15 @@ fn a_token_file_is_read_with_care() {
     };
     write("0123456789abcdef\n", 0o600);
     assert!(Token::read(&path).unwrap().is(b"0123456789abcdef"));
-    write("0123456789abcdef", 0o644);
-    assert!(matches!(Token::read(&path), Err(TokenError::Public(_))));
+    write("0123456789abcdef", 0o640);
+    assert!(Token::read(&path).is_ok());
+    for open in [0o644, 0o660, 0o602, 0o601] {
+        write("0123456789abcdef", open);
+        assert!(
+            matches!(Token::read(&path), Err(TokenError::Public(_))),
+            "{open:o}"
+        );
+    }
     for unfit in ["short", "", "0123456789 abcdef", &"x".repeat(600)] {
         write(unfit, 0o600);
         assert!(

@@ -14,6 +14,10 @@ const TOKEN_BYTES_MIN: usize = 16;
 /// Longest token, bytes.
 const TOKEN_BYTES_MAX: usize = 256;
 
+/// What others may not do with the file: every user read it, anybody but its owner write it. A group may read it,
+/// so that a service can.
+const OTHERS: u32 = 0o027;
+
 /// A secret that a client has to show. It is not printed.
 #[derive(Clone)]
 pub struct Token(String);
@@ -35,8 +39,10 @@ pub enum TokenError {
         /// The error of the system.
         cause: io::Error,
     },
-    /// Every user of this machine can read the file.
-    #[error("every user of this machine can read the token file {0}; run chmod 600 {0}")]
+    /// Every user of this machine can read the file, or others than its owner can write it.
+    #[error(
+        "every user of this machine can read the token file {0}, or others than its owner can write it; run chmod 600 {0}"
+    )]
     Public(PathBuf),
     /// The content is no token.
     #[error(
@@ -49,14 +55,14 @@ impl Token {
     /// The token in a file. White space at its ends does not count.
     ///
     /// # Errors
-    /// When the file can't be read, is readable for every user, or has no token in it.
+    /// When the file can't be read, is open to other users ([`TokenError::Public`]), or has no token in it.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let failed = |cause| TokenError::Io {
             path: path.to_owned(),
             cause,
         };
         let file = File::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.mode() & 0o004 != 0 {
+        if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
             return Err(TokenError::Public(path.to_owned()));
         }
         let mut text = String::new();

@@ -32,7 +32,7 @@ pub use crate::agent::{
 };
 pub use crate::cancel::{Cancel, Canceller, canceller};
 pub use crate::core::read::FileNumber;
-pub use crate::image::{NamedPath, OnceReader};
+pub use crate::image::{Existing, NamedPath, OnceReader};
 pub use crate::report::{
     CatReport, ExitStatus, Failure, ForgetReport, ListReport, Observer, Progress, ProgressEvent,
     RestoreReport, SaveReport, Silent,
@@ -356,6 +356,28 @@ impl Client {
     pub async fn restore(&self, restore: Restore) -> Result<RestoreReport, Failure> {
         let (observer, cancel) = restore.watch.parts();
         self.agent.restore(restore.request, observer, cancel).await
+    }
+
+    /// Restores a checkpoint into the directory that `restore` names: afterwards it has the files of the checkpoint,
+    /// each under its name, whether it was there before or not. A stream gets the name of the job. A process that is
+    /// killed may leave some new and some old names with [`Existing::Replace`], never half a file or tree.
+    ///
+    /// # Errors
+    /// When nothing was restored, or names are taken that shall stay.
+    pub async fn restore_into(
+        &self,
+        restore: Restore,
+        existing: Existing,
+    ) -> Result<RestoreReport, Failure> {
+        let (observer, cancel) = restore.watch.parts();
+        let to = match &restore.request.target {
+            RestoreTarget::Path(to) => to.clone(),
+            _ => PathBuf::new(),
+        };
+        let request = restore.request;
+        self.agent
+            .restore_into(request, (to, existing), observer, cancel)
+            .await
     }
 
     /// Writes bytes of a checkpoint to a writer. It is no failure if the writer ends early with

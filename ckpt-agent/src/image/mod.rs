@@ -21,7 +21,10 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use sink::{Sink, SinkError, SinkOptions, Target, is_unfinished, place};
+pub use sink::{
+    Content, Existing, Sink, SinkError, SinkOptions, Target, is_unfinished, place, place_in, roots,
+    taken,
+};
 pub use source::{
     Exclude, NameError, NamedPath, OnceReader, Remark, Source, SourceError, SourceOptions, Weight,
     exclude_pattern,

@@ -121,6 +121,34 @@ fn a_committed_checkpoint_is_found_and_read_until_it_is_forgotten() {
 }
 
 #[test]
+fn a_copy_that_is_about_to_go_is_proved_to_nobody() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let store = open(&disk);
+    let sample = Sample::new(&owner(1), "42", 1, 7);
+    for shard in [0, 1] {
+        put(&store, &sample, shard).unwrap();
+    }
+    commit(&store, &sample).unwrap();
+    let owner = owner(1).id();
+    let key = Key {
+        owner,
+        checkpoint: sample.id(),
+    };
+    let spot = codec::proof::Spot { row: 0, draw: 3 };
+    let proves = |shard| {
+        let proof = store.prove(owner, &sample.name(shard), spot);
+        proof.unwrap().is_some()
+    };
+    let leaving = sample.manifest.public().redundancy.shard(0).unwrap();
+    assert!(proves(0) && proves(1));
+    // Of two that hold the same shard, one that gives its copy back can't prove it, so the other keeps its own.
+    store.begin_leaving(key, leaving);
+    assert!(!proves(0) && proves(1));
+    store.end_leaving(key, leaving);
+    assert!(proves(0));
+}
+
+#[test]
 fn a_checkpoint_does_not_exist_for_another_owner() {
     let disk = CrashDisk::new(Fault::None, 0);
     let store = open(&disk);

@@ -9,7 +9,8 @@
         (directory / "step").write_text("900")
     with ckpt.open("42", "step") as file:
         print(file.read())
-    ckpt.restore("out", job="42")
+    pending = ckpt.save(weights, job="43", background=True)
+    ckpt.restore("out", job="42", existing="replace")
 
 The functions use the grid file that ``CKPT_GRID`` names, otherwise the one that ``ckpt join`` wrote, with one
 client per process. A :class:`Client` has the same methods for other grids, keys and limits. A call that fails
@@ -18,10 +19,22 @@ raises a :class:`CkptError`, whose ``exit_code`` is the exit status of the progr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ._client import Client, File, Path, Writer, shared_client
+from ._background import Pending
+from ._ckpt import __version__
+from ._client import (
+    BUFFER_BYTES,
+    Checkpoint,
+    Client,
+    File,
+    Path,
+    SaveKeywords,
+    Source,
+    Writer,
+    shared_client,
+)
 from ._errors import (
     AnotherSuccessorError,
     CkptError,
@@ -31,12 +44,17 @@ from ._errors import (
     DeniedError,
     LocalIOError,
     NotFoundError,
+    ReplacedError,
     TooFewHostsError,
     UsageError,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 __all__ = [
     "AnotherSuccessorError",
+    "Checkpoint",
     "CkptError",
     "Client",
     "DamagedError",
@@ -46,9 +64,12 @@ __all__ = [
     "File",
     "LocalIOError",
     "NotFoundError",
+    "Pending",
+    "ReplacedError",
     "TooFewHostsError",
     "UsageError",
     "Writer",
+    "__version__",
     "checkpoint",
     "forget",
     "list",
@@ -58,26 +79,59 @@ __all__ = [
 ]
 
 
+@overload
 def save(
-    source: Path | Iterable[Path] | Mapping[str, Path] | BinaryIO, job: str, **options: Any
-) -> dict[str, Any]:
+    source: Source,
+    job: str,
+    *,
+    background: Literal[False] = False,
+    **options: Unpack[SaveKeywords],
+) -> dict[str, Any]: ...
+
+
+@overload
+def save(
+    source: Source, job: str, *, background: Literal[True], **options: Unpack[SaveKeywords]
+) -> Pending: ...
+
+
+def save(source: Source, job: str, **options: Any) -> Any:
     """See :meth:`Client.save`."""
     return shared_client().save(source, job, **options)
 
 
-def restore(to: Path, job: str, **options: Any) -> dict[str, Any]:
+def restore(
+    to: Path,
+    job: str,
+    *,
+    version: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    existing: Literal["stay", "replace", "clear"] = "stay",
+) -> dict[str, Any]:
     """See :meth:`Client.restore`."""
-    return shared_client().restore(to, job, **options)
+    return shared_client().restore(to, job, version=version, labels=labels, existing=existing)
 
 
-def checkpoint(job: str, **options: Any) -> Any:
+def checkpoint(
+    job: str,
+    *,
+    dir: Path | None = None,
+    background: bool = False,
+    **options: Unpack[SaveKeywords],
+) -> Checkpoint:
     """See :meth:`Client.checkpoint`."""
-    return shared_client().checkpoint(job, **options)
+    return shared_client().checkpoint(job, dir=dir, background=background, **options)
 
 
-def open(job: str, path: str | bytes | None = None, **options: Any) -> Any:
+def open(
+    job: str,
+    path: str | bytes | None = None,
+    *,
+    version: int | None = None,
+    buffering: int = BUFFER_BYTES,
+) -> Any:
     """See :meth:`Client.open`."""
-    return shared_client().open(job, path, **options)
+    return shared_client().open(job, path, version=version, buffering=buffering)
 
 
 def list(job: str | None = None) -> Any:
@@ -85,6 +139,8 @@ def list(job: str | None = None) -> Any:
     return shared_client().list(job)
 
 
-def forget(job: str, **which: Any) -> dict[str, Any]:
+def forget(
+    job: str, *, version: int | None = None, keep: int | None = None, all: bool = False
+) -> dict[str, Any]:
     """See :meth:`Client.forget`."""
-    return shared_client().forget(job, **which)
+    return shared_client().forget(job, version=version, keep=keep, all=all)

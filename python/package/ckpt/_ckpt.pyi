@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TypedDict
 
+__version__: str
+
 class SaveOptions(TypedDict):
     labels: list[tuple[str, str]]
     keep: int | None
@@ -14,6 +16,10 @@ class SaveOptions(TypedDict):
     ttl: float | None
     full: bool
     allow_empty: bool
+
+class Canceller:
+    def __init__(self) -> None: ...
+    def cancel(self) -> None: ...
 
 class Client:
     def __init__(
@@ -32,7 +38,18 @@ class Client:
         name: str,
         paths: list[tuple[str | os.PathLike[str], str | None]],
         options: SaveOptions,
+        canceller: Canceller,
     ) -> str: ...
+    def save_open(
+        self,
+        name: str,
+        descriptor: int,
+        len: int,
+        options: SaveOptions,
+        canceller: Canceller,
+    ) -> str: ...
+    @staticmethod
+    def check(name: str, options: SaveOptions) -> None: ...
     def writer(self, name: str, options: SaveOptions) -> Writer: ...
     def restore(
         self,
@@ -40,7 +57,7 @@ class Client:
         version: int | None,
         to: str | os.PathLike[str],
         labels: list[tuple[str, str]],
-        force: bool,
+        existing: str,
     ) -> str: ...
     def open(self, name: str, version: int | None) -> Image: ...
     def list(self, name: str | None) -> str: ...
@@ -59,4 +76,5 @@ class Image:
 class Writer:
     def write(self, bytes: bytes) -> None: ...
     def finish(self) -> str: ...
+    def cancel(self) -> None: ...
     def abort(self) -> None: ...

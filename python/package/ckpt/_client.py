@@ -13,14 +13,35 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, BinaryIO, Union
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypedDict, Union, overload
 
 from . import _ckpt
+from ._background import Key, Pending, Task, drop_waiting, run_at_once, settle, submit, wait_for
 from ._errors import DegradedWarning, UsageError
+from ._memory import free_kept, give_back, memory_of, staged
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer, Unpack
 
 Path = Union[str, "os.PathLike[str]"]
+
+#: What can be saved: paths, a file object, or bytes in memory.
+Source = Union[Path, Iterable[Path], Mapping[str, Path], BinaryIO, "Buffer"]
+
+
+class SaveKeywords(TypedDict, total=False):
+    """The options of a save, see :meth:`Client.save`."""
+
+    labels: Mapping[str, str] | None
+    keep: int | None
+    redundancy: str | tuple[int, int] | None
+    after: int | str | None
+    deadline: float | None
+    ttl: float | None
+    full: bool
+    allow_empty: bool
+
 
 #: Bytes that a file of a checkpoint reads at once for small reads.
 BUFFER_BYTES = 128 << 10
@@ -75,10 +96,15 @@ class Client:
         cpus: int | None = None,
         rate: int | None = None,
     ) -> None:
+        grid = default_grid() if grid is None else grid
+        key = key or os.environ.get("CKPT_KEY_FILE") or None
+        certificate = certificate or os.environ.get("CKPT_CERT_FILE") or None
+        self._place = tuple(os.path.abspath(file) if file else "" for file in (grid, key, certificate))
+        self._pendings: set[Pending] = set()
         self._inner = _ckpt.Client(
-            default_grid() if grid is None else grid,
-            key=key or os.environ.get("CKPT_KEY_FILE") or None,
-            certificate=certificate or os.environ.get("CKPT_CERT_FILE") or None,
+            grid,
+            key=key,
+            certificate=certificate,
             memory=memory,
             cpus=cpus,
             rate=rate,
@@ -91,31 +117,51 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections, and records what was learned of hosts."""
+        """Waits for saves in the background, closes the connections, and records what was learned of hosts.
+
+        Frees the memory that the process keeps for copies of what is saved in the background.
+        """
+        wait_for(list(self._pendings))
+        free_kept()
         self._inner.close()
 
     def identity_ends(self) -> int:
         """The time at which the key expires, in Unix seconds."""
         return self._inner.identity_ends()
 
+    @overload
     def save(
         self,
-        source: Path | Iterable[Path] | Mapping[str, Path] | BinaryIO,
+        source: Source,
         job: str,
         *,
-        labels: Mapping[str, str] | None = None,
-        keep: int | None = None,
-        redundancy: str | tuple[int, int] | None = None,
-        after: int | str | None = None,
-        deadline: float | None = None,
-        ttl: float | None = None,
-        full: bool = False,
-        allow_empty: bool = False,
-    ) -> dict[str, Any]:
-        """Saves files, directories or the bytes of a file object as the next version of a job.
+        background: Literal[False] = False,
+        **options: Unpack[SaveKeywords],
+    ) -> dict[str, Any]: ...
 
-        ``source`` is a path, several paths, a mapping of names to the paths that are stored under them, or
-        an object with ``read``. ``keep`` is the number of versions to keep, this one included (default 2).
+    @overload
+    def save(
+        self,
+        source: Source,
+        job: str,
+        *,
+        background: Literal[True],
+        **options: Unpack[SaveKeywords],
+    ) -> Pending: ...
+
+    def save(
+        self,
+        source: Source,
+        job: str,
+        *,
+        background: bool = False,
+        **options: Unpack[SaveKeywords],
+    ) -> dict[str, Any] | Pending:
+        """Saves files, directories or bytes as the next version of a job.
+
+        ``source`` is a path, several paths, a mapping of names to the paths that are stored under them, an
+        object with ``read``, or bytes in memory: ``bytes``, a contiguous array, a tensor. ``keep`` is the
+        number of versions to keep, this one included (default 2).
         ``redundancy`` is data and parity shards, such as ``"3+2"``. With ``after``, the save is committed
         only as the single successor of a version: its number, the id of a checkpoint, or ``"none"``.
         ``deadline`` and ``ttl`` are in seconds; an infinite ``ttl`` ends the lease. Returns a *SaveReport*
@@ -124,64 +170,123 @@ class Client:
         An empty list of paths, such as that of a pattern without a match, and an object that returns no byte
         raise :class:`UsageError` unless ``allow_empty``: the empty version would take the place of an
         earlier one. A file of 0 bytes that is named is saved.
+
+        With ``background``, returns a :class:`Pending` at once, or as soon as bytes in memory are copied: the
+        caller may change them then. Files must stay as they are until it is done. Of each job one save runs at
+        a time and one waits; a newer one takes the place of the one that waits, whose result then is
+        :class:`ReplacedError`. A file object can't be saved in this way, but see :meth:`Writer.finish`.
         """
-        options = save_options(
-            labels=labels,
-            keep=keep,
-            redundancy=redundancy,
-            after=after,
-            deadline=deadline,
-            ttl=ttl,
-            full=full,
-            allow_empty=allow_empty,
-        )
-        if hasattr(source, "read"):
-            return self._save_stream(source, job, options)  # type: ignore[arg-type]
+        given = save_options(**options)
+        if hasattr(source, "read") and not isinstance(source, io.BytesIO):
+            if background:
+                raise UsageError(
+                    f"cannot save job {job} in the background: it would read a file object that the program "
+                    "may close; pass its path, or write to a writer and finish(background=True)"
+                )
+            return self._save_parts(iter(lambda: source.read(COPY_BYTES), b""), job, given)
+        view = memory_of(source)
+        if view is not None:
+            if background:
+                return self._stage(view, job, given)
+            return self._save_parts(_parts(view), job, given)
         paths = _paths(source)
-        if not (paths or allow_empty):
+        if not (paths or given["allow_empty"]):
             raise UsageError(
                 f"cannot save job {job}: no file or directory was named; did a pattern match nothing? "
                 "(allow_empty=True saves an empty version)"
             )
-        return _saved(self._inner.save(job, paths, options))  # type: ignore[arg-type]
+        if background:
+            return self._save_paths(_absolute(paths), job, given, _nothing)
+        settle(self._key(job))
+        return _saved(self._inner.save(job, paths, given, _ckpt.Canceller()))
 
-    def _save_stream(
-        self, source: BinaryIO, job: str, options: _ckpt.SaveOptions
+    def _key(self, job: str) -> Key:
+        return (*self._place, job)
+
+    def _save_parts(
+        self, parts: Iterable[Any], job: str, options: _ckpt.SaveOptions
     ) -> dict[str, Any]:
+        settle(self._key(job))
         writer = self._inner.writer(job, options)
         try:
-            while part := source.read(COPY_BYTES):
+            for part in parts:
+                if not part:
+                    break
                 writer.write(bytes(part))
         except BaseException:
             writer.abort()
             raise
         return _saved(writer.finish())
 
-    def writer(self, job: str, **options: Any) -> Writer:
+    def _stage(self, view: memoryview, job: str, options: _ckpt.SaveOptions) -> Pending:
+        """Copies bytes, and saves the copy in the background."""
+        self._inner.check(job, options)
+        if not (view.nbytes or options["allow_empty"]):
+            raise UsageError(
+                f"cannot save job {job}: there is no byte (allow_empty=True saves an empty version)"
+            )
+        # Its memory is used for this one.
+        drop_waiting(self._key(job))
+        stage = staged(view)
+
+        def save(canceller: _ckpt.Canceller) -> str:
+            return self._inner.save_open(job, stage.descriptor, stage.length, options, canceller)
+
+        return self._begin(save, job, lambda: give_back(stage))
+
+    def _save_paths(
+        self,
+        paths: list[tuple[Path, str | None]],
+        job: str,
+        options: _ckpt.SaveOptions,
+        release: Callable[[], None],
+    ) -> Pending:
+        """Saves files in the background."""
+        self._inner.check(job, options)
+
+        def save(canceller: _ckpt.Canceller) -> str:
+            return self._inner.save(job, paths, options, canceller)
+
+        return self._begin(save, job, release)
+
+    def _begin(
+        self, save: Callable[[_ckpt.Canceller], str], job: str, release: Callable[[], None]
+    ) -> Pending:
+        canceller = _ckpt.Canceller()
+        pending = self._remember(Pending(job, canceller.cancel))
+        submit(self._key(job), Task(pending, lambda: _saved(save(canceller)), release))
+        return pending
+
+    def _remember(self, pending: Pending) -> Pending:
+        self._pendings.add(pending)
+        pending.add_done_callback(self._pendings.discard)
+        return pending
+
+    def writer(self, job: str, **options: Unpack[SaveKeywords]) -> Writer:
         """Opens a file for writing, which becomes the next version of a job when it is closed.
 
         Takes the options of :meth:`save`. A file to which nothing was written is saved with ``allow_empty``
         only.
         """
-        return Writer(self._inner.writer(job, save_options(**options)))
+        given = save_options(**options)
+        settle(self._key(job))
+        return Writer(self._inner.writer(job, given), self, job)
 
-    @contextmanager
-    def checkpoint(self, job: str, **options: Any) -> Iterator[pathlib.Path]:
+    def checkpoint(
+        self,
+        job: str,
+        *,
+        dir: Path | None = None,
+        background: bool = False,
+        **options: Unpack[SaveKeywords],
+    ) -> Checkpoint:
         """Creates an empty directory, and saves its content at the end of the ``with`` block.
 
         If the block raises, nothing is saved. The directory is removed in any case. Takes the options of
-        :meth:`save`, and ``dir``, the directory in which it is created.
+        :meth:`save`, and ``dir``, the directory in which it is created. With ``background``, the block ends at
+        once, and ``pending`` of the returned :class:`Checkpoint` is the :class:`Pending`.
         """
-        made = tempfile.mkdtemp(prefix="ckpt-", dir=options.pop("dir", None))
-        try:
-            directory = pathlib.Path(made)
-            yield directory
-            entries = sorted(directory.iterdir())
-            if not (entries or options.get("allow_empty")):
-                raise UsageError(f"nothing to save for job {job}: the directory is empty")
-            self.save(entries, job, **options)
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
+        return Checkpoint(self, job, dir, background, save_options(**options))
 
     def restore(
         self,
@@ -190,15 +295,24 @@ class Client:
         *,
         version: int | None = None,
         labels: Mapping[str, str] | None = None,
-        force: bool = False,
+        existing: Literal["stay", "replace", "clear"] = "stay",
     ) -> dict[str, Any]:
-        """Restores a checkpoint to a path: into an existing directory, or under a new name.
+        """Restores a checkpoint into the directory ``to``, whether it exists or not.
 
-        Restores ``version``, by default the newest version that can be restored. ``force`` replaces files
-        and trees with the same names. Returns a *RestoreReport*.
+        Afterwards, a file that :meth:`open` knows as ``path`` is at ``to/path``; a stream, which has no name, is
+        at the name of the job. Restores ``version``, by default the newest version that can be restored.
+        ``existing`` says what becomes of names in ``to``:
+
+        - ``"stay"``: if the checkpoint has one of them, nothing is restored, and the call fails;
+        - ``"replace"``: those that the checkpoint has are replaced, each as a whole and in one step, one after the
+          other; other names stay;
+        - ``"clear"``: afterwards ``to`` has what the checkpoint has, and nothing else. It changes in one step,
+          into another directory of its name.
+
+        Returns a *RestoreReport*.
         """
         pairs = list((labels or {}).items())
-        report = json.loads(self._inner.restore(job, version, to, pairs, force))
+        report: dict[str, Any] = json.loads(self._inner.restore(job, version, to, pairs, existing))
         _warn(_passed_over(job, report["skipped"]))
         _warn(report["warnings"])
         return report
@@ -229,7 +343,8 @@ class Client:
         if report["silent"]:
             names = ", ".join(sorted(note["host"] for note in report["silent"]))
             _warn([f"the list may be incomplete: no answer from {names}"])
-        return report["checkpoints"]
+        checkpoints: list[dict[str, Any]] = report["checkpoints"]
+        return checkpoints
 
     def list_report(self, job: str | None = None) -> dict[str, Any]:
         """Like :meth:`list`, but returns the whole *ListReport*, and does not warn."""
@@ -245,7 +360,7 @@ class Client:
         """
         if (version is not None) + (keep is not None) + bool(all) != 1:
             raise UsageError("forget: use exactly one of version=V, keep=N and all=True")
-        report = json.loads(self._inner.forget(job, version, keep))
+        report: dict[str, Any] = json.loads(self._inner.forget(job, version, keep))
         if report["unheard"]:
             names = ", ".join(sorted(note["host"] for note in report["unheard"]))
             _warn([f"job {job}: {names} were not informed that versions are removed"])
@@ -291,10 +406,85 @@ def _paths(source: Any) -> list[tuple[Path, str | None]]:
     return [(path, None) for path in source]
 
 
+def _absolute(paths: list[tuple[Path, str | None]]) -> list[tuple[Path, str | None]]:
+    """Paths that stay right when the program goes to another directory."""
+    return [(os.path.join(os.getcwd(), path), name) for path, name in paths]
+
+
+def _parts(view: memoryview) -> Iterator[memoryview]:
+    return (view[at : at + COPY_BYTES] for at in range(0, len(view), COPY_BYTES))
+
+
+def _nothing() -> None:
+    pass
+
+
 def _saved(text: str) -> dict[str, Any]:
     report: dict[str, Any] = json.loads(text)
     _warn(report["warnings"])
     return report
+
+
+class Checkpoint:
+    """A directory whose content is saved at the end of the ``with`` block, see :meth:`Client.checkpoint`."""
+
+    #: The *SaveReport*, after the block.
+    report: dict[str, Any] | None = None
+    #: The save in the background, after the block.
+    pending: Pending | None = None
+
+    def __init__(
+        self,
+        client: Client,
+        job: str,
+        dir: Path | None,
+        background: bool,
+        options: _ckpt.SaveOptions,
+    ) -> None:
+        self._client = client
+        self._job = job
+        self._dir = dir
+        self._background = background
+        self._options = options
+
+    def __enter__(self) -> pathlib.Path:
+        self._made = pathlib.Path(tempfile.mkdtemp(prefix="ckpt-", dir=self._dir)).absolute()
+        return self._made
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is None and self._background:
+            self._begin()
+            return
+        try:
+            if kind is None:
+                self._save()
+        finally:
+            self._remove()
+
+    def _entries(self) -> list[tuple[Path, str | None]]:
+        entries = sorted(self._made.iterdir())
+        if not (entries or self._options["allow_empty"]):
+            raise UsageError(f"nothing to save for job {self._job}: the directory is empty")
+        return [(entry, None) for entry in entries]
+
+    def _save(self) -> None:
+        entries = self._entries()
+        client = self._client
+        settle(client._key(self._job))
+        saved = client._inner.save(self._job, entries, self._options, _ckpt.Canceller())
+        self.report = _saved(saved)
+
+    def _begin(self) -> None:
+        try:
+            entries = self._entries()
+            save = self._client._save_paths
+            self.pending = save(entries, self._job, self._options, self._remove)
+        except BaseException:
+            self._remove()
+            raise
+
+    def _remove(self) -> None:
+        shutil.rmtree(self._made, ignore_errors=True)
 
 
 class File(io.RawIOBase):
@@ -372,9 +562,11 @@ class Writer(io.RawIOBase):
     #: The *SaveReport*, once the file is closed.
     report: dict[str, Any] | None = None
 
-    def __init__(self, inner: _ckpt.Writer) -> None:
+    def __init__(self, inner: _ckpt.Writer, client: Client, job: str) -> None:
         super().__init__()
         self._inner: _ckpt.Writer | None = inner
+        self._client = client
+        self._job = job
         self._at = 0
 
     def writable(self) -> bool:
@@ -386,10 +578,12 @@ class Writer(io.RawIOBase):
     def write(self, data: Any) -> int:
         if self._inner is None:
             raise ValueError("I/O operation on closed file.")
-        part = bytes(data)
-        self._inner.write(part)
-        self._at += len(part)
-        return len(part)
+        view = memoryview(data).cast("B")
+        # In parts: while bytes are copied, no other thread of Python runs.
+        for part in _parts(view):
+            self._inner.write(bytes(part))
+        self._at += len(view)
+        return len(view)
 
     def abort(self) -> None:
         """Ends the save without committing anything."""
@@ -406,6 +600,29 @@ class Writer(io.RawIOBase):
                 self.report = _saved(inner.finish())
         finally:
             super().close()
+
+    @overload
+    def finish(self, *, background: Literal[False] = False) -> dict[str, Any]: ...
+
+    @overload
+    def finish(self, *, background: Literal[True]) -> Pending: ...
+
+    def finish(self, *, background: bool = False) -> dict[str, Any] | Pending:
+        """Closes the file, and returns the *SaveReport*; with ``background`` a :class:`Pending`, at once.
+
+        The file's save has begun already, so it waits for no other one; later ones of the job wait for it.
+        """
+        if self._inner is None:
+            raise ValueError("I/O operation on closed file.")
+        if not background:
+            self.close()
+            return self.report or {}
+        inner, self._inner = self._inner, None
+        pending = self._client._remember(Pending(self._job, inner.cancel))
+        task = Task(pending, lambda: _saved(inner.finish()), _nothing)
+        run_at_once(self._client._key(self._job), task)
+        super().close()
+        return pending
 
     def __exit__(self, kind: Any, *_: object) -> None:
         if kind is None:

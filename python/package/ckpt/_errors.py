@@ -73,6 +73,12 @@ class AnotherSuccessorError(CkptError):
     exit_code = 10
 
 
+class ReplacedError(CkptError):
+    """A save in the background did not begin, because a newer one of its job took its place."""
+
+    status = "replaced"
+
+
 class DegradedWarning(UserWarning):
     """The call is done, but with less than it promises, like exit status 3 of the program."""
 

@@ -18,7 +18,7 @@ impl Attempt<'_> {
         }
         let index = image.index.clone();
         let target = target.clone();
-        let others = self.request.at_hand.clone();
+        let others = self.paths_at_hand(image);
         let options = self.sink_options();
         let looking = tokio::task::spawn_blocking(move || {
             let places = Places::of(&index, &target, &others, options);

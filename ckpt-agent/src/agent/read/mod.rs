@@ -3,6 +3,7 @@
 pub(crate) mod at_hand;
 pub(crate) mod cat;
 pub(crate) mod choose;
+pub(crate) mod content;
 pub(crate) mod dry_run;
 pub(crate) mod fetch;
 pub(crate) mod hashes;

@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use codec::JobTag;
 use codec::decode::Composer;
 use codec::grant::Rights;
 use codec::index::{FileEntry, Index};
 use codec::manifest::{ImageKind, Summary};
+use codec::{JobId, JobTag};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 use tracing::Instrument;
@@ -23,7 +23,7 @@ use crate::cancel::Cancel;
 use crate::core::gather::silence::GoesOn;
 use crate::core::pick::{Pick, PiecesAtHand, Wanted};
 use crate::image::at_hand::{FilesAtHand, LeftRemains};
-use crate::image::{self, Sink, SinkError, SinkOptions, Target};
+use crate::image::{self, Existing, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
 use crate::pipeline::decode::{self, Decoded, ImageRows, ReadAtHand, RowSource};
@@ -269,6 +269,18 @@ impl Attempt<'_> {
                 let placed = image::place(own, path, &name);
                 Ok(Target::Path(placed.map_err(|e| self.sink_failure(&e))?))
             }
+            RestoreTarget::Content {
+                made,
+                directory,
+                existing,
+            } => {
+                let placed = match existing {
+                    Existing::Stay => image::taken(directory, self.names_in_place(image)),
+                    Existing::Replace | Existing::Clear => Ok(()),
+                };
+                let placed = placed.and_then(|()| image::place_in(own, made, &self.name_of_job()));
+                Ok(Target::Path(placed.map_err(|e| self.sink_failure(&e))?))
+            }
             RestoreTarget::Stdout => Ok(Target::Stdout),
             RestoreTarget::Default if is_stream && is_terminal() => Err(Unreadable::Fatal(
                 Failure::new(
@@ -289,8 +301,31 @@ impl Attempt<'_> {
         let mut roots = files.iter().filter(|f| !f.path.contains(&b'/'));
         match (roots.next(), roots.next()) {
             (Some(root), None) if !root.path.is_empty() => OsString::from_vec(root.path.clone()),
-            _ => OsString::from(self.request.job.file_name()),
+            _ => self.name_of_job(),
         }
+    }
+
+    fn name_of_job(&self) -> OsString {
+        OsString::from(self.request.job.file_name())
+    }
+
+    /// Names of the roots in the directory that gets them.
+    fn names_in_place(&self, image: &Image) -> Vec<OsString> {
+        let names = image::roots(image.own()).map(|name| match name.is_empty() {
+            true => self.name_of_job(),
+            false => name.to_owned(),
+        });
+        names.collect()
+    }
+
+    /// Other paths that may have a part of the image.
+    pub(super) fn paths_at_hand(&self, image: &Image) -> Vec<PathBuf> {
+        let mut paths = self.request.at_hand.clone();
+        if let RestoreTarget::Content { directory, .. } = &self.request.target {
+            let names = self.names_in_place(image).into_iter();
+            paths.extend(names.map(|name| directory.join(name)));
+        }
+        paths
     }
 
     pub(crate) const fn sink_options(&self) -> SinkOptions {
@@ -315,14 +350,7 @@ impl Attempt<'_> {
     }
 
     pub(crate) fn sink_failure(&self, cause: &SinkError) -> Unreadable {
-        let message = format!("cannot restore job {}: {}", self.request.job, chain(cause));
-        let status = match cause {
-            SinkError::TreeToStdout | SinkError::Name(_) | SinkError::NoDirectory(_) => {
-                ExitStatus::Usage
-            }
-            _ => ExitStatus::LocalIo,
-        };
-        Unreadable::Fatal(Failure::new(status, message))
+        Unreadable::Fatal(sink_failure(&self.request.job, cause))
     }
 
     async fn transfer(
@@ -536,6 +564,18 @@ impl Attempt<'_> {
             },
         }
     }
+}
+
+/// The failure of a restore of a job that can't write.
+pub(crate) fn sink_failure(job: &JobId, cause: &SinkError) -> Failure {
+    let message = format!("cannot restore job {job}: {}", chain(cause));
+    let status = match cause {
+        SinkError::TreeToStdout | SinkError::Name(_) | SinkError::NoDirectory(_) => {
+            ExitStatus::Usage
+        }
+        _ => ExitStatus::LocalIo,
+    };
+    Failure::new(status, message)
 }
 
 /// The line on setuid and setgid bits that are not restored.

@@ -17,7 +17,7 @@ use codec::{JobId, Redundancy, Version};
 use crate::core::glob::Glob;
 use crate::core::sought::Sought;
 use crate::image::keeper::Keeper;
-use crate::image::{NamedPath, OnceReader};
+use crate::image::{Existing, NamedPath, OnceReader};
 use crate::unix_time::unix_seconds;
 
 /// The probability of being able to restart that `--redundancy auto` aims at without `--target`.
@@ -76,6 +76,15 @@ pub enum RestoreTarget {
     Path(PathBuf),
     /// Standard output; only for an image of one file or a stream.
     Stdout,
+    /// Into a directory, each root under its own name.
+    Content {
+        /// The directory in which the roots are made; nothing is there yet, but its parent is.
+        made: PathBuf,
+        /// The directory that gets the roots afterwards. What it has already need not be fetched.
+        directory: PathBuf,
+        /// What becomes of names that exist there.
+        existing: Existing,
+    },
 }
 
 /// What to restore, and where to.

@@ -27,14 +27,18 @@ impl Shortage {
         if self.deadline_ended {
             message.push_str(" at the end of the deadline");
         }
-        let less = "save with less: --data, --parity, --allow-degraded";
+        // Where no host takes a shard, fewer shards find none either.
+        let less = match placed {
+            0 => "",
+            _ => "; or save with less: --data, --parity, --allow-degraded",
+        };
         let Some(wait_ms) = self.soonest_ms else {
             return Failure::new(ExitStatus::TooFewHosts, message)
-                .next(format!("ckpt hosts; or {less}"));
+                .next(format!("ckpt hosts{less}"));
         };
         let when = clock_time(wait_ms);
         message.push_str(&format!("; the next host takes shards {when}"));
-        Failure::new(ExitStatus::TooFewHosts, message).next(format!("again {when}; or {less}"))
+        Failure::new(ExitStatus::TooFewHosts, message).next(format!("again {when}{less}"))
     }
 }
 
@@ -140,7 +144,16 @@ mod tests {
             soonest_ms: Some(2 * 3_600_000),
             deadline_ended: false,
         };
-        let message = shortage.failure("cannot save").message;
+        let failure = shortage.failure("cannot save");
+        let next = failure.next.unwrap();
+        assert!(next.ends_with("(in 2h)"), "fewer do not help: {next}");
+        let some = Shortage {
+            placed: 2,
+            ..shortage
+        };
+        let next = some.failure("cannot save").next.unwrap();
+        assert!(next.contains("--parity"), "{next}");
+        let message = failure.message;
         let expected = "cannot save: 0 of 5 shards have a host; the next host takes shards at ";
         assert!(message.starts_with(expected), "{message}");
         assert!(message.ends_with("(in 2h)"), "{message}");

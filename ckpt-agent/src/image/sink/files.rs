@@ -662,7 +662,7 @@ impl Layout {
 }
 
 /// The directory of a target, opened, and the target's name in it.
-fn open_parent(target: &Path) -> Result<(OwnedFd, &OsStr), SinkError> {
+pub(super) fn open_parent(target: &Path) -> Result<(OwnedFd, &OsStr), SinkError> {
     let name = target
         .file_name()
         .ok_or_else(|| SinkError::Name(target.to_owned()))?;
@@ -735,7 +735,7 @@ fn no_space(target: &Path, needed: u64, free: u64) -> SinkError {
     }
 }
 
-fn io_error(doing: &'static str, path: &Path, cause: io::Error) -> SinkError {
+pub(super) fn io_error(doing: &'static str, path: &Path, cause: io::Error) -> SinkError {
     SinkError::Io {
         doing,
         path: path.to_owned(),

@@ -2,6 +2,7 @@
 //! is ever written outside of the target. Nothing is left behind after a failure.
 
 mod attributes;
+mod content;
 mod files;
 mod output;
 mod picked;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 use codec::index::Index;
 
+pub use content::{Content, Existing, place_in, roots, taken};
 pub use files::FileSink;
 pub use output::OutputSink;
 pub use picked::PickedSink;
@@ -50,6 +52,9 @@ pub enum SinkError {
     /// The target exists already.
     #[error("{0:?} exists; choose another with -o, or replace it with --force")]
     Exists(PathBuf),
+    /// The name of a root exists in the directory that the image is to be put into.
+    #[error("{0:?} exists, and what exists was to stay")]
+    Taken(PathBuf),
     /// What is at the target is of a kind that `--force` does not replace by this image.
     #[error(
         "{path:?} is {there}, which --force does not replace by {image}; choose another with -o"

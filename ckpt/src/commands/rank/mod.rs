@@ -17,7 +17,7 @@ use protocol::wire::machine::MachineClaim;
 use supervision::load::contended;
 
 use self::report::{RankReport, RankedHost};
-use super::render::{Report, Table, bytes, json_of_self, one_line, shortened};
+use super::render::{Report, Table, bytes, json_of_self, one_line, shown};
 use super::run::past::history_file;
 use ckpt_agent::agent::{Agent, HostSays};
 use ckpt_agent::core::place::presence_of_unknown;
@@ -335,7 +335,7 @@ impl Report for RankReport {
             let mark = if host.assumed { "?" } else { "" };
             let speed_mark = if host.speed_seen { "*" } else { mark };
             table.row(vec![
-                shortened(&host.host, 24),
+                shown(&host.host, 24),
                 host.cores.map_or("-".to_owned(), |cores| cores.to_string()),
                 format!("{:.2}{speed_mark}", host.speed),
                 format!("{:.0}%{mark}", host.load * 100.0),

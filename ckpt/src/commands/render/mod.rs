@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use codec::Version;
 pub(crate) use command_line::size::format as bytes;
-pub(crate) use command_line::text::{Table, count, one_line, shortened};
+pub(crate) use command_line::text::{Table, count, one_line, shown};
 use command_line::time::since;
 pub(crate) use command_line::time::utc as time;
 use health::span;
@@ -728,7 +728,7 @@ fn host_state(host: &HostReport) -> String {
     };
     match is_verbose() {
         true => state,
-        false => shortened(&state, STATE_WIDTH),
+        false => shown(&state, STATE_WIDTH),
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use codec::JobId;
 
-use crate::commands::render::{self, Report, Table, json_of_self, one_line, shortened, time};
+use crate::commands::render::{self, Report, Table, json_of_self, one_line, shown, time};
 use crate::commands::{Answer, done};
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
@@ -188,14 +188,14 @@ impl Report for RunsReport {
         for run in &self.runs {
             table.row(vec![
                 time(run.ended_at),
-                shortened(&run.job, 24),
+                shown(&run.job, 24),
                 seconds(run.cpu_seconds),
                 run.forecast_seconds.map_or("-".to_owned(), seconds),
                 between(run.low_seconds, run.high_seconds),
                 percent(run.error),
                 seconds(run.elapsed_seconds),
                 run.starts.to_string(),
-                shortened(&run.command, COMMAND_WIDTH),
+                shown(&run.command, COMMAND_WIDTH),
             ]);
         }
         if self.runs.is_empty() {

@@ -7,7 +7,7 @@ use study::description::{
     CauseLine, FitLine, FitTable, FittedQuantity, GroupLine, PatternLine, PoolDescription,
 };
 
-use crate::commands::render::{Table, count, one_line, shortened, time};
+use crate::commands::render::{Table, count, one_line, shown, time};
 
 /// How many sites are listed in the text. The JSON has all.
 const SITES_SHOWN: usize = 20;
@@ -265,7 +265,7 @@ fn sites(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(&["SITE", "HOSTS", "FAILURES", "SHARE"]);
     for site in pool.site_failures.iter().take(SITES_SHOWN) {
         table.row(vec![
-            shortened(&site.site, 30),
+            shown(&site.site, 30),
             site.hosts.to_string(),
             site.failures.to_string(),
             format!("{:.3}", site.share),
@@ -394,7 +394,7 @@ fn site_fits(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
         "SIZE: WEIBULL, ROUNDED",
     ]);
     for site in fitted.iter().take(SITES_SHOWN) {
-        let mut row = vec![shortened(site, 30)];
+        let mut row = vec![shown(site, 30)];
         for (quantity, family) in [("group_gap", "Weibull"), ("down", "lognormal")] {
             let fit = of(site, quantity).and_then(|fit| {
                 let mut fits = fit.log2.fits.iter();
