@@ -611,8 +611,16 @@ fn wrong_usage_of_any_command_is_one_object_with_json() -> Result<()> {
     let missing = tests::program::run(&mut tests::program::command(["save", "--json"])?)?;
     let missing = missing.expect(2)?.json()?;
     ensure!(
-        missing["error"]["message"].to_string().contains("--job"),
+        missing["error"]["message"].to_string().contains("PATH"),
         "{missing}"
+    );
+    let unnamed = tests::program::run(&mut tests::program::command(["restore", "--json"])?)?;
+    let unnamed = unnamed.expect(2)?.json()?;
+    ensure!(
+        unnamed["error"]["next"]
+            .to_string()
+            .contains("CKPT_JOB=JOB"),
+        "{unnamed}"
     );
     Ok(())
 }

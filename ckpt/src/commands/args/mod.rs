@@ -58,10 +58,11 @@ pub struct Cli {
 pub enum Command {
     /// Save files, directories, standard input or a command's output as a job's next version.
     ///
-    /// The first word is the job, unless --job or CKPT_JOB names it or a file here has that name. In scripts, use --job
-    /// or CKPT_JOB.
+    /// The first word is the job if neither --job nor CKPT_JOB names it; a word that is also a file here is refused
+    /// then. In scripts, use --job or CKPT_JOB.
     #[command(
         mut_args(groups::shorten_save),
+        override_usage = "ckpt save [OPTIONS] [JOB] PATH[=NAME]...\n       ckpt save [OPTIONS] [JOB] -- CMD...",
         after_help = "Example:\n  ckpt save 42 image.bin\n  ckpt save --job 42 -- tar c state/\n\nExit status: see ckpt --help"
     )]
     Save(Box<Save>),
@@ -74,6 +75,7 @@ pub enum Command {
     ///
     /// Fetches only the segments that contain the requested bytes.
     #[command(
+        override_usage = "ckpt cat [OPTIONS] [JOB] [PATH]",
         after_help = "Example:\n  ckpt cat 42 dump/log.txt | tail\n  ckpt cat --job 42 --range 1GiB:4KiB > header\n\nExit status: see ckpt --help; 0 also when the reader closes the pipe early; 3 when the newest known version can't be read and an older one is read."
     )]
     Cat(Cat),
