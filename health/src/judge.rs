@@ -37,11 +37,11 @@ impl Default for Limits {
 pub fn judged(mut health: Health, limits: &Limits) -> Health {
     let now = health.at;
     let mut found: Vec<Attention> = Vec::new();
+    let away = health.away();
     for job in health.jobs_worst_first() {
-        found.extend(of_job(job, now, limits));
+        found.extend(of_job(job, away, now, limits));
     }
     found = together(found);
-    let away = health.away();
     let unfound = health.unfound.iter();
     found.extend(unfound.map(|job| of_unfound(job, away, now)));
     found.extend(health.keys.iter().filter_map(|key| of_key(key, limits)));
@@ -64,7 +64,7 @@ pub fn judged(mut health: Health, limits: &Limits) -> Health {
     health
 }
 
-fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
+fn of_job(job: &JobHealth, away: usize, now: u64, limits: &Limits) -> Vec<Attention> {
     let about = format!("job {}", job.job);
     let attention = |kind, what, remedy: &str| Attention {
         kind,
@@ -82,7 +82,10 @@ fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
                 "version {version} can't be restored now: {} of {total} shards are found",
                 job.shards.value
             ),
-            "ckpt hosts; when the hosts are back: ckpt verify",
+            match away {
+                0 => "ckpt verify; an older version, if there is one: ckpt restore --version",
+                _ => "ckpt hosts; when the hosts are back: ckpt verify",
+            },
         )),
         Some(n) if n < job.redundancy.parity() => found.push(attention(
             Kind::BelowRedundancy,
@@ -228,10 +231,6 @@ fn of_away(each: &[HostHealth], jobs: &[JobHealth], now: u64) -> Option<Attentio
 fn of_unfound(job: &UnfoundJob, away: usize, now: u64) -> Attention {
     let version = job.version;
     let age = span(now.saturating_sub(job.created));
-    let begin_anew = format!(
-        "if it is gone for good: ckpt forget --job {} --all",
-        job.job
-    );
     Attention {
         kind: Kind::NotFound,
         about: format!("job {}", job.job),
@@ -239,8 +238,12 @@ fn of_unfound(job: &UnfoundJob, away: usize, now: u64) -> Attention {
             "version {version}, saved {age} ago, is shown by no host that answers; {away} hosts are away"
         ),
         remedy: Some(match away {
-            0 => begin_anew,
-            _ => format!("ckpt restore when they are back; {begin_anew}"),
+            0 => format!(
+                "if it is gone for good: ckpt forget --job {} --all",
+                job.job
+            ),
+            // What is forgotten now does not come back with its hosts.
+            _ => "ckpt restore when they are back".to_owned(),
         }),
     }
 }

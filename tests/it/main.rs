@@ -22,6 +22,7 @@ mod fencing;
 mod followed;
 mod health;
 mod heard;
+mod incident;
 mod job_script;
 mod jobkeys;
 mod junk;
