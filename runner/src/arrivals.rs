@@ -17,6 +17,7 @@ use supervision::Millis;
 
 use super::files::Fingerprint;
 use super::watch::FileWatch;
+use super::wholeness::{Sign, Wholeness, latest};
 use ckpt_agent::image::Exclude;
 use machine::open_files::Writing;
 
@@ -33,6 +34,7 @@ pub(super) struct FoundDir {
     /// When an entry was added or removed.
     modified: Time,
     print: Fingerprint,
+    sign: Sign,
     /// The hash of its files by which a saved one is known again.
     digest: String,
 }
@@ -55,28 +57,41 @@ struct Known {
     /// When its inode changed.
     changed: Time,
     was_renamed: bool,
+    /// Whether it counts as a checkpoint: by what it shows of itself, or because it was renamed into place.
+    counts: bool,
     whole: Option<Whole>,
     /// The files when they were saved, or skipped.
     saved: Option<String>,
+    /// The files of one that does not count, and since when they are as they are.
+    left_out: Option<(String, Millis)>,
+    /// Whether it was reported that it does not count.
+    is_reported: bool,
 }
+
+/// For how long a directory that does not count is as it is before that is reported, milliseconds. A program may pause
+/// while it writes one.
+const LEFT_OUT_MS: u64 = 10_000;
 
 /// What is known of all directories below one.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     dir: PathBuf,
-    /// Whether directories count that were not renamed.
-    in_place: bool,
     /// Digests of what hosts have already.
     saved: BTreeSet<String>,
     known: BTreeMap<OsString, Known>,
 }
 
-/// Looks at the directories below `dir`. Hidden ones and symbolic links are left out.
+/// Looks at the directories below `dir`, and for the signs that they are whole. Hidden ones and symbolic links are left out.
 ///
 /// # Errors
 /// When `dir` can't be read.
-pub(super) fn find_directories(dir: &Path, exclude: &Exclude) -> io::Result<Vec<FoundDir>> {
+pub(super) fn find_directories(
+    dir: &Path,
+    exclude: &Exclude,
+    wholeness: &Wholeness,
+) -> io::Result<Vec<FoundDir>> {
     let mut found = Vec::new();
+    let latest = latest(dir);
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -87,9 +102,12 @@ pub(super) fn find_directories(dir: &Path, exclude: &Exclude) -> io::Result<Vec<
         if !metadata.is_dir() || name.as_bytes().starts_with(b".") {
             continue;
         }
+        // A sign is looked for before the files: what comes after it is not saved, but seen as a change.
+        let sign = wholeness.sign(dir, &name, latest.as_deref());
         let print = Fingerprint::of(&[entry.path()], exclude);
         found.push(FoundDir {
             name,
+            sign,
             inode: metadata.ino(),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
@@ -102,10 +120,9 @@ pub(super) fn find_directories(dir: &Path, exclude: &Exclude) -> io::Result<Vec<
 
 impl Arrivals {
     /// Begins to watch a directory; `saved` are the digests of what hosts have already.
-    pub(super) fn new(dir: PathBuf, in_place: bool, saved: BTreeSet<String>) -> Self {
+    pub(super) fn new(dir: PathBuf, saved: BTreeSet<String>) -> Self {
         Self {
             dir,
-            in_place,
             saved,
             known: BTreeMap::new(),
         }
@@ -138,13 +155,29 @@ impl Arrivals {
             }
             known.was_renamed |= found.changed > found.modified;
             known.changed = found.changed;
+            known.counts = match found.sign {
+                Sign::Whole => true,
+                Sign::Unfinished => false,
+                Sign::None => known.was_renamed,
+            };
             let path = self.dir.join(&found.name);
             if self.saved.contains(&found.digest) {
                 known.saved = Some(found.digest.clone());
             }
             let is_new = known.saved.as_ref() != Some(&found.digest);
-            known.whole.take_if(|whole| whole.digest != found.digest);
-            if !(known.was_renamed || self.in_place) || found.print.is_empty() || !is_new {
+            let is_counting = known.counts;
+            known
+                .whole
+                .take_if(|whole| !is_counting || whole.digest != found.digest);
+            if !is_counting {
+                let since = known
+                    .left_out
+                    .take()
+                    .filter(|(left, _)| *left == found.digest);
+                known.left_out = since.or(Some((found.digest, now)));
+                continue;
+            }
+            if found.print.is_empty() || !is_new {
                 continue;
             }
             let came_to_rest = known.watch.look(now, found.print, |print| {
@@ -191,19 +224,29 @@ impl Arrivals {
     /// Whether no directory that counts is still changing or waiting.
     pub(super) fn is_quiet(&self) -> bool {
         let mut counting = self.known.values();
-        counting.all(|known| {
-            !(known.was_renamed || self.in_place)
-                || (known.whole.is_none() && known.saved.is_some())
-        })
+        counting.all(|known| !known.counts || (known.whole.is_none() && known.saved.is_some()))
     }
 
-    /// Names of directories that were not renamed into place.
+    /// Names of directories that do not count.
     pub(super) fn passed_over(&self) -> Vec<OsString> {
-        let not_renamed = self
-            .known
-            .iter()
-            .filter(|(_, known)| !(known.was_renamed || self.in_place || known.saved.is_some()));
-        not_renamed.map(|(name, _)| name.clone()).collect()
+        let known = self.known.iter();
+        let left_out = known.filter(|(_, known)| !known.counts && known.saved.is_none());
+        left_out.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Names of directories that do not count, and have been as they are for a while. Each is named once.
+    pub(super) fn newly_passed_over(&mut self, now: Millis) -> Vec<OsString> {
+        let mut names = Vec::new();
+        for (name, known) in &mut self.known {
+            let since = known.left_out.as_ref().map(|(_, since)| *since);
+            let is_due = !known.counts
+                && known.saved.is_none()
+                && since.is_some_and(|since| now.since(since) >= LEFT_OUT_MS);
+            if is_due && !std::mem::replace(&mut known.is_reported, true) {
+                names.push(name.clone());
+            }
+        }
+        names
     }
 }
 
@@ -216,6 +259,7 @@ mod tests {
     struct Trainer {
         dir: tempfile::TempDir,
         arrivals: Arrivals,
+        wholeness: Wholeness,
         now: u64,
     }
 
@@ -224,7 +268,11 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let saved = saved.iter().cloned().collect();
             Self {
-                arrivals: Arrivals::new(dir.path().to_owned(), in_place, saved),
+                arrivals: Arrivals::new(dir.path().to_owned(), saved),
+                wholeness: Wholeness {
+                    in_place,
+                    ..Wholeness::default()
+                },
                 dir,
                 now: 0,
             }
@@ -244,7 +292,8 @@ mod tests {
 
         fn look_after(&mut self, ms: u64, is_open: bool) -> Option<String> {
             self.now += ms;
-            let found = find_directories(self.dir.path(), &Exclude::default()).unwrap();
+            let exclude = Exclude::default();
+            let found = find_directories(self.dir.path(), &exclude, &self.wholeness).unwrap();
             self.arrivals.take(Millis(self.now), found, |_, _| is_open);
             let next = self.arrivals.next(2)?;
             Some(next.path.file_name()?.to_string_lossy().into_owned())
@@ -295,7 +344,7 @@ mod tests {
         first.look_after(0, false);
         first.look_after(1000, false).unwrap();
         let digest = first.done();
-        first.arrivals = Arrivals::new(first.dir.path().to_owned(), false, [digest].into());
+        first.arrivals = Arrivals::new(first.dir.path().to_owned(), [digest].into());
         assert_eq!(first.look_after(1000, false), None);
         assert_eq!(first.look_after(1000, false), None);
         assert!(first.arrivals.is_quiet());
@@ -319,7 +368,7 @@ mod tests {
         assert_eq!(digests.len(), 2);
         // Hosts still have the newest.
         let newest = digests.pop().unwrap();
-        trainer.arrivals = Arrivals::new(trainer.dir.path().to_owned(), false, [newest].into());
+        trainer.arrivals = Arrivals::new(trainer.dir.path().to_owned(), [newest].into());
         assert_eq!(trainer.look_after(1000, false), None);
         assert_eq!(trainer.look_after(1000, false), None);
         assert!(trainer.arrivals.is_quiet());
@@ -356,6 +405,38 @@ mod tests {
         trainer.write("step-1", "one, longer");
         assert_eq!(trainer.look_after(100, false), None);
         assert_eq!(trainer.look_after(1000, false).unwrap(), "step-1");
+    }
+
+    #[test]
+    fn a_trainer_that_pauses_in_a_directory_has_it_saved_when_its_last_file_is_there() {
+        let mut trainer = Trainer::new(false, &[]);
+        trainer.write("checkpoint-500", "weights");
+        assert_eq!(trainer.look_after(0, false), None);
+        assert_eq!(trainer.look_after(9_000, false), None);
+        assert!(
+            trainer
+                .arrivals
+                .newly_passed_over(Millis(trainer.now))
+                .is_empty()
+        );
+        assert_eq!(trainer.look_after(1_000, false), None);
+        let reported = trainer.arrivals.newly_passed_over(Millis(trainer.now));
+        assert_eq!(reported, ["checkpoint-500"]);
+        assert!(
+            trainer
+                .arrivals
+                .newly_passed_over(Millis(trainer.now))
+                .is_empty()
+        );
+        let last = trainer.dir.path().join("checkpoint-500/trainer_state.json");
+        fs::write(&last, "{}").unwrap();
+        assert_eq!(trainer.look_after(100, false), None);
+        assert_eq!(trainer.look_after(1_000, false).unwrap(), "checkpoint-500");
+        // What waits and is written anew does not count any more.
+        fs::remove_file(last).unwrap();
+        assert_eq!(trainer.look_after(100, false), None);
+        assert_eq!(trainer.look_after(5_000, false), None);
+        assert_eq!(trainer.arrivals.passed_over(), ["checkpoint-500"]);
     }
 
     #[test]

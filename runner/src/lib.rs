@@ -46,6 +46,7 @@ mod tree;
 mod usage;
 mod watch;
 pub mod watching;
+pub mod wholeness;
 
 use std::sync::Arc;
 

@@ -15,10 +15,10 @@ use super::clock::Clock;
 use super::files::{resolved, written_by};
 use super::reach::Reach;
 use super::saver::SavePlan;
+use super::wholeness::Wholeness;
 use ckpt_agent::agent::{SaveInput, SaveRequest};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
-use ckpt_agent::image::Exclude;
 use ckpt_agent::report::{ExitStatus, Failure, Observer, SaveReport};
 use machine::open_files::all_processes;
 
@@ -37,8 +37,8 @@ const RETRY_WAIT_MAX: Duration = Duration::from_secs(60);
 pub struct WatchOrders {
     /// The directory whose directories are saved.
     pub dir: PathBuf,
-    /// Whether directories count that were not renamed into place.
-    pub in_place: bool,
+    /// Which directories count as checkpoints.
+    pub wholeness: Wholeness,
     /// Whether to end when everything that counts has been saved.
     pub once: bool,
     /// How they are saved.
@@ -50,6 +50,11 @@ pub struct WatchOrders {
 pub enum WatchEvent {
     /// A directory has been saved.
     Saved(Box<WatchedSave>),
+    /// A directory does not count as a checkpoint, and has not changed for a while.
+    PassedOver {
+        /// Name of the directory.
+        name: String,
+    },
     /// A directory was not saved, and will be tried again.
     Failed {
         /// Name of the directory.
@@ -83,7 +88,7 @@ pub struct WatchReport {
     pub failed_saves: u64,
     /// The version that was saved last; `None` if there was none to save.
     pub version: Option<Version>,
-    /// Directories that were not saved, because they were not renamed into place.
+    /// Directories that were not saved, because nothing shows that they are whole.
     pub passed_over: Vec<String>,
 }
 
@@ -104,7 +109,7 @@ pub async fn watch(
         () = cancel.cancelled() => return Err(interrupted(orders, None)),
     };
     let mut watcher = Watcher {
-        arrivals: Arrivals::new(dir.clone(), orders.in_place, saved),
+        arrivals: Arrivals::new(dir.clone(), saved),
         clock: Clock::new(),
         report: WatchReport {
             job: orders.save.job.clone(),
@@ -120,7 +125,10 @@ pub async fn watch(
         dir,
     };
     loop {
-        watcher.look(&orders.save.options.exclude).await?;
+        watcher.look(orders).await?;
+        for name in watcher.passed_over(orders.once) {
+            report(WatchEvent::PassedOver { name });
+        }
         if Instant::now() >= watcher.not_before
             && let Some(whole) = watcher.arrivals.next(orders.save.options.keep)
         {
@@ -195,10 +203,14 @@ struct Watcher {
 
 impl Watcher {
     /// Looks at all directories.
-    async fn look(&mut self, exclude: &Exclude) -> Result<(), Failure> {
+    async fn look(&mut self, orders: &WatchOrders) -> Result<(), Failure> {
+        let exclude = &orders.save.options.exclude;
         let dir = self.dir.clone();
         let excluded = exclude.clone();
-        let looked = tokio::task::spawn_blocking(move || find_directories(&dir, &excluded)).await;
+        let wholeness = orders.wholeness.clone();
+        let looked =
+            tokio::task::spawn_blocking(move || find_directories(&dir, &excluded, &wholeness));
+        let looked = looked.await;
         let found: Vec<FoundDir> = looked.unwrap_or_else(|_| Ok(Vec::new())).map_err(|cause| {
             let message = format!("cannot watch {}: {cause}", self.dir.display());
             Failure::new(ExitStatus::LocalIo, message)
@@ -211,6 +223,16 @@ impl Watcher {
             written_by(&all_processes(), &roots, exclude, print).is_seen()
         });
         Ok(())
+    }
+
+    /// Names of directories that do not count, each once. With `once` they stand in the report.
+    fn passed_over(&mut self, once: bool) -> Vec<String> {
+        if once {
+            return Vec::new();
+        }
+        let names = self.arrivals.newly_passed_over(self.clock.now());
+        let names = names.iter().map(|name| name.to_string_lossy().into_owned());
+        names.collect()
     }
 
     async fn save(

@@ -104,11 +104,56 @@ fn a_directory_renamed_into_place_is_saved_and_restored_under_its_name() -> Resu
     ensure!(report["passed_over"][0] == "tmp-step-3", "{report}");
     // Older than what is saved, it would not become the newest version.
     fs::write(half.join("more"), b"half")?;
-    let mut in_place = grid.command(["watch", "--job", "42", "--once", "--in-place"])?;
+    let in_place = ["watch", "--job", "42", "--once", "--in-place"];
+    run(grid.command(in_place)?.arg(grid.path("out")))?.expect(2)?;
+    let mut in_place = grid.command(in_place)?;
+    let in_place = in_place.args(["--unless", "writing"]);
     let said = run(in_place.arg(grid.path("out")))?.expect(0)?;
     let out = String::from_utf8_lossy(&said.stdout);
     ensure!(out.contains("tmp-step-3: job 42 version 3"), "{said}");
     ensure!(out.contains("job 42: 1 checkpoint saved"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn what_a_trainer_writes_in_place_is_saved_when_its_last_file_is_there() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let out = grid.path("out");
+    let write = |path: &str, text: &str| -> Result<()> {
+        let path = out.join(path);
+        fs::create_dir_all(path.parent().context("parent")?)?;
+        Ok(fs::write(path, text)?)
+    };
+    write("checkpoint-500/model.safetensors", "half")?;
+    write("global_step7/model", "whole")?;
+    write("own/data", "half")?;
+    let once = |more: &[&str]| -> Result<Value> {
+        let mut command = grid.command(["--json", "watch", "--job", "42", "--once"])?;
+        let said = run(command.args(more).arg(&out))?.expect(0)?;
+        // Each save has a line of its own before the report.
+        let text = String::from_utf8_lossy(&said.stdout);
+        Ok(serde_json::from_str(
+            text.lines().last().unwrap_or_default(),
+        )?)
+    };
+    let nothing = once(&[])?;
+    ensure!(nothing["saves"] == 0, "{nothing}");
+    let passed_over = nothing["passed_over"].as_array().context("passed_over")?;
+    ensure!(passed_over.len() == 3, "{nothing}");
+    // Transformers' last file, and DeepSpeed's.
+    write("checkpoint-500/trainer_state.json", "{}")?;
+    write("latest", "global_step7\n")?;
+    let both = once(&["--keep", "5"])?;
+    ensure!(both["saves"] == 2, "{both}");
+    ensure!(both["passed_over"] == serde_json::json!(["own"]), "{both}");
+    // A program of one's own: nothing else counts then.
+    write("own/DONE", "")?;
+    let marked = once(&["--keep", "5", "--marker", "DONE"])?;
+    ensure!(marked["saves"] == 1, "{marked}");
+    let back = grid.path("back");
+    let mut restore = grid.command(["restore", "--job", "42", "-o"])?;
+    run(restore.arg(&back))?.expect(0)?;
+    ensure!(fs::read_to_string(back.join("data"))? == "half" && back.join("DONE").is_file());
     Ok(())
 }
 

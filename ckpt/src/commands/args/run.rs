@@ -236,8 +236,17 @@ pub struct WatchArgs {
     /// The job.
     #[command(flatten)]
     pub job: AnyJob,
-    /// Save every directory below DIR once its files stop changing, even if it was not renamed into place.
-    #[arg(long)]
+    /// Save the directories that have this file, which the program writes last; may be given several times. Without
+    /// it, directories count that were renamed into place, or that have trainer_state.json (Transformers), .metadata
+    /// (PyTorch), or whose name is in the file DIR/latest (DeepSpeed).
+    #[arg(long, value_name = "NAME")]
+    pub marker: Vec<PathBuf>,
+    /// Leave out directories while they have this file; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub unless: Vec<PathBuf>,
+    /// Save every directory once its files stop changing, even if it was not renamed into place. It may be half
+    /// written, so --unless has to name a file that such a one has.
+    #[arg(long, requires = "unless", conflicts_with = "marker")]
     pub in_place: bool,
     /// Save the directories that exist now, then exit.
     #[arg(long)]

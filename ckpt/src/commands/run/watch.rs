@@ -13,6 +13,11 @@ use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{Failure, SaveReport};
 use runner::SavePlan;
 use runner::watching::{WatchEvent, WatchOrders, WatchReport, WatchedSave, watch};
+use runner::wholeness::Wholeness;
+
+/// Why a directory is passed over, and what to do about it.
+const NO_SIGN: &str = "not saved: nothing shows that it is whole; to save it, name a file that the program writes \
+    last: --marker NAME";
 
 /// Watches until a signal ends it.
 pub(crate) async fn run(
@@ -24,7 +29,11 @@ pub(crate) async fn run(
     let orders = WatchOrders {
         save: SavePlan::new(args.job.named()?, save_options(args.save)?, false)?,
         dir: args.dir,
-        in_place: args.in_place,
+        wholeness: Wholeness {
+            markers: args.marker,
+            unless: args.unless,
+            in_place: args.in_place,
+        },
         once: args.once,
     };
     let observer = progress::observer(global.progress, "saving");
@@ -52,6 +61,9 @@ fn write_event(event: &WatchEvent, is_json: bool) -> io::Result<()> {
             }
             out.flush()
         }
+        WatchEvent::PassedOver { name } => {
+            writeln!(io::stderr(), "ckpt: {}: {}", one_line(name), NO_SIGN)
+        }
         WatchEvent::Failed {
             name,
             failure,
@@ -72,11 +84,7 @@ impl Report for WatchReport {
         let saved = render::count(saves, "checkpoint");
         writeln!(out, "job {}: {saved} saved", self.job)?;
         for name in &self.passed_over {
-            writeln!(
-                out,
-                "note: {} was not renamed into place, and is not saved; use --in-place to save it",
-                one_line(name)
-            )?;
+            writeln!(out, "note: {}: {}", one_line(name), NO_SIGN)?;
         }
         Ok(())
     }
