@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 use supervision::Millis;
 
+use super::completeness::{Completeness, Sign, latest};
 use super::files::Fingerprint;
 use super::watch::FileWatch;
-use super::wholeness::{Sign, Wholeness, latest};
 use ckpt_agent::image::Exclude;
 use machine::open_files::Writing;
 
@@ -68,6 +68,13 @@ struct Known {
     is_reported: bool,
 }
 
+impl Known {
+    /// Whether it does not count as a checkpoint, and was never saved.
+    const fn is_passed_over(&self) -> bool {
+        !self.counts && self.saved.is_none()
+    }
+}
+
 /// For how long a directory that does not count is as it is before that is reported, milliseconds. A program may pause
 /// while it writes one.
 const LEFT_OUT_MS: u64 = 10_000;
@@ -81,14 +88,15 @@ pub(super) struct Arrivals {
     known: BTreeMap<OsString, Known>,
 }
 
-/// Looks at the directories below `dir`, and for the signs that they are whole. Hidden ones and symbolic links are left out.
+/// Looks at the directories below `dir`, and for the signs that they are whole. Hidden ones and symbolic links are
+/// left out.
 ///
 /// # Errors
 /// When `dir` can't be read.
 pub(super) fn find_directories(
     dir: &Path,
     exclude: &Exclude,
-    wholeness: &Wholeness,
+    completeness: &Completeness,
 ) -> io::Result<Vec<FoundDir>> {
     let mut found = Vec::new();
     let latest = latest(dir);
@@ -103,7 +111,7 @@ pub(super) fn find_directories(
             continue;
         }
         // A sign is looked for before the files: what comes after it is not saved, but seen as a change.
-        let sign = wholeness.sign(dir, &name, latest.as_deref());
+        let sign = completeness.sign(dir, &name, latest.as_deref());
         let print = Fingerprint::of(&[entry.path()], exclude);
         found.push(FoundDir {
             name,
@@ -230,7 +238,7 @@ impl Arrivals {
     /// Names of directories that do not count.
     pub(super) fn passed_over(&self) -> Vec<OsString> {
         let known = self.known.iter();
-        let left_out = known.filter(|(_, known)| !known.counts && known.saved.is_none());
+        let left_out = known.filter(|(_, known)| known.is_passed_over());
         left_out.map(|(name, _)| name.clone()).collect()
     }
 
@@ -239,8 +247,7 @@ impl Arrivals {
         let mut names = Vec::new();
         for (name, known) in &mut self.known {
             let since = known.left_out.as_ref().map(|(_, since)| *since);
-            let is_due = !known.counts
-                && known.saved.is_none()
+            let is_due = known.is_passed_over()
                 && since.is_some_and(|since| now.since(since) >= LEFT_OUT_MS);
             if is_due && !std::mem::replace(&mut known.is_reported, true) {
                 names.push(name.clone());
@@ -259,7 +266,7 @@ mod tests {
     struct Trainer {
         dir: tempfile::TempDir,
         arrivals: Arrivals,
-        wholeness: Wholeness,
+        completeness: Completeness,
         now: u64,
     }
 
@@ -269,9 +276,9 @@ mod tests {
             let saved = saved.iter().cloned().collect();
             Self {
                 arrivals: Arrivals::new(dir.path().to_owned(), saved),
-                wholeness: Wholeness {
+                completeness: Completeness {
                     in_place,
-                    ..Wholeness::default()
+                    ..Completeness::default()
                 },
                 dir,
                 now: 0,
@@ -293,7 +300,7 @@ mod tests {
         fn look_after(&mut self, ms: u64, is_open: bool) -> Option<String> {
             self.now += ms;
             let exclude = Exclude::default();
-            let found = find_directories(self.dir.path(), &exclude, &self.wholeness).unwrap();
+            let found = find_directories(self.dir.path(), &exclude, &self.completeness).unwrap();
             self.arrivals.take(Millis(self.now), found, |_, _| is_open);
             let next = self.arrivals.next(2)?;
             Some(next.path.file_name()?.to_string_lossy().into_owned())

@@ -133,12 +133,12 @@ impl KeptState {
         now: &Fingerprint,
     ) -> Result<(), NotTaken> {
         let is_unchanged = self.is_saved && now.is_as(&self.files);
-        let is_noted = self.version == version && !is_unchanged;
+        let is_noted = self.version == version;
         // The kill came after the commit and before the note. What is saved comes from these files.
         let is_own = version > self.version
             && self.incarnation.is_some()
             && self.incarnation.as_deref() == saved_by;
-        if now.is_empty() || now.is_cut() || (self.version == version && is_unchanged) {
+        if now.is_empty() || now.is_cut() || (is_noted && is_unchanged) {
             return Err(NotTaken::NothingNew);
         }
         if !(is_noted || is_own) {

@@ -17,6 +17,7 @@ mod begin;
 pub mod channel;
 mod check;
 mod clock;
+pub mod completeness;
 pub mod criu;
 mod daemon;
 mod files;
@@ -46,7 +47,6 @@ mod tree;
 mod usage;
 mod watch;
 pub mod watching;
-pub mod wholeness;
 
 use std::sync::Arc;
 

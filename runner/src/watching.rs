@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep};
 
 use super::arrivals::{Arrivals, FoundDir, Whole, find_directories};
 use super::clock::Clock;
+use super::completeness::Completeness;
 use super::files::{resolved, written_by};
 use super::reach::Reach;
 use super::saver::SavePlan;
-use super::wholeness::Wholeness;
 use ckpt_agent::agent::{SaveInput, SaveRequest};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
@@ -38,7 +38,7 @@ pub struct WatchOrders {
     /// The directory whose directories are saved.
     pub dir: PathBuf,
     /// Which directories count as checkpoints.
-    pub wholeness: Wholeness,
+    pub completeness: Completeness,
     /// Whether to end when everything that counts has been saved.
     pub once: bool,
     /// How they are saved.
@@ -207,9 +207,9 @@ impl Watcher {
         let exclude = &orders.save.options.exclude;
         let dir = self.dir.clone();
         let excluded = exclude.clone();
-        let wholeness = orders.wholeness.clone();
+        let completeness = orders.completeness.clone();
         let looked =
-            tokio::task::spawn_blocking(move || find_directories(&dir, &excluded, &wholeness));
+            tokio::task::spawn_blocking(move || find_directories(&dir, &excluded, &completeness));
         let looked = looked.await;
         let found: Vec<FoundDir> = looked.unwrap_or_else(|_| Ok(Vec::new())).map_err(|cause| {
             let message = format!("cannot watch {}: {cause}", self.dir.display());

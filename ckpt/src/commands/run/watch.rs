@@ -12,8 +12,8 @@ use crate::commands::{Answer, done, progress};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{Failure, SaveReport};
 use runner::SavePlan;
+use runner::completeness::Completeness;
 use runner::watching::{WatchEvent, WatchOrders, WatchReport, WatchedSave, watch};
-use runner::wholeness::Wholeness;
 
 /// Why a directory is passed over, and what to do about it.
 const NO_SIGN: &str = "not saved: nothing shows that it is whole; to save it, name a file that the program writes \
@@ -29,7 +29,7 @@ pub(crate) async fn run(
     let orders = WatchOrders {
         save: SavePlan::new(args.job.named()?, save_options(args.save)?, false)?,
         dir: args.dir,
-        wholeness: Wholeness {
+        completeness: Completeness {
             markers: args.marker,
             unless: args.unless,
             in_place: args.in_place,

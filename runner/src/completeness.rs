@@ -20,7 +20,7 @@ const LATEST_BYTES_MAX: u64 = 4096;
 
 /// Which directories count as checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wholeness {
+pub struct Completeness {
     /// A directory counts if it has one of these files. Without any, trainers' own files count, and a renaming.
     pub markers: Vec<PathBuf>,
     /// A directory does not count while it has one of these files.
@@ -40,7 +40,7 @@ pub(super) enum Sign {
     None,
 }
 
-impl Wholeness {
+impl Completeness {
     /// What the directory `name` in `dir` shows. `latest` is the one that [`latest`] names.
     pub(super) fn sign(&self, dir: &Path, name: &OsStr, latest: Option<&OsStr>) -> Sign {
         let path = dir.join(name);
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    fn sign(wholeness: &Wholeness, files: &[&str]) -> Sign {
+    fn sign(completeness: &Completeness, files: &[&str]) -> Sign {
         let dir = tempfile::tempdir().unwrap();
         let step = dir.path().join("step");
         fs::create_dir(&step).unwrap();
@@ -90,12 +90,12 @@ mod tests {
             fs::write(dir.path().join(file), "step\n").unwrap();
         }
         let latest = latest(dir.path());
-        wholeness.sign(dir.path(), OsStr::new("step"), latest.as_deref())
+        completeness.sign(dir.path(), OsStr::new("step"), latest.as_deref())
     }
 
     #[test]
     fn trainers_own_files_say_what_is_whole() {
-        let own = Wholeness::default();
+        let own = Completeness::default();
         assert_eq!(sign(&own, &["step/model"]), Sign::None);
         assert_eq!(sign(&own, &["step/trainer_state.json"]), Sign::Whole);
         assert_eq!(sign(&own, &["step/.metadata"]), Sign::Whole);
@@ -109,19 +109,19 @@ mod tests {
 
     #[test]
     fn what_the_user_names_comes_before_what_is_known() {
-        let marked = Wholeness {
+        let marked = Completeness {
             markers: vec!["DONE".into(), "parts/DONE".into()],
-            ..Wholeness::default()
+            ..Completeness::default()
         };
         assert_eq!(
             sign(&marked, &["step/trainer_state.json"]),
             Sign::Unfinished
         );
         assert_eq!(sign(&marked, &["step/DONE"]), Sign::Whole);
-        let unless = Wholeness {
+        let unless = Completeness {
             unless: vec!["writing".into()],
             in_place: true,
-            ..Wholeness::default()
+            ..Completeness::default()
         };
         assert_eq!(sign(&unless, &["step/model"]), Sign::Whole);
         assert_eq!(sign(&unless, &["step/writing"]), Sign::Unfinished);
