@@ -153,6 +153,7 @@ impl Opened {
             data_dir: config.data_dir.clone(),
             host: Arc::clone(&self.host),
             list_period: config.list_period,
+            began_at: self.host.clock.unix_seconds(),
         }
     }
 }

@@ -108,6 +108,19 @@ impl<'a> Lab<'a> {
         journal_entries(&path.join("journal.jsonl"), event)
     }
 
+    /// The journal of `ckpt run --on`, for the messages of failed tests.
+    fn journal(&self, job: &str) -> String {
+        let path = self.grid.path("state/away/run").join(job);
+        fs::read_to_string(path.join("journal.jsonl")).unwrap_or_default()
+    }
+
+    /// Kills all processes on a host as the end of a machine does: none of them sees another one's end.
+    fn kill_at_once(&self, host: &str) {
+        let all = self.processes(host);
+        signal_all(&all, Signal::STOP);
+        signal_all(&all, Signal::KILL);
+    }
+
     /// Waits until the job has been started on a host `times` times, and returns that host.
     fn wait_for_host(&self, job: &str, times: usize) -> Result<String> {
         let runs = || self.entries(job, "runs_there");
@@ -338,13 +351,15 @@ fn a_killed_launcher_is_started_again_and_a_host_that_refuses_one_loses_the_job(
         Ok(!journal_entries(&journal, "saved").is_empty())
     })?;
     fs::write(grid.path(&format!("down-{first}")), "")?;
-    signal_all(&lab.processes(&first), Signal::KILL);
+    lab.kill_at_once(&first);
     let second = lab.wait_for_host("cut", 2)?;
-    ensure!(first != second && lab.entries("cut", "lost").len() == 1);
+    let journal = || lab.journal("cut");
+    ensure!(first != second, "{}", journal());
+    ensure!(lab.entries("cut", "lost").len() == 1, "{}", journal());
     let (_, report) = front.end(0)?;
     let began = lab.began()?;
     ensure!(began.last().is_some_and(|step| *step > 0), "{began:?}");
-    ensure!(report["starts"] == 2, "{report}");
+    ensure!(report["starts"] == 2, "{report}\n{}", journal());
     ensure!(Steps::read(&lab.dir.join("state"))?.number == 1500);
     Ok(())
 }

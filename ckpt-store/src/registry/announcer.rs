@@ -53,6 +53,9 @@ pub struct Announcer {
     pub host: Arc<Host>,
     /// Time after which a registry is asked for a newer list of the grid.
     pub list_period: Duration,
+    /// When this run of the daemon began, Unix seconds. What is announced may differ from what the run before
+    /// announced, so nothing that was signed before this time holds any more.
+    pub began_at: u64,
 }
 
 /// The connection to a registry, and when lists of the grid, and cards, were compared over it.
@@ -228,7 +231,7 @@ impl Announcer {
         let grid = members.grid();
         let now = self.host.clock.unix_seconds();
         let others = OtherCards::new(&self.data_dir, &grid, self.identity.secret.id());
-        let own_day = u32::try_from(signed_at(now) / 86_400).unwrap_or(u32::MAX);
+        let own_day = u32::try_from(self.signed_at(now) / 86_400).unwrap_or(u32::MAX);
         match others.compare(connection, grid, (own_day, now)).await {
             Ok(kept) => self.host.metrics.keep_cards(kept),
             // A registry with an earlier version of the program does not know these requests.
@@ -314,13 +317,14 @@ impl Announcer {
         (held, hasher.finish())
     }
 
-    /// A hash of the state that is announced. It changes when the state should be announced again.
+    /// A hash of the state that is announced. It changes when the state should be announced again: a registry that
+    /// has an announcement with this hash asks for no other one.
     fn epoch(&self) -> u64 {
         let now = self.host.clock.unix_seconds();
         let announced = self.host.monitor.announced(now);
         let mut hasher = DefaultHasher::new();
+        (&self.name, &self.whereabouts, self.signed_at(now)).hash(&mut hasher);
         (
-            now / ANNOUNCEMENT_SECONDS,
             self.host.store.usage(None).free_bytes / FREE_STEP_BYTES,
             announced.storage_state.to_string(),
             announced.guest_state.to_string(),
@@ -328,6 +332,16 @@ impl Announcer {
         )
             .hash(&mut hasher);
         hasher.finish()
+    }
+
+    /// The time of the card that is announced at `now`. It changes when the announcement does.
+    const fn signed_at(&self, now: u64) -> u64 {
+        let period_began_at = now - now % ANNOUNCEMENT_SECONDS;
+        if period_began_at < self.began_at && self.began_at <= now {
+            self.began_at
+        } else {
+            period_began_at
+        }
     }
 
     fn presence(&self, epoch: u64) -> Presence {
@@ -343,7 +357,7 @@ impl Announcer {
             free_bytes: usage.free_bytes,
             epoch,
             announcement: self.host.monitor.announced(now).to_wire(),
-            parts: self.card(whereabouts, signed_at(now)),
+            parts: self.card(whereabouts, self.signed_at(now)),
         }
     }
 
@@ -357,11 +371,6 @@ impl Announcer {
             }
         }
     }
-}
-
-/// The time of the card that is announced at `now`. It changes when the announcement does.
-const fn signed_at(now: u64) -> u64 {
-    now - now % ANNOUNCEMENT_SECONDS
 }
 
 /// Sends a request. Returns whether the registry needs an announcement, and whether it needs the list of

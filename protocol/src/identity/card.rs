@@ -61,7 +61,7 @@ pub fn digest_of_days(known: impl IntoIterator<Item = (OwnerId, u32)>) -> [u8; 3
 }
 
 /// Where a donor is, as it announces it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Whereabouts {
     /// Its address. An unspecified IP address stands for the one from which it connects to registries.
     pub addr: SocketAddr,
