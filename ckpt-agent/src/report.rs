@@ -1,5 +1,5 @@
 //! The answer of each command, and its failure. The command line prints them for people or as JSON. The
-//! fields are documented in `docs/json.md`; fields are only added, never changed.
+//! fields are documented in `docs/use/json.md`; fields are only added, never changed.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -84,7 +84,7 @@ pub enum Command {
     /// Chooses the time between checkpoints that loses the least work. Pauses the job while the owner
     /// uses the machine. When the job has to leave the machine, saves a last checkpoint. Ends with the
     /// job's own exit status, or with 75 when the state is saved and the job has to be started again,
-    /// here or elsewhere; docs/run.md lists the other statuses.
+    /// here or elsewhere; docs/use/run.md lists the other statuses.
     #[command(
         mut_args(groups::shorten_run),
         after_help = "Example:\n  ckpt run --job 42 --files state/ -- ./sim --steps 1000000\n  ckpt run --job 42 --files state.img --ask signal:USR2 --grace 60s -- ./sim\n  ckpt run --job 42 --files state/ --check\n  ckpt run --on 'ssh {host} --' --job 42 -- ./sim --steps 1000000\n\nExit status: the job's own, or 128 and the number of the signal that ended it; 75 the job left, or was not started because of a signal, and its state is saved: start it again; 76 the job left and its last checkpoint is older than its state; 77 another incarnation of the job has continued; 78 the job hung and was ended; 125 not started; 5 not started because too few hosts answer or this machine lacks something; 126 the command can't be executed; 127 the command doesn't exist."
