@@ -204,7 +204,10 @@ fn hex_id<S: Serializer>(id: &CheckpointId, serializer: S) -> Result<S::Ok, S::E
     serializer.serialize_str(&id.hex())
 }
 
-fn redundancy<S: Serializer>(value: &Redundancy, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn redundancy<S: Serializer>(
+    value: &Redundancy,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
 

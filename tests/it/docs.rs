@@ -43,6 +43,7 @@ fn completions_and_man_pages_name_every_command() -> Result<()> {
         "runs",
         "list",
         "show",
+        "map",
         "verify",
         "forget",
         "hosts",

@@ -17,8 +17,13 @@ use tests::program::{ckpt, command, run};
 use crate::page_machines::Story;
 
 /// The path of a page, its text, and the number of its blocks that are not run.
-const PAGES: [(&str, &str, usize); 3] = [
+const PAGES: [(&str, &str, usize); 4] = [
     ("README.md", include_str!("../../README.md"), 1),
+    (
+        "docs/use/first-hour.md",
+        include_str!("../../docs/use/first-hour.md"),
+        0,
+    ),
     (
         "docs/use/usage.md",
         include_str!("../../docs/use/usage.md"),
@@ -236,6 +241,11 @@ fn run_page(name: &str) -> Result<()> {
 #[test]
 fn the_commands_of_the_readme_succeed() -> Result<()> {
     run_page("README.md")
+}
+
+#[test]
+fn the_blocks_of_the_first_hour_work() -> Result<()> {
+    run_page("docs/use/first-hour.md")
 }
 
 #[test]

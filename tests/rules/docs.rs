@@ -8,6 +8,7 @@ use anyhow::Result;
 const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/report.rs"),
     include_str!("../../health/src/lib.rs"),
+    include_str!("../../ckpt-agent/src/map.rs"),
     include_str!("../../ckpt-agent/src/events.rs"),
     include_str!("../../runner/src/report.rs"),
     include_str!("../../runner/src/away/report.rs"),

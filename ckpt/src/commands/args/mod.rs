@@ -122,6 +122,13 @@ pub enum Command {
         after_help = "Example:\n  ckpt list 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
     )]
     List(ListArgs),
+    /// Show which host holds which shard, and what becomes of the jobs if hosts go away.
+    ///
+    /// A line for each job, a column for each host that holds shards of its newest version.
+    #[command(
+        after_help = "Example:\n  ckpt map\n  ckpt map --if-down h01,h02\n  ckpt map --if-down site-a\n  ckpt map --tonight\n\nExit status: see ckpt --help"
+    )]
+    Map(MapArgs),
     /// Describe one checkpoint: files, sizes, and which host holds which shard.
     Show {
         /// The job.
@@ -236,10 +243,13 @@ pub enum Command {
     /// Manage the members of a grid, or run a grid on this machine.
     #[command(subcommand)]
     Grid(GridCommand),
-    /// Demonstrate ckpt on this machine: start six hosts, save, kill two, restore, compare.
+    /// Demonstrate ckpt on this machine: a job that is evicted goes on although two of five hosts die.
+    ///
+    /// Starts six hosts and a job that counts to 40 under `ckpt run`, evicts it, kills two hosts, and starts the job
+    /// again elsewhere. Ends within 20 s, and leaves nothing behind.
     #[command(after_help = "Example:\n  ckpt demo\n  ckpt demo ~/results")]
     Demo {
-        /// What to save [default: a generated memory image of 256 MiB].
+        /// Instead of running a job, save this, restore it without two of its hosts, and compare.
         path: Option<PathBuf>,
     },
     /// Print a completion script for a shell.
@@ -355,6 +365,20 @@ pub struct ListArgs {
     /// Only checkpoints of which this host holds shards.
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
+}
+
+/// Options of `map`.
+#[derive(Debug, Args)]
+pub struct MapArgs {
+    /// Only this job.
+    #[command(flatten)]
+    pub job: TypedJob,
+    /// Show what is left if these hosts, or the hosts of these sites, go away; several with commas between.
+    #[arg(long, value_name = "HOST|SITE", value_delimiter = ',')]
+    pub if_down: Vec<String>,
+    /// Show what is left if the hosts go away that are more likely to go than to stay in the next ten hours.
+    #[arg(long)]
+    pub tonight: bool,
 }
 
 /// Options of `verify`.

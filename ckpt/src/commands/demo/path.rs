@@ -1,4 +1,4 @@
-//! `ckpt demo`: starts a grid, saves, kills two hosts, restores, and compares.
+//! Saves a path, kills two of the hosts that hold it, restores, and compares.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -9,24 +9,18 @@ use std::time::Instant;
 use codec::{JobId, Redundancy};
 use serde::Serialize;
 
-use super::args::options::Global;
-use super::call::Call;
-use super::connect::connect;
-use super::grid::local;
-use super::render::{Report, Table, bytes, count, json_of_self, ratio};
-use super::{Answer, done, progress};
+use super::{Hosts, io_failure, say};
+use crate::commands::args::options::Global;
+use crate::commands::call::Call;
+use crate::commands::connect::connect;
+use crate::commands::render::{Report, Table, bytes, count, json_of_self, ratio};
+use crate::commands::{Answer, done, progress};
 use ckpt_agent::agent::{
     RestoreRequest, RestoreTarget, SaveInput, SaveOptions, SaveRequest, Which,
 };
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{ExitStatus, Failure, RestoreReport, SaveReport};
-
-/// Hosts of the demonstration: one more than shards.
-const HOSTS: u16 = 6;
-
-/// Size of the made-up image, bytes.
-const IMAGE_BYTES: usize = 256 << 20;
 
 /// The results of the demonstration.
 #[derive(Debug, Serialize)]
@@ -102,55 +96,21 @@ impl Report for DemoReport {
     json_of_self!();
 }
 
-/// Stops the daemons at the end, also after an error.
-struct Running<'a>(&'a Path);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        // A daemon that can't be stopped ends by itself when its files are removed, which comes next.
-        let _ = local::down(self.0);
-    }
-}
-
-/// Writes a step of the demonstration to standard error, unless the report is wanted as JSON.
-fn say(global: &Global, text: &str) {
-    if !global.json {
-        // Fails only if standard error is closed.
-        let _ = writeln!(io::stderr(), "{text}");
-    }
-}
-
-pub(super) async fn run(
-    path: Option<PathBuf>,
-    call: Call<'_>,
-    cancel: Cancel,
-) -> Result<Answer, Failure> {
-    let global = call.global;
+pub(super) async fn run(path: &Path, call: Call<'_>, cancel: Cancel) -> Result<Answer, Failure> {
     let started = Instant::now();
-    let dir = tempfile::Builder::new()
-        .prefix("ckpt-demo-")
-        .tempdir()
-        .map_err(|cause| io_failure("temporary directory", &cause))?;
-    let image = match path {
-        Some(path) => path,
-        None => made_up_image(dir.path(), global)?,
-    };
-    let grid_dir = dir.path().join("demo");
-    say(global, "starting 6 hosts");
-    let running = Running(&grid_dir);
-    local::up(&grid_dir, Some(HOSTS), None, call.daemon)?;
+    let hosts = Hosts::start(&call)?;
     let global = Global {
-        grid: Some(grid_dir.join("grid.toml")),
+        grid: Some(hosts.grid_file()),
         key_file: None,
         cert_file: None,
-        ..global.clone()
+        ..call.global.clone()
     };
-    let (save, killed) = save_and_kill(&image, &grid_dir, &global, cancel.clone()).await?;
-    let target = dir.path().join("restored");
+    let (save, killed) = save_and_kill(path, &hosts, &global, cancel.clone()).await?;
+    let target = hosts.folder().join("restored");
     let restore = restore(&save.job, &target, &global, cancel).await?;
     say(&global, "comparing");
-    let difference = compare(&image, &target).map_err(|cause| io_failure("comparing", &cause))?;
-    drop(running);
+    let difference = compare(path, &target).map_err(|cause| io_failure("comparing", &cause))?;
+    drop(hosts);
     if let Some(path) = difference {
         let message = format!("the restored image differs in {}", path.display());
         return Err(Failure::new(ExitStatus::Damaged, message));
@@ -164,17 +124,10 @@ pub(super) async fn run(
     })
 }
 
-fn made_up_image(dir: &Path, global: &Global) -> Result<PathBuf, Failure> {
-    say(global, "making a memory image of 256 MiB");
-    let path = dir.join("image");
-    make_image(&path).map_err(|cause| io_failure("image", &cause))?;
-    Ok(path)
-}
-
 /// Saves the image, and kills two of the hosts that hold it. Returns the names of these hosts.
 async fn save_and_kill(
     image: &Path,
-    grid_dir: &Path,
+    hosts: &Hosts,
     global: &Global,
     cancel: Cancel,
 ) -> Result<(SaveReport, Vec<String>), Failure> {
@@ -189,9 +142,7 @@ async fn save_and_kill(
         .filter_map(|shard| save.holders.get(*shard)?.host.clone())
         .collect();
     say(global, &format!("killing {}", killed.join(" and ")));
-    for host in &killed {
-        local::kill(grid_dir, host)?;
-    }
+    hosts.kill(&killed)?;
     agent.close().await;
     Ok((save, killed))
 }
@@ -242,57 +193,6 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
             ..SaveOptions::default()
         },
     })
-}
-
-fn io_failure(what: &str, cause: &io::Error) -> Failure {
-    Failure::new(ExitStatus::LocalIo, format!("{what}: {cause}"))
-}
-
-/// Makes an image like the memory of a process: smooth fields, random numbers, zero pages, sorted
-/// indices.
-fn make_image(path: &Path) -> io::Result<()> {
-    const PART_BYTES: usize = 64 << 10;
-    let mut file = io::BufWriter::new(File::create(path)?);
-    let mut noise = blake3::Hasher::new_derive_key("ckpt demo image").finalize_xof();
-    let mut part = vec![0; PART_BYTES];
-    const PARTS: usize = IMAGE_BYTES / PART_BYTES;
-    for number in 0..PARTS {
-        match number * 10 / PARTS {
-            0..3 => smooth(&mut part, number),
-            3..6 => random_doubles(&mut part, &mut noise),
-            6..8 => part.fill(0),
-            _ => indices(&mut part, number, &mut noise),
-        }
-        file.write_all(&part)?;
-    }
-    file.into_inner()?.sync_all()
-}
-
-fn smooth(part: &mut [u8], number: usize) {
-    for (at, value) in part.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        let x = (number * 8192 + at) as f64;
-        let field = 300.0 + 10.0 * (x * 0.0007).sin() + (number as f64 * 0.01).cos();
-        *value = field.to_le_bytes();
-    }
-}
-
-/// Random numbers, uniform in [1, 2): full mantissas, and always the same exponent.
-fn random_doubles(part: &mut [u8], noise: &mut blake3::OutputReader) {
-    noise.fill(part);
-    for value in part.as_chunks_mut::<8>().0 {
-        let mantissa = u64::from_le_bytes(*value) >> 12;
-        *value = (mantissa | 0x3ff0_0000_0000_0000).to_le_bytes();
-    }
-}
-
-fn indices(part: &mut [u8], number: usize, noise: &mut blake3::OutputReader) {
-    let mut steps = vec![0; part.len() / 8];
-    noise.fill(&mut steps);
-    let mut index = number as u64 * 1000;
-    for (value, step) in part.as_chunks_mut::<8>().0.iter_mut().zip(steps) {
-        index += u64::from(step);
-        *value = index.to_le_bytes();
-    }
 }
 
 /// The first path at which two trees differ in names, kinds, modes, links or contents.
