@@ -122,6 +122,9 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         // These need hosts.
         Command::Advise(args) if grid_file(global).is_none() => done(agent::advise(&advice(args))),
         Command::Advise(args) => call.agent(async |agent| done(agent.advise(&advice(args)).await?)),
+        Command::Pool { job_length } => {
+            call.agent(async |agent| done(agent.pool(job_length).await?))
+        }
         Command::Map(args) => {
             let job = args.job.typed()?;
             let departures = Departures {
