@@ -20,6 +20,8 @@ pub struct PoolReport {
 /// What was seen of the pool in one hour of the week, over the last four weeks.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoolHour {
+    /// Hosts of which anything is known for this hour.
+    pub known: u32,
     /// Hosts that were there, in the mean of the weeks: they take shards.
     pub hosts: f64,
     /// Hosts whose processors were free for jobs, in the mean of the weeks.

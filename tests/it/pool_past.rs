@@ -147,3 +147,19 @@ fn the_week_of_a_pool_shows_who_goes_home_and_when_a_job_had_best_begin() -> Res
     assert!(text.contains("a job of 9 h"), "{text}");
     Ok(())
 }
+
+#[test]
+fn hours_of_which_nothing_is_known_are_not_shown_as_empty_ones() -> Result<()> {
+    let grid = Grid::up(3)?;
+    let text = grid.run(["pool"])?.expect(0)?;
+    let text = String::from_utf8(text.stdout)?;
+    let days = text
+        .lines()
+        .filter(|line| line.starts_with("Mon") || line.starts_with("Sun"));
+    for day in days {
+        let unknown = day.split_whitespace().filter(|cell| *cell == ".").count();
+        // A test may run at the change of an hour.
+        assert!(unknown >= 22, "{text}");
+    }
+    Ok(())
+}

@@ -48,6 +48,7 @@ fn counted(announced: &[Announced], job: Duration, now: u64) -> PoolReport {
     let this_hour = hour_of_week(now);
     let hours = there.hours().iter().zip(free.hours());
     let hours = hours.map(|(there, free)| PoolHour {
+        known: there.known,
         hosts: there.hosts,
         free: free.hosts,
         starts: free.starts,

@@ -17,16 +17,13 @@ impl Report for PoolReport {
         let hosts = count(self.hosts, "host");
         writeln!(
             out,
-            "hosts that take shards, of {hosts} (mean of four weeks, UTC)"
+            "hosts that take shards, of {hosts} (mean of four weeks, UTC; . nothing is known)"
         )?;
-        week(&self.hours, out, |hour| format!("{:.0}", hour.hosts))?;
+        week(&self.hours, out, |hour| mean(hour, hour.hosts))?;
         writeln!(out, "hosts whose processors are free")?;
-        week(&self.hours, out, |hour| format!("{:.0}", hour.free))?;
+        week(&self.hours, out, |hour| mean(hour, hour.free))?;
         let job = span(self.job_s);
-        writeln!(
-            out,
-            "chance that a job of {job} is never moved, percent (. not seen)"
-        )?;
+        writeln!(out, "chance that a job of {job} is never moved, percent")?;
         week(&self.hours, out, percent)?;
         for line in advice(self) {
             writeln!(out, "{line}")?;
@@ -55,9 +52,19 @@ fn week(
     table.write(out)
 }
 
+/// What stands where nothing is known.
+const UNKNOWN: &str = ".";
+
+fn mean(hour: &PoolHour, hosts: f64) -> String {
+    match hour.known {
+        0 => UNKNOWN.to_owned(),
+        _ => format!("{hosts:.0}"),
+    }
+}
+
 fn percent(hour: &PoolHour) -> String {
     match hour.starts {
-        0 => ".".to_owned(),
+        0 => UNKNOWN.to_owned(),
         starts => format!("{:.0}", 100.0 * f64::from(hour.stayed) / f64::from(starts)),
     }
 }
