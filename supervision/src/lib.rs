@@ -70,4 +70,4 @@ pub use event::{
 };
 pub use settings::{Asking, Costs, LeaveAfter, OnHang, OwnerRule, Parity, Settings, WhileRead};
 pub use status::{EndedBy, Ending, JobStatus, StartFailure, Why};
-pub use supervisor::{Doing, Supervisor};
+pub use supervisor::{Activity, Doing, Standing, Supervisor};

@@ -56,6 +56,14 @@ impl Leaving {
     pub(super) const fn deadline(&self) -> Millis {
         self.deadline
     }
+
+    pub(super) const fn since(&self) -> Millis {
+        self.since
+    }
+
+    pub(super) const fn why(&self) -> Why {
+        self.why
+    }
 }
 
 impl Stopping {

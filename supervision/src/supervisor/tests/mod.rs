@@ -1,6 +1,7 @@
 //! What a supervisor does, event by event.
 
 mod as_they_are;
+mod standing;
 
 use std::num::NonZeroU32;
 
