@@ -155,7 +155,11 @@ impl KeptState {
     }
 }
 
-fn boot_id() -> io::Result<String> {
+/// The start of this machine.
+///
+/// # Errors
+/// When the system does not name it.
+pub(super) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string(BOOT_ID)?.trim().to_owned())
 }
 

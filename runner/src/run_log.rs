@@ -215,6 +215,15 @@ pub(super) fn reason(why: Why) -> String {
     }
 }
 
+/// What the owner needs, in words.
+pub(super) const fn needed(need: Need) -> &'static str {
+    match need {
+        Need::Processors => "the owner needs the processors",
+        Need::User => "somebody uses the machine",
+        Need::Withheld => "the owner lends the machine to nobody now",
+    }
+}
+
 fn interrupted(left: u8) -> String {
     let more = if left == 1 {
         "one more ends"

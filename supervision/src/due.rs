@@ -197,13 +197,19 @@ mod tests {
                 let mut due = Due::default();
                 due.add(begun, hazards, last);
                 let left = due.left(20.0, hazards, last).unwrap();
-                assert!(((begun + left) / at - 1.0).abs() < 0.02, "{begun} {left} {at}");
+                assert!(
+                    ((begun + left) / at - 1.0).abs() < 0.02,
+                    "{begun} {left} {at}"
+                );
             }
         }
         let mut due = Due::default();
         due.add(1e9, hazards, None);
         assert_eq!(due.left(20.0, hazards, None), Some(0.0));
-        assert_eq!(Due::default().left(20.0, Hazards::new(0.0, 0.0), None), None);
+        assert_eq!(
+            Due::default().left(20.0, Hazards::new(0.0, 0.0), None),
+            None
+        );
     }
 
     #[test]

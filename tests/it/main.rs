@@ -25,6 +25,7 @@ mod heard;
 mod incident;
 mod job_script;
 mod jobkeys;
+mod jobs;
 mod junk;
 mod kept;
 mod labels;

@@ -94,6 +94,7 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::Grid(command) => grid::run(command, call.daemon),
         Command::Notify(args) => run::notify(&args),
         Command::Runs(args) => run::past::run(args),
+        Command::Jobs => run::jobs::run(),
         Command::Trace(command) => trace::run(command),
         Command::There => Ok(run::on::there()),
 

@@ -22,7 +22,7 @@ use crate::ask::Ask;
 use crate::beat::Beat;
 use crate::begin::Begun;
 use crate::channel::{CKPT_NOTIFY, Channel};
-use crate::clock::Clock;
+use crate::clock::{Clock, SleepWatch};
 use crate::daemon::Daemon;
 use crate::files::{Fingerprint, resolved};
 use crate::incarnation::mark;
@@ -39,13 +39,14 @@ use crate::record::Recorder;
 use crate::run_log::RunLog;
 use crate::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saves};
 use crate::signals::{Signals, stop_this_process};
+use crate::standing::StandingNote;
 use crate::succession::saved_entry;
 use crate::usage::{Asking, CKPT_DIR, Usage};
 use crate::watch::FileWatch;
 use ckpt_agent::agent::MachineOutlook;
 use ckpt_agent::image::keeper::Keeper;
 use ckpt_agent::report::{Failure, Observer, SaveReport};
-use ckpt_agent::unix_time::unix_seconds;
+use ckpt_agent::unix_time::{unix_millis, unix_seconds};
 
 /// Time from one sample of the machine and the job to the next.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
@@ -90,6 +91,8 @@ pub(super) struct FinishedRun {
     pub log: RunLog,
     /// Signs of life to another machine, which go on while something is left to do.
     pub beat: Option<Beat>,
+    /// The note of how the job stands, which is there until its end is recorded.
+    pub note: Option<StandingNote>,
 }
 
 /// When the shell next does what it does from time to time.
@@ -133,6 +136,13 @@ pub(super) struct RunShell<'a> {
     beat: Option<Beat>,
     channel: Channel,
     clock: Clock,
+    sleep: SleepWatch,
+    /// The note of how the job stands, for others.
+    note: StandingNote,
+    /// When the newest version of this incarnation was committed, Unix milliseconds.
+    saved_at_ms: Option<u64>,
+    /// Why the last checkpoint was not taken or not saved.
+    not_saved: Option<String>,
     paths: Vec<PathBuf>,
     roots: Vec<PathBuf>,
     watch: FileWatch,
@@ -165,6 +175,7 @@ impl<'a> RunShell<'a> {
         reach: Arc<dyn Reach>,
         observer: Arc<dyn Observer>,
         mut log: RunLog,
+        note: StandingNote,
     ) -> Result<Self, StartError> {
         let channel = Channel::open().map_err(StartError::Channel)?;
         let paths = orders.paths(place);
@@ -207,6 +218,10 @@ impl<'a> RunShell<'a> {
             beat: None,
             channel,
             clock,
+            sleep: SleepWatch::new(),
+            note,
+            saved_at_ms: None,
+            not_saved: None,
             roots: resolved(&paths),
             watch: FileWatch::new(paths.clone(), orders.append.clone(), known.clone()),
             paths,
@@ -290,13 +305,19 @@ impl<'a> RunShell<'a> {
             version: newest,
             log: self.log,
             beat: self.beat,
+            note: Some(self.note),
         }
     }
 
     fn event(&mut self, event: Event) {
+        let ms = self.sleep.slept_ms();
         let now = self.clock.now();
+        if ms > 0 {
+            self.supervisor.handle(now, Event::Slept { ms });
+        }
         self.supervisor.handle(now, event);
         self.log.doing(self.supervisor.doing());
+        self.note_standing();
     }
 
     /// Carries out the actions of the supervisor, until there are none.
@@ -332,6 +353,10 @@ impl<'a> RunShell<'a> {
                     }
                     if matches!(report, Report::NothingToSave { .. }) {
                         self.lacks_state();
+                    }
+                    if matches!(report, Report::NoAnswer { .. }) {
+                        let why = "the job wrote no checkpoint when it was asked";
+                        self.not_saved = Some(why.to_owned());
                     }
                     if let (Report::Leaving { .. }, Some(beat)) = (&report, &self.beat) {
                         beat.job_leaves(None);
@@ -518,6 +543,8 @@ impl<'a> RunShell<'a> {
             Ok(report) => {
                 self.saves.version = Some(report.version.number());
                 self.saves.holds_next = false;
+                self.saved_at_ms = Some(unix_millis());
+                self.not_saved = None;
                 self.saves.saved = saving.map(|(_, print)| print).unwrap_or_default();
                 self.log.enter(saved_entry(report));
                 self.note_state();
@@ -527,6 +554,7 @@ impl<'a> RunShell<'a> {
             }
             Err(failure) => {
                 self.saves.holds_next = true;
+                self.not_saved = Some(failure.message.clone());
                 self.log.enter(Entry::SaveFailed {
                     message: failure.message.clone(),
                     status: failure.status as u8,

@@ -35,9 +35,6 @@ pub struct Standing {
     pub work_ms: u64,
     /// Work that no committed checkpoint holds, seconds: what is lost if the machine fails now.
     pub unsaved_seconds: f64,
-    /// Time until the next checkpoint is due, milliseconds; 0 if one is due and can't be taken now. `None` if none is
-    /// foreseen.
-    pub next_save_ms: Option<u64>,
 }
 
 impl Supervisor {
@@ -58,7 +55,6 @@ impl Supervisor {
             works: self.works(),
             work_ms: self.accounts.work_ms,
             unsaved_seconds: self.unsaved_seconds(),
-            next_save_ms: self.next_save_ms(),
         }
     }
 
@@ -71,8 +67,10 @@ impl Supervisor {
             && !self.is_dumping()
     }
 
-    /// Time until the next checkpoint is due, by the hazards of this moment.
-    fn next_save_ms(&self) -> Option<u64> {
+    /// Time until the next checkpoint is due by the hazards of this moment, milliseconds; 0 if one is due and can't be
+    /// taken now. `None` if none is foreseen, or one is being taken.
+    #[must_use]
+    pub fn next_save_ms(&self) -> Option<u64> {
         let runs = matches!(self.machine, Machine::Normal | Machine::Lowest(_));
         if !runs || !self.job.alive || !matches!(self.checkpoints, Checkpoints::Idle) {
             return None;

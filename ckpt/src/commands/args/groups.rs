@@ -19,6 +19,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "hosts",
             "doctor",
             "dashboard",
+            "jobs",
             "runs",
         ],
     ),

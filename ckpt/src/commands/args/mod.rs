@@ -110,9 +110,17 @@ pub enum Command {
         after_help = "Example:\n  ckpt notify SAVED=1\n  ckpt notify PROGRESS=0.31 STEP=12000\n  ckpt notify BUSY=1; ./critical; ckpt notify BUSY=0"
     )]
     Notify(NotifyArgs),
+    /// Show the jobs that run here now under `ckpt run`, and how much of their work no checkpoint holds.
+    ///
+    /// Also lists the jobs that `ckpt run --on` runs elsewhere from this machine.
+    #[command(
+        after_help = "Example:\n  ckpt jobs\n  ckpt --json jobs\n\nExit status: see ckpt --help; 8 when the state of a job can't be read."
+    )]
+    Jobs,
     /// Show the processor time of earlier runs, or predict that of another one.
     ///
-    /// Lists the runs under `ckpt run` that ended with 0, and how accurate their predictions were.
+    /// Lists the runs under `ckpt run` that ended with 0, and how accurate their predictions were; then the ledger: how
+    /// often jobs lost their machines, what work was rescued, and what was lost.
     #[command(
         after_help = "Example:\n  ckpt runs\n  ckpt runs -- ./sim --steps 1               only runs that differ from this one in numbers\n  ckpt runs --predict -- ./sim --steps 1000000\n\nExit status: see ckpt --help; 4 when there is no run to predict from."
     )]

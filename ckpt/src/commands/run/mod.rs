@@ -1,5 +1,6 @@
 //! The commands `ckpt run` and `ckpt notify`.
 
+pub mod jobs;
 pub mod on;
 pub mod past;
 pub mod watch;
