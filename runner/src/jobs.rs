@@ -48,6 +48,8 @@ pub struct RunningJob {
     pub next_save_seconds: Option<f64>,
     /// Seconds of work that would be lost if the machine failed now.
     pub at_risk_seconds: f64,
+    /// Seconds that are lost at most if the machine is taken with notice; `None` while that is not known.
+    pub promised_seconds: Option<f64>,
     /// Why the last save did not happen; `None` if it did.
     pub not_saved: Option<String>,
     /// When its supervisor last reported this, Unix seconds.
@@ -180,6 +182,7 @@ impl JobsReport {
             saved_at: standing.saved_at_ms.map(|ms| ms / 1000),
             next_save_seconds: standing.next_save_s,
             at_risk_seconds: standing.unsaved_s,
+            promised_seconds: standing.promised_s,
             not_saved: standing.not_saved,
             reported_at: at,
         });

@@ -75,6 +75,9 @@ pub(crate) struct JobStanding {
     pub saved_at_ms: Option<u64>,
     /// Why the last save did not happen.
     pub not_saved: Option<String>,
+    /// What is lost at most if the machine is taken with notice, seconds; `None` while that is not known.
+    #[serde(default)]
+    pub promised_s: Option<f64>,
 }
 
 impl JobStanding {
@@ -84,6 +87,7 @@ impl JobStanding {
             work_s: 0.0,
             unsaved_s: 0.0,
             next_save_s: None,
+            promised_s: None,
             ..one.clone()
         };
         timeless(self) == timeless(other)

@@ -45,6 +45,7 @@
 
 mod accounts;
 mod action;
+pub mod ahead;
 pub mod away;
 mod clock;
 mod due;

@@ -48,6 +48,7 @@ impl RunShell<'_> {
             version: self.saves.version,
             saved_at_ms: self.saved_at_ms,
             not_saved: self.not_saved.clone(),
+            promised_s: self.supervisor.promise().map(|(loss, _)| loss),
         };
         if self.note.is_due(&standing) {
             standing.next_save_s = self.supervisor.next_save_ms().map(seconds);

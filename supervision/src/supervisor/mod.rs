@@ -6,6 +6,7 @@ mod costs;
 mod job;
 mod leave;
 mod machine;
+mod save_ahead;
 mod saving;
 mod standing;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use self::saving::{Checkpoints, Retry};
 pub use self::standing::{Activity, Standing};
 use crate::accounts::Accounts;
 use crate::action::{Action, Report};
+use crate::ahead::Limit;
 use crate::clock::{Millis, seconds};
 use crate::due::Due;
 use crate::event::{Event, JobNews, JobUse, Outlook, Sample};
@@ -47,6 +49,10 @@ pub struct Supervisor {
     /// Whether the owner needs the machine, by the last sample.
     owner_needs: bool,
     retry: Retry,
+    /// Until when the line is left to others, because of the share that saves may take of it.
+    line_free_at: Millis,
+    /// The loss that was last promised, seconds, and what limited it.
+    promised: Option<(f64, Limit)>,
     /// The foreseen end of the machine for which a checkpoint was begun already.
     prepared_for: Option<Millis>,
     quiet: QuietWatch,
@@ -127,6 +133,8 @@ impl Supervisor {
             outlook: None,
             owner_needs: false,
             retry: Retry::default(),
+            line_free_at: Millis(0),
+            promised: None,
             prepared_for: None,
             progress: Progress::default(),
             step: 0,

@@ -78,7 +78,9 @@ impl Supervisor {
         let last = self.final_save();
         let standstill = self.costs.standstill();
         let due = self.dues.unsaved;
-        let left = millis(due.left(standstill, self.hazards(), Some(&last))?);
-        Some(left.max(self.retry.not_before.since(self.now)))
+        let pays = due.left(standstill, self.hazards(), Some(&last));
+        let ahead = self.ahead_in(self.now);
+        let left = pays.into_iter().chain(ahead).min_by(f64::total_cmp)?;
+        Some(millis(left).max(self.retry.not_before.since(self.now)))
     }
 }

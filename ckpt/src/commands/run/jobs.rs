@@ -105,6 +105,7 @@ impl Report for JobsReport {
             "LAST SAVE",
             "NEXT SAVE",
             "AT RISK",
+            "WITH NOTICE",
             "",
         ]);
         for job in &self.jobs {
@@ -115,6 +116,7 @@ impl Report for JobsReport {
                 last_save(job, self.at),
                 next_save(job),
                 work(job.at_risk_seconds),
+                job.promised_seconds.map_or("-".to_owned(), work),
                 why(job, self.at),
             ]);
         }
@@ -160,6 +162,7 @@ mod tests {
             saved_at: Some(1_790_000_000),
             next_save_seconds: Some(300.0),
             at_risk_seconds: 2520.0,
+            promised_seconds: Some(7.0),
             not_saved: None,
             reported_at: 1_790_000_100,
         };

@@ -1,5 +1,6 @@
 //! What a supervisor does, event by event.
 
+mod ahead;
 mod as_they_are;
 mod standing;
 
