@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::beat::write_json;
 use super::files::Fingerprint;
 use super::job_dir::JobDir;
+use super::json_file::write_json;
 use super::watch::FileWatch;
 
 /// Name of the file.

@@ -28,6 +28,7 @@ mod job;
 mod job_dir;
 pub mod jobs;
 mod journal;
+mod json_file;
 mod kept_state;
 pub mod kind;
 pub mod ledger;
@@ -155,17 +156,9 @@ async fn supervise(
         enter_killed(orders, &left, &begun, &mut log);
     }
     let version = begun.version;
-    let shell = RunShell::start(
-        orders,
-        place,
-        begun,
-        outlook,
-        reach.clone(),
-        observer,
-        log,
-        note,
-    );
+    let shell = RunShell::start(orders, place, begun, outlook, reach.clone(), observer, log);
     let mut shell = shell.map_err(|cause| start_failure(&cause))?;
+    shell.note_with(note);
     shell.beat_with(beat);
     let ending = shell.run(signals).await;
     let mut ended = shell.end(ending).await;

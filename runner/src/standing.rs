@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::beat::write_json;
 use super::files::remove;
 use super::job_dir::JobDir;
+use super::json_file::write_json;
 use super::kept_state::boot_id;
 use ckpt_agent::unix_time::unix_millis;
 

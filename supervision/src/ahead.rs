@@ -108,7 +108,8 @@ pub(crate) fn bearable(spend: f64, standstill: f64) -> f64 {
 
 /// The least interval from which on `holds`; the longest one if it never does.
 fn least(holds: impl Fn(f64) -> bool) -> f64 {
-    let (mut early, mut late) = (0.1, INTERVAL_RANGE.1);
+    let mut early: f64 = 0.1;
+    let mut late = INTERVAL_RANGE.1;
     if holds(early) {
         return early;
     }

@@ -12,6 +12,8 @@ use supervision::{
 };
 
 const STEP_MS: u64 = 100;
+/// Step of the forecasts, seconds.
+const CURVE_STEP: NonZeroU32 = NonZeroU32::new(60).unwrap();
 const BLOCK_BYTES: f64 = 65_536.0;
 /// How much smaller blocks are when they are compressed.
 const RATIO: f64 = 2.07;
@@ -126,9 +128,8 @@ impl World {
             promised_s: None,
             limited: false,
         };
-        let step = NonZeroU32::new(60).unwrap();
         // The machine fails once in ten hours: by hazards alone, checkpoints would be minutes apart.
-        let curve = SurvivalCurve::exponential(step, 600, 1.0 / 36_000.0);
+        let curve = SurvivalCurve::exponential(CURVE_STEP, 600, 1.0 / 36_000.0);
         world.handle(Event::Outlook(Outlook {
             presence: curve.clone(),
             guest: curve,

@@ -36,9 +36,10 @@ use super::words::{
     EndReport, FORM, FromHost, Incarnation, LINE_BYTES_MAX, OUTPUT_BYTES_MAX, Order, Shown, Start,
     ToHost, WINDOW_BYTES,
 };
-use crate::beat::{BEAT, BeatContents, write_json};
+use crate::beat::{BEAT, BeatContents};
 use crate::files::remove;
 use crate::job_dir::{LOCK, dir_of, is_held};
+use crate::json_file::write_json;
 use crate::staged::END;
 use crate::standing::{self, STANDING};
 

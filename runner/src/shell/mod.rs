@@ -119,6 +119,17 @@ impl Due {
     }
 }
 
+/// What others are shown of the job.
+#[derive(Default)]
+struct Shown {
+    /// The note of how the job stands.
+    note: Option<StandingNote>,
+    /// When the newest version of this incarnation was committed, Unix milliseconds.
+    saved_at_ms: Option<u64>,
+    /// Why the last checkpoint was not taken or not saved.
+    not_saved: Option<String>,
+}
+
 /// A running job and its supervisor.
 pub(super) struct RunShell<'a> {
     orders: &'a Orders,
@@ -137,12 +148,7 @@ pub(super) struct RunShell<'a> {
     channel: Channel,
     clock: Clock,
     sleep: SleepWatch,
-    /// The note of how the job stands, for others.
-    note: StandingNote,
-    /// When the newest version of this incarnation was committed, Unix milliseconds.
-    saved_at_ms: Option<u64>,
-    /// Why the last checkpoint was not taken or not saved.
-    not_saved: Option<String>,
+    shown: Shown,
     paths: Vec<PathBuf>,
     roots: Vec<PathBuf>,
     watch: FileWatch,
@@ -175,7 +181,6 @@ impl<'a> RunShell<'a> {
         reach: Arc<dyn Reach>,
         observer: Arc<dyn Observer>,
         mut log: RunLog,
-        note: StandingNote,
     ) -> Result<Self, StartError> {
         let channel = Channel::open().map_err(StartError::Channel)?;
         let paths = orders.paths(place);
@@ -219,9 +224,7 @@ impl<'a> RunShell<'a> {
             channel,
             clock,
             sleep: SleepWatch::new(),
-            note,
-            saved_at_ms: None,
-            not_saved: None,
+            shown: Shown::default(),
             roots: resolved(&paths),
             watch: FileWatch::new(paths.clone(), orders.append.clone(), known.clone()),
             paths,
@@ -248,6 +251,12 @@ impl<'a> RunShell<'a> {
             beat.job_runs(None);
         }
         self.beat = beat;
+    }
+
+    /// Notes from now on how the job stands.
+    pub(super) fn note_with(&mut self, note: StandingNote) {
+        self.shown.note = Some(note);
+        self.note_standing();
     }
 
     /// Runs until the supervisor ends.
@@ -305,7 +314,7 @@ impl<'a> RunShell<'a> {
             version: newest,
             log: self.log,
             beat: self.beat,
-            note: Some(self.note),
+            note: self.shown.note,
         }
     }
 
@@ -356,7 +365,7 @@ impl<'a> RunShell<'a> {
                     }
                     if matches!(report, Report::NoAnswer { .. }) {
                         let why = "the job wrote no checkpoint when it was asked";
-                        self.not_saved = Some(why.to_owned());
+                        self.shown.not_saved = Some(why.to_owned());
                     }
                     if let (Report::Leaving { .. }, Some(beat)) = (&report, &self.beat) {
                         beat.job_leaves(None);
@@ -543,8 +552,8 @@ impl<'a> RunShell<'a> {
             Ok(report) => {
                 self.saves.version = Some(report.version.number());
                 self.saves.holds_next = false;
-                self.saved_at_ms = Some(unix_millis());
-                self.not_saved = None;
+                self.shown.saved_at_ms = Some(unix_millis());
+                self.shown.not_saved = None;
                 self.saves.saved = saving.map(|(_, print)| print).unwrap_or_default();
                 self.log.enter(saved_entry(report));
                 self.note_state();
@@ -554,7 +563,7 @@ impl<'a> RunShell<'a> {
             }
             Err(failure) => {
                 self.saves.holds_next = true;
-                self.not_saved = Some(failure.message.clone());
+                self.shown.not_saved = Some(failure.message.clone());
                 self.log.enter(Entry::SaveFailed {
                     message: failure.message.clone(),
                     status: failure.status as u8,

@@ -46,13 +46,18 @@ impl RunShell<'_> {
             unsaved_s: now.unsaved_seconds,
             next_save_s: None,
             version: self.saves.version,
-            saved_at_ms: self.saved_at_ms,
-            not_saved: self.not_saved.clone(),
+            saved_at_ms: self.shown.saved_at_ms,
+            not_saved: self.shown.not_saved.clone(),
             promised_s: self.supervisor.promise().map(|(loss, _)| loss),
         };
-        if self.note.is_due(&standing) {
+        if let Some(note) = self
+            .shown
+            .note
+            .as_mut()
+            .filter(|note| note.is_due(&standing))
+        {
             standing.next_save_s = self.supervisor.next_save_ms().map(seconds);
-            self.note.show(standing);
+            note.show(standing);
         }
     }
 
@@ -146,7 +151,7 @@ impl RunShell<'_> {
     pub(super) fn lacks_state(&mut self) {
         let why = self.obstacle();
         let why = why.unwrap_or_else(|| "the job has written nothing new".to_owned());
-        self.not_saved = Some(why.clone());
+        self.shown.not_saved = Some(why.clone());
         let unsaved_s = self.supervisor.unsaved_seconds();
         self.log.enter(Entry::NoCheckpoint { why, unsaved_s });
     }
