@@ -10,6 +10,7 @@ mod clocks;
 mod condor;
 mod crash;
 mod deaths;
+mod detached;
 mod docs;
 mod doctor;
 mod enrolment;

@@ -189,7 +189,6 @@ impl<'a> RunShell<'a> {
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
         let clock = Clock::new();
-        let usage = Usage::new();
         let recorder = recorder(orders, &begun, &outlook, clock.now(), &mut log);
         let keeper = Keeper::of_this_program();
         let record = place.path(END_ORDERS);
@@ -218,7 +217,7 @@ impl<'a> RunShell<'a> {
                 .is_none()
                 .then(|| Owner::new(orders.owner, pid)),
             daemon: Daemon::default(),
-            usage,
+            usage: Usage::new(),
             recorder,
             beat: None,
             channel,

@@ -66,6 +66,21 @@ pub enum Command {
         after_help = "Example:\n  ckpt save 42 image.bin\n  ckpt save --job 42 -- tar c state/\n\nExit status: see ckpt --help"
     )]
     Save(Box<Save>),
+    /// Wait until an image that `ckpt save --detach` set aside is saved; the exit status is that of the save.
+    #[command(
+        after_help = "Example:\n  ckpt save --detach --take 42 image.bin\n  ckpt wait 42\n\nExit status: that of the save; see ckpt --help; 4 when no image of the job was set aside."
+    )]
+    Wait {
+        /// The job.
+        #[command(flatten)]
+        job: AnyJob,
+    },
+    /// The process that saves what `ckpt save --detach` set aside.
+    #[command(hide = true)]
+    Spool {
+        /// The job.
+        job: JobId,
+    },
     /// Restore a job's files, by default from the newest version that can be restored.
     #[command(
         after_help = "Example:\n  ckpt restore 42\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**/*.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest known version can't be restored and an older one is restored."
@@ -334,6 +349,18 @@ pub struct Save {
     /// Store the image unencrypted, so that hosts can read it.
     #[arg(long)]
     pub no_encryption: bool,
+    /// Set the files aside and return at once; a process of its own saves them.
+    ///
+    /// Copies share blocks with the files where the file system can do that. `ckpt wait` waits for the save. A newer
+    /// image of the job replaces one whose save has not begun.
+    #[arg(long, conflicts_with = "command")]
+    pub detach: bool,
+    /// Move the files away instead of copying them: they are gone when the command returns.
+    #[arg(long, requires = "detach", conflicts_with = "link")]
+    pub take: bool,
+    /// Keep the files by further names: they are only replaced by renaming, never written in place.
+    #[arg(long, requires = "detach")]
+    pub link: bool,
     /// Show which hosts were chosen, and why.
     #[arg(long)]
     pub explain: bool,
@@ -360,6 +387,9 @@ pub struct ListArgs {
     /// Which of them.
     #[command(flatten)]
     pub filter: Filter,
+    /// List the images that `ckpt save --detach` set aside and that are not saved yet.
+    #[arg(long, conflicts_with_all = ["prefix", "host", "label", "older_than"])]
+    pub queued: bool,
     /// Only checkpoints of which this host holds shards.
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
