@@ -49,11 +49,10 @@ impl Found {
         let data = fs::symlink_metadata(path).map_err(at(path))?;
         let kind = data.file_type();
         if !kind.is_dir() && !kind.is_file() && !kind.is_symlink() {
-            return Err(at(path)(io::Error::other("neither a file nor a directory")));
+            return Err(at(path)(no_file()));
         }
         if self.files.len() >= FILES_MAX {
-            let message = format!("more than {FILES_MAX} files: save it without --detach");
-            return Err(io::Error::other(message));
+            return Err(too_many());
         }
         if kind.is_file() {
             self.bytes = self.bytes.saturating_add(data.len());
@@ -79,9 +78,8 @@ impl Found {
     }
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
-    let path = path.display().to_string();
-    move |cause| io::Error::new(cause.kind(), format!("{path}: {cause}"))
+fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
+    move |cause| io::Error::new(cause.kind(), format!("{}: {cause}", path.display()))
 }
 
 /// Where the content of each path will be: in the entry's directory, or beside the path where that is on another file
@@ -151,25 +149,79 @@ pub(crate) fn keep(
     accepts_changes: bool,
 ) -> io::Result<(How, u64)> {
     let paths: Vec<PathBuf> = places.iter().map(|place| place.from.clone()).collect();
+    if wish == Wish::Link {
+        let mut linked = Linked::default();
+        for place in places {
+            linked.add(&place.from, &dir.join(&place.at))?;
+        }
+        return Ok((How::Linked, linked.bytes));
+    }
     let before = Found::of(&paths)?;
-    let mut how = match wish {
-        Wish::Take => How::Taken,
-        Wish::Link => How::Linked,
-        Wish::Copy => How::Shared,
-    };
+    let mut how = How::Shared;
     for place in places {
         let to = dir.join(&place.at);
-        duplicate(&place.from, &to, wish, &before, &mut how)?;
+        duplicate(&place.from, &to, &before, &mut how)?;
     }
-    // A further name changes the time of a file's last change.
-    if wish == Wish::Copy && !accepts_changes && Found::of(&paths)? != before {
+    if !accepts_changes && Found::of(&paths)? != before {
         let message = "files were changed while they were set aside: --accept-changed takes them";
         return Err(io::Error::other(message));
     }
     Ok((how, before.bytes))
 }
 
-fn duplicate(from: &Path, to: &Path, wish: Wish, found: &Found, how: &mut How) -> io::Result<()> {
+/// Further names of files.
+#[derive(Debug, Default)]
+struct Linked {
+    files: usize,
+    bytes: u64,
+}
+
+impl Linked {
+    fn add(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let data = fs::symlink_metadata(from).map_err(at(from))?;
+        self.files += 1;
+        if self.files > FILES_MAX {
+            return Err(too_many());
+        }
+        if !data.is_dir() {
+            if !data.is_file() && !data.is_symlink() {
+                return Err(at(from)(no_file()));
+            }
+            self.bytes = self.bytes.saturating_add(data.len());
+            return fs::hard_link(from, to).map_err(at(from));
+        }
+        fs::create_dir(to).map_err(at(to))?;
+        for entry in fs::read_dir(from).map_err(at(from))? {
+            let entry = entry.map_err(at(from))?;
+            self.add(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        like(to, &data)
+    }
+}
+
+/// Gives a directory or copy the times and rights of the original.
+fn like(to: &Path, data: &fs::Metadata) -> io::Result<()> {
+    let times = FileTimes::new()
+        .set_modified(data.modified()?)
+        .set_accessed(data.accessed()?);
+    let set = File::open(to).and_then(|file| {
+        file.set_times(times)?;
+        file.set_permissions(data.permissions())
+    });
+    set.map_err(at(to))
+}
+
+fn too_many() -> io::Error {
+    io::Error::other(format!(
+        "more than {FILES_MAX} files: save it without --detach"
+    ))
+}
+
+fn no_file() -> io::Error {
+    io::Error::other("neither a file nor a directory")
+}
+
+fn duplicate(from: &Path, to: &Path, found: &Found, how: &mut How) -> io::Result<()> {
     let data = fs::symlink_metadata(from).map_err(at(from))?;
     let kind = data.file_type();
     if kind.is_symlink() {
@@ -180,20 +232,12 @@ fn duplicate(from: &Path, to: &Path, wish: Wish, found: &Found, how: &mut How) -
         fs::create_dir(to).map_err(at(to))?;
         for entry in fs::read_dir(from).map_err(at(from))? {
             let entry = entry.map_err(at(from))?;
-            duplicate(&entry.path(), &to.join(entry.file_name()), wish, found, how)?;
+            duplicate(&entry.path(), &to.join(entry.file_name()), found, how)?;
         }
-    } else if wish == Wish::Link {
-        return fs::hard_link(from, to).map_err(at(from));
     } else {
         copy(from, to, found, how)?;
     }
-    let times = FileTimes::new()
-        .set_modified(data.modified()?)
-        .set_accessed(data.accessed()?);
-    fs::set_permissions(to, data.permissions()).map_err(at(to))?;
-    File::open(to)
-        .and_then(|file| file.set_times(times))
-        .map_err(at(to))
+    like(to, &data)
 }
 
 /// Copies a file, by sharing its blocks if the file system can do that.
