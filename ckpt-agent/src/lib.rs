@@ -26,6 +26,7 @@ pub mod file_lock;
 pub mod image;
 pub mod inventory;
 pub mod knowledge;
+pub mod map;
 pub mod models;
 pub mod pipeline;
 pub mod report;

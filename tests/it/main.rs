@@ -36,6 +36,7 @@ mod lifetime;
 mod lists;
 mod local_grid;
 mod lying_files;
+mod map;
 mod members_model;
 mod named_jobs;
 mod names;

@@ -78,6 +78,20 @@ def entries(machine, event, job):
     return [entry for entry in read if entry["event"] == event]
 
 
+def regular_seconds(machine, job, first):
+    """Seconds of the regular saves from this one on: what the last ones take is not bounded."""
+    path = machine.dir / "memory/run" / job / "journal.jsonl"
+    is_final, number, seconds = False, 0, 0.0
+    for entry in map(json.loads, path.read_text().splitlines()):
+        if entry["event"] == "saving":
+            is_final = entry["is_final"]
+        elif entry["event"] == "saved":
+            if number >= first and not is_final:
+                seconds += entry["seconds"]
+            number += 1
+    return seconds
+
+
 def wait_for(what, seconds, is_it):
     end = time.monotonic() + seconds
     while not is_it():
@@ -154,8 +168,7 @@ def main():
             wait_for("a save", 400, lambda: len(entries(machine, "saved", "ahead")) > saved)
             busy = time.monotonic()
             fate = evict(machine, "ahead", rng.uniform(*args.seconds))
-            saves = entries(machine, "saved", "ahead")[saved + 1 :]
-            fate["line"] = round(sum(save["seconds"] for save in saves) / (time.monotonic() - busy), 2)
+            fate["line"] = round(regular_seconds(machine, "ahead", saved + 1) / (time.monotonic() - busy), 2)
             found.append(fate)
             print(number, json.dumps(fate), flush=True)
     committed = [fate for fate in found if fate["status"] == 75]

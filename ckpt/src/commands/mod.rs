@@ -39,7 +39,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use args::{Cli, Command};
 use call::Call;
-use ckpt_agent::agent::{self, AdviseRequest, Which};
+use ckpt_agent::agent::{self, AdviseRequest, Departures, Which};
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use connect::grid_file;
 use output::Form;
@@ -125,13 +125,8 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::List(args) if args.queued => spool::list(args.job.typed()?.as_ref()),
 
         // These need threads. A signal cancels them, as all below.
-        Command::Wait { job } => {
-            let job = job.named()?;
-            call.cancellable(async |cancel| spool::wait(&job, cancel).await)
-        }
-        Command::Spool { job } => {
-            call.cancellable(async |cancel| spool::save_all(&job, cancel).await)
-        }
+        Command::Wait { job } => spool::wait(&call, &job.named()?),
+        Command::Spool { job } => spool::save(&call, &job),
         Command::Save(args) => {
             call.cancellable(async |cancel| save::run(global, *args, cancel).await)
         }
@@ -152,6 +147,14 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         // These need hosts.
         Command::Advise(args) if grid_file(global).is_none() => done(agent::advise(&advice(args))),
         Command::Advise(args) => call.agent(async |agent| done(agent.advise(&advice(args)).await?)),
+        Command::Map(args) => {
+            let job = args.job.typed()?;
+            let departures = Departures {
+                named: args.if_down,
+                tonight: args.tonight,
+            };
+            call.agent(async |agent| done(agent.map(job.as_ref(), &departures).await?))
+        }
         Command::Hosts(args) => call.agent(async |agent| hosts::run(agent, args).await),
         Command::Rank(args) => call.agent(async |agent| done(rank::run(agent, &args).await?)),
         Command::Key(command) => key::run(call, command),

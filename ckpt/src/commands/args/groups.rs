@@ -14,6 +14,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Look closer",
         &[
             "show",
+            "map",
             "cat",
             "verify",
             "hosts",

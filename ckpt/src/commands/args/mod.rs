@@ -99,7 +99,7 @@ pub enum Command {
     /// Chooses the time between checkpoints that loses the least work. Pauses the job while the owner
     /// uses the machine. When the job has to leave the machine, saves a last checkpoint. Ends with the
     /// job's own exit status, or with 75 when the state is saved and the job has to be started again,
-    /// here or elsewhere; docs/run.md lists the other statuses.
+    /// here or elsewhere; docs/use/run.md lists the other statuses.
     #[command(
         mut_args(groups::shorten_run),
         after_help = "Example:\n  ckpt run --job 42 --files state/ -- ./sim --steps 1000000\n  ckpt run --job 42 --files state.img --ask signal:USR2 --grace 60s -- ./sim\n  ckpt run --job 42 --files state/ --check\n  ckpt run --on 'ssh {host} --' --job 42 -- ./sim --steps 1000000\n\nExit status: the job's own, or 128 and the number of the signal that ended it; 75 the job left, or was not started because of a signal, and its state is saved: start it again; 76 the job left and its last checkpoint is older than its state; 77 another incarnation of the job has continued; 78 the job hung and was ended; 125 not started; 5 not started because too few hosts answer or this machine lacks something; 126 the command can't be executed; 127 the command doesn't exist."
@@ -145,6 +145,13 @@ pub enum Command {
         after_help = "Example:\n  ckpt list 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
     )]
     List(ListArgs),
+    /// Show which host holds which shard, and what becomes of the jobs if hosts go away.
+    ///
+    /// A line for each job, a column for each host that holds shards of its newest version.
+    #[command(
+        after_help = "Example:\n  ckpt map\n  ckpt map --if-down h01,h02\n  ckpt map --if-down site-a\n  ckpt map --tonight\n\nExit status: see ckpt --help"
+    )]
+    Map(MapArgs),
     /// Describe one checkpoint: files, sizes, and which host holds which shard.
     Show {
         /// The job.
@@ -259,10 +266,13 @@ pub enum Command {
     /// Manage the members of a grid, or run a grid on this machine.
     #[command(subcommand)]
     Grid(GridCommand),
-    /// Demonstrate ckpt on this machine: start six hosts, save, kill two, restore, compare.
+    /// Demonstrate ckpt on this machine: a job that is evicted goes on although two of five hosts die.
+    ///
+    /// Starts six hosts and a job that counts to 40 under `ckpt run`, evicts it, kills two hosts, and starts the job
+    /// again elsewhere. Ends within 20 s, and leaves nothing behind.
     #[command(after_help = "Example:\n  ckpt demo\n  ckpt demo ~/results")]
     Demo {
-        /// What to save [default: a generated memory image of 256 MiB].
+        /// Instead of running a job, save this, restore it without two of its hosts, and compare.
         path: Option<PathBuf>,
     },
     /// Print a completion script for a shell.
@@ -393,6 +403,20 @@ pub struct ListArgs {
     /// Only checkpoints of which this host holds shards.
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
+}
+
+/// Options of `map`.
+#[derive(Debug, Args)]
+pub struct MapArgs {
+    /// Only this job.
+    #[command(flatten)]
+    pub job: TypedJob,
+    /// Show what is left if these hosts, or the hosts of these sites, go away; several with commas between.
+    #[arg(long, value_name = "HOST|SITE", value_delimiter = ',')]
+    pub if_down: Vec<String>,
+    /// Show what is left if the hosts go away that are more likely to go than to stay in the next ten hours.
+    #[arg(long)]
+    pub tonight: bool,
 }
 
 /// Options of `verify`.

@@ -20,6 +20,7 @@ use self::queue::{Entry, NewEntry, Outcome, Queue, queues};
 use self::report::{DetachedReport, How, QueuedReport, QueuedSave, WaitReport};
 use super::args::options::{Global, usage};
 use super::args::{Cli, Command, Save};
+use super::call::Call;
 use super::connect::grid_file;
 use super::render::Report;
 use super::save::{detached_save, job_of, names};
@@ -228,8 +229,13 @@ pub(super) fn say_failed(save: &Save) {
     }
 }
 
+/// Saves what is queued for a job.
+pub(super) fn save(call: &Call<'_>, job: &JobId) -> Result<Answer, Failure> {
+    call.cancellable(async |cancel| save_all(job, cancel).await)
+}
+
 /// Saves what is queued for a job, the newest image first, until nothing is or a save fails.
-pub(super) async fn save_all(job: &JobId, cancel: Cancel) -> Result<Answer, Failure> {
+async fn save_all(job: &JobId, cancel: Cancel) -> Result<Answer, Failure> {
     let _ = rustix::process::setsid();
     let queue = Queue::of(&needed_state_dir()?, job);
     loop {
@@ -323,7 +329,11 @@ async fn save_entry(entry: Entry, cancel: Cancel) -> Result<(SaveReport, ExitSta
 }
 
 /// Waits until what is queued for a job is saved, and ends as that save.
-pub(super) async fn wait(job: &JobId, mut cancel: Cancel) -> Result<Answer, Failure> {
+pub(super) fn wait(call: &Call<'_>, job: &JobId) -> Result<Answer, Failure> {
+    call.cancellable(async |cancel| wait_for(job, cancel).await)
+}
+
+async fn wait_for(job: &JobId, mut cancel: Cancel) -> Result<Answer, Failure> {
     let queue = Queue::of(&needed_state_dir()?, job);
     if !queue.dir().is_dir() {
         return Err(nothing_queued(job));
