@@ -171,8 +171,7 @@ fn start_saver(job: &JobId) -> Result<(), Failure> {
     let mut saver = Process::new("/proc/self/exe");
     saver
         .arg0("ckpt")
-        .arg("spool")
-        .arg(job.as_str())
+        .args(["spool", "--", job.as_str()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
