@@ -20,6 +20,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "hosts",
             "doctor",
             "dashboard",
+            "jobs",
             "runs",
         ],
     ),
@@ -28,7 +29,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Run a grid", &["grid", "demo"]),
     (
         "Plan and automate",
-        &["advise", "pool", "rank", "trace", "watch"],
+        &["advise", "pool", "rank", "trace", "watch", "wait"],
     ),
 ];
 

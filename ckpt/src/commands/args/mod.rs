@@ -66,6 +66,21 @@ pub enum Command {
         after_help = "Example:\n  ckpt save 42 image.bin\n  ckpt save --job 42 -- tar c state/\n\nExit status: see ckpt --help"
     )]
     Save(Box<Save>),
+    /// Wait until an image that `ckpt save --detach` set aside is saved; the exit status is that of the save.
+    #[command(
+        after_help = "Example:\n  ckpt save --detach --take 42 image.bin\n  ckpt wait 42\n\nExit status: that of the save; see ckpt --help; 4 when no image of the job was set aside."
+    )]
+    Wait {
+        /// The job.
+        #[command(flatten)]
+        job: AnyJob,
+    },
+    /// The process that saves what `ckpt save --detach` set aside.
+    #[command(hide = true)]
+    Spool {
+        /// The job.
+        job: JobId,
+    },
     /// Restore a job's files, by default from the newest version that can be restored.
     #[command(
         after_help = "Example:\n  ckpt restore 42\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**/*.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest known version can't be restored and an older one is restored."
@@ -110,9 +125,17 @@ pub enum Command {
         after_help = "Example:\n  ckpt notify SAVED=1\n  ckpt notify PROGRESS=0.31 STEP=12000\n  ckpt notify BUSY=1; ./critical; ckpt notify BUSY=0"
     )]
     Notify(NotifyArgs),
+    /// Show the jobs that run here now under `ckpt run`, and how much of their work no checkpoint holds.
+    ///
+    /// Also lists the jobs that `ckpt run --on` runs elsewhere from this machine.
+    #[command(
+        after_help = "Example:\n  ckpt jobs\n  ckpt --json jobs\n\nExit status: see ckpt --help; 8 when the state of a job can't be read."
+    )]
+    Jobs,
     /// Show the processor time of earlier runs, or predict that of another one.
     ///
-    /// Lists the runs under `ckpt run` that ended with 0, and how accurate their predictions were.
+    /// Lists the runs under `ckpt run` that ended with 0, and how accurate their predictions were; then the ledger: how
+    /// often jobs lost their machines, what work was rescued, and what was lost.
     #[command(
         after_help = "Example:\n  ckpt runs\n  ckpt runs -- ./sim --steps 1               only runs that differ from this one in numbers\n  ckpt runs --predict -- ./sim --steps 1000000\n\nExit status: see ckpt --help; 4 when there is no run to predict from."
     )]
@@ -345,6 +368,18 @@ pub struct Save {
     /// Store the image unencrypted, so that hosts can read it.
     #[arg(long)]
     pub no_encryption: bool,
+    /// Set the files aside and return at once; a process of its own saves them.
+    ///
+    /// Copies share blocks with the files where the file system can do that. `ckpt wait` waits for the save. A newer
+    /// image of the job replaces one whose save has not begun.
+    #[arg(long, conflicts_with = "command")]
+    pub detach: bool,
+    /// Move the files away instead of copying them: they are gone when the command returns.
+    #[arg(long, requires = "detach", conflicts_with = "link")]
+    pub take: bool,
+    /// Keep the files by further names: they are only replaced by renaming, never written in place.
+    #[arg(long, requires = "detach")]
+    pub link: bool,
     /// Show which hosts were chosen, and why.
     #[arg(long)]
     pub explain: bool,
@@ -371,6 +406,9 @@ pub struct ListArgs {
     /// Which of them.
     #[command(flatten)]
     pub filter: Filter,
+    /// List the images that `ckpt save --detach` set aside and that are not saved yet.
+    #[arg(long, conflicts_with_all = ["prefix", "host", "label", "older_than"])]
+    pub queued: bool,
     /// Only checkpoints of which this host holds shards.
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
