@@ -57,7 +57,7 @@ fn well() -> Health {
 fn the_work_of_this_machine_has_a_line_if_there_is_any() {
     let text = |health: &Health| {
         let mut out = Vec::new();
-        crate::text::write(&mut out, health).unwrap();
+        text::write(&mut out, health).unwrap();
         String::from_utf8(out).unwrap()
     };
     assert!(!text(&well()).contains("at risk"));
