@@ -29,6 +29,7 @@ pub mod knowledge;
 pub mod map;
 pub mod models;
 pub mod pipeline;
+pub mod pool;
 pub mod report;
 mod sleep;
 pub mod unix_time;

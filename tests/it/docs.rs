@@ -44,6 +44,7 @@ fn completions_and_man_pages_name_every_command() -> Result<()> {
         "list",
         "show",
         "map",
+        "pool",
         "verify",
         "forget",
         "hosts",

@@ -9,6 +9,7 @@ const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/report.rs"),
     include_str!("../../health/src/lib.rs"),
     include_str!("../../ckpt-agent/src/map.rs"),
+    include_str!("../../ckpt-agent/src/pool.rs"),
     include_str!("../../ckpt-agent/src/events.rs"),
     include_str!("../../runner/src/report.rs"),
     include_str!("../../runner/src/away/report.rs"),

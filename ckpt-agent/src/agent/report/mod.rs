@@ -8,3 +8,4 @@ pub(crate) mod hosts;
 pub(crate) mod list;
 pub(crate) mod map;
 pub(crate) mod outlook;
+pub(crate) mod pool;

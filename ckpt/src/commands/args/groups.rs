@@ -29,7 +29,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Run a grid", &["grid", "demo"]),
     (
         "Plan and automate",
-        &["advise", "rank", "trace", "watch", "wait"],
+        &["advise", "pool", "rank", "trace", "watch", "wait"],
     ),
 ];
 

@@ -230,6 +230,15 @@ pub enum Command {
     /// Checks the grid file, key, certificate, hosts, clock and limits. Ends with 0 when there is no
     /// problem, with 6 when the key or certificate is the problem, otherwise with 3.
     Doctor,
+    /// Show the week of the pool: when hosts are there, and when a job had best begin.
+    ///
+    /// What hosts announce of their last four weeks, by hour of the week in UTC.
+    #[command(after_help = "Example:\n  ckpt pool\n  ckpt pool --job-length 12h")]
+    Pool {
+        /// Time that the job takes.
+        #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "6h")]
+        job_length: Duration,
+    },
     /// Recommend how often to take checkpoints.
     #[command(
         after_help = "Example:\n  ckpt advise --job-length 12h --job 42\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf, the failure rate comes from the machine's own prediction, if it is a host of the grid."

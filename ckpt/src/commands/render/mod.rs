@@ -3,6 +3,7 @@
 mod map;
 mod models;
 mod placement;
+mod pool;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
