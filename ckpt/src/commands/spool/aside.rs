@@ -138,7 +138,8 @@ pub(crate) fn take(dir: &Path, places: &[Aside]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes further names or copies of the paths in their places. Returns the way that cost most.
+/// Makes further names or copies of the paths in their places. `before` is what was found of them. Returns the way that
+/// cost most.
 ///
 /// # Errors
 /// When something can't be copied, or was changed meanwhile.
@@ -146,57 +147,40 @@ pub(crate) fn keep(
     dir: &Path,
     places: &[Aside],
     wish: Wish,
+    before: &Found,
     accepts_changes: bool,
-) -> io::Result<(How, u64)> {
-    let paths: Vec<PathBuf> = places.iter().map(|place| place.from.clone()).collect();
+) -> io::Result<How> {
     if wish == Wish::Link {
-        let mut linked = Linked::default();
         for place in places {
-            linked.add(&place.from, &dir.join(&place.at))?;
+            link(&place.from, &dir.join(&place.at))?;
         }
-        return Ok((How::Linked, linked.bytes));
+        return Ok(How::Linked);
     }
-    let before = Found::of(&paths)?;
     let mut how = How::Shared;
     for place in places {
         let to = dir.join(&place.at);
-        duplicate(&place.from, &to, &before, &mut how)?;
+        duplicate(&place.from, &to, before, &mut how)?;
     }
-    if !accepts_changes && Found::of(&paths)? != before {
+    let paths: Vec<PathBuf> = places.iter().map(|place| place.from.clone()).collect();
+    if !accepts_changes && Found::of(&paths)? != *before {
         let message = "files were changed while they were set aside: --accept-changed takes them";
         return Err(io::Error::other(message));
     }
-    Ok((how, before.bytes))
+    Ok(how)
 }
 
-/// Further names of files.
-#[derive(Debug, Default)]
-struct Linked {
-    files: usize,
-    bytes: u64,
-}
-
-impl Linked {
-    fn add(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        let data = fs::symlink_metadata(from).map_err(at(from))?;
-        self.files += 1;
-        if self.files > FILES_MAX {
-            return Err(too_many());
-        }
-        if !data.is_dir() {
-            if !data.is_file() && !data.is_symlink() {
-                return Err(at(from)(no_file()));
-            }
-            self.bytes = self.bytes.saturating_add(data.len());
-            return fs::hard_link(from, to).map_err(at(from));
-        }
-        fs::create_dir(to).map_err(at(to))?;
-        for entry in fs::read_dir(from).map_err(at(from))? {
-            let entry = entry.map_err(at(from))?;
-            self.add(&entry.path(), &to.join(entry.file_name()))?;
-        }
-        like(to, &data)
+/// Makes further names of files, in a tree of their own.
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    let data = fs::symlink_metadata(from).map_err(at(from))?;
+    if !data.is_dir() {
+        return fs::hard_link(from, to).map_err(at(from));
     }
+    fs::create_dir(to).map_err(at(to))?;
+    for entry in fs::read_dir(from).map_err(at(from))? {
+        let entry = entry.map_err(at(from))?;
+        link(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    like(to, &data)
 }
 
 /// Gives a directory or copy the times and rights of the original.
@@ -274,13 +258,15 @@ mod tests {
         root
     }
 
-    fn aside(dir: &Path, wish: Wish) -> (PathBuf, io::Result<(How, u64)>) {
+    fn aside(dir: &Path, wish: Wish) -> (PathBuf, io::Result<How>) {
         let root = image(dir);
         let entry = dir.join("entry");
         fs::create_dir_all(&entry).unwrap();
         let places = places(&entry, &[(root, "state".into())]).unwrap();
         prepare(&entry, &places).unwrap();
-        let done = keep(&entry, &places, wish, false);
+        let found = Found::of(&[dir.join("state")]).unwrap();
+        assert_eq!(found.bytes, 6);
+        let done = keep(&entry, &places, wish, &found, false);
         (entry.join(&places[0].at), done)
     }
 
@@ -288,8 +274,7 @@ mod tests {
     fn content_that_is_set_aside_is_that_of_the_moment() {
         let dir = tempfile::tempdir().unwrap();
         let (at, done) = aside(dir.path(), Wish::Copy);
-        let (how, bytes) = done.unwrap();
-        assert!(how >= How::Shared && bytes == 6);
+        assert!(done.unwrap() >= How::Shared);
         fs::write(dir.path().join("state/a"), b"later").unwrap();
         assert_eq!(fs::read(at.join("a")).unwrap(), b"one");
         assert_eq!(fs::read(at.join("sub/b")).unwrap(), b"two");
@@ -299,7 +284,7 @@ mod tests {
     fn linked_content_is_that_of_the_moment_if_files_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let (at, done) = aside(dir.path(), Wish::Link);
-        assert_eq!(done.unwrap(), (How::Linked, 6));
+        assert_eq!(done.unwrap(), How::Linked);
         fs::write(dir.path().join("next"), b"later").unwrap();
         fs::rename(dir.path().join("next"), dir.path().join("state/a")).unwrap();
         assert_eq!(fs::read(at.join("a")).unwrap(), b"one");

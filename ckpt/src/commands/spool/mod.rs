@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Parser;
 use codec::JobId;
 
-use self::aside::{Wish, keep, places, prepare, take};
+use self::aside::{Found, Wish, keep, places, prepare, take};
 use self::queue::{Entry, NewEntry, Outcome, Queue, queues};
 use self::report::{DetachedReport, How, QueuedReport, QueuedSave, WaitReport};
 use super::args::options::{Global, usage};
@@ -103,19 +103,20 @@ fn set_aside(
         Wish::Link => How::Linked,
         Wish::Copy => How::Shared,
     };
-    if wish == Wish::Take {
-        let from: Vec<PathBuf> = paths.iter().map(|(from, _)| from.clone()).collect();
-        entry.bytes = aside::Found::of(&from)?.bytes;
-    }
+    let from: Vec<PathBuf> = paths.iter().map(|(from, _)| from.clone()).collect();
+    let found = Found::of(&from)?;
+    entry.bytes = found.bytes;
     // What is about to happen is known before it does, so that it can be undone after a kill.
     new.write(entry)?;
     prepare(&new.dir, &entry.paths)?;
     if wish == Wish::Take {
         return take(&new.dir, &entry.paths);
     }
-    let (how, bytes) = keep(&new.dir, &entry.paths, wish, accepts_changes)?;
-    entry.how = how;
-    entry.bytes = bytes;
+    let how = keep(&new.dir, &entry.paths, wish, &found, accepts_changes)?;
+    if std::mem::replace(&mut entry.how, how) == how {
+        return Ok(());
+    }
+    // Replacing a file waits for the disk, on ext4.
     new.write(entry)
 }
 
