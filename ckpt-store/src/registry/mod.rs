@@ -483,6 +483,8 @@ impl Shared {
             | Request::Claim(_)
             | Request::PutShard(_)
             | Request::Commit { .. }
+            | Request::RowsHeld(_)
+            | Request::EndEarly { .. }
             | Request::Find { .. }
             | Request::Outline(_)
             | Request::Page { .. }
