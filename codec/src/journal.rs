@@ -5,8 +5,8 @@
 //!
 //! A journal has the magic, the id of the checkpoint, and then frames, each a length and sealed bytes. Their key follows
 //! from the secret of the job and the id, so that a frame that was torn or changed does not open; what comes before it
-//! counts. The summary of a checkpoint may be sealed only once, so a save notes that it signs its manifest, and no
-//! remnant is made of it from then on.
+//! counts. The summary of a checkpoint may be sealed only once: so a save removes its journal before it signs its
+//! manifest.
 
 #![cfg_attr(
     not(test),
@@ -80,8 +80,6 @@ pub struct NotedSegment {
 enum Frame {
     Head(JournalHead),
     Segments(Vec<NotedSegment>),
-    /// The manifest of the checkpoint is about to be signed.
-    Signs,
 }
 
 /// Makes the bytes of a journal, which the caller appends to a file.
@@ -104,11 +102,6 @@ impl JournalWriter {
     /// These segments follow.
     pub fn segments(&mut self, segments: Vec<NotedSegment>) -> Vec<u8> {
         self.frame(&Frame::Segments(segments))
-    }
-
-    /// The manifest of the checkpoint is about to be signed.
-    pub fn signs(&mut self) -> Vec<u8> {
-        self.frame(&Frame::Signs)
     }
 
     fn frame(&mut self, frame: &Frame) -> Vec<u8> {
@@ -145,6 +138,11 @@ impl NotedSegment {
         }
     }
 
+    /// Its bytes in the image.
+    pub const fn image_bytes(&self) -> u64 {
+        self.entry.bytes()
+    }
+
     /// Whether its parts have the lengths that belong together.
     fn is_possible(&self, redundancy: Redundancy) -> bool {
         let (pieces, anchors) = hash_lens(&self.entry);
@@ -174,8 +172,6 @@ fn hash_lens(entry: &SegmentEntry) -> (usize, usize) {
 pub struct Journal {
     /// What was fixed when the save began.
     pub head: JournalHead,
-    /// Whether the manifest was signed, perhaps.
-    pub is_signed: bool,
     segments: Vec<NotedSegment>,
 }
 
@@ -199,7 +195,6 @@ impl Journal {
                 (Frame::Head(head), None) if head.checkpoint == named => {
                     journal = Some(Self {
                         head,
-                        is_signed: false,
                         segments: Vec::new(),
                     });
                 }
@@ -210,7 +205,6 @@ impl Journal {
                     }
                     journal.segments.extend(segments);
                 }
-                (Frame::Signs, Some(journal)) => journal.is_signed = true,
                 _ => break,
             }
         }

@@ -30,6 +30,9 @@ impl Agent {
         request: &SaveRequest,
         again: &Gathered,
     ) -> SaveReport {
+        let mut prepared = prepared;
+        let left = std::mem::take(&mut prepared.left);
+        self.clear_left(left, &prepared.needs, &prepared.gathered).await;
         let gathered = &prepared.gathered;
         let unfound = self.note_of_unfound(&prepared);
         self.report_base(&prepared, request, &mut report);
@@ -135,13 +138,18 @@ impl Agent {
         Some(format!("before this save, {note}; {then}"))
     }
 
-    /// Gives the claimed version back unless its checkpoint may have been chosen, and adds to the failure what
-    /// is stored now.
-    pub(super) async fn give_up(&self, mut failure: Failure, prepared: &Prepared) -> Failure {
+    /// Gives the claimed version back unless its checkpoint may have been chosen or its rows are left for the next save,
+    /// and adds to the failure what is stored now.
+    pub(super) async fn give_up(
+        &self,
+        mut failure: Failure,
+        prepared: &Prepared,
+        leaves_rows: bool,
+    ) -> Failure {
         let gathered = &prepared.gathered;
         let own = prepared.checkpoint;
         let successor = failure.successor.as_ref();
-        if successor.is_none_or(|successor| successor.checkpoint != own) {
+        if !leaves_rows && successor.is_none_or(|successor| successor.checkpoint != own) {
             self.retract_claims(gathered, own).await;
         }
         if failure.status == ExitStatus::TooFewHosts {

@@ -5,10 +5,12 @@ mod aftermath;
 pub(crate) mod base;
 pub(crate) mod fencing;
 pub(crate) mod follow;
+mod journal;
 mod kept;
 pub(crate) mod older_versions;
 pub(crate) mod place;
 mod prepare;
+mod remnants;
 mod restart;
 mod run;
 mod sample;
@@ -73,7 +75,15 @@ impl Agent {
                 Some(_) => restarts.after_sleep(started.elapsed()),
                 None => restarts.next(unsaved.crowded_for, started.elapsed()),
             };
-            let mut failure = self.give_up(*unsaved.failure, &prepared).await;
+            let is_remnant_lost = unsaved.is_remnant_lost && restarts.may_repeat();
+            let leaves = unsaved.leaves_rows;
+            let mut failure = self.give_up(*unsaved.failure, &prepared, leaves).await;
+            if is_remnant_lost && !request.options.full {
+                let message = format!("{}: the image is saved again, whole", failure.message);
+                observer.event(ProgressEvent::Warning { message });
+                request.options.full = true;
+                continue;
+            }
             if let Some(slept) = unsaved.slept {
                 failure.message = format!(
                     "{} (this machine slept for {} meanwhile)",
@@ -117,7 +127,8 @@ impl Agent {
             .await?;
         let plan = prepared.plan(request)?;
         let candidates = prepared.candidates();
-        let input = prepared.input(source);
+        let journal = self.journal(&plan, bytes);
+        let input = prepared.input(source, journal);
         let observer = Arc::clone(observer);
         let span = tracing::info_span!("save", checkpoint = %prepared.checkpoint);
         span.in_scope(|| tracing::info!(job = %request.job, "begins"));

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use codec::encode::CheckpointPlan;
+use codec::journal::JournalHead;
 use codec::grant::Rights;
 use codec::labels::Labels;
 use codec::pieces::BaseRef;
@@ -21,7 +22,9 @@ use crate::agent::handle::random;
 use crate::agent::keep::line::with_line;
 use crate::agent::save::base::ChosenBase;
 use crate::agent::save::follow::Following;
+use crate::agent::save::journal::{JOURNAL_FROM, SaveJournal};
 use crate::agent::save::older_versions::created_after;
+use crate::agent::save::remnants::{Asking, Left};
 use crate::agent::save::too_few_hosts::too_small;
 use crate::agent::{Agent, Choose, SaveInput, SaveRequest};
 use crate::cancel::Cancel;
@@ -57,6 +60,8 @@ pub(super) struct Prepared {
     /// `None` if every answering host is taken, in any order.
     pub(super) placed: Option<Placed>,
     pub(super) base: Option<ChosenBase>,
+    /// What interrupted saves left.
+    pub(super) left: Left,
     /// The checkpoints of which the new one uses rows, once it is committed.
     pub(super) needs: Vec<BaseRef>,
     /// The labels of the version, with those that the program adds.
@@ -101,7 +106,13 @@ impl Agent {
             None => None,
         };
         let line = next.line(version, goes_on, newest_line);
-        let mut base = self.base_for(&gathered, request, started).await;
+        let asking = Asking {
+            gathered: &gathered,
+            request,
+            job_tag,
+            line,
+        };
+        let (mut base, left) = self.base_for(asking, started).await;
         if let Some(base) = &mut base {
             base.note_versions(&self.versions_after(&gathered, request, (version, line), base));
         }
@@ -120,7 +131,9 @@ impl Agent {
         {
             placed.prefer(&base.holders);
         }
-        let created = created_after(&gathered);
+        // After those of the remnants that it may use.
+        let after = left.latest().map_or(0, |latest| latest.saturating_add(1));
+        let created = created_after(&gathered).max(after);
         let labels = with_line(&request.options.labels, line);
         Ok(Prepared {
             gathered,
@@ -134,6 +147,7 @@ impl Agent {
             following,
             placed,
             base,
+            left,
             needs: Vec::new(),
             labels,
         })
@@ -235,9 +249,12 @@ impl Prepared {
     }
 
     /// What the session works on. Only its first call has the task that asks the witnesses.
-    pub(super) fn input(&mut self, source: Source) -> Input {
+    pub(super) fn input(&mut self, source: Source, journal: Option<SaveJournal>) -> Input {
         Input {
             source,
+            journal,
+            pending: self.left.pending(),
+            remnants: self.base.as_ref().map_or(0, |base| base.remnants),
             base: self.base.as_ref().map(|base| Arc::clone(&base.pieces)),
             cleaning: match &self.base {
                 Some(base) => base.cleaning.clone(),
@@ -245,6 +262,31 @@ impl Prepared {
             },
             fencing: self.following.fencing.take(),
         }
+    }
+}
+
+impl Agent {
+    /// Begins the journal of a save of an image that probably has so many bytes, if it is worth one.
+    pub(super) fn journal(
+        &self,
+        plan: &CheckpointPlan,
+        planned_bytes: Option<u64>,
+    ) -> Option<SaveJournal> {
+        let dir = self.notebook.dir()?;
+        let is_large = planned_bytes.is_some_and(|bytes| bytes >= JOURNAL_FROM);
+        if planned_bytes.is_some() && !is_large {
+            return None;
+        }
+        let link = plan.link.iter().flat_map(|link| &link.origins);
+        let head = JournalHead {
+            checkpoint: plan.checkpoint,
+            version: plan.version,
+            redundancy: plan.redundancy,
+            cipher: plan.cipher,
+            data_key: plan.data_key.clone(),
+            origins: link.map(|origin| origin.reference.checkpoint).collect(),
+        };
+        SaveJournal::begin(&dir, &self.keys, &plan.job, &head, is_large)
     }
 }
 
