@@ -32,7 +32,8 @@ impl Agent {
     ) -> SaveReport {
         let mut prepared = prepared;
         let left = std::mem::take(&mut prepared.left);
-        self.clear_left(left, &prepared.needs, &prepared.gathered).await;
+        self.clear_left(left, &prepared.needs, &prepared.gathered)
+            .await;
         let gathered = &prepared.gathered;
         let unfound = self.note_of_unfound(&prepared);
         self.report_base(&prepared, request, &mut report);

@@ -112,6 +112,9 @@ impl ChosenBase {
             return;
         };
         report.base = self.version;
+        if self.version.is_none() {
+            report.new_bytes = None;
+        }
         let own = report.can_lose;
         report.can_lose = own.min(weakest.can_lose);
         if weakest.away > 0 && weakest.can_lose < own {
@@ -210,7 +213,9 @@ impl Agent {
         let pieces = building.await.map_err(|cause| cause.to_string());
         let pieces = pieces.and_then(|built| built.map_err(|cause| cause.to_string()));
         let pieces = pieces
-            .inspect_err(|cause| tracing::warn!(cause, "the image is not compared with what is stored"))
+            .inspect_err(|cause| {
+                tracing::warn!(cause, "the image is not compared with what is stored")
+            })
             .ok()?;
         let remnants = left.remnants.iter();
         let origins: Vec<Origin> = remnants

@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use codec::JobId;
 use codec::journal::{JOURNAL_BYTES_MAX, Journal, JournalHead, JournalWriter, NotedSegment};
 use codec::keys::Keys;
 use codec::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use codec::{JobId, hex};
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use rustix::fs::{FlockOperation, flock};
 
@@ -71,7 +71,7 @@ impl SaveJournal {
                 .recursive(true)
                 .mode(0o700)
                 .create(&dir)?;
-            let path = dir.join(head.checkpoint.to_string());
+            let path = dir.join(hex::encode(&head.checkpoint.0));
             let path = path.with_extension(JOURNAL);
             let mut options = File::options();
             let file = options.write(true).create_new(true).mode(0o600);
@@ -258,7 +258,7 @@ impl LeftJournal {
 /// The directory of the journals of a job.
 fn directory_of(dir: &Path, keys: &Keys, job: &JobId) -> Option<PathBuf> {
     let tag = keys.job_tag(job)?;
-    Some(dir.join(DIRECTORY).join(tag.to_string()))
+    Some(dir.join(DIRECTORY).join(hex::encode(&tag.0)))
 }
 
 fn files_in(dir: &Path, extension: &'static str) -> impl Iterator<Item = PathBuf> {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use codec::encode::CheckpointPlan;
-use codec::journal::JournalHead;
 use codec::grant::Rights;
+use codec::journal::JournalHead;
 use codec::labels::Labels;
 use codec::pieces::BaseRef;
 use codec::seal::{Cipher, DataKey};

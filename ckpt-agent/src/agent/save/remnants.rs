@@ -145,8 +145,7 @@ impl Agent {
         };
         let keys: Keys = self.keys.clone();
         let job = asking.request.job.clone();
-        let reading =
-            tokio::task::spawn_blocking(move || LeftJournal::of_job(&dir, &keys, &job));
+        let reading = tokio::task::spawn_blocking(move || LeftJournal::of_job(&dir, &keys, &job));
         let mut left = Left {
             remnants: Vec::new(),
             others: reading.await.unwrap_or_default(),
@@ -194,7 +193,9 @@ impl Agent {
                 manifest: manifest.hash(),
                 created: Some(manifest.public().created),
             };
-            let is_gone = stamp.stamp().is_some_and(|stamp| said.is_some_and(|said| said.is_gone(stamp)));
+            let is_gone = stamp
+                .stamp()
+                .is_some_and(|stamp| said.is_some_and(|said| said.is_gone(stamp)));
             if !is_own || is_gone {
                 return Err(Box::new(left));
             }
@@ -290,11 +291,15 @@ impl Agent {
         let draft = left.journal.remnant(job, labels, rows, created);
         let signed = draft.sign(&self.keys, Vec::new());
         let signed = signed
-            .inspect_err(|cause| tracing::warn!(%cause, "what an interrupted save left can't be signed"))
+            .inspect_err(
+                |cause| tracing::warn!(%cause, "what an interrupted save left can't be signed"),
+            )
             .ok()?;
         let kept = left.keep_remnant(signed.clone());
-        kept.inspect_err(|cause| tracing::warn!(%cause, "what an interrupted save left can't be used"))
-            .ok()?;
+        kept.inspect_err(
+            |cause| tracing::warn!(%cause, "what an interrupted save left can't be used"),
+        )
+        .ok()?;
         Some(signed)
     }
 
@@ -331,12 +336,7 @@ impl Agent {
 
     /// Removes what this machine keeps of interrupted saves, once a version is committed, and has hosts remove what no
     /// version uses.
-    pub(super) async fn clear_left(
-        &self,
-        left: Left,
-        needs: &[BaseRef],
-        gathered: &Gathered,
-    ) {
+    pub(super) async fn clear_left(&self, left: Left, needs: &[BaseRef], gathered: &Gathered) {
         let mut unused = Vec::new();
         for one in left.remnants {
             let reference = one.reference();

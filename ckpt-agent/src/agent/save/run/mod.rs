@@ -542,7 +542,9 @@ impl<'a> SaveShell<'a> {
         if self.signed.is_none() {
             if let Some(journal) = self.journal.take() {
                 let removed = journal.remove();
-                removed.map_err(|cause| format!("the journal of the save can't be removed: {cause}"))?;
+                removed.map_err(|cause| {
+                    format!("the journal of the save can't be removed: {cause}")
+                })?;
             }
             let ended = self.ended.as_ref().ok_or("the image has not ended")?;
             // The witnesses: hosts that acknowledged their shard and were not given up since.

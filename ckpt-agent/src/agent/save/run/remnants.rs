@@ -39,9 +39,7 @@ impl SaveShell<'_> {
         let is_interrupted = match self.session.outcome() {
             Some(SaveOutcome::Failed(why)) => matches!(
                 why,
-                SaveFailure::Cancelled
-                    | SaveFailure::Deadline
-                    | SaveFailure::NotEnoughHosts { .. }
+                SaveFailure::Cancelled | SaveFailure::Deadline | SaveFailure::NotEnoughHosts { .. }
             ),
             Some(SaveOutcome::Committed { .. }) => false,
             // This machine slept.
@@ -53,7 +51,10 @@ impl SaveShell<'_> {
     /// Commits the remnants that the version uses. The image has ended for the session when that is done: so neither
     /// the version nor its proposal comes before them.
     pub(super) fn commit_remnants(&mut self) {
-        let needs = self.ended.iter().flat_map(|ended| ended.image.draft.summary().needs());
+        let needs = self
+            .ended
+            .iter()
+            .flat_map(|ended| ended.image.draft.summary().needs());
         let needs: BTreeSet<CheckpointId> = needs.map(|need| need.checkpoint).collect();
         let mut pending = std::mem::take(&mut self.remnants.pending);
         pending.retain(|one| needs.contains(&one.checkpoint));
