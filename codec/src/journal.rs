@@ -432,3 +432,318 @@ impl Content {
         Base::new(&index, &hashes, key)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::compress::Method;
+    use crate::hash::SegmentHash;
+    use crate::keys::Keys;
+    use crate::layers::Layer;
+    use crate::manifest::Manifest;
+    use crate::pieces::PieceHasher;
+    use crate::samples::{key, noise};
+    use crate::seal::OwnerSecret;
+    use crate::segment::{Cut, RepeatedSource, Segmenter};
+    use crate::stored::StoredSegment;
+
+    /// Bytes of a segment: four pieces and a part of one.
+    const SEGMENT: usize = 4 * PIECE_BYTES + 100;
+
+    fn keys() -> Keys {
+        OwnerSecret::new([3; 32]).into()
+    }
+
+    fn job() -> JobId {
+        "42".parse().unwrap()
+    }
+
+    fn head(origins: &[u8]) -> JournalHead {
+        JournalHead {
+            checkpoint: CheckpointId([7; 16]),
+            version: Version::FIRST,
+            redundancy: Redundancy::new(2, 1).unwrap(),
+            cipher: Cipher::Aes256Gcm,
+            data_key: DataKey::new([8; 32]),
+            origins: origins.iter().map(|id| CheckpointId([*id; 16])).collect(),
+        }
+    }
+
+    fn sealer() -> SegmentSealer {
+        let id = head(&[]).checkpoint;
+        keys().journal_sealer(&job(), id).unwrap()
+    }
+
+    fn stored(raw: &[u8]) -> StoredSegment {
+        let len = u32::try_from(raw.len()).unwrap();
+        StoredSegment {
+            raw_len: len,
+            stored_len: len,
+            method: Method::Raw,
+        }
+    }
+
+    /// What a save made of an image: its segments, and the bytes of its rows.
+    struct Saved {
+        segments: Vec<NotedSegment>,
+        rows: Vec<Vec<u8>>,
+    }
+
+    /// Saves an image, compared with what `base` has.
+    fn save(image: &[u8], base: Option<Base>) -> Saved {
+        let hasher = PieceHasher::new(&key());
+        let mut segmenter = Segmenter::with_base(base.map(std::sync::Arc::new));
+        let mut saved = Saved {
+            segments: Vec::new(),
+            rows: Vec::new(),
+        };
+        let mut rest = image;
+        while !rest.is_empty() {
+            let raw = &rest[..rest.len().min(SEGMENT)];
+            let at = segmenter.cut_at(raw, &hasher.hash(raw));
+            let raw = &raw[..at.unwrap_or(raw.len())];
+            rest = &rest[raw.len()..];
+            let (cut, _) = segmenter.cut(raw.to_vec());
+            saved.note(cut.unwrap(), &hasher.hash(raw), raw);
+        }
+        saved
+    }
+
+    impl Saved {
+        fn note(&mut self, cut: Cut, hashes: &[PieceHash], raw: &[u8]) {
+            let hash = SegmentHash([0; 32]);
+            let anchors: Vec<Anchor> = crate::anchors::anchors(raw).collect();
+            let mut row = |raw: &[u8]| {
+                self.rows.push(raw.to_vec());
+                stored(raw)
+            };
+            let (entry, hashes, anchors) = match cut {
+                Cut::Zero { bytes } => (SegmentEntry::Zero { bytes }, &[][..], &[][..]),
+                Cut::Stored { raw, .. } => {
+                    let stored = row(&raw);
+                    (SegmentEntry::Stored { stored, hash }, hashes, &anchors[..])
+                }
+                Cut::Made(made) => {
+                    let RepeatedSource::Rows(layers) = made.source else {
+                        panic!("no earlier segments are looked for");
+                    };
+                    let row = made.patch.map(|(_, raw)| row(&raw));
+                    let len = made.len;
+                    let layered = Layered {
+                        len,
+                        layers,
+                        row,
+                        hash,
+                    };
+                    assert!(layered.is_possible());
+                    (SegmentEntry::Layered(layered), hashes, &anchors[..])
+                }
+            };
+            let blocks = match entry.row() {
+                Some(_) => vec![BlockEntry::of(&[self.rows.len() as u8; 9]); 3],
+                None => Vec::new(),
+            };
+            let noted = NotedSegment::new(entry, hashes, anchors, &blocks);
+            assert!(noted.is_possible(head(&[]).redundancy));
+            self.segments.push(noted);
+        }
+
+        /// The image, of the rows of this save and of its `origins`. Checks that the rows of each ascend.
+        fn image(&self, origins: &[&[Vec<u8>]]) -> Vec<u8> {
+            let mut image = Vec::new();
+            let mut own = self.rows.iter();
+            let mut last = vec![0; origins.len()];
+            for one in &self.segments {
+                let new = one.entry.row().map_or(&[][..], |_| own.next().unwrap());
+                let mut raw = vec![0; one.entry.bytes() as usize];
+                match &one.entry {
+                    SegmentEntry::Stored { .. } => raw.copy_from_slice(new),
+                    SegmentEntry::Layered(layered) => {
+                        let mut row = |layer: &Layer| {
+                            let at = usize::from(layer.origin);
+                            assert!(layer.row >= last[at], "rows of origin {at} do not ascend");
+                            last[at] = layer.row;
+                            origins[at].get(layer.row as usize).map(Vec::as_slice)
+                        };
+                        layered.compose(&mut raw, 0, &mut row, new).unwrap();
+                    }
+                    _ => {}
+                }
+                image.extend(raw);
+            }
+            image
+        }
+
+        fn journal(&self, origins: &[u8]) -> Journal {
+            let (mut writer, mut bytes) = JournalWriter::begin(sealer(), &head(origins));
+            for two in self.segments.chunks(2) {
+                bytes.extend(writer.segments(two.to_vec()));
+            }
+            Journal::read(&bytes, &sealer()).unwrap()
+        }
+    }
+
+    fn image(segments: u8) -> Vec<u8> {
+        let mut image = Vec::new();
+        for number in 0..segments {
+            image.extend(noise(number, SEGMENT));
+        }
+        image
+    }
+
+    #[test]
+    fn a_journal_counts_as_far_as_it_is_whole() {
+        let saved = save(&image(6), None);
+        let (mut writer, mut bytes) = JournalWriter::begin(sealer(), &head(&[]));
+        let mut ends = vec![bytes.len()];
+        for two in saved.segments.chunks(2) {
+            bytes.extend(writer.segments(two.to_vec()));
+            ends.push(bytes.len());
+        }
+        assert_eq!(Journal::named_in(&bytes), Some(head(&[]).checkpoint));
+        for len in (0..bytes.len()).step_by(7).chain(ends.clone()) {
+            let read = Journal::read(&bytes[..len], &sealer());
+            let whole = ends.iter().filter(|end| **end <= len).count();
+            let rows = read.map(|journal| journal.rows());
+            let expected = whole.checked_sub(1).map(|frames| 2 * frames as u64);
+            assert_eq!(rows, expected, "{len}");
+        }
+        for at in (0..bytes.len()).step_by(11) {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            let rows = Journal::read(&changed, &sealer()).map_or(0, |journal| journal.rows());
+            let before = ends.iter().filter(|end| **end <= at).count();
+            assert_eq!(rows, 2 * before.saturating_sub(1) as u64, "{at}");
+        }
+        let other = OwnerSecret::new([4; 32]).into();
+        let other: &Keys = &other;
+        let other = other.journal_sealer(&job(), head(&[]).checkpoint).unwrap();
+        assert_eq!(Journal::read(&bytes, &other), None);
+    }
+
+    #[test]
+    fn a_remnant_has_the_roots_of_its_rows_and_nobody_takes_it_for_a_version() {
+        let saved = save(&image(6), None);
+        let journal = saved.journal(&[]);
+        let draft = journal.remnant(&job(), Labels::default(), 4, 99);
+        let manifest = draft.sign(&keys(), Vec::new()).unwrap();
+        let public = manifest.public();
+        assert_eq!(
+            (public.rows, public.block_bytes, public.created),
+            (4, 36, 99)
+        );
+        let mut table = TableBuilder::default();
+        for row in 1..5 {
+            table.push(BlockEntry::of(&[row; 9]));
+        }
+        let identity = ShardIdentity {
+            checkpoint: public.checkpoint,
+            redundancy: public.redundancy,
+            shard: public.redundancy.shard(1).unwrap(),
+        };
+        assert_eq!(public.roots[1], table.finish().1.root(&identity));
+        let summary = manifest.open(&keys()).unwrap();
+        assert!(summary.tail.is_remnant && summary.index.is_empty());
+        // One without an index that does not say so is none, and one that says so has no index.
+        let mut other = summary.clone();
+        other.tail.is_remnant = false;
+        let new = || NewManifest {
+            checkpoint: public.checkpoint,
+            version: public.version,
+            created: 1,
+            previous: None,
+            redundancy: public.redundancy,
+            cipher: public.cipher,
+            rows: 4,
+            block_bytes: 36,
+            roots: public.roots.clone(),
+        };
+        let sign = |summary: &Summary| Manifest::sign(&keys(), new(), summary).unwrap();
+        assert!(sign(&other).open(&keys()).is_err());
+        other.tail.is_remnant = true;
+        other.index = vec![stored(&[1])];
+        assert!(sign(&other).open(&keys()).is_err());
+    }
+
+    /// A change of an image: from which byte on (in per mille), how many bytes, and whether they are put in, taken out
+    /// or replaced.
+    fn changed(mut image: Vec<u8>, changes: &[(usize, usize, u8)], seed: u8) -> Vec<u8> {
+        for (number, (at, len, kind)) in changes.iter().enumerate() {
+            let at = image.len() * at / 1000;
+            let end = (at + len).min(image.len());
+            let new = noise(seed.wrapping_add(number as u8), *len);
+            match kind {
+                0 => drop(image.splice(at..at, new)),
+                1 => drop(image.drain(at..end)),
+                _ => drop(image.splice(at..end, new)),
+            }
+        }
+        image
+    }
+
+    fn changes() -> impl Strategy<Value = Vec<(usize, usize, u8)>> {
+        let change = (0..1000_usize, 1..3 * SEGMENT, 0..3_u8);
+        prop::collection::vec(change, 0..4)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        /// A version, a save that is interrupted, another one, and one that uses rows of all three.
+        #[test]
+        fn whatever_changed_in_between_the_image_is_right(
+            first in changes(),
+            second in changes(),
+            third in changes(),
+            has_version: bool,
+            (p, q) in (0..30_u64, 0..30_u64),
+        ) {
+            let version = image(12);
+            let saved = save(&version, None);
+            let whole = match has_version {
+                true => saved.journal(&[]).content(u64::MAX),
+                false => Content::default(),
+            };
+            let before: Vec<&[Vec<u8>]> = match has_version {
+                true => vec![&saved.rows],
+                false => Vec::new(),
+            };
+            let base = |content: &Content| {
+                (content.stream_bytes() > 0).then(|| content.clone().base(&key()).unwrap())
+            };
+            // The first one ends after `p` rows at hosts, the second after `q`.
+            let one_image = changed(version, &first, 100);
+            let one = save(&one_image, base(&whole));
+            prop_assert_eq!(&one.image(&before), &one_image);
+            let one_left = one.journal(&[1]).content(p).followed_by(whole);
+            let one_rows = &one.rows[..one.rows.len().min(p as usize)];
+            let two_image = changed(one_image, &second, 120);
+            let two = save(&two_image, base(&one_left));
+            let origins = [&[one_rows][..], &before].concat();
+            prop_assert_eq!(&two.image(&origins), &two_image);
+            let two_left = two.journal(&[2, 1]).content(q).followed_by(one_left);
+            let two_rows = &two.rows[..two.rows.len().min(q as usize)];
+            let last_image = changed(two_image, &third, 140);
+            let last = save(&last_image, base(&two_left));
+            let origins = [&[two_rows][..], &origins].concat();
+            prop_assert_eq!(&last.image(&origins), &last_image);
+        }
+
+        /// The same image again: no row of the beginning that is there is stored again.
+        #[test]
+        fn what_was_sent_of_the_same_image_is_not_stored_again(p in 0..12_u64, first in changes()) {
+            let version = image(12);
+            let saved = save(&version, None);
+            let whole = saved.journal(&[]).content(u64::MAX);
+            let new = changed(version, &first, 100);
+            let one = save(&new, Some(whole.clone().base(&key()).unwrap()));
+            let left = one.journal(&[1]).content(p).followed_by(whole);
+            let again = save(&new, Some(left.base(&key()).unwrap()));
+            let rows = one.rows.len().saturating_sub(p as usize);
+            // Where the beginning goes over to the version, a segment may not be found.
+            prop_assert!(again.rows.len() <= rows + 2, "{} {rows}", again.rows.len());
+        }
+    }
+}

@@ -30,12 +30,18 @@ fn killed_at(grid: &Grid, args: &[&str], bytes: usize, percent: usize) -> Result
     let slow = ["--bandwidth", "40MiB", "save", "--job", "42"];
     let mut command = grid.command(slow.iter().chain(args))?;
     command.stdout(Stdio::null()).stderr(Stdio::null());
+    // Rows of saves that were killed before.
+    let hosts = grid.running()?;
+    let before = hosts.iter().map(|(host, _)| incoming(grid, host));
+    let before: Vec<u64> = before.collect();
     let mut child: Child = command.spawn()?;
     let wanted = (bytes * percent / 300) as u64;
     let sent = wait_until("a part is sent", LIMIT, || {
         ensure!(child.try_wait()?.is_none(), "it is whole already");
-        let has = |(host, _): &(String, _)| incoming(grid, host) >= wanted;
-        Ok(grid.running()?.iter().filter(|host| has(host)).count() >= 5)
+        let hosts = hosts.iter().zip(&before);
+        let has =
+            |((host, _), before): &(&(String, _), &u64)| incoming(grid, host) >= *before + wanted;
+        Ok(hosts.filter(has).count() >= 5)
     });
     child.kill()?;
     child.wait()?;
@@ -85,13 +91,25 @@ fn journals(grid: &Grid) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The versions of job 42, without what is kept for the rows alone.
+fn versions(grid: &Grid) -> Result<Vec<u64>> {
+    let listed = grid.run(["--json", "list", "--job", "42"])?;
+    if listed.code == Some(4) {
+        return Ok(Vec::new());
+    }
+    let listed = listed.json()?;
+    let all = listed["checkpoints"].as_array().context("no checkpoints")?;
+    let versions = all.iter().filter(|one| one["kept_for"].is_null());
+    Ok(versions.filter_map(|one| one["version"].as_u64()).collect())
+}
+
 #[test]
 fn a_killed_save_serves_the_next_one() -> Result<()> {
     let grid = Grid::up(5)?;
     let file = image::noise(128 * MIB, 1);
     fs::write(grid.path("image"), &file)?;
     killed_at(&grid, &["image"], file.len(), SENT)?;
-    ensure!(grid.versions("42")?.is_empty());
+    ensure!(versions(&grid)?.is_empty());
     let resumed = save(&grid, &["image"])?;
     sent_at_most(&resumed, 25, file.len())?;
     ensure!(number(&resumed, "can_lose")? == 2, "{resumed}");
@@ -99,7 +117,7 @@ fn a_killed_save_serves_the_next_one() -> Result<()> {
     ensure!(journals(&grid)?.is_empty(), "{:?}", journals(&grid)?);
     // Nothing of it is a version, and the next version builds on both.
     let first = number(&resumed, "version")?;
-    ensure!(grid.versions("42")? == [first]);
+    ensure!(versions(&grid)? == [first]);
     let mut newer = file.clone();
     newer[..MIB].fill(7);
     fs::write(grid.path("image"), &newer)?;
@@ -110,5 +128,122 @@ fn a_killed_save_serves_the_next_one() -> Result<()> {
     ensure!(restored(&grid, &resumed["version"])? == file);
     grid.run(["verify", "--job", "42", "--read-data"])?
         .expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn a_save_of_another_image_after_a_killed_one_is_right() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let file = image::noise(96 * MIB, 1);
+    fs::write(grid.path("image"), &file)?;
+    killed_at(&grid, &["image"], file.len(), SENT)?;
+    // Bytes were changed, put in, taken out, and moved.
+    let mut changed = file.clone();
+    changed[10 * MIB..11 * MIB].copy_from_slice(&image::noise(MIB, 7));
+    changed.splice(30 * MIB..30 * MIB, image::noise(12_345, 8));
+    changed.drain(50 * MIB..50 * MIB + 54_321);
+    let tail = changed.split_off(80 * MIB);
+    changed.extend(image::noise(3 * MIB, 9));
+    changed.extend(tail);
+    fs::write(grid.path("image"), &changed)?;
+    let resumed = save(&grid, &["image"])?;
+    sent_at_most(&resumed, 40, changed.len())?;
+    ensure!(restored(&grid, &resumed["version"])? == changed);
+
+    // An image that has nothing in common with what was sent leaves nothing of it.
+    let first = versions(&grid)?;
+    let other = image::noise(96 * MIB, 20);
+    fs::write(grid.path("image"), &other)?;
+    killed_at(&grid, &["image"], other.len(), SENT)?;
+    let third = image::noise(80 * MIB, 30);
+    fs::write(grid.path("image"), &third)?;
+    let whole = save(&grid, &["--keep", "1", "image"])?;
+    ensure!(whole["resumed_bytes"].is_null(), "{whole}");
+    ensure!(restored(&grid, &whole["version"])? == third);
+    let listed = grid.versions("42")?;
+    ensure!(
+        listed == [number(&whole, "version")?],
+        "{listed:?}, {first:?}"
+    );
+    for (host, _) in grid.running()? {
+        ensure!(incoming(&grid, &host) == 0, "{host} keeps rows");
+        ensure!(grid.shard_files(&host)?.len() <= 1, "{host} keeps a shard");
+    }
+    ensure!(journals(&grid)?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn several_killed_saves_serve_the_next_one_with_a_version_before_them() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let mut file = image::noise(96 * MIB, 1);
+    fs::write(grid.path("image"), &file)?;
+    let first = save(&grid, &["image"])?;
+    // The first quarter stays as it is in the version.
+    file[24 * MIB..].copy_from_slice(&image::noise(72 * MIB, 2));
+    fs::write(grid.path("image"), &file)?;
+    killed_at(&grid, &["image"], file.len(), 25)?;
+    killed_at(&grid, &["image"], file.len(), 20)?;
+    let resumed = save(&grid, &["image"])?;
+    ensure!(resumed["base"] == first["version"], "{resumed}");
+    let stored = number(&resumed, "stored_bytes")?;
+    ensure!(stored <= 40 * MIB as u64, "{resumed}");
+    ensure!(restored(&grid, &resumed["version"])? == file);
+    grid.run(["verify", "--job", "42", "--read-data"])?
+        .expect(0)?;
+
+    // What nobody needs goes with the versions.
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    for (host, _) in grid.running()? {
+        ensure!(grid.shard_files(&host)?.is_empty(), "{host} keeps a shard");
+        ensure!(grid.manifest_files(&host)?.is_empty(), "{host}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_host_that_died_meanwhile_is_no_part_of_a_resumed_save() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let file = image::noise(96 * MIB, 1);
+    fs::write(grid.path("image"), &file)?;
+    killed_at(&grid, &["image"], file.len(), SENT)?;
+    let hosts: Vec<String> = grid.running()?.into_iter().map(|(name, _)| name).collect();
+    let holder = hosts.iter().find(|host| incoming(&grid, host) > 0);
+    grid.kill(holder.context("no host has rows")?)?;
+    // Too few hosts have the rows of all shards, unless the user takes fewer.
+    let degraded = ["--allow-degraded=1", "image"];
+    let all = ["--json", "save", "--job", "42"];
+    let resumed = grid.run(all.iter().chain(&degraded))?;
+    ensure!(matches!(resumed.code, Some(0 | 3)), "{resumed}");
+    let resumed = resumed.json()?;
+    sent_at_most(&resumed, 25, file.len())?;
+    ensure!(number(&resumed, "can_lose")? == 1, "{resumed}");
+    ensure!(restored(&grid, &resumed["version"])? == file);
+    Ok(())
+}
+
+#[test]
+fn a_stream_and_a_tree_that_were_killed_serve_the_next_save() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let tree = grid.path("tree");
+    fs::create_dir(&tree)?;
+    for name in 0..10_u64 {
+        fs::write(tree.join(name.to_string()), image::noise(9 * MIB, name))?;
+    }
+    killed_at(&grid, &["tree"], 90 * MIB, SENT)?;
+    let resumed = save(&grid, &["tree"])?;
+    sent_at_most(&resumed, 25, 90 * MIB)?;
+    let args = ["restore", "--job", "42", "-o", "back"];
+    grid.run(args)?.expect(0)?;
+    image::same(&tree, &grid.path("back"))?;
+
+    // Of a stream nobody knows the length before.
+    let cat = ["--no-encryption", "--", "cat", "long"];
+    let file = image::noise(120 * MIB, 50);
+    fs::write(grid.path("long"), &file)?;
+    killed_at(&grid, &cat, file.len(), SENT)?;
+    let resumed = save(&grid, &cat)?;
+    sent_at_most(&resumed, 25, file.len())?;
+    ensure!(restored(&grid, &resumed["version"])? == file);
     Ok(())
 }

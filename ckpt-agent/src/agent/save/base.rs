@@ -230,6 +230,11 @@ impl Agent {
         for (state, remnant) in states.iter_mut().zip(remnants.clone()) {
             *state = remnant.state(*state);
         }
+        // The interrupted save has stored again what was to be, and this one is to be short.
+        let hurry = match hurry {
+            Hurry::None if !left.remnants.is_empty() => Hurry::Deadline,
+            hurry => hurry,
+        };
         let of_remnants = remnants.flat_map(|one| one.holders.iter().map(|(_, host)| *host));
         let holders = of_remnants.chain(start.holders).collect();
         Some(ChosenBase {
