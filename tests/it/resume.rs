@@ -247,3 +247,117 @@ fn a_stream_and_a_tree_that_were_killed_serve_the_next_save() -> Result<()> {
     ensure!(restored(&grid, &resumed["version"])? == file);
     Ok(())
 }
+
+/// Begins a slow save, and kills it when `is_reached`.
+fn killed_when(grid: &Grid, args: &[&str], is_reached: impl Fn() -> Result<bool>) -> Result<()> {
+    let slow = ["--bandwidth", "20MiB", "save", "--job", "42"];
+    let mut command = grid.command(slow.iter().chain(args))?;
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child: Child = command.spawn()?;
+    let reached = wait_until("the save is as far", LIMIT, || {
+        ensure!(child.try_wait()?.is_none(), "it is whole already");
+        is_reached()
+    });
+    child.kill()?;
+    child.wait()?;
+    reached
+}
+
+/// How many manifests hosts have.
+fn manifests(grid: &Grid) -> Result<usize> {
+    let hosts = grid.running()?.into_iter();
+    let of = |(host, _): (String, _)| Ok(grid.manifest_files(&host)?.len());
+    hosts.map(of).sum()
+}
+
+#[test]
+fn a_save_that_is_killed_after_it_has_signed_what_another_left_serves_the_next_one() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let file = image::noise(160 * MIB, 1);
+    fs::write(grid.path("image"), &file)?;
+    killed_at(&grid, &["image"], file.len(), 50)?;
+    killed_when(&grid, &["image"], || Ok(manifests(&grid)? >= 5))?;
+    // What is committed is no version, and nobody can restore it.
+    ensure!(versions(&grid)?.is_empty());
+    grid.run(["restore", "--job", "42", "-o", "none"])?
+        .expect(4)?;
+    let named = ["restore", "--job", "42", "--version", "1", "-o", "none"];
+    grid.run(named)?.expect(4)?;
+    grid.run(["show", "--job", "42"])?.expect(4)?;
+    let resumed = save(&grid, &["image"])?;
+    sent_at_most(&resumed, 50, file.len())?;
+    ensure!(restored(&grid, &resumed["version"])? == file);
+    ensure!(journals(&grid)?.is_empty());
+    grid.run(["verify", "--job", "42", "--read-data"])?
+        .expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn what_an_interrupted_save_left_goes_when_no_version_uses_it() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let file = image::noise(160 * MIB, 1);
+    fs::write(grid.path("image"), &file)?;
+    killed_at(&grid, &["image"], file.len(), 50)?;
+    killed_when(&grid, &["image"], || Ok(manifests(&grid)? >= 5))?;
+    // This machine has lost what it knew.
+    for path in journals(&grid)? {
+        fs::remove_file(path)?;
+    }
+    let whole = save(&grid, &["image"])?;
+    ensure!(whole["resumed_bytes"].is_null(), "{whole}");
+    ensure!(grid.versions("42")? == [number(&whole, "version")?]);
+    for (host, _) in grid.running()? {
+        ensure!(grid.shard_files(&host)?.len() == 1, "{host} keeps a shard");
+        ensure!(grid.manifest_files(&host)?.len() == 1, "{host}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_fenced_save_that_was_killed_serves_the_next_one() -> Result<()> {
+    let grid = Grid::up(5)?;
+    fs::write(grid.path("image"), image::noise(5 * MIB, 9))?;
+    let first = save(&grid, &["image"])?["version"].to_string();
+    let file = image::noise(96 * MIB, 1);
+    fs::write(grid.path("image"), &file)?;
+    let after = ["--after", &first, "image"];
+    killed_at(&grid, &after, file.len(), SENT)?;
+    let resumed = save(&grid, &after)?;
+    sent_at_most(&resumed, 25, file.len())?;
+    ensure!(resumed["fence"]["fenced"] == true, "{resumed}");
+    ensure!(restored(&grid, &resumed["version"])? == file);
+    Ok(())
+}
+
+#[test]
+fn a_save_that_was_interrupted_serves_the_next_one_of_the_same_key_alone() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let file = image::noise(96 * MIB, 1);
+    fs::write(grid.path("image"), &file)?;
+    let slow = ["--bandwidth", "40MiB", "save", "--job", "42", "image"];
+    let mut command = grid.command(slow)?;
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child: Child = command.spawn()?;
+    wait_until("a part is sent", LIMIT, || {
+        ensure!(child.try_wait()?.is_none(), "it is whole already");
+        let hosts = grid.running()?;
+        let sent = |host: &&(String, _)| incoming(&grid, &host.0) >= 20 * MIB as u64;
+        Ok(hosts.iter().filter(sent).count() >= 5)
+    })?;
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::INT,
+    )?;
+    ensure!(child.wait()?.code() == Some(130), "not interrupted");
+    let for_job = ["key", "for-job", "--job", "42", "-o", "job.key"];
+    grid.run(for_job)?.expect(0)?;
+    // Another key finds nothing of it.
+    let key = grid.path("job.key");
+    let key = key.to_str().context("a path")?;
+    let other = ["--key-file", key, "--json", "save", "--job", "42", "image"];
+    let other = grid.run(other)?.expect(0)?.json()?;
+    ensure!(other["resumed_bytes"].is_null(), "{other}");
+    ensure!(restored(&grid, &other["version"])? == file);
+    Ok(())
+}
