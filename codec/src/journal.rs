@@ -356,7 +356,7 @@ impl Content {
     /// that the beginning uses follows.
     #[must_use]
     pub fn followed_by(mut self, version: Self) -> Self {
-        let version = version.as_origins();
+        let version = version.into_origins();
         let first = self.goes_on_in(&version);
         self.0.extend(version.0.into_iter().skip(first));
         self
@@ -387,7 +387,7 @@ impl Content {
     }
 
     /// The same segments, as a version sees them for which this one is origin 0, and the origins of this one follow.
-    fn as_origins(self) -> Self {
+    fn into_origins(self) -> Self {
         let mut row = 0;
         let segments = self.0.into_iter().map(|one| {
             let own = row;

@@ -2,7 +2,6 @@
 //! claim, in the share of their owner, because the next save of the job can have them ended as they are
 //! ([`Store::end_early`]). They give way when anybody needs the room.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -10,6 +9,7 @@ use codec::{OwnerId, ShardIndex, ShardRoot};
 use protocol::wire::limits::{SHARDS_MAX, UNCOMMITTED_LIFETIME};
 use protocol::wire::message::{Claim, PutShard, ShardRows, StoredShard};
 
+use super::aside::{BrokenPut, BrokenPuts};
 use super::error::StoreError;
 use super::store::Store;
 use super::writer::{ClosedShard, ShardWriter};
@@ -22,46 +22,6 @@ const BYTES_MIN: u64 = 1 << 20;
 
 /// Most rows that are kept of a shard: each has a share in the pages whose hashes stay in memory.
 const ROWS_MAX: u64 = 1 << 18;
-
-/// Most shards whose rows are kept.
-pub(crate) const BROKEN_MAX: usize = 32;
-
-/// Memory for one of them: entries of a page, hashes and places of all pages.
-pub(crate) const BROKEN_BYTES: u64 = 48 << 10;
-
-/// Most of them of one member, job keys included.
-const OF_MEMBER_MAX: usize = BROKEN_MAX / 4;
-
-/// Shards whose transfers broke off, in the order in which they did.
-#[derive(Debug, Default)]
-pub(super) struct BrokenPuts(VecDeque<BrokenPut>);
-
-#[derive(Debug)]
-struct BrokenPut {
-    id: PutId,
-    key: Key,
-    who: Who<OwnerId>,
-    until: Millis,
-    shard: ClosedShard,
-}
-
-impl BrokenPuts {
-    fn take(&mut self, wanted: impl Fn(&BrokenPut) -> bool) -> Option<BrokenPut> {
-        let at = self.0.iter().position(wanted)?;
-        self.0.remove(at)
-    }
-
-    /// One that gives way to a new one of `who`: the oldest of a member that has its part of the places, or the
-    /// oldest of all if there are no more places.
-    fn take_surplus(&mut self, who: Who<OwnerId>) -> Option<BrokenPut> {
-        let is_own = |one: &BrokenPut| one.who.member == who.member;
-        let own = self.0.iter().filter(|one| is_own(one)).count();
-        if own >= OF_MEMBER_MAX {
-            return self.take(is_own);
-        }
-        (self.0.len() >= BROKEN_MAX).then(|| self.0.pop_front())?
-    }
-}
 
 impl Store {
     /// Keeps the rows of a shard whose transfer broke off. Returns false if they are too few or too many; then the
@@ -78,9 +38,11 @@ impl Store {
         };
         let shard = writer.close()?;
         let surplus = self.broken().take_surplus(who);
-        surplus.map(|one| self.drop_broken(one));
+        if let Some(surplus) = surplus {
+            self.drop_broken(surplus);
+        }
         let until = now.after(UNCOMMITTED_LIFETIME);
-        self.broken().0.push_back(BrokenPut {
+        self.broken().push(BrokenPut {
             id,
             key,
             who,
@@ -102,7 +64,7 @@ impl Store {
         };
         let until = now.after(UNCOMMITTED_LIFETIME);
         let mut shards = Vec::new();
-        for one in &mut self.broken().0 {
+        for one in self.broken().iter_mut() {
             if (one.key, one.who) == (key, who) {
                 one.until = until;
                 shards.push(ShardRows {
@@ -132,7 +94,7 @@ impl Store {
             checkpoint: claim.checkpoint,
         };
         let is_kept = |one: &&BrokenPut| (one.key, one.who) == (key, who);
-        let kept = self.broken().0.iter().filter(is_kept).count();
+        let kept = self.broken().iter().filter(is_kept).count();
         self.catalog().puts_of(key, who) > kept
     }
 
@@ -285,6 +247,7 @@ impl Store {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::aside::OF_MEMBER_MAX;
     use super::super::sample::Sample;
     use super::super::tests::{NOW, NOW_UNIX, commit, open, owner};
     use super::*;

@@ -13,7 +13,7 @@ use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 use protocol::wire::limits::RECORDS_MAX;
 use protocol::wire::message::{Claim, Record, ShardName};
 
-use super::broken::BrokenPuts;
+use super::aside::BrokenPuts;
 use super::error::StoreError;
 use super::layout::{
     self, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path, older_notice_path, shard_path,

@@ -144,7 +144,8 @@ impl Upload {
             }
         }
         let wanted = writer.len_with(rows, batch.bytes.len() as u64);
-        let (id, written) = (self.id, writer.written());
+        let id = self.id;
+        let written = writer.written();
         let store = &self.store;
         let who = || Some(store.catalog().put_of(id)?.1);
         store.with_room(who, |free| {

@@ -408,8 +408,11 @@ fn messages_about_broken_transfers_are_as_they_were() {
         shard: 4,
         expected_bytes: 0,
     };
-    let (rows, root) = (300, ROOT);
-    let end = Request::EndEarly { put, rows, root };
+    let end = Request::EndEarly {
+        put,
+        rows: 300,
+        root: ROOT,
+    };
     check(&end, "29 TAG fb2c01 ID 0302 04 00 fb2c01 ROOT");
     let rows = ShardRows {
         shard: 4,

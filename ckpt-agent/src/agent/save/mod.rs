@@ -8,6 +8,7 @@ pub(crate) mod follow;
 mod journal;
 mod kept;
 pub(crate) mod older_versions;
+mod pending;
 pub(crate) mod place;
 mod prepare;
 mod remnants;
@@ -40,10 +41,9 @@ impl Agent {
         &self,
         request: SaveRequest,
         observer: Arc<dyn Observer>,
-        cancel: Cancel,
+        mut cancel: Cancel,
     ) -> Result<SaveReport, Failure> {
         let started = Instant::now();
-        let mut cancel = cancel;
         let mut request = request;
         let mut restarts = Restarts::of(&request)?;
         loop {
@@ -64,9 +64,7 @@ impl Agent {
                     if !may_repeat {
                         return Err(kept::failure(&request, &why));
                     }
-                    let message = format!("{why}: the image is saved again, whole");
-                    observer.event(ProgressEvent::Warning { message });
-                    request.options.full = true;
+                    save_whole(&mut request, &why, &*observer);
                     continue;
                 }
                 Ended::Failed(unsaved, prepared) => (unsaved, prepared),
@@ -75,13 +73,12 @@ impl Agent {
                 Some(_) => restarts.after_sleep(started.elapsed()),
                 None => restarts.next(unsaved.crowded_for, started.elapsed()),
             };
-            let is_remnant_lost = unsaved.is_remnant_lost && restarts.may_repeat();
-            let leaves = unsaved.leaves_rows;
-            let mut failure = self.give_up(*unsaved.failure, &prepared, leaves).await;
-            if is_remnant_lost && !request.options.full {
-                let message = format!("{}: the image is saved again, whole", failure.message);
-                observer.event(ProgressEvent::Warning { message });
-                request.options.full = true;
+            let mut failure = self
+                .give_up(*unsaved.failure, &prepared, unsaved.leaves_rows)
+                .await;
+            let may_repeat = restarts.may_repeat() && !request.options.full;
+            if unsaved.is_remnant_lost && may_repeat {
+                save_whole(&mut request, &failure.message, &*observer);
                 continue;
             }
             if let Some(slept) = unsaved.slept {
@@ -96,15 +93,14 @@ impl Agent {
                 return Err(failure);
             };
             let failed = &failure.message;
-            observer.event(ProgressEvent::Warning {
-                message: match unsaved.slept {
-                    Some(_) => format!("{failed}: the save begins again"),
-                    None => format!(
-                        "{failed}; hosts have too many transfers: the save begins again in {} s",
-                        wait.as_secs().max(1)
-                    ),
-                },
-            });
+            let message = match unsaved.slept {
+                Some(_) => format!("{failed}: the save begins again"),
+                None => format!(
+                    "{failed}; hosts have too many transfers: the save begins again in {} s",
+                    wait.as_secs().max(1)
+                ),
+            };
+            observer.event(ProgressEvent::Warning { message });
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = cancel.cancelled() => return Err(failure),
@@ -143,6 +139,13 @@ impl Agent {
             Err(unsaved) => Ended::Failed(unsaved, Box::new(prepared)),
         })
     }
+}
+
+/// Has the next session store the image whole.
+fn save_whole(request: &mut SaveRequest, why: &str, observer: &dyn Observer) {
+    let message = format!("{why}: the image is saved again, whole");
+    observer.event(ProgressEvent::Warning { message });
+    request.options.full = true;
 }
 
 /// How a session ended.

@@ -15,7 +15,7 @@ use protocol::wire::message::Claim;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant};
 
-use super::run::{Candidates, Input, least_parity};
+use super::run::{Candidates, Input};
 use super::source_failure::source_failure;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::handle::random;
@@ -25,7 +25,7 @@ use crate::agent::save::follow::Following;
 use crate::agent::save::journal::{JOURNAL_FROM, SaveJournal};
 use crate::agent::save::older_versions::created_after;
 use crate::agent::save::remnants::{Asking, Left};
-use crate::agent::save::too_few_hosts::too_small;
+use crate::agent::save::too_few_hosts::{least_parity, too_small};
 use crate::agent::{Agent, Choose, SaveInput, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::HostIndex;
@@ -100,22 +100,17 @@ impl Agent {
         let version = self
             .claim(&gathered, job_tag, checkpoint, next.number)
             .await?;
-        let newest_line = match &newest {
-            // What can't be opened here is not removed by this save.
-            Some(newest) => self.line_of(newest).unwrap_or(Some(version)),
-            None => None,
-        };
-        let line = next.line(version, goes_on, newest_line);
+        // What can't be opened here is not removed by this save.
+        let line_of = |newest| self.line_of(newest).unwrap_or(Some(version));
+        let line = next.line(version, goes_on, newest.as_ref().and_then(line_of));
         let asking = Asking {
             gathered: &gathered,
             request,
             job_tag,
             line,
+            created: created_after(&gathered),
         };
-        let (mut base, left) = self.base_for(asking, started).await;
-        if let Some(base) = &mut base {
-            base.note_versions(&self.versions_after(&gathered, request, (version, line), base));
-        }
+        let (base, left) = self.compare_with(asking, version, started).await;
         let mut placed = self
             .place(
                 &gathered,
@@ -126,14 +121,8 @@ impl Agent {
                 checkpoint.0,
             )
             .await?;
-        if let (Some(placed), Some(base), Choose::Forecast) =
-            (&mut placed, &base, &request.options.placement.choose)
-        {
-            placed.prefer(&base.holders);
-        }
-        // After those of the remnants that it may use.
-        let after = left.latest().map_or(0, |latest| latest.saturating_add(1));
-        let created = created_after(&gathered).max(after);
+        prefer_base(placed.as_mut(), base.as_ref(), request);
+        let created = left.after(asking.created);
         let labels = with_line(&request.options.labels, line);
         Ok(Prepared {
             gathered,
@@ -151,6 +140,22 @@ impl Agent {
             needs: Vec::new(),
             labels,
         })
+    }
+
+    /// What a new version is compared with, and what interrupted saves left.
+    async fn compare_with(
+        &self,
+        asking: Asking<'_>,
+        version: Version,
+        started: Instant,
+    ) -> (Option<ChosenBase>, Left) {
+        let (mut base, left) = self.base_for(asking, started).await;
+        if let Some(base) = &mut base {
+            let new = (version, asking.line);
+            let versions = self.versions_after(asking.gathered, asking.request, new, base);
+            base.note_versions(&versions);
+        }
+        (base, left)
     }
 
     /// Fails when the grid has fewer hosts than the new checkpoint needs, even if all of them answered.
@@ -287,6 +292,14 @@ impl Agent {
             origins: link.map(|origin| origin.reference.checkpoint).collect(),
         };
         SaveJournal::begin(&dir, &self.keys, &plan.job, &head, is_large)
+    }
+}
+
+/// Prefers the hosts of the base, if hosts are chosen by forecast.
+fn prefer_base(placed: Option<&mut Placed>, base: Option<&ChosenBase>, request: &SaveRequest) {
+    let choose = &request.options.placement.choose;
+    if let (Some(placed), Some(base), Choose::Forecast) = (placed, base, choose) {
+        placed.prefer(&base.holders);
     }
 }
 

@@ -6,8 +6,6 @@
 //! 2. When the image is read, and the new version uses the remnant, its manifest is committed.
 //! 3. Then the new version is committed. From now on versions need the remnant as they need any origin.
 
-use std::time::Duration;
-
 use codec::keys::Keys;
 use codec::labels::Labels;
 use codec::layers::Origin;
@@ -20,8 +18,8 @@ use tokio::task::JoinSet;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::keep::line::with_line;
 use crate::agent::save::journal::LeftJournal;
-use crate::agent::save::older_versions::created_after;
-use crate::agent::save::run::{RETRACT_TIMEOUT, least_parity};
+use crate::agent::save::pending::Pending;
+use crate::agent::save::too_few_hosts::least_parity;
 use crate::agent::{Agent, SaveRequest};
 use crate::core::HostIndex;
 use crate::core::gather::silence::Line;
@@ -40,6 +38,8 @@ pub(super) struct Asking<'a> {
     pub(super) request: &'a SaveRequest,
     pub(super) job_tag: JobTag,
     pub(super) line: Line,
+    /// A time after all checkpoints of the job.
+    pub(super) created: u64,
 }
 
 /// Rows of an interrupted save, which hosts have ended, and which the new version may use.
@@ -52,17 +52,7 @@ pub(crate) struct Remnant {
     /// Fewest of them that have to commit it.
     needed: usize,
     /// Whether hosts show it already.
-    is_committed: bool,
-}
-
-/// A remnant that is to be committed before the version that uses it.
-#[derive(Clone, Debug)]
-pub(super) struct Pending {
-    pub(super) checkpoint: CheckpointId,
-    pub(super) claim: Claim,
-    manifest: Vec<u8>,
-    pub(super) holders: Vec<HostIndex>,
-    needed: usize,
+    pub(super) is_committed: bool,
 }
 
 /// What interrupted saves left, as far as the new save uses it, and the rest.
@@ -105,10 +95,11 @@ impl Remnant {
 }
 
 impl Left {
-    /// The latest time in the manifests of the remnants: the new version comes after them.
-    pub(super) fn latest(&self) -> Option<u64> {
-        let created = |one: &Remnant| one.manifest.public().created;
-        self.remnants.iter().map(created).max()
+    /// The first time from `created` on that is after those of the remnants.
+    pub(super) fn after(&self, created: u64) -> u64 {
+        let of_remnants = self.remnants.iter();
+        let of_remnants = of_remnants.map(|one| one.manifest.public().created.saturating_add(1));
+        of_remnants.fold(created, u64::max)
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = CheckpointId> {
@@ -119,20 +110,6 @@ impl Left {
     /// What has to be committed.
     pub(super) fn pending(&self) -> Vec<Pending> {
         self.remnants.iter().filter_map(Remnant::pending).collect()
-    }
-}
-
-impl Pending {
-    /// Commits the remnant at its holders. Returns whether enough of them did.
-    pub(super) async fn commit(self, agent: &Agent) -> bool {
-        let mut asking = JoinSet::new();
-        for host in self.holders {
-            let hosts = agent.hosts.clone();
-            let manifest = self.manifest.clone();
-            asking.spawn(async move { hosts.commit(host, manifest).await.is_ok() });
-        }
-        let done = asking.join_all().await;
-        done.into_iter().filter(|done| *done).count() >= self.needed
     }
 }
 
@@ -225,7 +202,7 @@ impl Agent {
         let Some(used) = used.filter(|used| used.rows >= ROWS_MIN) else {
             return Err(Box::new(left));
         };
-        let created = created_after(asking.gathered) + nth;
+        let created = asking.created.saturating_add(nth);
         let Some(manifest) = self.signed(asking, &mut left, used.rows, created) else {
             return Err(Box::new(left));
         };
@@ -333,51 +310,7 @@ impl Agent {
         holders.sort_unstable();
         holders
     }
-
-    /// Removes what this machine keeps of interrupted saves, once a version is committed, and has hosts remove what no
-    /// version uses.
-    pub(super) async fn clear_left(&self, left: Left, needs: &[BaseRef], gathered: &Gathered) {
-        let mut unused = Vec::new();
-        for one in left.remnants {
-            let reference = one.reference();
-            if !needs.contains(&reference) && !one.is_committed {
-                unused.push(reference.checkpoint);
-            }
-            one.left.remove();
-        }
-        for one in left.others {
-            // One that was signed may be committed, and needed by some version.
-            if one.remnant.is_none() {
-                unused.push(one.journal.head.checkpoint);
-            }
-            one.remove();
-        }
-        let mut asking = JoinSet::new();
-        for host in gathered.hosts().filter(|host| !self.hosts.is_silent(*host)) {
-            for checkpoint in unused.clone() {
-                let hosts = self.hosts.clone();
-                asking.spawn(async move { hosts.forget(host, checkpoint).await.is_ok() });
-            }
-        }
-        // What can't be removed now goes by itself.
-        let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
-    }
-
-    /// Has hosts keep what is not committed of a remnant while the new save takes long.
-    pub(super) async fn keep_asking_for(self, all: Vec<Pending>) {
-        loop {
-            tokio::time::sleep(RENEW_PERIOD).await;
-            for one in &all {
-                for host in &one.holders {
-                    let _asked_again_later = self.hosts.rows_held(*host, one.claim).await;
-                }
-            }
-        }
-    }
 }
-
-/// How often hosts are asked for a remnant that is not committed: each time they keep it for another hour.
-const RENEW_PERIOD: Duration = Duration::from_secs(900);
 
 /// Whether an interrupted save was compared with the same version as the new one, and its rows are stored as wanted.
 fn fits(left: &LeftJournal, request: &SaveRequest, origins: &[CheckpointId]) -> bool {

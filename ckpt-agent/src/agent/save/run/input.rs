@@ -10,7 +10,7 @@ use codec::segment::Cleaning;
 use crate::agent::save::base::remembered;
 use crate::agent::save::fencing::Fencing;
 use crate::agent::save::journal::SaveJournal;
-use crate::agent::save::remnants::Pending;
+use crate::agent::save::pending::Pending;
 use crate::agent::{Agent, SaveRequest};
 use crate::image::Source;
 use crate::pipeline::encode::EncodeSettings;

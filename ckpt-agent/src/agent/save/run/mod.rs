@@ -15,8 +15,8 @@ use tokio::time::{Duration, Instant};
 use super::source_failure::source_failure;
 use crate::agent::save::fencing::{Fenced, Lost};
 use crate::agent::save::journal::SaveJournal;
-use crate::agent::save::too_few_hosts::Shortage;
-use crate::agent::{Agent, DATA_USUAL, Resources, SaveRequest};
+use crate::agent::save::too_few_hosts::{Shortage, least_parity};
+use crate::agent::{Agent, Resources, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
@@ -740,24 +740,6 @@ impl<'a> SaveShell<'a> {
         failure.hosts = self.troubles();
         failure
     }
-}
-
-/// Fewest parity shards with which a save may commit. A version of a code that nobody gave is on at least
-/// [`DATA_USUAL`] hosts, even if it is degraded: fewer silent hosts than that hide no version.
-pub(super) fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
-    let (data, parity) = <(u8, u8)>::from(redundancy);
-    let is_given =
-        request.options.redundancy.is_some() || request.options.placement.target.is_some();
-    let fewest = match is_given {
-        true => 0,
-        false => DATA_USUAL.saturating_sub(data),
-    };
-    request
-        .options
-        .allow_degraded
-        .unwrap_or(parity)
-        .max(fewest)
-        .min(parity)
 }
 
 /// Memory for rows, bytes: what the reading of the image leaves, but enough for a few rows.

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{Event, SaveEvent, SaveFailure, SaveOutcome, SaveShell};
 use crate::agent::Agent;
-use crate::agent::save::remnants::Pending;
+use crate::agent::save::pending::Pending;
 
 /// The remnants that a version may use.
 #[derive(Debug, Default)]
