@@ -4,7 +4,7 @@
 #   packaging/release.sh [deb] [wheel] [static] [image]      default: all of them
 #
 # All have one version and the same list of changes. The same tree and tools make the same bytes elsewhere, which
-# tests/ecosystem/reproducible.sh tries; docs/decisions.md says of which files it was seen.
+# tests/ecosystem/reproducible.sh tries; docs/inside/decisions.md says of which files it was seen.
 # With CKPT_PROGRAM that program is packed into deb and wheel.
 # Needs what the other scripts of this directory need; first 60 min on two cores.
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes all tables of docs/performance.md that compare programs or sizes, in one run. Needs an idle machine,
+# Makes all tables of docs/research/performance.md that compare programs or sizes, in one run. Needs an idle machine,
 # and takes an hour or two on two cores.
 #
 #     benches/turns/all.sh BEFORE IMAGES OUT
@@ -29,4 +29,4 @@ for image in ckpt lammps; do
     benches/peers/race.py --image "$images/${image}1.img" --next "$images/${image}2.img" --rounds 2 > "$out/race-$image.md"
 done
 "$turns" --before "$before" --after "$after" --rounds 5 --ranks "$images"/ranks/* > "$out/ranks.md"
-target/release/growth "$images/ckpt1.img" docs/img 16 > "$out/growth.md"
+target/release/growth "$images/ckpt1.img" docs/research/img 16 > "$out/growth.md"

@@ -1,5 +1,5 @@
 //! The answer of each command, and its failure. The command line prints them for people or as JSON. The
-//! fields are documented in `docs/json.md`; fields are only added, never changed.
+//! fields are documented in `docs/use/json.md`; fields are only added, never changed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -204,7 +204,10 @@ fn hex_id<S: Serializer>(id: &CheckpointId, serializer: S) -> Result<S::Ok, S::E
     serializer.serialize_str(&id.hex())
 }
 
-fn redundancy<S: Serializer>(value: &Redundancy, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn redundancy<S: Serializer>(
+    value: &Redundancy,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
 

@@ -12,7 +12,7 @@
 //! A restore goes the other way, through [`decode::RowDecoder`].
 //!
 //! This crate is pure: it has no async, no sockets, no files, no clock, no random source. Time and random
-//! ids are arguments. Formats are described in `docs/format.md`.
+//! ids are arguments. Formats are described in `docs/inside/format.md`.
 
 pub mod anchors;
 pub mod base;

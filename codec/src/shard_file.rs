@@ -12,7 +12,7 @@
 //! root.
 //!
 //! Writing needs memory for one page and 32 bytes for each earlier page, reading for one page and the
-//! footer. The fields are listed in `docs/format.md`.
+//! footer. The fields are listed in `docs/inside/format.md`.
 
 #![cfg_attr(
     not(test),

@@ -1,5 +1,5 @@
 //! The two plug-ins by which HTCondor keeps checkpoints of its jobs on a grid:
-//! `docs/recipes/htcondor.md`.
+//! `docs/use/recipes/htcondor.md`.
 //!
 //! HTCondor calls the transfer plug-in once for a checkpoint, with the list of all its files. It calls
 //! the clean-up plug-in for each file of a checkpoint that it does not need any more. Here a checkpoint

@@ -83,6 +83,25 @@ pub struct Health {
     pub registries: Vec<RegistryHealth>,
     /// What hosts count of all their checkpoints, for an admin.
     pub grid: Option<GridHealth>,
+    /// The work of jobs that this machine runs or ran, by its own notes; none if there were no such jobs.
+    pub work: Option<WorkHealth>,
+}
+
+/// The work of jobs under `ckpt run` on this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct WorkHealth {
+    /// How many jobs run now.
+    pub running: usize,
+    /// Seconds of their work that no version holds.
+    pub at_risk_seconds: f64,
+    /// How often a job lost its machine.
+    pub evictions: u64,
+    /// How often of these it could go on from a saved state.
+    pub survived: u64,
+    /// Seconds of work that did not have to be repeated.
+    pub rescued_seconds: f64,
+    /// Seconds of work that had to be repeated.
+    pub lost_seconds: f64,
 }
 
 impl Health {

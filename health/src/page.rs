@@ -8,7 +8,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::history::{History, SAMPLE_PERIOD_S};
 use crate::plot::Plot;
-use crate::text::{basis, silence, state, summary};
+use crate::text::{basis, silence, state, summary, work_line};
 use crate::{
     GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, Known, expiry, span,
 };
@@ -66,6 +66,7 @@ pub fn page(view: &View<'_>) -> Markup {
                 main {
                     (attention(health))
                     @if !health.jobs.is_empty() { (jobs(&health.jobs_worst_first())) }
+                    @if let Some(work) = &health.work { p { (work_line(work)) } }
                     @if let Some(grid) = &health.grid { (checkpoints(grid)) }
                     (repairs(health, view.history))
                     (hosts(&health.hosts, health.at))

@@ -52,6 +52,29 @@ fn well() -> Health {
     }
 }
 
+#[cfg(feature = "view")]
+#[test]
+fn the_work_of_this_machine_has_a_line_if_there_is_any() {
+    let text = |health: &Health| {
+        let mut out = Vec::new();
+        crate::text::write(&mut out, health).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert!(!text(&well()).contains("at risk"));
+    let busy = with(|health| {
+        health.work = Some(WorkHealth {
+            running: 2,
+            at_risk_seconds: 300.0,
+            evictions: 7,
+            survived: 6,
+            rescued_seconds: 36_000.0,
+            lost_seconds: 50.0,
+        });
+    });
+    let line = "here: 5 min of work at risk in 2 running jobs; 6 of 7 evictions survived, 10 h of work rescued, 50 s lost (seen)";
+    assert!(text(&busy).contains(line), "{}", text(&busy));
+}
+
 fn kinds(health: Health) -> Vec<Kind> {
     let judged = judged(health, &Limits::default());
     judged.attention.iter().map(|one| one.kind).collect()

@@ -7,8 +7,8 @@ use command_line::text::{Table, count, one_line, shown};
 use command_line::time::{since_utc, utc as time};
 
 use crate::{
-    Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, RegistryHealth, expiry,
-    span,
+    Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, RegistryHealth,
+    WorkHealth, expiry, span,
 };
 
 /// How many submitters are listed in the text. The JSON has all.
@@ -58,6 +58,9 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
         };
         writeln!(out, "no checkpoints found{where_}")?;
     }
+    if let Some(work) = &health.work {
+        writeln!(out, "{}", work_line(work))?;
+    }
     if let Some(grid) = &health.grid {
         write_grid(out, grid)?;
     }
@@ -75,6 +78,21 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// What is at risk on this machine, and what evictions cost.
+pub fn work_line(work: &WorkHealth) -> String {
+    let time = |seconds: f64| span(seconds as u64);
+    let evictions = usize::try_from(work.evictions).unwrap_or(usize::MAX);
+    format!(
+        "here: {} of work at risk in {}; {} of {} survived, {} of work rescued, {} lost (seen)",
+        time(work.at_risk_seconds),
+        count(work.running, "running job"),
+        work.survived,
+        count(evictions, "eviction"),
+        time(work.rescued_seconds),
+        time(work.lost_seconds),
+    )
 }
 
 /// What the loss of shards would do to a checkpoint: `can lose 2`.

@@ -44,6 +44,7 @@ pub mod select;
 pub mod semi_markov;
 pub mod state;
 pub mod survival;
+pub mod week;
 
 pub use bitmap::AvailabilityBitmap;
 pub use probability::Probability;

@@ -1,4 +1,4 @@
-//! The tables of messages and limits in `docs/format.md` match the definitions in the source.
+//! The tables of messages and limits in `docs/inside/format.md` match the definitions in the source.
 //!
 //! `CKPT_WRITE_TABLES=1 cargo test -p protocol --test format_page` writes the tables anew.
 
@@ -353,7 +353,7 @@ fn tables() -> Result<String> {
 
 #[test]
 fn every_message_field_code_and_limit_is_in_the_page_as_it_is_defined() -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/format.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/inside/format.md");
     let page = fs::read_to_string(&path)?;
     let tables = tables()?;
     ensure!(tables.matches("\n| ").count() > 100, "{tables}");

@@ -1,7 +1,7 @@
 //! `ckpt._ckpt`: the client's library for the Python package `ckpt`, in `package/ckpt`.
 //!
 //! This module moves bytes and waits; the package has the names, defaults and exceptions. Reports and failures
-//! are JSON, with the fields of `docs/json.md`. While a call waits, other Python threads run. A signal handler
+//! are JSON, with the fields of `docs/use/json.md`. While a call waits, other Python threads run. A signal handler
 //! of Python that raises an exception, such as that of Ctrl-C, ends the call.
 
 mod canceller;

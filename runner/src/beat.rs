@@ -1,7 +1,5 @@
 //! Signs of life of a supervisor to another machine: a file that is rewritten regularly.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::away::words::RemainingWork;
 use super::job_dir::JobDir;
+use super::json_file::write_json;
 
 /// Name of the file in the job's directory that is rewritten regularly while the supervisor lives.
 pub(super) const BEAT: &str = "beat.json";
@@ -92,12 +91,4 @@ fn write_beat(contents: &Mutex<BeatContents>, path: &Path) {
     };
     // If the disk is full the write fails, and the host counts as silent: it could not go on anyway.
     let _ = write_json(path, &now);
-}
-
-/// Writes a file that others may read at any time.
-pub(super) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let text = serde_json::to_vec(value)?;
-    let next = path.with_extension("next");
-    fs::write(&next, text)?;
-    fs::rename(next, path)
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Instant;
 
+use rustix::time::{ClockId, clock_gettime};
 use supervision::Millis;
 
 /// Milliseconds since the machine started, with a resolution of 10 ms.
@@ -35,9 +36,58 @@ fn milliseconds(text: &str) -> Option<u64> {
     Some(whole * 1000 + hundredths * 10)
 }
 
+/// Notices that the machine has slept: the time by which one clock of the system stands still meanwhile.
+#[derive(Debug)]
+pub(super) struct SleepWatch {
+    asleep_ms: u64,
+}
+
+impl SleepWatch {
+    /// Watches from now on.
+    pub(super) fn new() -> Self {
+        Self {
+            asleep_ms: asleep_ms(),
+        }
+    }
+
+    /// How long the machine has slept since the last call, milliseconds.
+    pub(super) fn slept_ms(&mut self) -> u64 {
+        self.slept_until(asleep_ms())
+    }
+
+    fn slept_until(&mut self, now: u64) -> u64 {
+        let slept = now.saturating_sub(std::mem::replace(&mut self.asleep_ms, now));
+        if slept < SLEEP_MIN_MS { 0 } else { slept }
+    }
+}
+
+/// Shorter sleeps are errors of reading two clocks one after the other, milliseconds.
+const SLEEP_MIN_MS: u64 = 500;
+
+/// How long the machine has slept since its start, milliseconds.
+fn asleep_ms() -> u64 {
+    let milliseconds = |id| {
+        let now = clock_gettime(id);
+        let whole = u64::try_from(now.tv_sec).unwrap_or_default();
+        whole * 1000 + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
+    };
+    let awake = milliseconds(ClockId::Monotonic);
+    milliseconds(ClockId::Boottime).saturating_sub(awake)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sleep_is_noticed_once_and_an_awake_machine_has_not_slept() {
+        let mut watch = SleepWatch::new();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert_eq!(watch.slept_ms(), 0);
+        let before = watch.asleep_ms;
+        assert_eq!(watch.slept_until(before + 3_600_000), 3_600_000);
+        assert_eq!(watch.slept_until(before + 3_600_010), 0);
+    }
 
     #[test]
     fn the_clock_is_read_in_milliseconds_and_goes_on() {

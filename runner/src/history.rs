@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use supervision::forecast::{Model, PastRun, RUNS_MAX, cost_of_nearest};
 
@@ -128,29 +129,8 @@ impl History {
     /// # Errors
     /// When the file exists and can't be read.
     pub fn read(path: &Path) -> Result<Self, HistoryError> {
-        let mut text = Vec::new();
-        let read = File::open(path).and_then(|file| {
-            // A file that someone else has filled is not read without a limit.
-            file.take(2 * FILE_BYTES_MAX).read_to_end(&mut text)
-        });
-        match read {
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(cause) => return Err(io_error(path)(cause)),
-            Ok(_) => {}
-        }
-        let mut history = Self::default();
-        for line in text.split_inclusive(|byte| *byte == b'\n') {
-            // The last line may be incomplete, because it is being written.
-            let Some(line) = line.strip_suffix(b"\n") else {
-                continue;
-            };
-            match serde_json::from_slice::<PastLine>(line) {
-                Ok(run) if run.is_sound() => history.runs.push(run),
-                _ if line.is_empty() => {}
-                _ => history.unreadable += 1,
-            }
-        }
-        Ok(history)
+        let (runs, unreadable) = read_lines(path, PastLine::is_sound)?;
+        Ok(Self { runs, unreadable })
     }
 
     /// The newest runs with the same words, in the order in which they ended.
@@ -232,26 +212,69 @@ impl PastLine {
     /// # Errors
     /// When the run was not added.
     pub fn append(&self, path: &Path) -> Result<(), HistoryError> {
-        let mut line = serde_json::to_vec(self).map_err(|cause| io_error(path)(cause.into()))?;
-        line.push(b'\n');
-        if line.len() > LINE_BYTES_MAX {
-            return Err(HistoryError::TooLong {
-                path: path.to_owned(),
-                bytes: line.len(),
-            });
-        }
-        if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
-            fs::create_dir_all(above).map_err(io_error(above))?;
-        }
-        let _lock = lock(path)?;
-        let mut file = open(path).map_err(io_error(path))?;
-        let added = add(&mut file, &line);
-        let bytes = added.map_err(io_error(path))?;
-        if bytes > FILE_BYTES_MAX {
-            halve(path).map_err(io_error(path))?;
-        }
-        Ok(())
+        append_line(path, self)
     }
+}
+
+/// The lines of a file of JSON objects for which `is_sound` holds, and the number of the others; none if the file does
+/// not exist.
+///
+/// # Errors
+/// When the file exists and can't be read.
+pub(super) fn read_lines<T: DeserializeOwned>(
+    path: &Path,
+    is_sound: fn(&T) -> bool,
+) -> Result<(Vec<T>, usize), HistoryError> {
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|file| {
+        // A file that someone else has filled is not read without a limit.
+        file.take(2 * FILE_BYTES_MAX).read_to_end(&mut text)
+    });
+    match read {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        Err(cause) => return Err(io_error(path)(cause)),
+        Ok(_) => {}
+    }
+    let mut lines = Vec::new();
+    let mut unreadable = 0;
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        // The last line may be incomplete, because it is being written.
+        let Some(line) = line.strip_suffix(b"\n") else {
+            continue;
+        };
+        match serde_json::from_slice::<T>(line) {
+            Ok(read) if is_sound(&read) => lines.push(read),
+            _ if line.is_empty() => {}
+            _ => unreadable += 1,
+        }
+    }
+    Ok((lines, unreadable))
+}
+
+/// Appends an object as a line to a file. Other processes may do so at the same time.
+///
+/// # Errors
+/// When the line was not added.
+pub(super) fn append_line(path: &Path, value: &impl Serialize) -> Result<(), HistoryError> {
+    let mut line = serde_json::to_vec(value).map_err(|cause| io_error(path)(cause.into()))?;
+    line.push(b'\n');
+    if line.len() > LINE_BYTES_MAX {
+        return Err(HistoryError::TooLong {
+            path: path.to_owned(),
+            bytes: line.len(),
+        });
+    }
+    if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        fs::create_dir_all(above).map_err(io_error(above))?;
+    }
+    let _lock = lock(path)?;
+    let mut file = open(path).map_err(io_error(path))?;
+    let added = add(&mut file, &line);
+    let bytes = added.map_err(io_error(path))?;
+    if bytes > FILE_BYTES_MAX {
+        halve(path).map_err(io_error(path))?;
+    }
+    Ok(())
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> HistoryError {

@@ -5,6 +5,7 @@
 //!   lock             held by the supervisor; its process id
 //!   journal.jsonl    what happened
 //!   running          how all processes of the job can be ended
+//!   standing.json    how the job stands now; removed at its end
 //!   image/           the image of the job's processes, with --via
 //! ```
 
@@ -12,12 +13,18 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use ckpt_agent::file_lock;
 use codec::JobId;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 /// Name of the job's working directory, in the job's directory.
 pub(super) const WORK: &str = "work";
+
+/// Name of the directory with the jobs' directories, in the state directory.
+pub(super) const JOBS: &str = "run";
 
 /// Label of a version that is the result of an ended job; its value is the job's exit status.
 pub(super) const RESULT: &str = "ckpt.result";
@@ -29,6 +36,9 @@ pub(super) const LEFT: &str = "ckpt.left";
 /// Name of the file in a job's directory that its supervisor has locked. It contains the supervisor's
 /// process id.
 pub(super) const LOCK: &str = "lock";
+
+/// Longest wait for the lock. Whoever only looks whether it is held holds it for a moment, too.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The mode of a job's directory.
 const DIR_MODE: u32 = 0o700;
@@ -94,7 +104,7 @@ impl JobDir {
             .write(true)
             .open(&path)
             .map_err(failed(&path))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if file_lock::lock(&lock, LOCK_TIMEOUT).is_err() {
             let holder = fs::read_to_string(&path).unwrap_or_default();
             let holder = holder.trim();
             return Err(JobDirError::Taken {
@@ -114,13 +124,31 @@ impl JobDir {
     }
 }
 
+/// Whether a supervisor has locked this file; `false` if there is no file.
+///
+/// # Errors
+/// When that can't be found out.
+pub(super) fn is_held(lock: &Path) -> io::Result<bool> {
+    let file = match File::open(lock) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(cause) => return Err(cause),
+    };
+    // Shared, so that several may look at once.
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(cause) => Err(cause.into()),
+    }
+}
+
 /// The path that a job's directory has or would have.
 ///
 /// # Errors
 /// When there is no state directory.
 pub(super) fn dir_of(state: Option<PathBuf>, job: &JobId) -> Result<PathBuf, JobDirError> {
     let state = state.ok_or(JobDirError::NoStateDirectory)?;
-    Ok(state.join("run").join(job.file_name()))
+    Ok(state.join(JOBS).join(job.file_name()))
 }
 
 #[cfg(test)]
@@ -140,9 +168,13 @@ mod tests {
             "{refused}"
         );
         assert!(JobDir::take(state.clone(), &"sweep/43".parse().unwrap()).is_ok());
+        assert!(is_held(&taken.path(LOCK)).unwrap());
+        assert!(!is_held(&taken.path("no such file")).unwrap());
         let found = fs::metadata(taken.path("")).unwrap();
         assert_eq!(found.permissions().mode() & 0o777, DIR_MODE);
+        let lock = taken.path(LOCK);
         drop(taken);
+        assert!(!is_held(&lock).unwrap());
         assert!(JobDir::take(state, &job).is_ok());
         assert!(JobDir::take(None, &job).is_err());
     }

@@ -112,6 +112,16 @@ pub(super) enum Entry {
         /// How many shards can be lost.
         can_lose: usize,
     },
+    /// What is lost at most if the machine is taken with notice has changed.
+    Promise {
+        /// The most that is lost, seconds.
+        loss_s: f64,
+        /// Work from one checkpoint to the next, seconds.
+        interval_s: f64,
+        /// What keeps the loss from being less: `line`, the share of it that may be spent, or `standstill`, the time
+        /// for which the job stands still for a checkpoint.
+        limit: Option<&'static str>,
+    },
     /// A save failed; the version before is still the newest.
     SaveFailed {
         /// The error message of the save.

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::beat::write_json;
 use super::files::Fingerprint;
 use super::job_dir::JobDir;
+use super::json_file::write_json;
 use super::watch::FileWatch;
 
 /// Name of the file.
@@ -155,7 +155,11 @@ impl KeptState {
     }
 }
 
-fn boot_id() -> io::Result<String> {
+/// The start of this machine.
+///
+/// # Errors
+/// When the system does not name it.
+pub(super) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string(BOOT_ID)?.trim().to_owned())
 }
 

@@ -26,9 +26,12 @@ mod host;
 mod incarnation;
 mod job;
 mod job_dir;
+pub mod jobs;
 mod journal;
+mod json_file;
 mod kept_state;
 pub mod kind;
+pub mod ledger;
 pub mod notice;
 mod orders;
 mod owner;
@@ -42,6 +45,7 @@ mod shell;
 mod signals;
 mod stage;
 mod staged;
+pub mod standing;
 mod succession;
 mod tree;
 mod usage;
@@ -76,8 +80,10 @@ use begin::Begun;
 use job::StartError;
 use job_dir::{JobDir, JobDirError};
 use journal::{Entry, Journal};
+use ledger::{LedgerLine, Loss};
 use run_log::RunLog;
 use shell::{FinishedRun, RunShell};
+use standing::{JobStanding, StandingNote};
 use succession::Place;
 
 /// Exit status if the job was not started.
@@ -137,25 +143,22 @@ async fn supervise(
         let journal = log.journal_path().display().to_string();
         log.warn(format!("no journal in {journal}: {cause}"));
     }
-    let mut beginnings = BEGINNINGS_MAX;
-    let (begun, outlook) = loop {
-        beginnings -= 1;
-        let begun = begin(orders, place, reach.as_ref(), &observer, &mut log, signals).await?;
-        let (mut begun, outlook) = begun;
-        for note in &begun.notes {
-            log.warn(note.clone());
-        }
-        let taking =
-            succession::take_place(orders, place, &mut begun, reach.as_ref(), &mut log, signals);
-        match taking.await? {
-            Place::Taken => break (begun, outlook),
-            Place::Lost(failure) if beginnings == 0 => return Err(failure),
-            Place::Lost(failure) => log.warn(format!("begins again: {failure}")),
+    let (note, left) = StandingNote::begin(place, &orders.job.to_string());
+    let beginning = take_up(orders, place, reach.as_ref(), &observer, &mut log, signals);
+    let (begun, outlook) = match beginning.await {
+        Ok(begun) => begun,
+        Err(failure) => {
+            note.give_back(left);
+            return Err(failure);
         }
     };
+    if let Some(left) = left {
+        enter_killed(orders, &left, &begun, &mut log);
+    }
     let version = begun.version;
     let shell = RunShell::start(orders, place, begun, outlook, reach.clone(), observer, log);
     let mut shell = shell.map_err(|cause| start_failure(&cause))?;
+    shell.note_with(note);
     shell.beat_with(beat);
     let ending = shell.run(signals).await;
     let mut ended = shell.end(ending).await;
@@ -164,7 +167,82 @@ async fn supervise(
     }
     // The host counts as alive until the result of its job is saved.
     drop(ended.beat.take());
+    enter_left(orders, &mut ended);
     Ok(report(orders, version, ended, reach.as_ref()).await)
+}
+
+/// Begins the job, again where a version turns up that the beginning did not see.
+async fn take_up(
+    orders: &Orders,
+    place: &JobDir,
+    reach: &dyn Reach,
+    observer: &Arc<dyn Observer>,
+    log: &mut RunLog,
+    signals: &mut Signals,
+) -> Result<(Begun, MachineOutlook), Failure> {
+    let mut beginnings = BEGINNINGS_MAX;
+    loop {
+        beginnings -= 1;
+        let (mut begun, outlook) = begin(orders, place, reach, observer, log, signals).await?;
+        for note in &begun.notes {
+            log.warn(note.clone());
+        }
+        let taking = succession::take_place(orders, place, &mut begun, reach, log, signals);
+        match taking.await? {
+            Place::Taken => return Ok((begun, outlook)),
+            Place::Lost(failure) if beginnings == 0 => return Err(failure),
+            Place::Lost(failure) => log.warn(format!("begins again: {failure}")),
+        }
+    }
+}
+
+/// Enters into the ledger that an earlier supervisor of the job was killed here, or its machine failed.
+fn enter_killed(orders: &Orders, left: &JobStanding, begun: &Begun, log: &mut RunLog) {
+    if left.work_s <= 0.0 {
+        return;
+    }
+    // The files here have the work that no version holds.
+    let lost_s = if begun.is_newer_here {
+        0.0
+    } else {
+        left.unsaved_s
+    };
+    let goes_on = begun.version.is_some() || begun.is_newer_here;
+    let job = orders.job.to_string();
+    let line = LedgerLine::now(&job, Loss::Killed, goes_on, left.work_s, lost_s);
+    enter(orders, &line, log);
+}
+
+/// Enters into the ledger that the job has left, if it has, and ends the note of how it stands.
+fn enter_left(orders: &Orders, ended: &mut FinishedRun) {
+    let found = match ended.ending.ended_by {
+        EndedBy::Job(_) => None,
+        EndedBy::LeftSaved { .. } => Some((Loss::Evicted, true)),
+        EndedBy::LeftOlder { version, .. } => Some((Loss::Evicted, version.is_some())),
+        EndedBy::LeftStateless { .. } => Some((Loss::Evicted, false)),
+        EndedBy::OtherIncarnation => Some((Loss::Superseded, true)),
+        EndedBy::Hung => Some((Loss::Hung, ended.version.is_some())),
+    };
+    if let Some((loss, goes_on)) = found {
+        let seconds = |ms: u64| ms as f64 / 1000.0;
+        let accounts = &ended.accounts;
+        let work_s = seconds(accounts.work_ms);
+        let lost_s = seconds(accounts.lost_ms);
+        let job = orders.job.to_string();
+        let line = LedgerLine::now(&job, loss, goes_on, work_s, lost_s);
+        enter(orders, &line, &mut ended.log);
+    }
+    if let Some(note) = ended.note.take() {
+        note.end();
+    }
+}
+
+/// Adds a line to the ledger. The machine that has sent a job here has a ledger of its own.
+fn enter(orders: &Orders, line: &LedgerLine, log: &mut RunLog) {
+    let state = orders.state_dir.as_deref().filter(|_| !orders.staged);
+    if let Err(cause) = line.append(state) {
+        log.warn(format!("the ledger: {cause}"));
+    }
 }
 
 /// The record of the end, for a mover on another machine.
@@ -175,12 +253,16 @@ fn end_report(done: &Result<RunReport, Failure>) -> EndReport {
             by_job: report.ended_by == "job",
             why: report.why.clone(),
             version: report.version,
+            work_seconds: report.work_seconds,
+            lost_seconds: report.lost_seconds,
         },
         Err(failure) => EndReport {
             exit_code: failure.exit_code(),
             by_job: false,
             why: failure.message.clone(),
             version: None,
+            work_seconds: 0.0,
+            lost_seconds: 0.0,
         },
     }
 }

@@ -121,6 +121,8 @@ pub struct Orders {
     pub wait: Duration,
     /// Time between the need to leave and the end, if the user gave one.
     pub grace: Option<Duration>,
+    /// Share of the line that may be spent so that the last checkpoint is short, 0 to 1.
+    pub spend: f64,
     /// How long the job stays stopped for the owner before it leaves.
     pub suspend: Suspend,
     /// What is done when the job hangs.
@@ -291,6 +293,7 @@ impl Orders {
                 ..Costs::default()
             },
             restored,
+            spend: self.spend,
             ..Settings::default()
         }
     }

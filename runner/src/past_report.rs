@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::ledger::LedgerSum;
+
 /// Answer of `ckpt runs`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunsReport {
@@ -19,6 +21,29 @@ pub struct RunsReport {
     pub nearest_mean_error: Option<f64>,
     /// Share of these runs that lay in their interval, 0 to 1.
     pub inside: Option<f64>,
+    /// What became of work when jobs lost their machines.
+    pub ledger: LedgerReport,
+}
+
+/// What became of work when jobs lost their machines.
+#[derive(Clone, Debug, Serialize)]
+pub struct LedgerReport {
+    /// The jobs that lost a machine, by name.
+    pub jobs: Vec<JobLedger>,
+    /// The sum of these jobs.
+    pub all: LedgerSum,
+    /// How many lines of the ledger can't be read.
+    pub unreadable: usize,
+}
+
+/// The part of a job in the ledger.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobLedger {
+    /// Name of the job.
+    pub job: String,
+    /// What became of its work.
+    #[serde(flatten)]
+    pub sum: LedgerSum,
 }
 
 /// A run that ended with exit status 0.

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use supervision::ahead::Limit;
 use supervision::signals::name;
 use supervision::{Doing, Millis, Need, Report, Why};
 
@@ -190,6 +191,19 @@ impl RunLog {
             Report::Overdue { elapsed_ms } => Entry::Overdue {
                 seconds: seconds(*elapsed_ms),
             },
+            Report::Promise {
+                loss_ms,
+                interval_ms,
+                limit,
+            } => Entry::Promise {
+                loss_s: seconds(*loss_ms),
+                interval_s: seconds(*interval_ms),
+                limit: match limit {
+                    Limit::None => None,
+                    Limit::Line => Some("line"),
+                    Limit::Standstill => Some("standstill"),
+                },
+            },
             Report::NotGone => Entry::NotGone,
             Report::Interrupted { left } => return self.warn(interrupted(*left)),
             // The shell enters these with more details.
@@ -212,6 +226,15 @@ pub(super) fn reason(why: Why) -> String {
         Why::Shutdown => "the machine shuts down".to_owned(),
         Why::TimeLimit => "the time limit of the batch system".to_owned(),
         Why::Hang => "it showed no sign of life".to_owned(),
+    }
+}
+
+/// What the owner needs, in words.
+pub(super) const fn needed(need: Need) -> &'static str {
+    match need {
+        Need::Processors => "the owner needs the processors",
+        Need::User => "somebody uses the machine",
+        Need::Withheld => "the owner lends the machine to nobody now",
     }
 }
 
@@ -269,6 +292,7 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
         | Entry::WaitsForVersion { .. }
         | Entry::Saving { .. }
         | Entry::Saved { .. }
+        | Entry::Promise { .. }
         | Entry::SaveFailed { .. }
         | Entry::Leaving { .. } => return checkpoint(entry),
         Entry::Staged { .. }
@@ -326,6 +350,22 @@ fn foreseen(entry: &Entry) -> Option<(String, bool)> {
         }
         _ => return None,
     })
+}
+
+/// The loss that can be promised, and whether that is less than the user may expect.
+fn promise(loss_s: f64, interval_s: f64, limit: Option<&str>) -> (String, bool) {
+    let text = match limit {
+        Some("line") => format!(
+            "this job changes faster than the line carries; at most {loss_s:.0} s can be promised (--spend sets the share of the line)"
+        ),
+        Some(_) => format!(
+            "this job stands still for each checkpoint; at most {loss_s:.0} s can be promised"
+        ),
+        None => format!(
+            "saved every {interval_s:.0} s of work: with notice at most {loss_s:.0} s are lost"
+        ),
+    };
+    (text, limit.is_some())
 }
 
 fn suspended(need: &str, load: f64) -> String {
@@ -420,6 +460,11 @@ fn checkpoint(entry: &Entry) -> Option<(String, bool)> {
             format!("the job wrote no checkpoint when asked; again in {again_s:.0} s"),
             true,
         ),
+        Entry::Promise {
+            loss_s,
+            interval_s,
+            limit,
+        } => promise(*loss_s, *interval_s, *limit),
         Entry::NothingYet { path } => (
             format!("there is nothing at {path} (--files) yet: nothing is saved until the job writes it"),
             true,

@@ -10,9 +10,9 @@ use supervision::signals::Phase;
 use supervision::{EndedBy, SaveNumber, SaveOutcome, Why};
 
 use super::away::words::EndReport;
-use super::beat::write_json;
 use super::files::remove;
 use super::job_dir::{JobDir, WORK};
+use super::json_file::write_json;
 use super::orders::Orders;
 use super::reach::Reach;
 use super::saver::{Release, SaveJob};

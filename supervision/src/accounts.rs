@@ -9,7 +9,8 @@ use crate::status::Why;
 pub struct Accounts {
     /// Time in which the job was allowed to run, milliseconds.
     pub work_ms: u64,
-    /// Time for which it was stopped because the owner needed the machine, milliseconds.
+    /// Time for which it was stopped because the owner needed the machine, or because the machine slept,
+    /// milliseconds.
     pub suspended_ms: u64,
     /// Time for which it was stopped or dumped for checkpoints, milliseconds.
     pub checkpoint_ms: u64,

@@ -1,5 +1,6 @@
 //! What a supervisor asks its shell to do.
 
+use crate::ahead::Limit;
 use crate::clock::Millis;
 use crate::event::SaveNumber;
 use crate::settings::Parity;
@@ -119,6 +120,15 @@ pub enum Report {
         version: u64,
         /// How long it took, milliseconds.
         took_ms: u64,
+    },
+    /// What is lost at most if the machine is taken with notice.
+    Promise {
+        /// The most that is lost, milliseconds.
+        loss_ms: u64,
+        /// Work from one checkpoint to the next, milliseconds.
+        interval_ms: u64,
+        /// What keeps the loss from being less.
+        limit: Limit,
     },
     /// A save failed.
     SaveFailed {

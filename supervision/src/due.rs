@@ -62,6 +62,50 @@ impl Due {
     }
 }
 
+/// Longest time for which [`Due::left`] looks ahead, seconds.
+const AHEAD_MAX: f64 = 30.0 * 86_400.0;
+/// Steps by which [`Due::left`] comes closer: the error is the time that is left, divided by 2^20.
+const HALVINGS: u32 = 20;
+
+impl Due {
+    /// Seconds of work until a checkpoint that costs `checkpoint` seconds pays, if the hazards stay as they are. `None`
+    /// if it does not pay within a month.
+    #[must_use]
+    pub fn left(&self, checkpoint: f64, hazards: Hazards, last: Option<&FinalSave>) -> Option<f64> {
+        let pays_after = |seconds: f64| {
+            let mut then = *self;
+            // In steps, since `add` takes the work of the middle of a step for all of it.
+            for _ in 0..STEPS {
+                then.add(seconds / f64::from(STEPS), hazards, last);
+            }
+            then.pays(checkpoint)
+        };
+        if self.pays(checkpoint) {
+            return Some(0.0);
+        }
+        if !pays_after(AHEAD_MAX) {
+            return None;
+        }
+        let mut late = 1.0;
+        while !pays_after(late) {
+            late *= 2.0;
+        }
+        let mut early = 0.0;
+        for _ in 0..HALVINGS {
+            let middle = f64::midpoint(early, late);
+            if pays_after(middle) {
+                late = middle;
+            } else {
+                early = middle;
+            }
+        }
+        Some(late)
+    }
+}
+
+/// Steps in which [`Due::left`] adds work.
+const STEPS: u32 = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +178,38 @@ mod tests {
         // interval is shorter than necessary.
         let least = best_interval(20.0, hazards, Some(&last));
         assert!(found > least && last.chance(found) > 0.7, "{found} {least}");
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_that_after_which_it_pays() {
+        let hazards = Hazards::new(0.02 / HOUR, 0.4 / HOUR);
+        let last = FinalSave {
+            ask_seconds: 2.0,
+            image_bytes: f64::from(1 << 30),
+            change_seconds: 1800.0,
+            bytes_per_second: 20e6,
+            spread: 0.3,
+            grace_seconds: 30.0,
+        };
+        for last in [None, Some(&last)] {
+            let at = first(20.0, |_| hazards, last);
+            for begun in [0.0, at / 3.0] {
+                let mut due = Due::default();
+                due.add(begun, hazards, last);
+                let left = due.left(20.0, hazards, last).unwrap();
+                assert!(
+                    ((begun + left) / at - 1.0).abs() < 0.02,
+                    "{begun} {left} {at}"
+                );
+            }
+        }
+        let mut due = Due::default();
+        due.add(1e9, hazards, None);
+        assert_eq!(due.left(20.0, hazards, None), Some(0.0));
+        assert_eq!(
+            Due::default().left(20.0, Hazards::new(0.0, 0.0), None),
+            None
+        );
     }
 
     #[test]

@@ -58,6 +58,11 @@ pub enum Event {
         /// How it ended.
         outcome: SaveOutcome,
     },
+    /// The machine has slept for this long since the last event, and the job with it.
+    Slept {
+        /// For how long, milliseconds.
+        ms: u64,
+    },
     /// Time has passed, and nothing else happened.
     Tick,
 }

@@ -45,6 +45,7 @@
 
 mod accounts;
 mod action;
+pub mod ahead;
 pub mod away;
 mod clock;
 mod due;
@@ -70,4 +71,4 @@ pub use event::{
 };
 pub use settings::{Asking, Costs, LeaveAfter, OnHang, OwnerRule, Parity, Settings, WhileRead};
 pub use status::{EndedBy, Ending, JobStatus, StartFailure, Why};
-pub use supervisor::{Doing, Supervisor};
+pub use supervisor::{Activity, Doing, Standing, Supervisor};

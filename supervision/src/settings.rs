@@ -27,6 +27,9 @@ pub struct Settings {
     pub time_limit: Option<Millis>,
     /// What checkpoints are expected to cost before any was taken.
     pub costs: Costs,
+    /// Share of the line that may be spent so that the last checkpoint is short, 0 to 1; 0 if checkpoints are taken only
+    /// when they pay.
+    pub spend: f64,
     /// Time from leaving one machine to running on another, milliseconds: notice, queue, restore.
     pub moving_ms: u64,
     /// The version that the job was restored from, if it was.
@@ -53,6 +56,7 @@ impl Default for Settings {
             on_hang: OnHang::Report,
             time_limit: None,
             costs: Costs::default(),
+            spend: 0.0,
             moving_ms: 300_000,
             restored: None,
             longest_quiet_ms: 0,

@@ -103,7 +103,7 @@ pub fn name(signal: u8) -> String {
 mod tests {
     use super::*;
 
-    /// The table of `docs/run.md`, in the order of [`TAKEN`].
+    /// The table of `docs/use/run.md`, in the order of [`TAKEN`].
     const TABLE: [(Phase, [Meaning; 8]); 5] = {
         use Meaning::{End, Insist, Leave, Nothing, PassOn, Pause};
         [

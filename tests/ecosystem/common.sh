@@ -102,13 +102,13 @@ inside() {
             ${CKPT_RECORD:+CKPT_RECORD="$CKPT_RECORD"} chroot . /bin/bash "/ckpt/tests/ecosystem/$script" --inside "$@"' inside "$@"
 }
 
-# block PAGE NAME: prints the block of docs/recipes/PAGE that follows `<!-- run by SCRIPT: NAME -->`.
+# block PAGE NAME: prints the block of docs/use/recipes/PAGE that follows `<!-- run by SCRIPT: NAME -->`.
 block() {
     awk -v name="$2" '
         index($0, "<!-- run by ") == 1 && index($0, ": " name " -->") { wanted = 1; next }
         /^```/ { if (inside) exit; if (wanted) { inside = 1; found = 1 } next }
         inside { print }
-        END { exit !found }' "$top/docs/recipes/$1" || die "$1 has no block $2"
+        END { exit !found }' "$top/docs/use/recipes/$1" || die "$1 has no block $2"
 }
 
 # run_block PAGE NAME: runs a block up to its end or the first command that fails.

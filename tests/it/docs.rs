@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-const USAGE: &str = include_str!("../../docs/usage.md");
+const USAGE: &str = include_str!("../../docs/use/usage.md");
 
 #[test]
 fn the_usage_page_has_the_exit_statuses_of_the_help() -> Result<()> {
@@ -20,7 +20,10 @@ fn the_usage_page_has_the_exit_statuses_of_the_help() -> Result<()> {
             let is_said = says.contains(meaning.trim()) || numbers == "130, 143";
             is_said && numbers.split(',').any(|number| number.trim() == status)
         });
-        assert!(documented, "{status}, {meaning:?} is not in docs/usage.md");
+        assert!(
+            documented,
+            "{status}, {meaning:?} is not in docs/use/usage.md"
+        );
         count += 1;
     }
     assert_eq!(count, 13);
@@ -40,6 +43,8 @@ fn completions_and_man_pages_name_every_command() -> Result<()> {
         "runs",
         "list",
         "show",
+        "map",
+        "pool",
         "verify",
         "forget",
         "hosts",

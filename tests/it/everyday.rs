@@ -223,6 +223,22 @@ fn the_demonstration_ends_well_and_leaves_nothing() -> Result<()> {
 }
 
 #[test]
+fn the_demonstration_shows_a_job_that_is_evicted_and_leaves_nothing() -> Result<()> {
+    let temporary = tempfile::tempdir()?;
+    let mut demo = tests::program::command(["--json", "demo"])?;
+    demo.env("TMPDIR", temporary.path());
+    let shown = tests::program::run(&mut demo)?.expect(0)?.json()?;
+    assert_eq!(shown["steps"], 40, "{shown}");
+    let evicted_after = shown["evicted_after"].as_u64().unwrap();
+    assert!((20..40).contains(&evicted_after), "{shown}");
+    assert_eq!(shown["went_on_at"], evicted_after + 1, "{shown}");
+    assert_eq!(shown["computed_twice"], 0, "{shown}");
+    assert_eq!(shown["killed"].as_array().unwrap().len(), 2);
+    assert_eq!(fs::read_dir(temporary.path())?.count(), 0);
+    Ok(())
+}
+
+#[test]
 fn a_grid_goes_down_and_comes_up_again() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", b"kept")?;

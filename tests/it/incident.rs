@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use tests::{Grid, image};
 
-const PAGE: &str = include_str!("../../docs/incident.md");
+const PAGE: &str = include_str!("../../docs/run-a-grid/incident.md");
 
 /// A command of the page, and its exit status.
 #[derive(Debug)]

@@ -142,10 +142,20 @@ fn phantoms_hide_no_other_version_of_the_owner() -> Result<()> {
     Ok(())
 }
 
-/// The number of checkpoints of an owner, a hundred thousand if `CKPT_MANY` says so.
+/// A number that a variable of the environment sets.
+fn set_by(variable: &str, usual: u64) -> u64 {
+    let set = std::env::var(variable).ok();
+    set.and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// The number of checkpoints of an owner: a hundred thousand if `CKPT_MANY` says so.
 fn many() -> u64 {
-    let set = std::env::var("CKPT_MANY").ok();
-    set.and_then(|text| text.parse().ok()).unwrap_or(4_000)
+    set_by("CKPT_MANY", 4_000)
+}
+
+/// The number of segments of each, on which the length of its manifest depends.
+fn segments_of_many() -> usize {
+    usize::try_from(set_by("CKPT_MANY_SEGMENTS", 64)).unwrap_or(usize::MAX)
 }
 
 /// The manifests of many versions of job 42 that its owner signed, each on two hosts.
@@ -168,7 +178,7 @@ async fn keep_many(hosts: Vec<Connection>, owner: Arc<Keys>, count: u64) -> Resu
                     rows: 80,
                     ..plan(5, version, created + version)?
                 };
-                let many = Solo::sign_with(&owner, plan, 64)?;
+                let many = Solo::sign_with(&owner, plan, segments_of_many())?;
                 for at in [version as usize, version as usize + 1] {
                     let host = hosts.get(at % hosts.len()).context("no host")?;
                     while !is_there(many.haunt(host, LIMIT).await)? {}

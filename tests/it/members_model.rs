@@ -555,7 +555,7 @@ fn what_members_that_went_home_hold_is_never_absent_or_deleted() {
 }
 
 #[test]
-#[ignore = "a hundred thousand schedules take long: docs/performance.md, Faults"]
+#[ignore = "a hundred thousand schedules take long: docs/research/performance.md, Faults"]
 fn what_members_that_went_home_hold_is_never_absent_or_deleted_in_a_hundred_thousand_schedules() {
     schedules(0..100_000);
 }

@@ -1,5 +1,5 @@
 //! `ckpt-store calibrate` and `status`, for owners of donors. The program is started through a symbolic
-//! link called `ckpt-store`, as docs/usage.md says.
+//! link called `ckpt-store`, as docs/use/usage.md says.
 
 use std::fs;
 use std::path::Path;

@@ -17,12 +17,21 @@ use tests::program::{ckpt, command, run};
 use crate::page_machines::Story;
 
 /// The path of a page, its text, and the number of its blocks that are not run.
-const PAGES: [(&str, &str, usize); 3] = [
+const PAGES: [(&str, &str, usize); 4] = [
     ("README.md", include_str!("../../README.md"), 1),
-    ("docs/usage.md", include_str!("../../docs/usage.md"), 0),
     (
-        "docs/operations.md",
-        include_str!("../../docs/operations.md"),
+        "docs/use/first-hour.md",
+        include_str!("../../docs/use/first-hour.md"),
+        0,
+    ),
+    (
+        "docs/use/usage.md",
+        include_str!("../../docs/use/usage.md"),
+        0,
+    ),
+    (
+        "docs/run-a-grid/operations.md",
+        include_str!("../../docs/run-a-grid/operations.md"),
         // A block for systemd.
         1,
     ),
@@ -235,13 +244,18 @@ fn the_commands_of_the_readme_succeed() -> Result<()> {
 }
 
 #[test]
+fn the_blocks_of_the_first_hour_work() -> Result<()> {
+    run_page("docs/use/first-hour.md")
+}
+
+#[test]
 fn the_commands_of_the_usage_page_succeed() -> Result<()> {
-    run_page("docs/usage.md")
+    run_page("docs/use/usage.md")
 }
 
 #[test]
 fn the_commands_of_the_manual_work_one_after_the_other() -> Result<()> {
-    run_page("docs/operations.md")
+    run_page("docs/run-a-grid/operations.md")
 }
 
 #[test]

@@ -85,3 +85,81 @@ fn a_pool_whose_machines_are_taken_back_after_a_time_trusts_the_young_ones() -> 
     );
     Ok(())
 }
+
+/// Three weeks of a machine that is there from 8:00 to 18:00 UTC each day.
+fn office(now: u64) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let mut at = now - now % DAY - 21 * DAY;
+    while at < now {
+        let [opens, closes] = [at + 8 * HOUR, at + 18 * HOUR];
+        let parts = [
+            (at, opens, States::GONE),
+            (opens, closes, States::CALM),
+            (closes, at + DAY, States::GONE),
+        ];
+        for (from, to, states) in parts {
+            if from < now {
+                runs.push(run(from..to.min(now), states));
+            }
+        }
+        at += DAY;
+    }
+    runs
+}
+
+#[test]
+fn the_week_of_a_pool_shows_who_goes_home_and_when_a_job_had_best_begin() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let hosts = grid.running()?;
+    grid.stop()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    for (number, (host, _)) in hosts.iter().enumerate() {
+        let past = match number {
+            0 => vec![run(now - 21 * DAY..now, States::CALM)],
+            _ => office(now),
+        };
+        history::write(&grid.data_dir(host), &past)?;
+    }
+    grid.restart()?;
+    let pool = grid.run(["--json", "pool", "--job-length", "9h"])?;
+    let pool = pool.expect(0)?.json()?;
+    assert_eq!(pool["hosts"], 5, "{pool}");
+    let hours = pool["hours"].as_array().context("no hours")?;
+    assert_eq!(hours.len(), 168);
+    let present = pool["now"].as_u64().context("no hour")?;
+    for (at, hour) in (0..).zip(hours) {
+        let of = |what: &str| hour[what].as_f64().context("no number");
+        // The present hour has been seen in part, by daemons of this test.
+        if at == present {
+            continue;
+        }
+        let is_open = (8..18).contains(&(at % 24));
+        let expected = if is_open { 5.0 } else { 1.0 };
+        assert!((of("hosts")? - expected).abs() < 0.3, "{at}: {hour}");
+        assert!((of("free")? - expected).abs() < 0.3, "{at}: {hour}");
+        // Nine hours fit into the day of the office if they begin at 8:00 or 9:00.
+        let stays = of("stayed")? / of("starts")?;
+        let fits = !is_open || matches!(at % 24, 8 | 9);
+        assert_eq!(stays > 0.9, fits, "{at}: {hour}");
+    }
+    let text = grid.run(["pool", "--job-length", "9h"])?.expect(0)?;
+    let text = String::from_utf8(text.stdout)?;
+    assert!(text.contains("a job of 9 h"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn hours_of_which_nothing_is_known_are_not_shown_as_empty_ones() -> Result<()> {
+    let grid = Grid::up(3)?;
+    let text = grid.run(["pool"])?.expect(0)?;
+    let text = String::from_utf8(text.stdout)?;
+    let days = text
+        .lines()
+        .filter(|line| line.starts_with("Mon") || line.starts_with("Sun"));
+    for day in days {
+        let unknown = day.split_whitespace().filter(|cell| *cell == ".").count();
+        // A test may run at the change of an hour.
+        assert!(unknown >= 22, "{text}");
+    }
+    Ok(())
+}

@@ -73,7 +73,7 @@ fn an_ad_for_htcondor_is_read_by_our_parser_and_documented() -> Result<()> {
         ensure!(is_number, "{name}: {text}");
     }
     let names: Vec<&str> = read.iter().map(|(name, _)| name).collect();
-    let page = include_str!("../../docs/recipes/htcondor.md").to_ascii_lowercase();
+    let page = include_str!("../../docs/use/recipes/htcondor.md").to_ascii_lowercase();
     for name in &names {
         ensure!(
             page.contains(&format!("`{name}`")),

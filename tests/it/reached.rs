@@ -105,6 +105,32 @@ fn a_donor_that_nobody_reaches_learns_it_within_a_minute_and_so_do_others() -> R
     machines.await_up("ada", 2, LIMIT)
 }
 
+/// How often a donor moves in the test of that.
+const MOVES: usize = 5;
+
+#[test]
+fn a_donor_that_starts_at_another_address_is_found_there_after_a_heartbeat() -> Result<()> {
+    let mut machines = Machines::new()?;
+    machines.found(&free_address()?.to_string())?;
+    let tokens = machines.invite(1, 1)?;
+    machines.join_person("ada", &tokens[1])?;
+    machines.join("moves", &tokens[0])?;
+    machines.await_up("ada", 1, LIMIT)?;
+    // Nothing that it announces changes but its address.
+    for _ in 0..MOVES {
+        machines.stop("moves")?;
+        machines.serve("moves", &["--listen", "127.0.0.1:0"])?;
+        let addr = machines.address("moves")?;
+        wait_until("the donor answers at its new address", A_MINUTE, || {
+            // This ends with 5 while the donor is looked for at its earlier address.
+            let report = machines.ckpt("ada", &["--json", "hosts"])?.json()?;
+            let host = &report["hosts"][0];
+            Ok(host["up"] == true && host["addr"] == addr.trim())
+        })?;
+    }
+    Ok(())
+}
+
 /// How many cards of others a donor keeps.
 fn cards(machines: &Machines, donor: &str) -> usize {
     let dir = machines.usual(donor, "store").join("cards");

@@ -15,7 +15,7 @@ fn every_block_of_a_recipe_is_taken_by_the_script_that_it_names() -> Result<()> 
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut taken = BTreeSet::new();
     let mut not_run = 0;
-    for page in fs::read_dir(top.join("docs/recipes"))? {
+    for page in fs::read_dir(top.join("docs/use/recipes"))? {
         let path = page?.path();
         let name = path
             .file_name()

@@ -69,7 +69,7 @@ fn mentioned(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn rules_and_dashboard_name_only_metrics_that_the_page_lists() {
-    let page = include_str!("../../docs/metrics.md");
+    let page = include_str!("../../docs/run-a-grid/metrics.md");
     let listed: BTreeSet<&str> = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
@@ -95,7 +95,7 @@ fn rules_and_dashboard_name_only_metrics_that_the_page_lists() {
             let family = name.strip_suffix("_bucket").unwrap_or(&name);
             assert!(
                 listed.contains(family),
-                "{file} names {name}, which docs/metrics.md does not list"
+                "{file} names {name}, which docs/run-a-grid/metrics.md does not list"
             );
         }
     }
@@ -215,7 +215,7 @@ fn a_registry_shows_what_its_hosts_prove_and_no_names() -> Result<()> {
     let mut machines = watched(seen, host)?;
     let of_registry = registry_exports(seen)?;
     let of_host = host_exports(host)?;
-    let page = include_str!("../../docs/metrics.md");
+    let page = include_str!("../../docs/run-a-grid/metrics.md");
     for text in [&of_registry, &of_host] {
         for name in ["thesis", "zoe", "h1", "127.0.0.1"] {
             ensure!(!text.contains(name), "{name}: {text}");
@@ -224,7 +224,7 @@ fn a_registry_shows_what_its_hosts_prove_and_no_names() -> Result<()> {
     for name in named(&of_registry).into_iter().chain(named(&of_host)) {
         ensure!(
             page.contains(&format!("| `{name}` |")),
-            "{name} is not in docs/metrics.md"
+            "{name} is not in docs/run-a-grid/metrics.md"
         );
     }
     registry_page(seen)?;
@@ -354,11 +354,11 @@ fn a_save_says_when_the_last_one_succeeded() -> Result<()> {
     ensure!(number("ckpt_save_last_attempt_timestamp_seconds")? >= last);
     let text = fs::read_to_string(grid.path("train.prom"))?;
     ensure!(!text.contains("secret"), "{text}");
-    let page = include_str!("../../docs/metrics.md");
+    let page = include_str!("../../docs/run-a-grid/metrics.md");
     for name in named(&text) {
         ensure!(
             page.contains(&format!("| `{name}` |")),
-            "{name} is not in docs/metrics.md"
+            "{name} is not in docs/run-a-grid/metrics.md"
         );
     }
     let mode = fs::metadata(grid.path("train.prom"))?.permissions().mode();

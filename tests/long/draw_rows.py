@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws rows of the tables of threats in docs/security.md, and prints each sentence beside its tests.
+"""Draws rows of the tables of threats in docs/run-a-grid/security.md, and prints each sentence beside its tests.
 
     tests/long/draw_rows.py [--seed N] [--rows 20]
 
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, default=20)
     wanted = parser.parse_args()
-    all_rows = rows((ROOT / "docs/security.md").read_text())
+    all_rows = rows((ROOT / "docs/run-a-grid/security.md").read_text())
     functions = sources()
     count = min(wanted.rows, len(all_rows))
     drawn = random.Random(wanted.seed).sample(all_rows, count)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Evicts jobs as they are under `ckpt run`, and checks what `docs/run.md` promises of them.
+"""Evicts jobs as they are under `ckpt run`, and checks what `docs/use/run.md` promises of them.
 
     cargo build -p ckpt --bin ckpt
     tests/long/jobs_as_they_are.py [--count 300] [--seed 1] [--at-a-time 4] [--minutes 30] [--programs target/debug]

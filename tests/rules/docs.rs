@@ -8,18 +8,23 @@ use anyhow::Result;
 const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/report.rs"),
     include_str!("../../health/src/lib.rs"),
+    include_str!("../../ckpt-agent/src/map.rs"),
+    include_str!("../../ckpt-agent/src/pool.rs"),
     include_str!("../../ckpt-agent/src/events.rs"),
     include_str!("../../runner/src/report.rs"),
     include_str!("../../runner/src/away/report.rs"),
     include_str!("../../runner/src/past_report.rs"),
+    include_str!("../../runner/src/jobs.rs"),
+    include_str!("../../runner/src/ledger.rs"),
     include_str!("../../runner/src/watching.rs"),
     include_str!("../../ckpt/src/commands/health/doctor_report.rs"),
     include_str!("../../ckpt/src/commands/rank/report.rs"),
+    include_str!("../../ckpt/src/commands/spool/report.rs"),
     include_str!("../../study/src/description.rs"),
     include_str!("../../study/src/spread.rs"),
     include_str!("../../ckpt-agent/src/models.rs"),
 );
-const JSON: &str = include_str!("../../docs/json.md");
+const JSON: &str = include_str!("../../docs/use/json.md");
 
 /// Fields of every struct that is printed as JSON, as `struct.field`.
 fn fields_in_code() -> BTreeSet<String> {
@@ -91,19 +96,19 @@ fn table_rows(page: &str) -> Vec<Vec<&str>> {
 fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
     let pages = [
         (
-            include_str!("../../docs/prediction.md"),
-            include_str!("../../docs/prediction-tables.md"),
+            include_str!("../../docs/research/prediction.md"),
+            include_str!("../../benches/tables/prediction.md"),
         ),
         (
-            include_str!("../../docs/placement.md"),
+            include_str!("../../docs/research/placement.md"),
             concat!(
-                include_str!("../../docs/placement-tables.md"),
-                include_str!("../../docs/placement-tables-spot.md"),
-                include_str!("../../docs/placement-tables-bitbrains.md"),
-                include_str!("../../docs/placement-tables-planetlab.md"),
-                include_str!("../../docs/placement-tables-tor.md"),
-                include_str!("../../docs/placement-tables-grid5000.md"),
-                include_str!("../../docs/placement-tables-osg.md"),
+                include_str!("../../benches/tables/placement.md"),
+                include_str!("../../benches/tables/placement-spot.md"),
+                include_str!("../../benches/tables/placement-bitbrains.md"),
+                include_str!("../../benches/tables/placement-planetlab.md"),
+                include_str!("../../benches/tables/placement-tor.md"),
+                include_str!("../../benches/tables/placement-grid5000.md"),
+                include_str!("../../benches/tables/placement-osg.md"),
             ),
         ),
     ];
@@ -161,7 +166,7 @@ fn tests_below(dir: &std::path::Path, found: &mut BTreeSet<String>) -> Result<()
 
 #[test]
 fn the_tests_that_the_security_page_names_exist() -> Result<()> {
-    const SECURITY: &str = include_str!("../../docs/security.md");
+    const SECURITY: &str = include_str!("../../docs/run-a-grid/security.md");
     let root = crate::tree::root();
     let mut found = BTreeSet::new();
     tests_below(root, &mut found)?;
@@ -208,5 +213,82 @@ fn the_lines_that_contributing_leads_to_exist() -> Result<()> {
             assert!(source.contains(&text), "{file} has no {text}");
         }
     }
+    Ok(())
+}
+
+/// The part of a link that leads to a heading, as renderers of Markdown make it of the heading.
+fn anchor_of(heading: &str) -> String {
+    let words = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = words.chars().filter_map(|letter| match letter {
+        ' ' => Some('-'),
+        '-' | '_' => Some(letter),
+        _ => letter.is_alphanumeric().then_some(letter),
+    });
+    kept.collect()
+}
+
+/// Where the links of a page lead, without those to other sites.
+fn links_in(page: &str) -> impl Iterator<Item = &str> {
+    let links = page.split("](").skip(1).filter_map(|rest| {
+        let link = rest.split(')').next()?;
+        (!link.contains([' ', '\n'])).then_some(link)
+    });
+    links.filter(|link| !link.contains("://"))
+}
+
+/// The links of one page that lead nowhere.
+fn dead_links(page: &std::path::Path) -> Result<Vec<String>> {
+    let folder = page.parent().unwrap_or(page);
+    let mut dead = Vec::new();
+    for link in links_in(&std::fs::read_to_string(page)?) {
+        let mut parts = link.splitn(2, '#');
+        let target = match parts.next() {
+            None | Some("") => page.to_path_buf(),
+            Some(file) => folder.join(file),
+        };
+        let is_dead = match parts.next() {
+            None => !target.exists(),
+            Some(anchor) => {
+                let text = std::fs::read_to_string(&target).unwrap_or_default();
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                !headings.any(|heading| anchor_of(heading) == anchor)
+            }
+        };
+        if is_dead {
+            dead.push(format!("{}: {link}", page.display()));
+        }
+    }
+    Ok(dead)
+}
+
+#[test]
+fn links_in_pages_lead_to_files_and_headings_that_exist() -> Result<()> {
+    let root = crate::tree::root();
+    let mut pages = Vec::new();
+    let mut folders = vec![root.join("docs"), root.join("benches/tables")];
+    for name in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+    ] {
+        pages.push(root.join(name));
+    }
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    assert!(pages.len() > 25, "{pages:?}");
+    let mut dead = Vec::new();
+    for page in &pages {
+        dead.extend(dead_links(page)?);
+    }
+    assert!(dead.is_empty(), "{dead:#?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Reads and writes the plain trace format (`docs/traces.md`).
+//! Reads and writes the plain trace format (`docs/research/traces.md`).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -50,7 +50,7 @@ pub fn traces_in(folder: &Path) -> Result<Vec<PathBuf>> {
     traces.sort();
     if traces.is_empty() {
         bail!(
-            "no trace in {}: a trace is a folder with trace.csv, see docs/traces.md; \
+            "no trace in {}: a trace is a folder with trace.csv, see docs/research/traces.md; \
              ckpt-store history writes one",
             folder.display()
         );

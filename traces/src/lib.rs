@@ -1,4 +1,4 @@
-//! Availability traces: reads and writes the plain format of `docs/traces.md`, and derives the states of
+//! Availability traces: reads and writes the plain format of `docs/research/traces.md`, and derives the states of
 //! hosts from it.
 
 pub mod format;

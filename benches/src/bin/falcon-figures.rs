@@ -1,5 +1,5 @@
 //! FALCON's figures with real programs: donors, compute machines and a server in network namespaces with
-//! links of limited rate. Prints the tables of `docs/studies.md`. Needs root, and two hours for all.
+//! links of limited rate. Prints the tables of `docs/research/studies.md`. Needs root, and two hours for all.
 //!
 //! ```text
 //! cargo build --release -p tests --bin hash-job
@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand, ValueEnum};
     subcommand_negates_reqs = true
 )]
 struct Args {
-    /// A trace of machines that are taken away (docs/traces.md)
+    /// A trace of machines that are taken away (docs/research/traces.md)
     #[arg(required = true)]
     trace: Option<PathBuf>,
     /// Only these experiments

@@ -1,9 +1,9 @@
 //! Measures how time and processor time grow with the size of the image, the number of hosts, the width of
 //! the code and the number of clients, with real programs on this machine. Prints medians in tables for
-//! `docs/performance.md`, and writes plots.
+//! `docs/research/performance.md`, and writes plots.
 //!
 //! ```text
-//! cargo run --release -p benches --bin growth -- IMAGE docs/img [GIB_MAX [size|hosts|code|clients]]
+//! cargo run --release -p benches --bin growth -- IMAGE docs/research/img [GIB_MAX [size|hosts|code|clients]]
 //! ```
 
 use std::ffi::OsString;

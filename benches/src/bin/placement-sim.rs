@@ -1,5 +1,5 @@
 //! Compares ways of choosing storage hosts by simulation over availability traces, and writes
-//! `docs/placement-tables.md` if asked to; `docs/placement-tables-NAME.md` with `--only NAME`.
+//! `benches/tables/placement.md` if asked to; `benches/tables/placement-NAME.md` with `--only NAME`.
 
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -26,9 +26,9 @@ struct Args {
     /// Of these, grids for the smaller tables
     #[arg(long, default_value_t = 60)]
     variant_grids: usize,
-    /// Write placement-tables.md, or placement-tables-NAME.md with --only NAME, into this folder
+    /// Write placement.md, or placement-NAME.md with --only NAME, into this folder
     #[arg(long)]
-    docs: Option<PathBuf>,
+    write: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -71,12 +71,12 @@ fn main() -> Result<()> {
         }
     }
     ensure!(!studies.is_empty(), "nothing to simulate");
-    if let Some(docs) = &args.docs {
+    if let Some(folder) = &args.write {
         let only = args.only.as_ref();
         let name = only.map_or_else(String::new, |name| {
             format!("-{}", name.replace([' ', ',', '/'], "-"))
         });
-        let file = docs.join(format!("placement-tables{name}.md"));
+        let file = folder.join(format!("placement{name}.md"));
         report::write(&studies, &file, &command(&args))?;
         println!("written to {}", file.display());
     }
@@ -88,7 +88,7 @@ fn command(args: &Args) -> String {
     let only = args.only.as_ref();
     let only = only.map_or_else(String::new, |name| format!(" --only {name:?}"));
     format!(
-        "cargo run --release -p benches --bin placement-sim -- DIR --grids {} --variant-grids {}{only} --docs docs",
+        "cargo run --release -p benches --bin placement-sim -- DIR --grids {} --variant-grids {}{only} --write benches/tables",
         args.grids, args.variant_grids
     )
 }

@@ -1,4 +1,4 @@
-//! Judges the predictors on traces in the plain format (`docs/traces.md`), and imports known sets
+//! Judges the predictors on traces in the plain format (`docs/research/traces.md`), and imports known sets
 //! into it.
 
 use std::path::{Path, PathBuf};
@@ -27,9 +27,9 @@ struct Args {
     /// Judge only the forecasts of a grid in its first days
     #[arg(long, requires = "traces")]
     first_days: bool,
-    /// Write prediction-tables.md and img/ into this folder; otherwise only the summary is printed
+    /// Write prediction.md and img/ into this folder; otherwise only the summary is printed
     #[arg(long, value_name = "FOLDER")]
-    docs: Option<PathBuf>,
+    write: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -77,9 +77,9 @@ fn main() -> Result<()> {
     };
     let evaluations: Vec<Evaluation> = traces.iter().enumerate().map(evaluate_one).collect();
     println!("{}", report::summary(&evaluations));
-    if let Some(docs) = args.docs {
-        report::write(&evaluations, &first_days, &speed::measure(), &docs)?;
-        println!("written to {}", docs.join("prediction-tables.md").display());
+    if let Some(folder) = args.write {
+        report::write(&evaluations, &first_days, &speed::measure(), &folder)?;
+        println!("written to {}", folder.join("prediction.md").display());
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ fn weights_source(model: &HazardModel, traces: &[&str]) -> String {
     let parameters = model.parameters();
     let mut source = format!(
         "//! Parameters of the shipped model, written by `predict-eval DIR --write-weights FILE`\n\
-         //! from the traces (docs/traces.md) {}.\n\n\
+         //! from the traces (docs/research/traces.md) {}.\n\n\
          pub(super) const PARAMETERS_FROM_TRACES: [f64; {}] = [\n",
         traces.join(", "),
         parameters.len()

@@ -1,4 +1,4 @@
-//! The tables: `docs/placement-tables.md`, or those of one trace.
+//! The tables: `benches/tables/placement.md`, or those of one trace.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Compares rules for choosing a job's host on real traces, and repeats AVAM's experiments on simulated
-//! machines: the tables of `docs/studies.md`.
+//! machines: the tables of `docs/research/studies.md`.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Importers of published traces into the trace format of `docs/traces.md`.
+//! Importers of published traces into the trace format of `docs/research/traces.md`.
 
 mod archive;
 mod bitbrains;

@@ -24,6 +24,7 @@ pub use report::advise::{AdviseRequest, YEAR_SECONDS, advise};
 pub use report::census::grid_health;
 pub use report::doctor::{MTU_USUAL, Reached, Unreached, Way};
 pub use report::health::{HealthRequest, health_status, registries_health, with_retired};
+pub use report::map::Departures;
 pub use report::outlook::{HostSays, MachineOutlook, Neighbours};
 pub use requests::{
     ALLOW_EMPTY, After, AfterError, AfterWhich, Choose, ForgetWhich, MEMORY_USUAL, PlacementWish,

@@ -17,6 +17,7 @@ pub mod fence;
 pub mod gather;
 pub mod glob;
 pub mod knowledge;
+pub mod map;
 pub mod marks;
 pub mod pick;
 #[allow(

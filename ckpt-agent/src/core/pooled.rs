@@ -6,7 +6,7 @@ use protocol::wire::forecast::ForecastBy;
 
 /// Gives the announcements whose hosts leave it to this machine the mean of the presence that they announce and
 /// of the model of the pool: all that are given here. Whether a guest stays depends on the load just now, which
-/// bitmaps do not have; there the mean is worse than what hosts announce (`docs/prediction.md`).
+/// bitmaps do not have; there the mean is worse than what hosts announce (`docs/research/prediction.md`).
 pub(crate) fn blend<'a>(announced: impl IntoIterator<Item = &'a mut Announced>) {
     let mut all: Vec<&mut Announced> = announced.into_iter().collect();
     let pool = PoolModel::of(

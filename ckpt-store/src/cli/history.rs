@@ -1,4 +1,4 @@
-//! Writes what the monitor saw of this machine as an availability trace (`docs/traces.md`).
+//! Writes what the monitor saw of this machine as an availability trace (`docs/research/traces.md`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +46,7 @@ pub(super) struct History {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// A folder of tables, described in docs/traces.md.
+    /// A folder of tables, described in docs/research/traces.md.
     Trace,
 }
 

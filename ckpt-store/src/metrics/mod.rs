@@ -1,4 +1,4 @@
-//! Metrics of the daemon and of the registry, listed in `docs/metrics.md`.
+//! Metrics of the daemon and of the registry, listed in `docs/run-a-grid/metrics.md`.
 //!
 //! A scrape reads numbers that are counted as things happen, or that a task of its own looks up every few
 //! seconds. So it waits for no lock of the data path, and takes as long with ten thousand shards as with one.

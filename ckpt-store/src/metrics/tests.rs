@@ -1,4 +1,4 @@
-//! What is exported is listed in `docs/metrics.md`, and nothing else.
+//! What is exported is listed in `docs/run-a-grid/metrics.md`, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::core::census::Census;
 use crate::core::traffic::Moved;
 
-const PAGE: &str = include_str!("../../../docs/metrics.md");
+const PAGE: &str = include_str!("../../../docs/run-a-grid/metrics.md");
 
 /// Name, type and labels of each metric, as Prometheus stores it.
 type Metrics = BTreeMap<String, (String, BTreeSet<String>)>;
@@ -78,12 +78,16 @@ fn the_page_lists_exactly_what_is_exported() {
     let listed = listed();
     assert!(exported.len() > 30, "{}", exported.len());
     for (name, form) in &exported {
-        assert_eq!(listed.get(name), Some(form), "docs/metrics.md on {name}");
+        assert_eq!(
+            listed.get(name),
+            Some(form),
+            "docs/run-a-grid/metrics.md on {name}"
+        );
     }
     for name in listed.keys() {
         assert!(
             exported.contains_key(name),
-            "docs/metrics.md lists {name}, which is not exported"
+            "docs/run-a-grid/metrics.md lists {name}, which is not exported"
         );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The last record is rewritten with a later end at every heartbeat. So the file ends at the last time at
 //! which the daemon is known to have run, however it ended. A record that was torn by a power failure is
-//! dropped at the next start. The format is in `docs/format.md`.
+//! dropped at the next start. The format is in `docs/inside/format.md`.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};

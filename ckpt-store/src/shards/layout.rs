@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! incoming/<number>                            files that are being written; removed at start
-//! shards/<owner>/<checkpoint>-<index>.shard    complete shards (docs/format.md)
+//! shards/<owner>/<checkpoint>-<index>.shard    complete shards (docs/inside/format.md)
 //! manifests/<owner>/<checkpoint>.manifest      manifests of committed checkpoints
 //! notices/<owner>/<job>.notice                 the last notice of each job
 //! notices/<owner>/<job>-<number>.notice        an older notice that declares more gone than the last one

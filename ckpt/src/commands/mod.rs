@@ -19,6 +19,7 @@ mod render;
 pub mod run;
 mod save;
 mod sealed_file;
+pub mod spool;
 pub mod trace;
 mod usage;
 
@@ -38,7 +39,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use args::{Cli, Command};
 use call::Call;
-use ckpt_agent::agent::{self, AdviseRequest, Which};
+use ckpt_agent::agent::{self, AdviseRequest, Departures, Which};
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use connect::grid_file;
 use output::Form;
@@ -76,9 +77,26 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
             typed: &typed,
             daemon,
         };
+        take_up(&cli.command);
         carry_out(cli.command, call)
     });
     output::finish(&ended, form)
+}
+
+/// Starts the saving of images that were left in the spool, before a command that saves, restores or lists.
+fn take_up(command: &Command) {
+    let concerns_it = match command {
+        Command::Save(save) if save.detach => false,
+        Command::Save(save) => {
+            spool::say_failed(save);
+            true
+        }
+        Command::Run(_) | Command::Restore(_) | Command::List(_) | Command::Watch(_) => true,
+        _ => false,
+    };
+    if concerns_it {
+        spool::take_up();
+    }
 }
 
 /// Carries out a command. Each arm says what the command needs. The commands `grid` and `key` are groups, whose own
@@ -94,6 +112,7 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::Grid(command) => grid::run(command, call.daemon),
         Command::Notify(args) => run::notify(&args),
         Command::Runs(args) => run::past::run(args),
+        Command::Jobs => run::jobs::run(),
         Command::Trace(command) => trace::run(command),
         Command::There => Ok(run::on::there()),
 
@@ -101,7 +120,13 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::Run(args) if args.on.on.is_some() => run::on::run(call, *args),
         Command::Run(args) => call.threads(run::run(global.clone(), *args)),
 
+        // These need nothing but this machine, and start the process that saves.
+        Command::Save(args) if args.detach => spool::detach(global, &args, call.typed),
+        Command::List(args) if args.queued => spool::list(args.job.typed()?.as_ref()),
+
         // These need threads. A signal cancels them, as all below.
+        Command::Wait { job } => spool::wait(&call, &job.named()?),
+        Command::Spool { job } => spool::save(&call, &job),
         Command::Save(args) => {
             call.cancellable(async |cancel| save::run(global, *args, cancel).await)
         }
@@ -122,6 +147,17 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         // These need hosts.
         Command::Advise(args) if grid_file(global).is_none() => done(agent::advise(&advice(args))),
         Command::Advise(args) => call.agent(async |agent| done(agent.advise(&advice(args)).await?)),
+        Command::Pool { job_length } => {
+            call.agent(async |agent| done(agent.pool(job_length).await?))
+        }
+        Command::Map(args) => {
+            let job = args.job.typed()?;
+            let departures = Departures {
+                named: args.if_down,
+                tonight: args.tonight,
+            };
+            call.agent(async |agent| done(agent.map(job.as_ref(), &departures).await?))
+        }
         Command::Hosts(args) => call.agent(async |agent| hosts::run(agent, args).await),
         Command::Rank(args) => call.agent(async |agent| done(rank::run(agent, &args).await?)),
         Command::Key(command) => key::run(call, command),

@@ -1,5 +1,5 @@
 //! Files that are encrypted with a passphrase: PBKDF2 (RFC 8018) makes the key of the passphrase, AES-256-GCM
-//! (NIST SP 800-38D) encrypts. The bytes are in `docs/format.md`, *Sealed files*.
+//! (NIST SP 800-38D) encrypts. The bytes are in `docs/inside/format.md`, *Sealed files*.
 
 use std::num::NonZeroU32;
 

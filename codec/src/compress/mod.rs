@@ -477,7 +477,7 @@ mod tests {
         );
     }
 
-    /// The bytes were put together by hand, from docs/format.md and RFC 8878.
+    /// The bytes were put together by hand, from docs/inside/format.md and RFC 8878.
     #[test]
     fn planes_are_read_as_the_page_of_formats_describes_them() {
         // Eight numbers of two bytes and a byte more: the first plane as it is, the second a frame with one block

@@ -1,4 +1,4 @@
-//! The test vectors of docs/format.md: a base and a version that refers to it, as programs wrote them that knew no
+//! The test vectors of docs/inside/format.md: a base and a version that refers to it, as programs wrote them that knew no
 //! chains, and three versions of a chain. Three of five shards are kept of each. These files never change.
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The protocol between a daemon and the guests of its machine over a local socket (`docs/local-socket.md`).
+//! The protocol between a daemon and the guests of its machine over a local socket (`docs/run-a-grid/local-socket.md`).
 //!
 //! A process that connects is a guest, and so are all its descendants, for as long as the connection lasts.
 //! Each message is one JSON object in a line. The length of every line, and every number in it, is checked

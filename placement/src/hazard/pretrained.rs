@@ -1,5 +1,5 @@
 //! Parameters of the shipped model, written by `predict-eval DIR --write-weights FILE`
-//! from the traces (docs/traces.md) bitbrains, planetlab, spot, tor.
+//! from the traces (docs/research/traces.md) bitbrains, planetlab, spot, tor.
 
 pub(super) const PARAMETERS_FROM_TRACES: [f64; 56] = [
     0.0017346049419677996,

@@ -27,7 +27,7 @@ def _of_another_process() -> RuntimeError:
 
 
 class Pending(Future[dict[str, Any]]):
-    """A save in the background. Its result is a *SaveReport* (``docs/json.md``).
+    """A save in the background. Its result is a *SaveReport* (``docs/use/json.md``).
 
     It is a ``concurrent.futures.Future``, so ``asyncio.wrap_future`` takes it, too. Python does not exit before
     it is done. A failure that nobody asks for is said by a :class:`DegradedWarning`.

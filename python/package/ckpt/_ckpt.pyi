@@ -1,4 +1,4 @@
-"""The compiled part. Reports are JSON with the fields of ``docs/json.md``."""
+"""The compiled part. Reports are JSON with the fields of ``docs/use/json.md``."""
 
 from __future__ import annotations
 

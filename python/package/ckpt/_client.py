@@ -165,7 +165,7 @@ class Client:
         ``redundancy`` is data and parity shards, such as ``"3+2"``. With ``after``, the save is committed
         only as the single successor of a version: its number, the id of a checkpoint, or ``"none"``.
         ``deadline`` and ``ttl`` are in seconds; an infinite ``ttl`` ends the lease. Returns a *SaveReport*
-        (``docs/json.md``).
+        (``docs/use/json.md``).
 
         An empty list of paths, such as that of a pattern without a match, and an object that returns no byte
         raise :class:`UsageError` unless ``allow_empty``: the empty version would take the place of an

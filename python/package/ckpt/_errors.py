@@ -10,7 +10,7 @@ class CkptError(Exception):
     """A call failed. Nothing was committed, and the target of a restore is unchanged.
 
     ``exit_code`` is the exit status that the program ``ckpt`` has for the same failure. The other
-    attributes are the fields of *Failure* in ``docs/json.md``.
+    attributes are the fields of *Failure* in ``docs/use/json.md``.
     """
 
     exit_code: int = 1

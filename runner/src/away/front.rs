@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use supervision::Ending;
 use supervision::away::{Action, End, Event, LaunchMode, Mover, Report, Rest, RunState, There};
 use supervision::signals::{Meaning, Phase, TERM};
 use tokio::sync::mpsc;
@@ -24,8 +25,10 @@ use crate::history::History;
 use crate::job_dir::JobDir;
 use crate::journal::Entry;
 use crate::kind::Kind;
+use crate::ledger::{LedgerLine, Loss};
 use crate::run_log::RunLog;
 use crate::signals::Signals;
+use crate::standing::{JobStanding, StandingNote};
 use ckpt_agent::report::Failure;
 use ckpt_agent::unix_time::{unix_millis, unix_seconds};
 
@@ -83,6 +86,10 @@ pub(super) struct Front<'a> {
     asker: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
     rest: Option<RemainingWork>,
+    /// The note of how the job stands, for others.
+    note: StandingNote,
+    /// How the job stands, as its host last reported.
+    standing: Option<JobStanding>,
     reported_end: Option<EndReport>,
     noted: Option<String>,
     began_at: u64,
@@ -100,6 +107,7 @@ impl<'a> Front<'a> {
         away: Arc<dyn Away>,
         kept: Kept,
         log: RunLog,
+        note: StandingNote,
     ) -> Self {
         let clock = Clock::new();
         let abandoned = kept.abandoned.iter();
@@ -133,6 +141,8 @@ impl<'a> Front<'a> {
             asker,
             answers,
             rest: None,
+            note,
+            standing: None,
             reported_end: None,
             noted: None,
             began_at: unix_seconds(),
@@ -170,7 +180,10 @@ impl<'a> Front<'a> {
             // Reports of the job's machine come often enough for this.
             self.away.hang_up_if_idle();
         };
-        self.close();
+        self.note.end();
+        if let Some(link) = self.link.take() {
+            self.closing.spawn(link.close());
+        }
         self.printer.end().await;
         self.closing.join_all().await;
         FinishedMoves {
@@ -465,8 +478,14 @@ impl<'a> Front<'a> {
                 self.complain(message);
                 self.happens(Event::Ended(There::Supervisor { status: WRONG_FORM }));
             }
-            FromHost::Alive { runs, rest } => {
+            FromHost::Alive {
+                runs,
+                rest,
+                standing,
+            } => {
                 self.rest = rest.or(self.rest);
+                self.standing = standing.map(|standing| *standing);
+                self.note_standing();
                 let heard = match (runs, rest) {
                     (false, _) => RunState::Starting,
                     (true, rest) => RunState::Runs(rest.map(|rest| Rest {
@@ -496,6 +515,7 @@ impl<'a> Front<'a> {
                     why: end.why.clone(),
                     version: end.version,
                 });
+                self.enter_end(&end);
                 self.reported_end = Some(end);
                 self.noted = noted;
                 self.happens(Event::Ended(there));
@@ -531,16 +551,73 @@ impl<'a> Front<'a> {
                     seconds: seconds(back_off_ms),
                 }
             }
-            Report::Lost { host, back_off_ms } => Entry::Lost {
-                host,
-                seconds: seconds(back_off_ms),
-            },
+            Report::Lost { host, back_off_ms } => {
+                self.enter_lost(&host);
+                Entry::Lost {
+                    host,
+                    seconds: seconds(back_off_ms),
+                }
+            }
             Report::Better { host, there } => Entry::Better { host, there },
             Report::Waits { ms } => Entry::Waits {
                 seconds: seconds(ms),
             },
         };
         self.log.enter(entry);
+        self.note_standing();
+    }
+
+    /// Notes how the job stands, as its host reports.
+    fn note_standing(&mut self) {
+        let host = self.mover.host().map(|(host, _)| host.to_owned());
+        let heard = self.standing.clone().filter(|_| host.is_some());
+        self.note.show(JobStanding {
+            job: self.orders.job.to_string(),
+            host,
+            ..heard.unwrap_or_default()
+        });
+    }
+
+    /// Enters into the ledger how `ckpt run` has ended on the host.
+    fn enter_end(&mut self, end: &EndReport) {
+        self.standing = None;
+        let loss = match end.exit_code {
+            _ if end.by_job => return,
+            Ending::SAVED | Ending::OLDER => Loss::Evicted,
+            Ending::OTHER => Loss::Superseded,
+            Ending::HUNG => Loss::Hung,
+            _ => return,
+        };
+        let goes_on = end.version.is_some();
+        let host = self.mover.host().map(|(host, _)| host.to_owned());
+        self.enter(loss, host, goes_on, end.work_seconds, end.lost_seconds);
+    }
+
+    /// Enters into the ledger that the host is lost, with what it reported last.
+    fn enter_lost(&mut self, host: &str) {
+        // A host that was lost before the job ran there had nothing to lose.
+        if let Some(standing) = self.standing.take().filter(|one| one.work_s > 0.0) {
+            let goes_on = standing.version.is_some();
+            let host = Some(host.to_owned());
+            self.enter(
+                Loss::Killed,
+                host,
+                goes_on,
+                standing.work_s,
+                standing.unsaved_s,
+            );
+        }
+    }
+
+    fn enter(&mut self, loss: Loss, host: Option<String>, goes_on: bool, work_s: f64, lost_s: f64) {
+        let job = self.orders.job.to_string();
+        let line = LedgerLine {
+            host,
+            ..LedgerLine::now(&job, loss, goes_on, work_s, lost_s)
+        };
+        if let Err(cause) = line.append(self.orders.state_dir.as_deref()) {
+            self.log.warn(format!("the ledger: {cause}"));
+        }
     }
 }
 

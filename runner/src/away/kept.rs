@@ -7,8 +7,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::words::{Shown, Word};
-use crate::beat::write_json;
 use crate::files::remove;
+use crate::json_file::write_json;
 
 /// Name of the file in the job's directory.
 pub(super) const KEPT: &str = "away.json";

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use supervision::away::Candidate;
 
-use crate::beat::write_json;
+use crate::json_file::write_json;
 
 /// Directory of the marks, in the directory of the jobs that run on other machines.
 const MARKS: &str = "marks";

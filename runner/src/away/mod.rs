@@ -34,15 +34,17 @@ use super::record::RecordOrders;
 use super::run_log::{RunLog, Says};
 use super::saver::SavePlan;
 use super::signals::{Asked, Signals};
+use super::standing::StandingNote;
 use super::{JOURNAL, job_dir_failure};
 use ckpt_agent::report::Failure;
 
 pub use link::{Launcher, LauncherError};
 pub use report::AwayReport;
+pub(super) use there::THERE;
 pub use there::serve;
 
 /// Directory of the jobs that run on other machines, in the state directory.
-const AWAY: &str = "away";
+pub(super) const AWAY: &str = "away";
 
 /// The orders for `ckpt run --on`.
 #[derive(Clone, Debug)]
@@ -140,8 +142,10 @@ pub async fn run(
         let journal = log.journal_path().display().to_string();
         log.warn(format!("no journal in {journal}: {cause}"));
     }
+    // A front that was killed has left its job running, or the next one finds out.
+    let (note, _) = StandingNote::begin(&place, &orders.job.to_string());
     let kept = begin::begin(&orders, &place, away.as_ref(), &mut log, &mut signals).await?;
-    let front = front::Front::new(&orders, &place, Arc::clone(&away), kept, log);
+    let front = front::Front::new(&orders, &place, Arc::clone(&away), kept, log, note);
     let ended = front.run(&mut signals).await;
     end::end(&orders, &place, away.as_ref(), ended, &mut signals).await
 }

@@ -14,6 +14,7 @@
 //!   work/                         the working directory
 //!   out, err                      the output of the job
 //!   beat.json                     rewritten while the supervisor lives
+//!   standing.json                 how the job stands, by the supervisor
 //!   end.json                      how it ended
 //! ```
 
@@ -35,14 +36,16 @@ use super::words::{
     EndReport, FORM, FromHost, Incarnation, LINE_BYTES_MAX, OUTPUT_BYTES_MAX, Order, Shown, Start,
     ToHost, WINDOW_BYTES,
 };
-use crate::beat::{BEAT, BeatContents, write_json};
+use crate::beat::{BEAT, BeatContents};
 use crate::files::remove;
-use crate::job_dir::{LOCK, dir_of};
+use crate::job_dir::{LOCK, dir_of, is_held};
+use crate::json_file::write_json;
 use crate::staged::END;
+use crate::standing::{self, STANDING};
 
 /// Directory of the jobs that run here for other machines, in the state directory. It has a directory for
 /// each host, because machines may share their home directories.
-const THERE: &str = "there";
+pub(crate) const THERE: &str = "there";
 
 /// Names of files in a job's directory.
 const OUT_FILE: &str = "out";
@@ -261,7 +264,14 @@ impl Relay {
         self.report_at = Instant::now() + Duration::from_millis(self.order.report_ms / 2);
         let runs = beat.runs;
         let rest = beat.rest;
-        send(out, &FromHost::Alive { runs, rest })
+        let standing = standing::read(&self.dir.join(STANDING)).ok().flatten();
+        let standing = standing.map(|read| Box::new(read.standing));
+        let alive = FromHost::Alive {
+            runs,
+            rest,
+            standing,
+        };
+        send(out, &alive)
     }
 
     fn end_message(&mut self) -> FromHost {
@@ -281,6 +291,8 @@ impl Relay {
                     by_job: false,
                     why: "it could not start".to_owned(),
                     version: None,
+                    work_seconds: 0.0,
+                    lost_seconds: 0.0,
                 },
                 noted: None,
             },
@@ -430,12 +442,10 @@ fn open(path: &Path) -> Result<File, ThereError> {
 
 /// The process that holds the lock of a job's directory.
 fn holder(path: &Path) -> Result<Option<Pid>, ThereError> {
-    let mut file = open(path)?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+    if !is_held(path).map_err(at(path))? {
         return Ok(None);
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(at(path))?;
+    let text = fs::read_to_string(path).map_err(at(path))?;
     let pid = text.trim().parse().ok().and_then(Pid::from_raw);
     let unknown = || ThereError::Order(format!("{}: locked by an unknown process", path.display()));
     pid.map(Some).ok_or_else(unknown)

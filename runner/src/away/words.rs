@@ -20,6 +20,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use serde::{Deserialize, Serialize};
 
+use crate::standing::JobStanding;
+
 /// Number of this form of messages. A program that knows only another form refuses.
 pub(super) const FORM: u32 = 1;
 
@@ -146,7 +148,7 @@ pub(crate) struct RemainingWork {
 }
 
 /// How a supervisor ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EndReport {
     /// The exit status of the supervisor.
     pub exit_code: u8,
@@ -156,6 +158,12 @@ pub(crate) struct EndReport {
     pub why: String,
     /// The newest version that was committed or restored.
     pub version: Option<u64>,
+    /// Seconds in which the job was allowed to run. Older programs do not report it.
+    #[serde(default)]
+    pub work_seconds: f64,
+    /// Seconds of this work that no version holds.
+    #[serde(default)]
+    pub lost_seconds: f64,
 }
 
 /// A line from a host.
@@ -190,6 +198,9 @@ pub(super) enum FromHost {
         runs: bool,
         /// What is left of the job, if that can be estimated.
         rest: Option<RemainingWork>,
+        /// How the job stands. Older programs do not report it.
+        #[serde(default)]
+        standing: Option<Box<JobStanding>>,
     },
     /// The supervisor has ended, and all output was sent.
     Ended {

@@ -22,7 +22,7 @@ use crate::ask::Ask;
 use crate::beat::Beat;
 use crate::begin::Begun;
 use crate::channel::{CKPT_NOTIFY, Channel};
-use crate::clock::Clock;
+use crate::clock::{Clock, SleepWatch};
 use crate::daemon::Daemon;
 use crate::files::{Fingerprint, resolved};
 use crate::incarnation::mark;
@@ -39,13 +39,14 @@ use crate::record::Recorder;
 use crate::run_log::RunLog;
 use crate::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saves};
 use crate::signals::{Signals, stop_this_process};
+use crate::standing::StandingNote;
 use crate::succession::saved_entry;
 use crate::usage::{Asking, CKPT_DIR, Usage};
 use crate::watch::FileWatch;
 use ckpt_agent::agent::MachineOutlook;
 use ckpt_agent::image::keeper::Keeper;
 use ckpt_agent::report::{Failure, Observer, SaveReport};
-use ckpt_agent::unix_time::unix_seconds;
+use ckpt_agent::unix_time::{unix_millis, unix_seconds};
 
 /// Time from one sample of the machine and the job to the next.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
@@ -90,6 +91,8 @@ pub(super) struct FinishedRun {
     pub log: RunLog,
     /// Signs of life to another machine, which go on while something is left to do.
     pub beat: Option<Beat>,
+    /// The note of how the job stands, which is there until its end is recorded.
+    pub note: Option<StandingNote>,
 }
 
 /// When the shell next does what it does from time to time.
@@ -116,6 +119,17 @@ impl Due {
     }
 }
 
+/// What others are shown of the job.
+#[derive(Default)]
+struct Shown {
+    /// The note of how the job stands.
+    note: Option<StandingNote>,
+    /// When the newest version of this incarnation was committed, Unix milliseconds.
+    saved_at_ms: Option<u64>,
+    /// Why the last checkpoint was not taken or not saved.
+    not_saved: Option<String>,
+}
+
 /// A running job and its supervisor.
 pub(super) struct RunShell<'a> {
     orders: &'a Orders,
@@ -133,6 +147,8 @@ pub(super) struct RunShell<'a> {
     beat: Option<Beat>,
     channel: Channel,
     clock: Clock,
+    sleep: SleepWatch,
+    shown: Shown,
     paths: Vec<PathBuf>,
     roots: Vec<PathBuf>,
     watch: FileWatch,
@@ -173,7 +189,6 @@ impl<'a> RunShell<'a> {
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
         let clock = Clock::new();
-        let usage = Usage::new();
         let recorder = recorder(orders, &begun, &outlook, clock.now(), &mut log);
         let keeper = Keeper::of_this_program();
         let record = place.path(END_ORDERS);
@@ -202,11 +217,13 @@ impl<'a> RunShell<'a> {
                 .is_none()
                 .then(|| Owner::new(orders.owner, pid)),
             daemon: Daemon::default(),
-            usage,
+            usage: Usage::new(),
             recorder,
             beat: None,
             channel,
             clock,
+            sleep: SleepWatch::new(),
+            shown: Shown::default(),
             roots: resolved(&paths),
             watch: FileWatch::new(paths.clone(), orders.append.clone(), known.clone()),
             paths,
@@ -233,6 +250,12 @@ impl<'a> RunShell<'a> {
             beat.job_runs(None);
         }
         self.beat = beat;
+    }
+
+    /// Notes from now on how the job stands.
+    pub(super) fn note_with(&mut self, note: StandingNote) {
+        self.shown.note = Some(note);
+        self.note_standing();
     }
 
     /// Runs until the supervisor ends.
@@ -290,13 +313,19 @@ impl<'a> RunShell<'a> {
             version: newest,
             log: self.log,
             beat: self.beat,
+            note: self.shown.note,
         }
     }
 
     fn event(&mut self, event: Event) {
+        let ms = self.sleep.slept_ms();
         let now = self.clock.now();
+        if ms > 0 {
+            self.supervisor.handle(now, Event::Slept { ms });
+        }
         self.supervisor.handle(now, event);
         self.log.doing(self.supervisor.doing());
+        self.note_standing();
     }
 
     /// Carries out the actions of the supervisor, until there are none.
@@ -332,6 +361,10 @@ impl<'a> RunShell<'a> {
                     }
                     if matches!(report, Report::NothingToSave { .. }) {
                         self.lacks_state();
+                    }
+                    if matches!(report, Report::NoAnswer { .. }) {
+                        let why = "the job wrote no checkpoint when it was asked";
+                        self.shown.not_saved = Some(why.to_owned());
                     }
                     if let (Report::Leaving { .. }, Some(beat)) = (&report, &self.beat) {
                         beat.job_leaves(None);
@@ -518,6 +551,8 @@ impl<'a> RunShell<'a> {
             Ok(report) => {
                 self.saves.version = Some(report.version.number());
                 self.saves.holds_next = false;
+                self.shown.saved_at_ms = Some(unix_millis());
+                self.shown.not_saved = None;
                 self.saves.saved = saving.map(|(_, print)| print).unwrap_or_default();
                 self.log.enter(saved_entry(report));
                 self.note_state();
@@ -527,6 +562,7 @@ impl<'a> RunShell<'a> {
             }
             Err(failure) => {
                 self.saves.holds_next = true;
+                self.shown.not_saved = Some(failure.message.clone());
                 self.log.enter(Entry::SaveFailed {
                     message: failure.message.clone(),
                     status: failure.status as u8,

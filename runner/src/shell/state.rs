@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use machine::open_files::Writing;
-use supervision::{Event, SaveAhead};
+use supervision::{Activity, Event, SaveAhead};
 use tokio::time::Instant;
 
 use super::{RunShell, SAMPLE_PERIOD};
 use crate::files::{Fingerprint, written_by};
 use crate::journal::Entry;
 use crate::kept_state::KeptState;
+use crate::run_log::{needed, reason};
+use crate::standing::{JobStanding, JobState};
+use ckpt_agent::unix_time::unix_millis;
 
 /// Time from one look at the files to the next, per file. A look takes some 10 us per file.
 const LOOK_PERIOD_OF_FILE: Duration = Duration::from_millis(4);
@@ -18,6 +21,46 @@ const LOOK_PERIOD_OF_FILE: Duration = Duration::from_millis(4);
 const LOOK_PERIOD_MAX: Duration = Duration::from_secs(60);
 
 impl RunShell<'_> {
+    /// Notes how the job stands.
+    pub(super) fn note_standing(&mut self) {
+        let now = self.supervisor.standing();
+        let (state, why) = match now.activity {
+            Activity::Runs => (JobState::Running, None),
+            Activity::Saves => (JobState::Saving, None),
+            Activity::Stopped(need) => (JobState::StoppedForOwner, Some(needed(need).to_owned())),
+            Activity::Leaves(why) => (JobState::Leaving, Some(reason(why))),
+            Activity::Ends => (JobState::Ending, None),
+        };
+        let clock = self.clock.now();
+        let seconds = |ms: u64| ms as f64 / 1000.0;
+        let mut standing = JobStanding {
+            job: self.orders.job.to_string(),
+            state,
+            since_ms: now
+                .since
+                .map(|at| unix_millis().saturating_sub(clock.since(at))),
+            why,
+            host: None,
+            works: now.works && !self.job.is_stopped(),
+            work_s: seconds(now.work_ms),
+            unsaved_s: now.unsaved_seconds,
+            next_save_s: None,
+            version: self.saves.version,
+            saved_at_ms: self.shown.saved_at_ms,
+            not_saved: self.shown.not_saved.clone(),
+            promised_s: self.supervisor.promise().map(|(loss, _)| loss),
+        };
+        if let Some(note) = self
+            .shown
+            .note
+            .as_mut()
+            .filter(|note| note.is_due(&standing))
+        {
+            standing.next_save_s = self.supervisor.next_save_ms().map(seconds);
+            note.show(standing);
+        }
+    }
+
     pub(super) fn print(&self) -> Fingerprint {
         Fingerprint::of(&self.paths, &self.orders.save.options.exclude)
     }
@@ -108,6 +151,7 @@ impl RunShell<'_> {
     pub(super) fn lacks_state(&mut self) {
         let why = self.obstacle();
         let why = why.unwrap_or_else(|| "the job has written nothing new".to_owned());
+        self.shown.not_saved = Some(why.clone());
         let unsaved_s = self.supervisor.unsaved_seconds();
         self.log.enter(Entry::NoCheckpoint { why, unsaved_s });
     }

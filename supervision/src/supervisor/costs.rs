@@ -26,6 +26,10 @@ pub(super) struct Learned {
     has_version: bool,
     /// Whether a save was measured in this run.
     is_measured: bool,
+    /// Whether a save has shown how fast the image changes.
+    knows_change: bool,
+    /// Whether the job has stood still for a checkpoint.
+    has_stood_still: bool,
 }
 
 /// A committed save, as it was measured.
@@ -49,12 +53,32 @@ impl Learned {
             costs,
             has_version,
             is_measured: false,
+            knows_change: false,
+            has_stood_still: false,
             errors: (costs.spread * costs.spread * SPREAD_WEIGHT, SPREAD_WEIGHT),
         }
     }
 
     pub(super) fn standstill(&self) -> f64 {
         self.costs.standstill_seconds.max(STANDSTILL_MIN)
+    }
+
+    /// Time for which the job was held for checkpoints so far, seconds for each; 0 before the first, which shows it.
+    pub(super) const fn held(&self) -> f64 {
+        if self.has_stood_still {
+            self.costs.standstill_seconds
+        } else {
+            0.0
+        }
+    }
+
+    pub(super) const fn has_version(&self) -> bool {
+        self.has_version
+    }
+
+    /// Whether a save has shown how fast the image changes.
+    pub(super) const fn knows_change(&self) -> bool {
+        self.knows_change
     }
 
     pub(super) const fn final_save(&self, grace_ms: u64) -> FinalSave {
@@ -88,7 +112,11 @@ impl Learned {
     /// The job stood still for `ms` milliseconds for a checkpoint.
     pub(super) fn stood_still(&mut self, ms: u64) {
         let costs = &mut self.costs;
-        costs.standstill_seconds = f64::midpoint(costs.standstill_seconds, seconds(ms));
+        let held = seconds(ms);
+        costs.standstill_seconds = match std::mem::replace(&mut self.has_stood_still, true) {
+            true => f64::midpoint(costs.standstill_seconds, held),
+            false => held,
+        };
     }
 
     /// The job took `ms` milliseconds to write a checkpoint that it was asked for.
@@ -144,7 +172,11 @@ impl Learned {
         }
         let found = -save.work_seconds / (-changed.max(least)).ln_1p();
         let found = found.clamp(CHANGE_SECONDS_RANGE.0, CHANGE_SECONDS_RANGE.1);
-        self.costs.change_seconds = (self.costs.change_seconds * found).sqrt();
+        // An assumption gives way to the first measurement.
+        self.costs.change_seconds = match std::mem::replace(&mut self.knows_change, true) {
+            true => (self.costs.change_seconds * found).sqrt(),
+            false => found,
+        };
     }
 }
 

@@ -56,6 +56,14 @@ impl Leaving {
     pub(super) const fn deadline(&self) -> Millis {
         self.deadline
     }
+
+    pub(super) const fn since(&self) -> Millis {
+        self.since
+    }
+
+    pub(super) const fn why(&self) -> Why {
+        self.why
+    }
 }
 
 impl Stopping {
@@ -111,7 +119,7 @@ impl Supervisor {
         let grace_ms = deadline.since(now);
         let last = self.costs.final_save(grace_ms);
         let unsaved = self.unsaved_seconds();
-        let expected_ms = millis(last.seconds(unsaved));
+        let expected_ms = millis(self.last_save_seconds());
         let chance = last.chance(unsaved);
         self.accounts.last = Some(FinalCheckpoint {
             since: now,
@@ -244,11 +252,13 @@ impl Supervisor {
         match self.checkpoints {
             Checkpoints::Saving(saving) if !saving.purpose.is_last() => {
                 let left = seconds(leaving.deadline.since(now));
-                let needs = self.final_save().seconds(self.unsaved_seconds());
+                let last = self.final_save();
+                let needs = last.seconds(self.unsaved_seconds());
                 let first = self.save_left_seconds(&saving, now);
-                // The save under way and the final one don't both fit; without the first the final one
-                // does.
-                if first + needs > left && needs < left {
+                let since = self.dues.since_saving.map_or(0.0, |since| since.work());
+                // The save under way and the final one, which then stores only what changed since, don't both
+                // fit; without the first the final one does.
+                if first + last.seconds(since) > left && needs < left {
                     self.cancel_save();
                 }
             }

@@ -20,7 +20,9 @@ const LIMIT_RESERVE_MS: u64 = 5000;
 /// A job that is stopped for the owner.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suspended {
-    since: Millis,
+    pub(super) since: Millis,
+    /// What the owner needed when it was stopped.
+    pub(super) need: Need,
     /// Since when the load is low enough for the job to go on.
     calm_since: Option<Millis>,
 }
@@ -112,6 +114,7 @@ impl Supervisor {
         }
         self.machine = Machine::Suspended(Suspended {
             since: now,
+            need,
             calm_since: None,
         });
         self.accounts.suspensions += 1;

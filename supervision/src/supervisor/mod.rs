@@ -6,7 +6,9 @@ mod costs;
 mod job;
 mod leave;
 mod machine;
+mod save_ahead;
 mod saving;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +19,10 @@ use self::job::{Committed, HoldFor, ImageOnDisk, JobState};
 use self::leave::{Leaving, Stopping};
 use self::machine::Suspended;
 use self::saving::{Checkpoints, Retry};
+pub use self::standing::{Activity, Standing};
 use crate::accounts::Accounts;
 use crate::action::{Action, Report};
+use crate::ahead::Limit;
 use crate::clock::{Millis, seconds};
 use crate::due::Due;
 use crate::event::{Event, JobNews, JobUse, Outlook, Sample};
@@ -33,6 +37,8 @@ use crate::status::Why;
 pub struct Supervisor {
     settings: Settings,
     now: Millis,
+    /// How much of the time since the last event the machine has slept, milliseconds.
+    slept_ms: u64,
     machine: Machine,
     checkpoints: Checkpoints,
     job: JobState,
@@ -43,6 +49,10 @@ pub struct Supervisor {
     /// Whether the owner needs the machine, by the last sample.
     owner_needs: bool,
     retry: Retry,
+    /// Until when the line is left to others, because of the share that saves may take of it.
+    line_free_at: Millis,
+    /// The loss that was last promised, seconds, and what limited it.
+    promised: Option<(f64, Limit)>,
     /// The foreseen end of the machine for which a checkpoint was begun already.
     prepared_for: Option<Millis>,
     quiet: QuietWatch,
@@ -114,6 +124,7 @@ impl Supervisor {
             quiet: QuietWatch::new(settings.longest_quiet_ms),
             settings,
             now,
+            slept_ms: 0,
             machine: Machine::Normal,
             checkpoints: Checkpoints::Idle,
             job: JobState::new(committed),
@@ -122,6 +133,8 @@ impl Supervisor {
             outlook: None,
             owner_needs: false,
             retry: Retry::default(),
+            line_free_at: Millis(0),
+            promised: None,
             prepared_for: None,
             progress: Progress::default(),
             step: 0,
@@ -138,6 +151,9 @@ impl Supervisor {
     /// the last event.
     pub fn handle(&mut self, now: Millis, event: Event) {
         let now = now.max(self.now);
+        if let Event::Slept { ms } = event {
+            self.slept_ms = ms;
+        }
         self.pass_time(now);
         match event {
             Event::Sample(sample) => self.sample(now, sample),
@@ -157,7 +173,7 @@ impl Supervisor {
             Event::Still { files_at_rest } => self.stands_still(now, files_at_rest),
             Event::ImageTaken(number) => self.image_taken(now, number),
             Event::SaveEnded { number, outcome } => self.save_ended(now, number, outcome),
-            Event::Tick => {}
+            Event::Slept { .. } | Event::Tick => {}
         }
         self.go_on(now);
     }
@@ -261,11 +277,15 @@ impl Supervisor {
 
     /// Accounts for the time since the last event.
     fn pass_time(&mut self, now: Millis) {
-        let ms = now.since(self.now);
+        let passed_ms = now.since(self.now);
         self.now = now;
-        if ms == 0 || !self.job.alive || matches!(self.machine, Machine::Ended) {
+        let slept_ms = std::mem::take(&mut self.slept_ms).min(passed_ms);
+        if passed_ms == 0 || !self.job.alive || matches!(self.machine, Machine::Ended) {
             return;
         }
+        // The job did not run while the machine slept.
+        self.accounts.suspended_ms += slept_ms;
+        let ms = passed_ms - slept_ms;
         if self.job.is_held_for(HoldFor::Owner) {
             self.accounts.suspended_ms += ms;
         } else if self.job.is_held_for(HoldFor::Reading) || self.is_dumping() {

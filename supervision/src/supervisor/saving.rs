@@ -162,7 +162,9 @@ impl Supervisor {
         }
         let standstill = self.costs.standstill();
         let foreseen = self.foreseen_end(now);
-        if !self.dues.unsaved.pays(standstill) && foreseen.is_none() {
+        let is_ahead = self.ahead_in(now).is_some_and(|left| left <= 0.0);
+        let is_needed = self.dues.unsaved.pays(standstill) || foreseen.is_some();
+        if !is_needed && !is_ahead {
             return;
         }
         let is_fresh = self
@@ -191,7 +193,8 @@ impl Supervisor {
         if begun && foreseen.is_some() {
             self.prepared_for = foreseen;
         }
-        if !begun {
+        // A job that writes its state rarely is not saved ahead, and nothing is wrong with that.
+        if !begun && is_needed {
             self.lacks_state();
         }
     }
@@ -412,6 +415,7 @@ impl Supervisor {
             return;
         }
         self.checkpoints = Checkpoints::Idle;
+        self.line_was_used(now, &saving, self.job.committed.is_none());
         let since_saving = self.dues.since_saving.take();
         if saving.purpose.is_last() {
             // Work after the final checkpoint would be lost.
@@ -443,6 +447,7 @@ impl Supervisor {
                 self.accounts.committed += 1;
                 self.retry = Retry::default();
                 self.act(Action::Report(Report::Committed { version, took_ms }));
+                self.report_promise();
             }
             SaveOutcome::Failed => self.save_failed(now, &saving, since_saving),
             SaveOutcome::OtherSuccessor => self.yield_to_the_other(now),
@@ -509,6 +514,14 @@ impl Supervisor {
         let last = self.final_save();
         let expected = last.seconds(saving.work) - last.ask_seconds;
         (expected - seconds(now.since(saving.since))).abs()
+    }
+
+    /// The save under way, if there is one.
+    pub(super) const fn save_under_way(&self) -> Option<Saving> {
+        match self.checkpoints {
+            Checkpoints::Saving(saving) => Some(saving),
+            _ => None,
+        }
     }
 
     /// When the next save may begin, if not yet.

@@ -300,7 +300,8 @@ impl World {
             self.still_at = None;
             let files_at_rest = !self.job.is_writing();
             if files_at_rest && self.seen_at.take().is_some() {
-                // The shell looks at the files once more.
+                // The shell looks at the files once more. What it finds counts as the answer.
+                self.asked = false;
                 self.handle(Event::FilesAtRest);
             }
             if !files_at_rest {

@@ -37,6 +37,7 @@ pub(super) fn draw(rng: &mut SmallRng) -> Settings {
         WhileRead::Runs
     };
     Settings {
+        spend: if rng.random_bool(0.5) { 0.4 } else { 0.0 },
         owner,
         leave_after,
         grace_ms: rng.random_range(0..90_000),

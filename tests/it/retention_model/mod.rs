@@ -454,7 +454,7 @@ fn what_a_kept_version_needs_is_never_deleted_in_any_order_of_steps() -> Result<
 }
 
 #[test]
-#[ignore = "millions of states take long: docs/performance.md, Faults"]
+#[ignore = "millions of states take long: docs/research/performance.md, Faults"]
 fn what_a_kept_version_needs_is_never_deleted_in_millions_of_states() -> Result<()> {
     explore_all(&[
         Bounds {
@@ -496,7 +496,7 @@ const TOGETHER: Bounds = Bounds {
 };
 
 #[test]
-#[ignore = "many millions of states take long: docs/performance.md, Faults"]
+#[ignore = "many millions of states take long: docs/research/performance.md, Faults"]
 fn what_a_kept_version_needs_is_never_deleted_with_everything_in_one_model() -> Result<()> {
     explore_all(&[TOGETHER])
 }

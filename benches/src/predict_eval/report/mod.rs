@@ -101,7 +101,7 @@ fn best_of(scores: &Scores, role: Role, horizon: usize) -> Option<(&str, Measure
     named.min_by(|a, b| a.1.brier.total_cmp(&b.1.brier))
 }
 
-/// Writes `prediction-tables.md` and its plots under `docs`.
+/// Writes `prediction.md` and its plots under `folder`.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -109,9 +109,9 @@ pub fn write(
     evaluations: &[Evaluation],
     first_days: &str,
     speed: &Speed,
-    docs: &Path,
+    folder: &Path,
 ) -> Result<()> {
-    let images = docs.join("img");
+    let images = folder.join("img");
     std::fs::create_dir_all(&images).with_context(|| format!("creating {}", images.display()))?;
     for evaluation in evaluations {
         for (kind, plot) in [
@@ -123,7 +123,7 @@ pub fn write(
                 .with_context(|| format!("writing {}", path.display()))?;
         }
     }
-    let path = docs.join("prediction-tables.md");
+    let path = folder.join("prediction.md");
     std::fs::write(&path, document(evaluations, first_days, speed))
         .with_context(|| format!("writing {}", path.display()))
 }

@@ -93,6 +93,7 @@ impl Agent {
             absent,
             registries,
             grid: None,
+            work: None,
         };
         Ok(judged(health, &limits))
     }

@@ -6,4 +6,6 @@ pub(crate) mod doctor;
 pub(crate) mod health;
 pub(crate) mod hosts;
 pub(crate) mod list;
+pub(crate) mod map;
 pub(crate) mod outlook;
+pub(crate) mod pool;

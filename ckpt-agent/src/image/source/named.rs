@@ -93,6 +93,21 @@ impl NamedPath {
         }
     }
 
+    /// The name under which it is stored; `None` if it has none, as `/` and `..`.
+    #[must_use]
+    pub fn stored_name(&self) -> Option<PathBuf> {
+        match &self.name {
+            Some(name) => Some(PathBuf::from(OsStr::from_bytes(name))),
+            None => self.path.file_name().map(PathBuf::from),
+        }
+    }
+
+    /// The path whose content is stored.
+    #[must_use]
+    pub fn into_path(self) -> PathBuf {
+        self.path
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -14,18 +14,23 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Look closer",
         &[
             "show",
+            "map",
             "cat",
             "verify",
             "hosts",
             "doctor",
             "dashboard",
+            "jobs",
             "runs",
         ],
     ),
     ("Tidy up", &["forget", "touch", "gc"]),
     ("Join and keys", &["join", "init", "key"]),
     ("Run a grid", &["grid", "demo"]),
-    ("Plan and automate", &["advise", "rank", "trace", "watch"]),
+    (
+        "Plan and automate",
+        &["advise", "pool", "rank", "trace", "watch", "wait"],
+    ),
 ];
 
 /// Commands that people rarely type: they are named, without a line of their own.

@@ -66,6 +66,21 @@ pub enum Command {
         after_help = "Example:\n  ckpt save 42 image.bin\n  ckpt save --job 42 -- tar c state/\n\nExit status: see ckpt --help"
     )]
     Save(Box<Save>),
+    /// Wait until an image that `ckpt save --detach` set aside is saved; the exit status is that of the save.
+    #[command(
+        after_help = "Example:\n  ckpt save --detach --take 42 image.bin\n  ckpt wait 42\n\nExit status: that of the save; see ckpt --help; 4 when no image of the job was set aside."
+    )]
+    Wait {
+        /// The job.
+        #[command(flatten)]
+        job: AnyJob,
+    },
+    /// The process that saves what `ckpt save --detach` set aside.
+    #[command(hide = true)]
+    Spool {
+        /// The job.
+        job: JobId,
+    },
     /// Restore a job's files, by default from the newest version that can be restored.
     #[command(
         after_help = "Example:\n  ckpt restore 42\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**/*.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest known version can't be restored and an older one is restored."
@@ -84,7 +99,7 @@ pub enum Command {
     /// Chooses the time between checkpoints that loses the least work. Pauses the job while the owner
     /// uses the machine. When the job has to leave the machine, saves a last checkpoint. Ends with the
     /// job's own exit status, or with 75 when the state is saved and the job has to be started again,
-    /// here or elsewhere; docs/run.md lists the other statuses.
+    /// here or elsewhere; docs/use/run.md lists the other statuses.
     #[command(
         mut_args(groups::shorten_run),
         after_help = "Example:\n  ckpt run --job 42 --files state/ -- ./sim --steps 1000000\n  ckpt run --job 42 --files state.img --ask signal:USR2 --grace 60s -- ./sim\n  ckpt run --job 42 --files state/ --check\n  ckpt run --on 'ssh {host} --' --job 42 -- ./sim --steps 1000000\n\nExit status: the job's own, or 128 and the number of the signal that ended it; 75 the job left, or was not started because of a signal, and its state is saved: start it again; 76 the job left and its last checkpoint is older than its state; 77 another incarnation of the job has continued; 78 the job hung and was ended; 125 not started; 5 not started because too few hosts answer or this machine lacks something; 126 the command can't be executed; 127 the command doesn't exist."
@@ -110,9 +125,17 @@ pub enum Command {
         after_help = "Example:\n  ckpt notify SAVED=1\n  ckpt notify PROGRESS=0.31 STEP=12000\n  ckpt notify BUSY=1; ./critical; ckpt notify BUSY=0"
     )]
     Notify(NotifyArgs),
+    /// Show the jobs that run here now under `ckpt run`, and how much of their work no checkpoint holds.
+    ///
+    /// Also lists the jobs that `ckpt run --on` runs elsewhere from this machine.
+    #[command(
+        after_help = "Example:\n  ckpt jobs\n  ckpt --json jobs\n\nExit status: see ckpt --help; 8 when the state of a job can't be read."
+    )]
+    Jobs,
     /// Show the processor time of earlier runs, or predict that of another one.
     ///
-    /// Lists the runs under `ckpt run` that ended with 0, and how accurate their predictions were.
+    /// Lists the runs under `ckpt run` that ended with 0, and how accurate their predictions were; then the ledger: how
+    /// often jobs lost their machines, what work was rescued, and what was lost.
     #[command(
         after_help = "Example:\n  ckpt runs\n  ckpt runs -- ./sim --steps 1               only runs that differ from this one in numbers\n  ckpt runs --predict -- ./sim --steps 1000000\n\nExit status: see ckpt --help; 4 when there is no run to predict from."
     )]
@@ -122,6 +145,13 @@ pub enum Command {
         after_help = "Example:\n  ckpt list 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
     )]
     List(ListArgs),
+    /// Show which host holds which shard, and what becomes of the jobs if hosts go away.
+    ///
+    /// A line for each job, a column for each host that holds shards of its newest version.
+    #[command(
+        after_help = "Example:\n  ckpt map\n  ckpt map --if-down h01,h02\n  ckpt map --if-down site-a\n  ckpt map --tonight\n\nExit status: see ckpt --help"
+    )]
+    Map(MapArgs),
     /// Describe one checkpoint: files, sizes, and which host holds which shard.
     Show {
         /// The job.
@@ -200,6 +230,15 @@ pub enum Command {
     /// Checks the grid file, key, certificate, hosts, clock and limits. Ends with 0 when there is no
     /// problem, with 6 when the key or certificate is the problem, otherwise with 3.
     Doctor,
+    /// Show the week of the pool: when hosts are there, and when a job had best begin.
+    ///
+    /// What hosts announce of their last four weeks, by hour of the week in UTC.
+    #[command(after_help = "Example:\n  ckpt pool\n  ckpt pool --job-length 12h")]
+    Pool {
+        /// Time that the job takes.
+        #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "6h")]
+        job_length: Duration,
+    },
     /// Recommend how often to take checkpoints.
     #[command(
         after_help = "Example:\n  ckpt advise --job-length 12h --job 42\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf, the failure rate comes from the machine's own prediction, if it is a host of the grid."
@@ -236,10 +275,13 @@ pub enum Command {
     /// Manage the members of a grid, or run a grid on this machine.
     #[command(subcommand)]
     Grid(GridCommand),
-    /// Demonstrate ckpt on this machine: start six hosts, save, kill two, restore, compare.
+    /// Demonstrate ckpt on this machine: a job that is evicted goes on although two of five hosts die.
+    ///
+    /// Starts six hosts and a job that counts to 40 under `ckpt run`, evicts it, kills two hosts, and starts the job
+    /// again elsewhere. Ends within 20 s, and leaves nothing behind.
     #[command(after_help = "Example:\n  ckpt demo\n  ckpt demo ~/results")]
     Demo {
-        /// What to save [default: a generated memory image of 256 MiB].
+        /// Instead of running a job, save this, restore it without two of its hosts, and compare.
         path: Option<PathBuf>,
     },
     /// Print a completion script for a shell.
@@ -326,6 +368,18 @@ pub struct Save {
     /// Store the image unencrypted, so that hosts can read it.
     #[arg(long)]
     pub no_encryption: bool,
+    /// Set the files aside and return at once; a process of its own saves them.
+    ///
+    /// Copies share blocks with the files where the file system can do that. `ckpt wait` waits for the save. A newer
+    /// image of the job replaces one whose save has not begun.
+    #[arg(long, conflicts_with = "command")]
+    pub detach: bool,
+    /// Move the files away instead of copying them: they are gone when the command returns.
+    #[arg(long, requires = "detach", conflicts_with = "link")]
+    pub take: bool,
+    /// Keep the files by further names: they are only replaced by renaming, never written in place.
+    #[arg(long, requires = "detach")]
+    pub link: bool,
     /// Show which hosts were chosen, and why.
     #[arg(long)]
     pub explain: bool,
@@ -352,9 +406,26 @@ pub struct ListArgs {
     /// Which of them.
     #[command(flatten)]
     pub filter: Filter,
+    /// List the images that `ckpt save --detach` set aside and that are not saved yet.
+    #[arg(long, conflicts_with_all = ["prefix", "host", "label", "older_than"])]
+    pub queued: bool,
     /// Only checkpoints of which this host holds shards.
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
+}
+
+/// Options of `map`.
+#[derive(Debug, Args)]
+pub struct MapArgs {
+    /// Only this job.
+    #[command(flatten)]
+    pub job: TypedJob,
+    /// Show what is left if these hosts, or the hosts of these sites, go away; several with commas between.
+    #[arg(long, value_name = "HOST|SITE", value_delimiter = ',')]
+    pub if_down: Vec<String>,
+    /// Show what is left if the hosts go away that are more likely to go than to stay in the next ten hours.
+    #[arg(long)]
+    pub tonight: bool,
 }
 
 /// Options of `verify`.

@@ -85,6 +85,12 @@ pub struct RunArgs {
     /// Time from the order to leave until the job has to be gone [default: 30s; 10m under HTCondor].
     #[arg(help_heading = LEAVING, long, value_parser = time::parse, value_name = "TIME")]
     pub grace: Option<Duration>,
+    /// Share of the line that saves may take, so that little is unsaved when the machine is taken: 40%, 1 or 0.
+    ///
+    /// The job is saved so often that its last save takes a few seconds, also when no failure is expected. With 0 it is
+    /// saved only when that pays.
+    #[arg(help_heading = LEAVING, long, default_value = "40%", value_parser = parse_spend, value_name = "SHARE")]
+    pub spend: f64,
     /// How long to pause the job for the machine's owner before it leaves: auto, never or a time.
     ///
     /// With auto, the job is paused as long as waiting is expected to cost less than leaving.
@@ -272,6 +278,15 @@ fn parse_suspend(text: &str) -> Result<Suspend, String> {
     }
 }
 
+fn parse_spend(text: &str) -> Result<f64, String> {
+    let share = match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
+        None => text.parse(),
+    };
+    let share = share.ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "a share from 0 to 100%, such as 40%".to_owned())
+}
+
 fn parse_after(text: &str) -> Result<AfterSuccess, String> {
     match text.split_once(':') {
         None if text == "keep" => Ok(AfterSuccess::Keep),
@@ -385,5 +400,15 @@ mod tests {
         assert!(with(&["--evict-exit", "85"]).is_some_and(|run| run.evict_exit == Some(85)));
         assert!(with(&["--evict-exit", "0"]).is_none());
         assert!(with(&["--suspend-cpu-usage", "101"]).is_none());
+        let of = |word: &str| with(&["--spend", word]).map(|run| run.spend);
+        assert_eq!(
+            (of("25%"), of("0"), of("1")),
+            (Some(0.25), Some(0.0), Some(1.0))
+        );
+        assert_eq!(
+            (of("101%"), of("-1"), of("some"), of("nan")),
+            (None, None, None, None)
+        );
+        assert_eq!(with(&[]).map(|run| run.spend), Some(0.4));
     }
 }

@@ -18,13 +18,17 @@ use super::key::any::AnyKey;
 use super::key::identity;
 use super::output::write_report;
 use super::render::{Text, one_line};
+use super::run::past::ledger;
 use super::{Answer, done};
 use ckpt_agent::agent::{grid_health, health_status, registries_health, with_retired};
 use ckpt_agent::cancel::{Cancel, canceller};
 use ckpt_agent::connection::{list_files, notebook, roster};
+use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure, Silent};
 use ckpt_agent::unix_time::unix_seconds;
-use health::{Health, JOB_KEY, KeyHealth, Known};
+use health::{Health, JOB_KEY, KeyHealth, Known, WorkHealth};
+use runner::jobs::jobs;
+use runner::ledger::LedgerSum;
 
 /// Shows the state of things, for a submitter or for the grid's admin.
 pub(super) async fn run(
@@ -121,7 +125,30 @@ pub(super) async fn find(global: &Global, args: &HealthArgs) -> Result<Health, F
     );
     keys_before.close().await;
     connected.agent.close().await;
-    Ok(with_retired(found?, retired, request.limits))
+    let work = work_here()?;
+    Ok(Health {
+        work,
+        ..with_retired(found?, retired, request.limits)
+    })
+}
+
+/// The work of jobs on this machine, by its own notes.
+fn work_here() -> Result<Option<WorkHealth>, Failure> {
+    let Some(state) = knowledge::default_dir(|name| std::env::var_os(name)) else {
+        return Ok(None);
+    };
+    let found = jobs(&state);
+    let found = found.map_err(|cause| Failure::new(ExitStatus::LocalIo, cause.to_string()))?;
+    let sum = ledger()?.all;
+    let is_known = !found.jobs.is_empty() || sum != LedgerSum::default();
+    Ok(is_known.then_some(WorkHealth {
+        running: found.jobs.len(),
+        at_risk_seconds: found.at_risk_seconds,
+        evictions: sum.evictions,
+        survived: sum.survived,
+        rescued_seconds: sum.rescued_seconds,
+        lost_seconds: sum.lost_seconds,
+    }))
 }
 
 async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Health, Failure> {

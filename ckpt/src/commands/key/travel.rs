@@ -1,6 +1,6 @@
 //! `ckpt key export` and `ckpt key import`: one file with all that a new machine needs to reach what was
 //! saved, with no registry. The file is a tar archive, encrypted with a passphrase if that is wished
-//! (`docs/format.md`, *Copy of a member*).
+//! (`docs/inside/format.md`, *Copy of a member*).
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

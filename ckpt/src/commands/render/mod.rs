@@ -1,7 +1,9 @@
 //! Reports as text for people. The same structs are printed as JSON.
 
+mod map;
 mod models;
 mod placement;
+mod pool;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

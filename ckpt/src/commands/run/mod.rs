@@ -1,5 +1,6 @@
 //! The commands `ckpt run` and `ckpt notify`.
 
+pub mod jobs;
 pub mod on;
 pub mod past;
 pub mod watch;
@@ -122,6 +123,7 @@ pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> 
         is_new: args.new,
         wait: args.wait.unwrap_or_default(),
         grace: args.grace,
+        spend: args.spend,
         suspend: args.suspend,
         on_hang: args.on_hang.into(),
         evict_exit: args.evict_exit,

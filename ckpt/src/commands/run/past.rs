@@ -7,13 +7,15 @@ use std::path::PathBuf;
 use clap::Args;
 use codec::JobId;
 
+use super::jobs::work;
 use crate::commands::render::{self, Report, Table, json_of_self, one_line, shown, time};
 use crate::commands::{Answer, done};
 use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use runner::history::{HISTORY, History, PastLine};
 use runner::kind::{self, Kind, Parameter};
-use runner::past_report::{PastRunReport, RunForecastReport, RunsReport};
+use runner::ledger::Ledger;
+use runner::past_report::{JobLedger, LedgerReport, PastRunReport, RunForecastReport, RunsReport};
 
 /// Longest command in the table, characters.
 const COMMAND_WIDTH: usize = 60;
@@ -44,6 +46,18 @@ pub struct RunsArgs {
     /// Only runs whose command differs from CMD only in numbers.
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// The ledger of this machine.
+///
+/// # Errors
+/// When it exists and can't be read.
+pub(crate) fn ledger() -> Result<Ledger, Failure> {
+    let Some(state) = knowledge::default_dir(|name| std::env::var_os(name)) else {
+        return Ok(Ledger::default());
+    };
+    Ledger::read(&Ledger::path(&state))
+        .map_err(|cause| Failure::new(ExitStatus::LocalIo, cause.to_string()))
 }
 
 /// The path of the history: the named one, or the usual one. `None` without a state directory.
@@ -77,7 +91,8 @@ pub(crate) fn run(args: RunsArgs) -> Result<Answer, Failure> {
     };
     let mut runs: Vec<&PastLine> = history.runs.iter().filter(wanted).collect();
     runs.drain(..runs.len().saturating_sub(args.last));
-    done(list(file, &runs, history.unreadable))
+    let ledger = ledger_report(&ledger()?, args.job.as_ref());
+    done(list(file, &runs, history.unreadable, ledger))
 }
 
 fn forecast(file: String, history: &History, kind: &Kind) -> Result<RunForecastReport, Failure> {
@@ -108,7 +123,33 @@ fn forecast(file: String, history: &History, kind: &Kind) -> Result<RunForecastR
     })
 }
 
-fn list(history: String, runs: &[&PastLine], unreadable: usize) -> RunsReport {
+fn ledger_report(ledger: &Ledger, job: Option<&JobId>) -> LedgerReport {
+    let wanted = job.map(ToString::to_string);
+    let jobs = ledger.jobs.iter();
+    let jobs = jobs.filter(|(job, _)| wanted.as_ref().is_none_or(|wanted| wanted == *job));
+    let jobs: Vec<JobLedger> = jobs
+        .map(|(job, sum)| JobLedger {
+            job: job.clone(),
+            sum: *sum,
+        })
+        .collect();
+    let all = match wanted {
+        Some(_) => jobs.first().map(|one| one.sum).unwrap_or_default(),
+        None => ledger.all,
+    };
+    LedgerReport {
+        all,
+        jobs,
+        unreadable: ledger.unreadable,
+    }
+}
+
+fn list(
+    history: String,
+    runs: &[&PastLine],
+    unreadable: usize,
+    ledger: LedgerReport,
+) -> RunsReport {
     let error = |forecast: f64, truth: f64| (forecast / truth.max(f64::MIN_POSITIVE) - 1.0).abs();
     let reports: Vec<PastRunReport> = runs
         .iter()
@@ -144,6 +185,7 @@ fn list(history: String, runs: &[&PastLine], unreadable: usize) -> RunsReport {
         nearest_mean_error: mean(reports.iter().filter_map(|run| run.nearest_error)),
         inside: (!inside.is_empty()).then_some(share),
         runs: reports,
+        ledger,
     }
 }
 
@@ -217,10 +259,44 @@ impl Report for RunsReport {
             let lines = render::count(self.unreadable, "line");
             writeln!(out, "{lines} of {} can't be read", one_line(&self.history))?;
         }
-        Ok(())
+        write_ledger(out, &self.ledger)
     }
 
     json_of_self!();
+}
+
+fn write_ledger(out: &mut dyn Write, ledger: &LedgerReport) -> io::Result<()> {
+    if !ledger.jobs.is_empty() {
+        let head = ["JOB", "EVICTIONS", "SURVIVED", "RESCUED", "LOST"];
+        let mut table = Table::new(&head);
+        for one in &ledger.jobs {
+            table.row(vec![
+                shown(&one.job, 24),
+                one.sum.evictions.to_string(),
+                one.sum.survived.to_string(),
+                work(one.sum.rescued_seconds),
+                work(one.sum.lost_seconds),
+            ]);
+        }
+        table.write(out)?;
+        let all = &ledger.all;
+        writeln!(
+            out,
+            "{} of {} survived: {} of work rescued, {} lost",
+            all.survived,
+            render::count(
+                usize::try_from(all.evictions).unwrap_or(usize::MAX),
+                "eviction"
+            ),
+            work(all.rescued_seconds),
+            work(all.lost_seconds),
+        )?;
+    }
+    if ledger.unreadable > 0 {
+        let lines = render::count(ledger.unreadable, "line");
+        writeln!(out, "{lines} of the ledger can't be read")?;
+    }
+    Ok(())
 }
 
 impl Report for RunForecastReport {

@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_page_lists_each_number_and_no_other() {
-        let page = include_str!("../../../../docs/metrics.md");
+        let page = include_str!("../../../../docs/run-a-grid/metrics.md");
         let rows = page
             .lines()
             .filter(|line| line.starts_with("| `ckpt_save_"));

@@ -30,7 +30,14 @@ pub(super) async fn run(global: &Global, save: Save, cancel: Cancel) -> Result<A
 }
 
 async fn attempt(global: &Global, save: Save, cancel: Cancel) -> Result<SaveReport, Failure> {
-    let request = save_request(save)?;
+    send(global, save_request(save)?, cancel).await
+}
+
+async fn send(
+    global: &Global,
+    request: SaveRequest,
+    cancel: Cancel,
+) -> Result<SaveReport, Failure> {
     let agent = connect(global).await?.agent;
     let observer = progress::observer(global.progress, "saving");
     let report = agent.save(request, observer, cancel).await;
@@ -39,18 +46,80 @@ async fn attempt(global: &Global, save: Save, cancel: Cancel) -> Result<SaveRepo
 }
 
 fn saved(report: SaveReport) -> Answer {
+    let status = status_of(&report);
+    (Box::new(report), status)
+}
+
+fn status_of(report: &SaveReport) -> ExitStatus {
     let complete = report.holders.iter().all(|holder| holder.host.is_some());
-    let status = if complete && report.warnings.is_empty() {
+    if complete && report.warnings.is_empty() {
         ExitStatus::Done
     } else {
         ExitStatus::Degraded
-    };
-    (Box::new(report), status)
+    }
+}
+
+/// The job of a save.
+///
+/// # Errors
+/// When the words can be read in two ways, or name no job.
+pub(super) fn job_of(save: &Save) -> Result<JobId, Failure> {
+    save.job_and_paths().map(|(job, _)| job)
+}
+
+/// The paths of a save, with the names under which they are stored.
+///
+/// # Errors
+/// When they are no files that can be set aside.
+pub(super) fn names(save: &Save) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
+    let (_, paths) = save.job_and_paths()?;
+    if paths.is_empty() || paths.iter().any(|path| path.as_os_str() == "-") {
+        return Err(usage("--detach sets files aside: name them".into()));
+    }
+    let named = paths.iter().map(|path| {
+        let named = NamedPath::of_argument(path).map_err(|cause| usage(chain(&cause)))?;
+        let name = named.stored_name().ok_or_else(|| {
+            let path = path.display();
+            usage(format!("{path} has no name to store it under")).next("PATH=NAME")
+        })?;
+        Ok((named.into_path(), name))
+    });
+    named.collect()
+}
+
+/// Saves content that was set aside, under the names that it had.
+pub(super) async fn detached_save(
+    global: &Global,
+    save: Save,
+    job: JobId,
+    paths: Vec<(PathBuf, PathBuf)>,
+    cancel: Cancel,
+) -> Result<(SaveReport, ExitStatus), Failure> {
+    let metrics = save.metrics_file.clone();
+    let named = paths
+        .into_iter()
+        .map(|(path, name)| NamedPath::renamed(path, name.as_os_str()));
+    let named: Vec<NamedPath> = named
+        .collect::<Result<_, _>>()
+        .map_err(|cause| usage(chain(&cause)))?;
+    let request = request_of(save, job, SaveInput::Named(named))?;
+    let ended = send(global, request, cancel).await;
+    if let Some(path) = metrics {
+        metrics_file::enter(&path, ended.as_ref().ok());
+    }
+    ended.map(|report| {
+        let status = status_of(&report);
+        (report, status)
+    })
 }
 
 fn save_request(save: Save) -> Result<SaveRequest, Failure> {
     let (job, paths) = save.job_and_paths()?;
     let input = save_input(&save, &job, paths)?;
+    request_of(save, job, input)
+}
+
+fn request_of(save: Save, job: JobId, input: SaveInput) -> Result<SaveRequest, Failure> {
     let mut options = save.how.options()?;
     options.placement.explain = save.explain;
     if save.no_encryption {

@@ -32,7 +32,7 @@ pub enum TraceCommand {
 /// Options of `trace describe`.
 #[derive(Debug, Args)]
 pub struct DescribeArgs {
-    /// A trace (docs/traces.md) or a folder of traces; all of them are one pool.
+    /// A trace (docs/research/traces.md) or a folder of traces; all of them are one pool.
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// Which states count as unavailable.

@@ -1,6 +1,8 @@
 //! What a supervisor does, event by event.
 
+mod ahead;
 mod as_they_are;
+mod standing;
 
 use std::num::NonZeroU32;
 

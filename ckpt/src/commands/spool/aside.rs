@@ -1,0 +1,317 @@
+//! Sets the content of paths aside within moments, so that their program can go on.
+
+use std::fs::{self, File, FileTimes};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::queue::{Aside, BESIDE};
+use super::report::How;
+
+/// Most files and directories of an image that is set aside.
+const FILES_MAX: usize = 100_000;
+/// Copies may take this part of the free space at most.
+const COPIES_PART: u64 = 2;
+
+/// What is set aside, and by which means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// The paths are moved.
+    Take,
+    /// Their files are only ever replaced by renaming, so further names of them keep their content.
+    Link,
+    /// They may be written in place.
+    Copy,
+}
+
+/// What was found of paths before they are set aside.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    files: Vec<(PathBuf, u64, i64, i64, i64, i64)>,
+    /// Bytes of the files.
+    pub bytes: u64,
+}
+
+impl Found {
+    /// Looks at all files below these paths.
+    ///
+    /// # Errors
+    /// When something is there that can't be set aside.
+    pub(crate) fn of(paths: &[PathBuf]) -> io::Result<Self> {
+        let mut found = Self::default();
+        for path in paths {
+            found.add(path)?;
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, path: &Path) -> io::Result<()> {
+        let data = fs::symlink_metadata(path).map_err(at(path))?;
+        let kind = data.file_type();
+        if !kind.is_dir() && !kind.is_file() && !kind.is_symlink() {
+            return Err(at(path)(no_file()));
+        }
+        if self.files.len() >= FILES_MAX {
+            return Err(too_many());
+        }
+        if kind.is_file() {
+            self.bytes = self.bytes.saturating_add(data.len());
+        }
+        let changed = (data.ctime(), data.ctime_nsec());
+        let written = (data.mtime(), data.mtime_nsec());
+        let size = if kind.is_file() { data.len() } else { 0 };
+        let file = (
+            path.to_owned(),
+            size,
+            changed.0,
+            changed.1,
+            written.0,
+            written.1,
+        );
+        self.files.push(file);
+        if kind.is_dir() {
+            for entry in fs::read_dir(path).map_err(at(path))? {
+                self.add(&entry.map_err(at(path))?.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
+    move |cause| io::Error::new(cause.kind(), format!("{}: {cause}", path.display()))
+}
+
+/// Where the content of each path will be: in the entry's directory, or beside the path where that is on another file
+/// system.
+///
+/// # Errors
+/// When a directory can't be made.
+pub(crate) fn places(dir: &Path, paths: &[(PathBuf, PathBuf)]) -> io::Result<Vec<Aside>> {
+    let device = fs::metadata(dir).map_err(at(dir))?.dev();
+    let mut places = Vec::new();
+    for (number, (from, name)) in paths.iter().enumerate() {
+        let of_path = fs::symlink_metadata(from).map_err(at(from))?.dev();
+        let place = if of_path == device {
+            PathBuf::from("image").join(number.to_string())
+        } else {
+            let above = from.parent().unwrap_or_else(|| Path::new("/"));
+            let own = dir.file_name().unwrap_or_default().to_string_lossy();
+            above.join(format!("{BESIDE}{own}-{number}")).join("0")
+        };
+        places.push(Aside {
+            from: from.clone(),
+            at: place,
+            name: name.clone(),
+        });
+    }
+    Ok(places)
+}
+
+/// Makes the directories of the places. What is made is in the entry by then, so that it can be removed after a kill.
+///
+/// # Errors
+/// When one can't be made.
+pub(crate) fn prepare(dir: &Path, places: &[Aside]) -> io::Result<()> {
+    for place in places {
+        let to = dir.join(&place.at);
+        if let Some(above) = to.parent() {
+            let mut builder = fs::DirBuilder::new();
+            builder
+                .recursive(true)
+                .mode(0o700)
+                .create(above)
+                .map_err(at(above))?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves the paths to their places.
+///
+/// # Errors
+/// When one can't be moved; those before it have been.
+pub(crate) fn take(dir: &Path, places: &[Aside]) -> io::Result<()> {
+    for place in places {
+        fs::rename(&place.from, dir.join(&place.at)).map_err(at(&place.from))?;
+    }
+    Ok(())
+}
+
+/// Makes further names or copies of the paths in their places. Returns the way that cost most.
+///
+/// # Errors
+/// When something can't be copied, or was changed meanwhile.
+pub(crate) fn keep(
+    dir: &Path,
+    places: &[Aside],
+    wish: Wish,
+    accepts_changes: bool,
+) -> io::Result<(How, u64)> {
+    let paths: Vec<PathBuf> = places.iter().map(|place| place.from.clone()).collect();
+    if wish == Wish::Link {
+        let mut linked = Linked::default();
+        for place in places {
+            linked.add(&place.from, &dir.join(&place.at))?;
+        }
+        return Ok((How::Linked, linked.bytes));
+    }
+    let before = Found::of(&paths)?;
+    let mut how = How::Shared;
+    for place in places {
+        let to = dir.join(&place.at);
+        duplicate(&place.from, &to, &before, &mut how)?;
+    }
+    if !accepts_changes && Found::of(&paths)? != before {
+        let message = "files were changed while they were set aside: --accept-changed takes them";
+        return Err(io::Error::other(message));
+    }
+    Ok((how, before.bytes))
+}
+
+/// Further names of files.
+#[derive(Debug, Default)]
+struct Linked {
+    files: usize,
+    bytes: u64,
+}
+
+impl Linked {
+    fn add(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let data = fs::symlink_metadata(from).map_err(at(from))?;
+        self.files += 1;
+        if self.files > FILES_MAX {
+            return Err(too_many());
+        }
+        if !data.is_dir() {
+            if !data.is_file() && !data.is_symlink() {
+                return Err(at(from)(no_file()));
+            }
+            self.bytes = self.bytes.saturating_add(data.len());
+            return fs::hard_link(from, to).map_err(at(from));
+        }
+        fs::create_dir(to).map_err(at(to))?;
+        for entry in fs::read_dir(from).map_err(at(from))? {
+            let entry = entry.map_err(at(from))?;
+            self.add(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        like(to, &data)
+    }
+}
+
+/// Gives a directory or copy the times and rights of the original.
+fn like(to: &Path, data: &fs::Metadata) -> io::Result<()> {
+    let times = FileTimes::new()
+        .set_modified(data.modified()?)
+        .set_accessed(data.accessed()?);
+    let set = File::open(to).and_then(|file| {
+        file.set_times(times)?;
+        file.set_permissions(data.permissions())
+    });
+    set.map_err(at(to))
+}
+
+fn too_many() -> io::Error {
+    io::Error::other(format!(
+        "more than {FILES_MAX} files: save it without --detach"
+    ))
+}
+
+fn no_file() -> io::Error {
+    io::Error::other("neither a file nor a directory")
+}
+
+fn duplicate(from: &Path, to: &Path, found: &Found, how: &mut How) -> io::Result<()> {
+    let data = fs::symlink_metadata(from).map_err(at(from))?;
+    let kind = data.file_type();
+    if kind.is_symlink() {
+        let target = fs::read_link(from).map_err(at(from))?;
+        return std::os::unix::fs::symlink(target, to).map_err(at(to));
+    }
+    if kind.is_dir() {
+        fs::create_dir(to).map_err(at(to))?;
+        for entry in fs::read_dir(from).map_err(at(from))? {
+            let entry = entry.map_err(at(from))?;
+            duplicate(&entry.path(), &to.join(entry.file_name()), found, how)?;
+        }
+    } else {
+        copy(from, to, found, how)?;
+    }
+    like(to, &data)
+}
+
+/// Copies a file, by sharing its blocks if the file system can do that.
+fn copy(from: &Path, to: &Path, found: &Found, how: &mut How) -> io::Result<()> {
+    let source = File::open(from).map_err(at(from))?;
+    let made = File::create_new(to).map_err(at(to))?;
+    if *how == How::Shared && rustix::fs::ioctl_ficlone(&made, &source).is_ok() {
+        return Ok(());
+    }
+    if *how == How::Shared {
+        let space = rustix::fs::fstatvfs(&made)?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        if found.bytes > free / COPIES_PART {
+            let message = format!(
+                "a copy of {} bytes would take more than half of the free space: save it without --detach, or with --take",
+                found.bytes
+            );
+            return Err(io::Error::other(message));
+        }
+        *how = How::Copied;
+    }
+    fs::copy(from, to).map(drop).map_err(at(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(dir: &Path) -> PathBuf {
+        let root = dir.join("state");
+        fs::create_dir_all(root.join("sub")).unwrap();
+        fs::write(root.join("a"), b"one").unwrap();
+        fs::write(root.join("sub/b"), b"two").unwrap();
+        root
+    }
+
+    fn aside(dir: &Path, wish: Wish) -> (PathBuf, io::Result<(How, u64)>) {
+        let root = image(dir);
+        let entry = dir.join("entry");
+        fs::create_dir_all(&entry).unwrap();
+        let places = places(&entry, &[(root, "state".into())]).unwrap();
+        prepare(&entry, &places).unwrap();
+        let done = keep(&entry, &places, wish, false);
+        (entry.join(&places[0].at), done)
+    }
+
+    #[test]
+    fn content_that_is_set_aside_is_that_of_the_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let (at, done) = aside(dir.path(), Wish::Copy);
+        let (how, bytes) = done.unwrap();
+        assert!(how >= How::Shared && bytes == 6);
+        fs::write(dir.path().join("state/a"), b"later").unwrap();
+        assert_eq!(fs::read(at.join("a")).unwrap(), b"one");
+        assert_eq!(fs::read(at.join("sub/b")).unwrap(), b"two");
+    }
+
+    #[test]
+    fn linked_content_is_that_of_the_moment_if_files_are_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (at, done) = aside(dir.path(), Wish::Link);
+        assert_eq!(done.unwrap(), (How::Linked, 6));
+        fs::write(dir.path().join("next"), b"later").unwrap();
+        fs::rename(dir.path().join("next"), dir.path().join("state/a")).unwrap();
+        assert_eq!(fs::read(at.join("a")).unwrap(), b"one");
+    }
+
+    #[test]
+    fn a_thing_that_is_no_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = image(dir.path());
+        let socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+        let refused = Found::of(&[root]).unwrap_err().to_string();
+        assert!(refused.contains("socket"), "{refused}");
+        drop(socket);
+    }
+}

@@ -1,0 +1,59 @@
+//! Checkpoints ahead of an end that nobody has announced.
+
+use super::*;
+use crate::event::JobNews;
+
+fn ahead(asking: Asking) -> Settings {
+    Settings {
+        asking,
+        spend: 0.4,
+        restored: Some(1),
+        costs: small(),
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn a_safe_machine_s_job_is_saved_ahead_and_the_line_is_left_to_others_for_a_while() {
+    let mut desk = Desk::new(ahead(Asking::Never));
+    desk.handle(Event::Job(JobNews::Saved));
+    assert_eq!(desk.samples(19, 0.1), []);
+    assert_eq!(desk.samples(2, 0.1), [regular(1)]);
+    // 20 s of a line of which 40% may be spent.
+    desk.after(20_000, ended(1, committed(2)));
+    desk.handle(Event::Job(JobNews::Saved));
+    assert_eq!(desk.samples(28, 0.1), []);
+    assert_eq!(desk.samples(4, 0.1), [regular(2)]);
+}
+
+#[test]
+fn without_a_share_of_the_line_a_safe_machine_s_job_is_not_saved() {
+    let mut desk = Desk::new(Settings {
+        spend: 0.0,
+        ..ahead(Asking::Never)
+    });
+    desk.handle(Event::Job(JobNews::Saved));
+    assert_eq!(desk.samples(600, 0.1), []);
+    assert_eq!(desk.supervisor.next_save_ms(), None);
+}
+
+#[test]
+fn a_job_that_has_to_be_asked_is_disturbed_for_a_fiftieth_of_its_time_at_most() {
+    let mut desk = Desk::new(ahead(Asking::Possible));
+    // It is assumed to need 2 s to write its state.
+    assert_eq!(desk.samples(99, 0.1), []);
+    assert_eq!(
+        desk.samples(2, 0.1),
+        [Action::AskForCheckpoint { last: None }]
+    );
+}
+
+#[test]
+fn a_job_that_writes_its_state_rarely_lacks_nothing() {
+    let mut desk = Desk::new(ahead(Asking::Never));
+    for _ in 0..600 {
+        desk.now += 1000;
+        desk.supervisor.handle(Millis(desk.now), Event::Tick);
+        assert_eq!(desk.supervisor.poll_action(), None);
+    }
+}
