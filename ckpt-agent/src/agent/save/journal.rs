@@ -8,6 +8,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -50,6 +52,7 @@ const LOOKED_AT_MAX: usize = 4096;
 pub(super) struct SaveJournal {
     path: PathBuf,
     notes: Option<Notes>,
+    is_written: Arc<AtomicBool>,
     /// Locked while the save runs.
     _lock: File,
 }
@@ -85,7 +88,9 @@ impl SaveJournal {
             .ok()?;
         let (notes, noted) = sync_channel(QUEUE);
         let (writer, first) = JournalWriter::begin(sealer, head);
+        let is_written = Arc::new(AtomicBool::new(false));
         let writing = Writing {
+            is_written: Arc::clone(&is_written),
             file,
             writer,
             unwritten: first,
@@ -104,6 +109,7 @@ impl SaveJournal {
         Some(Self {
             path,
             notes: Some(notes),
+            is_written,
             _lock: lock,
         })
     }
@@ -111,6 +117,11 @@ impl SaveJournal {
     /// Where the segments are noted.
     pub(super) const fn take_notes(&mut self) -> Option<Notes> {
         self.notes.take()
+    }
+
+    /// Whether something was written, so that it is of use.
+    pub(super) fn is_written(&self) -> bool {
+        self.is_written.load(Ordering::Relaxed)
     }
 
     /// Removes it for good, before the manifest is signed.
@@ -125,6 +136,7 @@ impl SaveJournal {
 
 /// Writes a journal on a thread of its own.
 struct Writing {
+    is_written: Arc<AtomicBool>,
     file: File,
     writer: JournalWriter,
     unwritten: Vec<u8>,
@@ -174,6 +186,7 @@ impl Writing {
         }
         self.file.write_all(&self.unwritten)?;
         self.unwritten.clear();
+        self.is_written.store(true, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{Event, SaveEvent, SaveFailure, SaveOutcome, SaveShell};
 use crate::agent::Agent;
+use crate::agent::save::journal::SaveJournal;
 use crate::agent::save::pending::Pending;
 
 /// The remnants that a version may use.
@@ -45,7 +46,9 @@ impl SaveShell<'_> {
             // This machine slept.
             None => true,
         };
-        is_interrupted && self.journal.is_some()
+        // A shard that is whole has rows behind those of the image, and can't be ended after fewer.
+        let is_noted = self.journal.as_ref().is_some_and(SaveJournal::is_written);
+        is_interrupted && is_noted && self.stored.is_empty()
     }
 
     /// Commits the remnants that the version uses. The image has ended for the session when that is done: so neither
