@@ -27,7 +27,16 @@ fn incoming(grid: &Grid, host: &str) -> u64 {
 /// Begins a slow save of job 42 and kills it when each host that takes part has `percent` of its shard of an image of so
 /// many bytes.
 fn killed_at(grid: &Grid, args: &[&str], bytes: usize, percent: usize) -> Result<()> {
-    let slow = ["--bandwidth", "40MiB", "save", "--job", "42"];
+    // With little memory no host is far ahead of another.
+    let slow = [
+        "--memory",
+        "64MiB",
+        "--bandwidth",
+        "30MiB",
+        "save",
+        "--job",
+        "42",
+    ];
     let mut command = grid.command(slow.iter().chain(args))?;
     command.stdout(Stdio::null()).stderr(Stdio::null());
     // Rows of saves that were killed before.
