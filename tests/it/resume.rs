@@ -41,8 +41,8 @@ fn killed_at(grid: &Grid, args: &[&str], bytes: usize, percent: usize) -> Result
     command.stdout(Stdio::null()).stderr(Stdio::null());
     // Rows of saves that were killed before.
     let hosts = grid.running()?;
-    let before = hosts.iter().map(|(host, _)| incoming(grid, host));
-    let before: Vec<u64> = before.collect();
+    let before = hosts.iter().map(|(host, _)| received(grid, host));
+    let before: Vec<u64> = before.collect::<Result<_>>()?;
     let mut child: Child = command.spawn()?;
     let wanted = (bytes * percent / 300) as u64;
     let sent = wait_until("a part is sent", LIMIT, || {
