@@ -102,7 +102,7 @@ fn add_presence(hours: &mut [Hour], host: &AvailabilityBitmap) {
 }
 
 fn add_stays(hours: &mut [Hour], host: &AvailabilityBitmap, stay: u64) {
-    let begins_hour = |slot: &Slot| slot.0 % SLOTS_AN_HOUR == 0;
+    let begins_hour = |slot: &Slot| slot.0.is_multiple_of(SLOTS_AN_HOUR);
     for start in slots(host).filter(begins_hour) {
         if host.get(start) != Availability::Usable {
             continue;

@@ -39,7 +39,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use args::{Cli, Command};
 use call::Call;
-use ckpt_agent::agent::{self, AdviseRequest, Departures, Which};
+use ckpt_agent::agent::{self, AdviseRequest, Which};
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use connect::grid_file;
 use output::Form;
@@ -150,14 +150,7 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::Pool { job_length } => {
             call.agent(async |agent| done(agent.pool(job_length).await?))
         }
-        Command::Map(args) => {
-            let job = args.job.typed()?;
-            let departures = Departures {
-                named: args.if_down,
-                tonight: args.tonight,
-            };
-            call.agent(async |agent| done(agent.map(job.as_ref(), &departures).await?))
-        }
+        Command::Map(args) => of_job::map(call, args),
         Command::Hosts(args) => call.agent(async |agent| hosts::run(agent, args).await),
         Command::Rank(args) => call.agent(async |agent| done(rank::run(agent, &args).await?)),
         Command::Key(command) => key::run(call, command),

@@ -5,11 +5,11 @@ use codec::{JobId, Version};
 use strsim::osa_distance;
 
 use super::args::job::{AnyJob, TypedJob};
-use super::args::{Cat, Forget, ListArgs, Restore, VerifyArgs};
+use super::args::{Cat, Forget, ListArgs, MapArgs, Restore, VerifyArgs};
 use super::call::Call;
 use super::key::any::AnyKey;
-use super::{Answer, cat};
-use ckpt_agent::agent::Tenure;
+use super::{Answer, cat, done};
+use ckpt_agent::agent::{Departures, Tenure};
 use ckpt_agent::report::{ExitStatus, Failure};
 
 /// Most names that a failure proposes.
@@ -34,6 +34,15 @@ pub(super) fn list(call: Call<'_>, args: ListArgs) -> Result<Answer, Failure> {
     let job = args.job.typed()?;
     let asked = job.as_ref();
     of(call, "", asked, async |keys| keys.list(asked, args).await)
+}
+
+pub(super) fn map(call: Call<'_>, args: MapArgs) -> Result<Answer, Failure> {
+    let job = args.job.typed()?;
+    let departures = Departures {
+        named: args.if_down,
+        tonight: args.tonight,
+    };
+    call.agent(async |agent| done(agent.map(job.as_ref(), &departures).await?))
 }
 
 pub(super) fn show(
