@@ -24,6 +24,13 @@ fn incoming(grid: &Grid, host: &str) -> u64 {
     sizes.sum()
 }
 
+/// The same, and those of shards that it holds.
+fn received(grid: &Grid, host: &str) -> Result<u64> {
+    let shards = grid.shard_files(host)?.into_iter();
+    let sizes = shards.filter_map(|path| Some(fs::metadata(path).ok()?.len()));
+    Ok(sizes.sum::<u64>() + incoming(grid, host))
+}
+
 /// Begins a slow save of job 42 and kills it when each host that takes part has `percent` of its shard of an image of so
 /// many bytes.
 fn killed_at(grid: &Grid, args: &[&str], bytes: usize, percent: usize) -> Result<()> {
@@ -48,8 +55,9 @@ fn killed_at(grid: &Grid, args: &[&str], bytes: usize, percent: usize) -> Result
     let sent = wait_until("a part is sent", LIMIT, || {
         ensure!(child.try_wait()?.is_none(), "it is whole already");
         let hosts = hosts.iter().zip(&before);
-        let has =
-            |((host, _), before): &(&(String, _), &u64)| incoming(grid, host) >= *before + wanted;
+        let has = |((host, _), before): &(&(String, _), &u64)| {
+            received(grid, host).is_ok_and(|bytes| bytes >= *before + wanted)
+        };
         Ok(hosts.filter(has).count() >= 5)
     });
     child.kill()?;
