@@ -256,7 +256,7 @@ mod tests {
     use crate::shards::{Batch, Lent, Upload};
 
     /// Shards of 2,100 rows: two pages and a part of a third one.
-    const LENGTHS: [usize; 2100] = [1000; 2100];
+    static LENGTHS: [usize; 2100] = [1000; 2100];
 
     const BYTES: u64 = 2_100_000;
 
