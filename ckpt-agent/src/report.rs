@@ -252,6 +252,8 @@ pub struct SaveReport {
     /// How many of these the version before had not stored. `None` if that is not known, as when the image
     /// was stored whole.
     pub new_bytes: Option<u64>,
+    /// Bytes of the image that an interrupted save had sent, and that were not sent again.
+    pub resumed_bytes: Option<u64>,
     /// Bytes of all shards together.
     pub shard_bytes: u64,
     /// How the segments of the image were compressed, by method.

@@ -378,7 +378,7 @@ fn comparable_segments(index: &Index) -> (Vec<BaseSegment>, usize) {
 }
 
 /// The rows that a segment of `len` bytes is made of, if its own row is `row`. Origin 0 is the checkpoint itself.
-fn layers_of(entry: &SegmentEntry, row: u64, len: usize) -> Vec<Layer> {
+pub(crate) fn layers_of(entry: &SegmentEntry, row: u64, len: usize) -> Vec<Layer> {
     let new = match entry {
         SegmentEntry::Layered(layered) => layered.new_pieces(),
         _ => all_pieces(len),

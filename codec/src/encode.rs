@@ -321,6 +321,11 @@ impl CheckpointBuilder {
         Ok(())
     }
 
+    /// The segment that was recorded last.
+    pub fn last_segment(&self) -> Option<&SegmentEntry> {
+        self.index.segments.last()
+    }
+
     /// Leaves out the origins of which no row is used, and numbers the others anew.
     fn origins(&mut self) -> Vec<Origin> {
         let mut used = BTreeMap::new();

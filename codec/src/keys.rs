@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::grant::{Grant, GrantError, GrantScope, NewGrant, Rights};
-use crate::id::{CheckpointId, JobTag, OwnerId, PublicKey};
+use crate::id::{CheckpointId, JobTag, OwnerId, PublicKey, Version};
 use crate::job::{JobId, JobScope};
 use crate::scope::{JobSecret, Path, Scope, tag_of};
-use crate::seal::{OpenError, OwnerSecret, SummaryKey};
+use crate::seal::{Cipher, OpenError, OwnerSecret, SealContext, SegmentSealer, SummaryKey};
 use crate::serial::{self, SerialError};
 
 /// Most bytes of encoded job keys.
@@ -97,6 +97,28 @@ impl Keys {
         self.identity().sign(message)
     }
 
+    /// Seals and opens the journal of the save of a checkpoint; `None` if the keys are not for the job.
+    pub fn journal_sealer(&self, job: &JobId, checkpoint: CheckpointId) -> Option<SegmentSealer> {
+        let (job_tag, path) = self.tag_and_path(job)?;
+        let key = self
+            .job_secret(job_tag, &path)
+            .ok()?
+            .journal_key(checkpoint);
+        let context = SealContext {
+            checkpoint,
+            job_tag,
+            version: Version::FIRST,
+        };
+        Some(SegmentSealer::new(Cipher::Aes256Gcm, &key, context))
+    }
+
+    fn job_secret(&self, tag: JobTag, path: &Path) -> Result<JobSecret, OpenError> {
+        match self {
+            Self::Owner(owner) => Scope::of_owner(owner.seed()).find(path),
+            Self::Job(keys) => keys.secret(tag, path),
+        }
+    }
+
     /// Key of the summary of a checkpoint of the job with this path.
     pub(crate) fn summary_key(
         &self,
@@ -104,11 +126,7 @@ impl Keys {
         path: &Path,
         id: CheckpointId,
     ) -> Result<SummaryKey, OpenError> {
-        let secret = match self {
-            Self::Owner(owner) => Scope::of_owner(owner.seed()).find(path)?,
-            Self::Job(keys) => keys.secret(tag, path)?,
-        };
-        Ok(secret.summary_key(id))
+        Ok(self.job_secret(tag, path)?.summary_key(id))
     }
 }
 

@@ -28,6 +28,7 @@ pub mod holding;
 pub mod id;
 pub mod index;
 pub mod job;
+pub mod journal;
 pub mod keys;
 pub mod labels;
 pub mod layers;

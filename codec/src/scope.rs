@@ -22,7 +22,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::id::{CheckpointId, JobTag, OwnerId, byte_id};
 use crate::job::{JOB_COMPONENTS_MAX, JobId};
-use crate::seal::{OpenError, SummaryKey, aes_key, zero_nonce};
+use crate::seal::{DataKey, OpenError, SummaryKey, aes_key, zero_nonce};
 
 byte_id! {
     /// What hosts see of a component of a job's name.
@@ -175,6 +175,15 @@ impl JobSecret {
         let mut hasher = blake3::Hasher::new_derive_key("ckpt v2 summary");
         hasher.update(&self.0).update(&checkpoint.0);
         SummaryKey(*hasher.finalize().as_bytes())
+    }
+}
+
+impl JobSecret {
+    /// Key of the journal of the save of one of the job's checkpoints.
+    pub(crate) fn journal_key(&self, checkpoint: CheckpointId) -> DataKey {
+        let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 save journal");
+        hasher.update(&self.0).update(&checkpoint.0);
+        DataKey::new(*hasher.finalize().as_bytes())
     }
 }
 

@@ -194,6 +194,14 @@ impl BlockEntry {
         }
     }
 
+    /// The entry as it is in a page.
+    pub(crate) fn encode(&self) -> [u8; ENTRY_BYTES] {
+        let mut bytes = [0; ENTRY_BYTES];
+        bytes[..4].copy_from_slice(&self.len.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.hash.0);
+        bytes
+    }
+
     /// Reads an entry of a page.
     pub(crate) fn decode(bytes: &[u8; ENTRY_BYTES]) -> Self {
         let mut len = [0; 4];
@@ -257,8 +265,7 @@ impl Page {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.entries.len() * ENTRY_BYTES);
         for entry in &self.entries {
-            bytes.extend_from_slice(&entry.len.to_le_bytes());
-            bytes.extend_from_slice(&entry.hash.0);
+            bytes.extend_from_slice(&entry.encode());
         }
         bytes
     }
@@ -346,6 +353,38 @@ impl TableBuilder {
     /// Sum of the block lengths so far.
     pub const fn block_bytes(&self) -> u64 {
         self.outline.block_bytes
+    }
+
+    /// Hashes of the pages that were filled.
+    pub fn filled(&self) -> &[PageHash] {
+        &self.outline.pages
+    }
+
+    /// Leaves out the rows from number `rows` on. If the last of the others is in a page that was filled, `filled` has
+    /// to be that page. The blocks of all pages before have `before` bytes.
+    ///
+    /// # Errors
+    /// When there are fewer rows, or `filled` is not that page.
+    pub fn cut(&mut self, rows: u64, filled: Option<Page>, before: u64) -> Result<(), FormatError> {
+        let wrong = FormatError::Number("number of rows");
+        let page = rows.checked_sub(1).ok_or(wrong.clone())? / PAGE_ROWS;
+        let number = usize::try_from(page)?;
+        if rows > self.outline.rows {
+            return Err(wrong);
+        }
+        if number < self.outline.pages.len() {
+            let filled = filled.ok_or(wrong)?;
+            if Some(&PageHash::of(&filled.encode())) != self.outline.pages.get(number) {
+                return Err(FormatError::Checksum("page"));
+            }
+            self.page = filled;
+            self.outline.pages.truncate(number);
+        }
+        let kept = usize::try_from(rows - page * PAGE_ROWS)?;
+        self.page.entries.truncate(kept);
+        self.outline.rows = rows;
+        self.outline.block_bytes = before.saturating_add(self.page.block_bytes());
+        Ok(())
     }
 
     /// Ends the table. Returns the bytes of the last page if it has entries, and the outline.

@@ -282,6 +282,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         LIST_BYTES_MAX,
         CENSUS_OWNERS_MAX,
         ROWS_PER_READ_MAX,
+        SHARDS_MAX,
         READ_BYTES_MAX,
         PROBE_BYTES_MAX,
         PAGE_BYTES_MAX,

@@ -54,6 +54,7 @@ mod readme_grid;
 mod recipes;
 mod repair;
 mod restoring;
+mod resume;
 mod retention_model;
 mod run;
 mod run_as_they_are;

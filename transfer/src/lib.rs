@@ -22,6 +22,7 @@ pub mod rebuild;
 pub mod registry;
 pub mod registry_answer;
 mod rejection;
+mod remains;
 pub mod roster;
 mod voids;
 mod watch;

@@ -28,6 +28,7 @@ pub mod place;
 pub mod pool_watch;
 pub(crate) mod pooled;
 pub mod read;
+pub mod remains;
 pub mod restore;
 pub mod retention;
 pub mod save;

@@ -67,6 +67,11 @@ impl KnownCheckpoint {
         }
     }
 
+    /// Whether it is a remnant of an interrupted save, and no version.
+    pub fn is_remnant(&self) -> bool {
+        self.manifest.brief().is_ok_and(|brief| brief.is_remnant)
+    }
+
     /// How many different shards hosts hold.
     pub fn shards_found(&self) -> usize {
         let mut shards: Vec<ShardIndex> = self.holders.iter().map(|(shard, _)| *shard).collect();
@@ -390,12 +395,15 @@ impl Inventory {
         known.can_lose().is_some() && are_there
     }
 
-    /// Of these checkpoints, those that are no versions any more: the newest one that uses rows of them states so.
+    /// Of these checkpoints, those that are no versions, or not any more: the newest one that uses rows of them states
+    /// so.
     pub fn for_rows_only(&self, newest_first: &[&KnownCheckpoint]) -> BTreeSet<CheckpointId> {
         let opened = newest_first.iter().rev();
         let opened =
             opened.filter_map(|known| Some((known.version(), &**known.manifest.brief().ok()?)));
-        kept_for(opened).into_keys().collect()
+        let remnants = newest_first.iter().filter(|known| known.is_remnant());
+        let remnants = remnants.map(|known| known.manifest.public().checkpoint);
+        kept_for(opened).into_keys().chain(remnants).collect()
     }
 
     /// Splits into the checkpoints that stay when the newest `keep` are kept, and the others; both newest
@@ -550,9 +558,16 @@ impl Inventory {
         all.map(|known| known.manifest.public().created).max()
     }
 
-    /// All checkpoints, newest first: by version, then time, then id. With this order all clients agree
+    /// All checkpoints but remnants, newest first: by version, then time, then id. With this order all clients agree
     /// on the newest one even if two have the same version.
     pub fn newest_first(&self) -> Vec<&KnownCheckpoint> {
+        let mut all = self.newest_and_remnants();
+        all.retain(|known| !known.is_remnant());
+        all
+    }
+
+    /// All checkpoints in the same order, remnants of interrupted saves among them.
+    pub fn newest_and_remnants(&self) -> Vec<&KnownCheckpoint> {
         sorted(&self.checkpoints)
     }
 

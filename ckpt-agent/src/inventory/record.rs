@@ -144,6 +144,8 @@ pub struct Brief {
     pub labels: Labels,
     /// Why the image is not known to be one whole state; `None` if it is.
     pub mark: Option<Mark>,
+    /// Whether it is a remnant: rows of an interrupted save, which nobody can restore.
+    pub is_remnant: bool,
     /// All checkpoints of which a restore reads rows.
     pub needs: Arc<[Arc<BaseRef>]>,
     /// How many of them are no origins: the base, if there is one, comes first.
@@ -167,6 +169,7 @@ impl Brief {
             stored_bytes: summary.stored_bytes,
             labels: summary.tail.labels.clone(),
             mark: summary.tail.mark,
+            is_remnant: summary.tail.is_remnant,
             needs: summary.needs().map(&mut share).collect(),
             bases: usize::from(summary.tail.base.is_some()),
             for_rows: for_rows.fold(0, |bits, (at, _)| bits | 1 << at),

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use bytes::Bytes;
+use codec::anchors::Anchor;
 use codec::base::Base;
 use codec::compress::Level;
 use codec::encode::{
@@ -22,10 +23,12 @@ use codec::encode::{
 };
 use codec::geometry::SEGMENT_BYTES;
 use codec::hash::PieceHash;
-use codec::index::{FileEntry, StoredSegment};
+use codec::index::{FileEntry, SegmentEntry, StoredSegment};
+use codec::journal::NotedSegment;
+use codec::layers::Layer;
 use codec::manifest::{Draft, ImageKind};
-use codec::pieces::{EarlierSegments, PIECE_BYTES, PieceHasher};
-use codec::segment::{Cleaning, Cut, MadeSegment, Segmenter};
+use codec::pieces::{EarlierSegments, PIECE_BYTES, PieceHasher, patch_bytes};
+use codec::segment::{Cleaning, Cut, MadeSegment, RepeatedSource, Segmenter};
 use codec::{Redundancy, ShardIndex};
 
 use super::ahead::Ahead;
@@ -114,6 +117,8 @@ pub struct EncodedImage<W> {
     pub zero_bytes: u64,
     /// Compressed bytes that were stored because they are new, and not again.
     pub new_bytes: u64,
+    /// Bytes of the image that are in rows of remnants.
+    pub resumed_bytes: u64,
 }
 
 /// Why an image could not be encoded.
@@ -146,7 +151,14 @@ pub struct EncodeSettings {
     /// How many segments of the image itself are remembered, to find content that occurs twice; 0 to not look
     /// for it.
     pub remembered: usize,
+    /// Where the segments are noted, so that the next save can use their rows if this one is interrupted.
+    pub journal: Option<Notes>,
+    /// The first so many origins of the base are remnants.
+    pub remnants: u8,
 }
+
+/// Takes the segments of a save in the order of the image. What does not fit ends the journal.
+pub type Notes = SyncSender<NotedSegment>;
 
 impl EncodeSettings {
     /// The hasher for pieces, if segments are compared with a base or with each other.
@@ -175,6 +187,9 @@ where
     let output = Arc::new(Mutex::new(Output {
         builder: Some(CheckpointBuilder::new(settings.plan.clone())),
         refused: None,
+        journal: settings.journal.clone(),
+        remnants: settings.remnants,
+        resumed_bytes: 0,
         waiting: BTreeMap::new(),
         next: 0,
         report,
@@ -470,6 +485,9 @@ struct Output<E, W, F> {
     builder: Option<CheckpointBuilder>,
     /// Why the builder refused a row or a segment.
     refused: Option<BuildError>,
+    journal: Option<Notes>,
+    remnants: u8,
+    resumed_bytes: u64,
     waiting: BTreeMap<u64, EncodedPart>,
     next: u64,
     report: F,
@@ -487,6 +505,8 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             match part {
                 EncodedPart::Zero(bytes) => {
                     builder.push_zero(bytes);
+                    let zero = SegmentEntry::Zero { bytes };
+                    note(&mut self.journal, Some(zero), (&[], &[]), None);
                     (self.report)(Encoded::Zero(bytes));
                 }
                 EncodedPart::Row(row) => {
@@ -494,6 +514,9 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
                     if let Err(cause) = builder.push_row(&encoded) {
                         return self.stop(cause);
                     }
+                    let last = builder.last_segment().cloned();
+                    let hashes = (&*encoded.pieces, &*encoded.anchors);
+                    note(&mut self.journal, last, hashes, Some(&encoded));
                     let image_bytes = u64::from(encoded.stored.raw_len);
                     (self.report)(Encoded::Row(ready(encoded, grant, image_bytes)));
                 }
@@ -502,6 +525,15 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
                     if let Err(cause) = builder.push_made(&made, encoded) {
                         return self.stop(cause);
                     }
+                    let last = builder.last_segment().cloned();
+                    let hashes = match &made.source {
+                        RepeatedSource::Rows(layers) => {
+                            self.resumed_bytes += resumed(layers, self.remnants, made.len);
+                            (&*made.hashes, &*made.anchors)
+                        }
+                        RepeatedSource::Image { .. } => (&[][..], &[][..]),
+                    };
+                    note(&mut self.journal, last, hashes, encoded);
                     let image_bytes = u64::from(made.len);
                     (self.report)(match row {
                         Some(row) => {
@@ -534,6 +566,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             return Err(cause.into());
         }
         let mut builder = self.builder.take().ok_or(Closed)?;
+        self.journal = None;
         let whole = u128::from(builder.row_bytes().max(1));
         let new = u128::from(builder.stored_bytes()) * u128::from(bytes.changed) / whole;
         let new_bytes = u64::try_from(new).unwrap_or(u64::MAX);
@@ -563,8 +596,33 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             warnings,
             zero_bytes: bytes.zero,
             new_bytes,
+            resumed_bytes: self.resumed_bytes,
         })
     }
+}
+
+/// Notes a segment with its row. A journal that lacks a segment is of no use, so it ends where one does not fit.
+fn note(
+    journal: &mut Option<Notes>,
+    segment: Option<SegmentEntry>,
+    (hashes, anchors): (&[PieceHash], &[Anchor]),
+    row: Option<&EncodedRow>,
+) {
+    let (Some(notes), Some(segment)) = (journal.as_ref(), segment) else {
+        return;
+    };
+    let blocks = row.map_or(&[][..], |row| &row.table);
+    let noted = NotedSegment::new(segment, hashes, anchors, blocks);
+    if notes.try_send(noted).is_err() {
+        *journal = None;
+    }
+}
+
+/// Bytes of a segment of `len` bytes that are in rows of the first `remnants` origins.
+fn resumed(layers: &[Layer], remnants: u8, len: u32) -> u64 {
+    let of_remnants = layers.iter().filter(|layer| layer.origin < remnants);
+    let bytes = of_remnants.map(|layer| patch_bytes(layer.used, len as usize));
+    bytes.sum::<usize>() as u64
 }
 
 fn ready(mut encoded: EncodedRow, mut grant: Reservation, image_bytes: u64) -> ReadyRow {

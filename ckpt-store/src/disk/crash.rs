@@ -293,6 +293,24 @@ impl Disk for CrashDisk {
         }))
     }
 
+    fn reopen(&self, path: &Path, len: u64) -> io::Result<Box<dyn Append>> {
+        let mut state = self.state();
+        let file = state.file(path)?;
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        if state.files[file].live.len() < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if state.atomic_step()? {
+            state.files[file].live.truncate(len);
+            state.files[file].durable.truncate(len);
+        }
+        state.still_up()?;
+        Ok(Box::new(CrashFile {
+            disk: self.clone(),
+            file,
+        }))
+    }
+
     fn publish(&self, from: &Path, to: &Path) -> Result<(), ChangeError> {
         let mut state = self.state();
         let file = state.file(from)?;

@@ -2,7 +2,8 @@
 //! real one.
 //!
 //! Paths are relative to the data directory. When a call that changes something returns, the change is
-//! durable. The exceptions are [`Disk::create`], [`Append::append`] and [`Disk::discard`].
+//! durable. The exceptions are [`Disk::create`], [`Disk::reopen`], [`Append::append`] and
+//! [`Disk::discard`].
 
 mod behind;
 mod real;
@@ -31,6 +32,12 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// # Errors
     /// When the file exists or can't be created.
     fn create(&self, path: &Path) -> io::Result<Box<dyn Append>>;
+
+    /// Opens a synced file to append to it, cut to its first `len` bytes.
+    ///
+    /// # Errors
+    /// When the file can't be opened or cut.
+    fn reopen(&self, path: &Path, len: u64) -> io::Result<Box<dyn Append>>;
 
     /// Gives a synced file its final name, and syncs the directory of that name. A file of that name is
     /// replaced.

@@ -132,6 +132,19 @@ impl Disk for RealDisk {
         }))
     }
 
+    fn reopen(&self, path: &Path, len: u64) -> io::Result<Box<dyn Append>> {
+        let file = OpenOptions::new().write(true).open(self.root.join(path))?;
+        if file.metadata()?.len() < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        file.set_len(len)?;
+        Ok(Box::new(RealFile {
+            file: DirectFile::new(file),
+            len,
+            syncs: self.syncs.clone(),
+        }))
+    }
+
     fn publish(&self, from: &Path, to: &Path) -> Result<(), ChangeError> {
         fs::rename(self.root.join(from), self.root.join(to))?;
         self.sync_dir_of(to)

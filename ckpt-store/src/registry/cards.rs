@@ -28,7 +28,7 @@ pub(super) const CARDS_OF_MEMBERS: Size = Size {
 
 impl Shared {
     /// Answers a `CompareCards` request.
-    pub(super) async fn compare_cards(
+    pub(super) async fn compare(
         &self,
         send: &mut SendStream,
         digest: [u8; 32],

@@ -474,15 +474,15 @@ impl Shared {
             Request::Reached => self.reached(&asker()?, send).await,
             Request::List { number } => self.list(asker()?, send, number).await,
             Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
-            Request::CompareCards { digest, after } => {
-                self.compare_cards(send, digest, after).await
-            }
+            Request::CompareCards { digest, after } => self.compare(send, digest, after).await,
             Request::Cards { ids } => self.cards(send, &ids).await,
             Request::PutCards { cards } => self.put_cards(member()?, send, cards).await,
             Request::Status
             | Request::Claim(_)
             | Request::PutShard(_)
             | Request::Commit { .. }
+            | Request::RowsHeld(_)
+            | Request::EndEarly { .. }
             | Request::Find { .. }
             | Request::Outline(_)
             | Request::Page { .. }

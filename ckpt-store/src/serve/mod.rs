@@ -40,7 +40,7 @@ use protocol::wire::message::{
     Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response, ShardName,
 };
 use quinn::{Connection, RecvStream, SendStream};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinError;
 use tracing::{Instrument, Span, debug, error, info, info_span, warn};
 
@@ -66,6 +66,9 @@ use transfer::rate_limit::RateLimit;
 /// manifest in memory while it waits, so few changes may wait.
 const READS_QUEUED_MAX: usize = 512;
 const CHANGES_QUEUED_MAX: usize = 64;
+
+/// Most ends of transfers that a transfer has not heard of yet. Who asked for one that it missed asks again.
+const ENDED_QUEUED_MAX: usize = 16;
 
 /// A client that got no place may ask again after this time, milliseconds.
 const BUSY_RETRY_MS: u32 = 1_000;
@@ -109,6 +112,8 @@ pub struct ServedHost {
     lines: Arc<Lines>,
     receiving: RateLimit,
     sending: RateLimit,
+    /// Checkpoints whose transfers end, because their client asks what is here of them.
+    ended: broadcast::Sender<put::Transferred>,
     stopping: watch::Receiver<bool>,
     members: Members,
     cards: OtherCards,
@@ -138,6 +143,7 @@ impl ServedHost {
             lines: around.lines,
             receiving: RateLimit::default(),
             sending: RateLimit::default(),
+            ended: broadcast::Sender::new(ENDED_QUEUED_MAX),
             stopping: around.stopping,
             members: around.members,
             cards: around.cards,
@@ -338,6 +344,8 @@ impl Exchange<'_> {
             Request::PutShard(put) => self.put_shard(put).await,
             Request::Commit { manifest } => self.commit(manifest).await,
             Request::KeepManifest { manifest } => self.keep_manifest(manifest).await,
+            Request::RowsHeld(claim) => self.rows_held(claim).await,
+            Request::EndEarly { put, rows, root } => self.end_early(put, rows, root).await,
             Request::Find { job_tag, after } => self.find(job_tag, after).await,
             Request::Outline(shard) => self.outline(shard).await,
             Request::Page { shard, page } => self.page(shard, page).await,

@@ -4,13 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use codec::OwnerId;
 use codec::manifest::{Manifest, Public};
+use codec::{CheckpointId, OwnerId, ShardRoot};
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
-use protocol::wire::message::{PutEnd, PutRebuilt, PutShard, Refusal, Response, StoredShard};
+use protocol::wire::message::{
+    Claim, PutEnd, PutRebuilt, PutShard, Refusal, Response, StoredShard,
+};
 use quinn::RecvStream;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::info;
@@ -18,9 +22,9 @@ use tracing::info;
 use super::blocks::{BlockParser, Parsed};
 use super::pool::{PLACE_TIMEOUT, Place};
 use super::{Answer, Exchange, ServedHost, blocking, busy, pause, stopped, who};
-use crate::core::Denied;
 use crate::core::ledger::Whole;
 use crate::core::places::Who;
+use crate::core::{Denied, Millis};
 use crate::shards::{Batch, StoreError, Upload, signed_by};
 
 /// A client that sends nothing for this long loses its shard. The time is that for which an uncommitted
@@ -31,8 +35,17 @@ const SEND_STALL_TIMEOUT: Duration = UNCOMMITTED_LIFETIME;
 /// A shard that is being received may take this long to end after the daemon began to stop.
 const STOP_PUTS_AFTER: Duration = Duration::from_secs(3);
 
+/// Longest wait until the transfers of a checkpoint have ended whose client asks what is here of them.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Pause between two looks whether they have.
+const END_PERIOD: Duration = Duration::from_millis(5);
+
 /// Most chunks of the stream that are taken in one step.
 const CHUNKS: usize = 32;
+
+/// Whose transfers of which checkpoint.
+pub(super) type Transferred = (Who<OwnerId>, CheckpointId);
 
 /// What the owner's manifest promises of a shard that another host brings.
 #[derive(Clone)]
@@ -97,7 +110,7 @@ impl Exchange<'_> {
 
         let begun = Instant::now();
         let received = tokio::select! {
-            received = receive(&host, self.recv, upload, &place) => received?,
+            received = receive(&host, self.recv, (upload, (who(self.peer), put.claim.checkpoint)), &place) => received?,
             () = stopped(host.stopping.clone(), STOP_PUTS_AFTER) => {
                 return Err(Answer::Refused(Refusal::new(Code::Stopping, "")));
             }
@@ -169,20 +182,25 @@ struct Received {
 }
 
 /// Reads and writes blocks until the end of the transfer. If the transfer fails, the unfinished shard is
-/// removed before this returns, so that the client can begin again at once.
+/// removed or put aside before this returns, so that the client can begin again at once.
 async fn receive(
     host: &ServedHost,
     recv: &mut RecvStream,
-    upload: Upload,
+    (upload, of): (Upload, Transferred),
     place: &Place<OwnerId>,
 ) -> Result<Received, Answer> {
+    let ends = host.ended.subscribe();
     let mut writer = Writer::new(upload);
     let received = tokio::select! {
+        () = is_ended(ends, of) => Err(transfer_lost("the client asked what is here of it")),
         received = receive_into(host, recv, &mut writer, place) => received,
         () = place.gives_way() => Err(busy("too slow while others were waiting")),
     };
-    if received.is_err() {
-        writer.discard().await;
+    match &received {
+        // The client is gone, or its connection is.
+        Err(Answer::Lost(_)) => writer.break_off(host.parts.clock.now()).await,
+        Err(_) => writer.discard().await,
+        Ok(_) => {}
     }
     received
 }
@@ -261,6 +279,14 @@ impl Writer {
         }
     }
 
+    /// Waits for the thread, then keeps the rows of the unfinished shard.
+    async fn break_off(&mut self, now: Millis) {
+        if let Ok((upload, _)) = self.written().await {
+            // If that panics, the file is removed at the next start.
+            let _ = tokio::task::spawn_blocking(move || upload.break_off(now)).await;
+        }
+    }
+
     /// Waits for the thread, then removes the unfinished shard.
     async fn discard(&mut self) {
         if let Ok(unfinished) = self.written().await {
@@ -287,6 +313,55 @@ async fn next_chunks(recv: &mut RecvStream, chunks: &mut [Bytes]) -> Result<usiz
         Ok(Some(count)) => Ok(count),
         Ok(None) => Err(transfer_lost("the client ended the transfer early")),
         Err(cause) => Err(transfer_lost(&cause.to_string())),
+    }
+}
+
+/// Ends when the client of a checkpoint's transfers has asked what is here of them: it does not go on with them.
+async fn is_ended(mut ends: broadcast::Receiver<Transferred>, of: Transferred) {
+    loop {
+        match ends.recv().await {
+            Ok(ended) if ended == of => return,
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+impl Exchange<'_> {
+    /// Answers a `RowsHeld` request, after the transfers of the checkpoint have ended.
+    pub(super) async fn rows_held(&mut self, claim: Claim) -> Result<(), Answer> {
+        let place = self.place(&self.host.changes, "small changes").await?;
+        let who = who(self.peer);
+        let store = Arc::clone(&self.host.parts.store);
+        let until = Instant::now() + END_TIMEOUT;
+        while store.is_receiving(who, &claim) && Instant::now() < until {
+            // Fails if no transfer runs any more.
+            let _ = self.host.ended.send((who, claim.checkpoint));
+            tokio::time::sleep(END_PERIOD).await;
+        }
+        let now = self.host.parts.clock.now();
+        let shards = store.rows_held(now, who, &claim);
+        drop(place);
+        self.respond(&Response::RowsHeld { shards }).await
+    }
+
+    /// Answers an `EndEarly` request.
+    pub(super) async fn end_early(
+        &mut self,
+        put: PutShard,
+        rows: u64,
+        root: ShardRoot,
+    ) -> Result<(), Answer> {
+        let _place = self.place(&self.host.changes, "small changes").await?;
+        let store = Arc::clone(&self.host.parts.store);
+        let who = who(self.peer);
+        let now = self.host.parts.clock.now();
+        let stored = blocking(move || store.end_early(now, who, &put, rows, root)).await?;
+        info!(
+            peer = self.peer.name, checkpoint = %put.claim.checkpoint, shard = put.shard, rows,
+            "ended a shard whose transfer broke off"
+        );
+        self.respond(&Response::Stored(stored)).await
     }
 }
 

@@ -62,6 +62,8 @@ impl Rule {
             Request::Claim(_) => donor("claim", SUBMITTERS, Load::Work),
             Request::PutShard(_) => donor("put", SUBMITTERS, Load::BringsBytes),
             Request::Commit { .. } => donor("commit", SUBMITTERS, Load::Work),
+            Request::RowsHeld(_) => donor("rows held", SUBMITTERS, Load::Work),
+            Request::EndEarly { .. } => donor("end early", SUBMITTERS, Load::Work),
             Request::Find { .. } => donor("find", SUBMITTERS, Load::Work),
             Request::Outline(_) => donor("outline", READERS, Load::Work),
             Request::Page { .. } => donor("page", READERS, Load::Work),
@@ -282,6 +284,12 @@ mod tests {
             Request::KeepManifest {
                 manifest: Vec::new(),
             },
+            Request::RowsHeld(claim),
+            Request::EndEarly {
+                put,
+                rows: 1,
+                root: codec::ShardRoot([0; 32]),
+            },
             Request::Status,
             Request::Census,
         ]
@@ -327,6 +335,8 @@ mod tests {
             "prepare",
             "propose",
             "keep manifest",
+            "rows held",
+            "end early",
             "status",
             "list",
             "put list",

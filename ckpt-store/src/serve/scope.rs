@@ -193,8 +193,10 @@ impl Scope {
             | Request::CompareCards { .. }
             | Request::Cards { .. }
             | Request::Notices { .. } => Ok(Permit::Given),
-            Request::Claim(claim) => self.stores(claim.job_tag),
-            Request::PutShard(put) => self.stores(put.claim.job_tag),
+            Request::Claim(claim) | Request::RowsHeld(claim) => self.stores(claim.job_tag),
+            Request::PutShard(put) | Request::EndEarly { put, .. } => {
+                self.stores(put.claim.job_tag)
+            }
             Request::Commit { manifest } | Request::KeepManifest { manifest } => {
                 let manifest = Manifest::parse(manifest.clone()).map_err(StoreError::from)?;
                 self.stores(manifest.public().job_tag)

@@ -2,6 +2,8 @@
 //!
 //! The functions here block on the disk. The network side calls them on blocking threads.
 
+mod aside;
+mod broken;
 mod error;
 mod fences;
 pub mod layout;
@@ -23,6 +25,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use aside::{BROKEN_BYTES, BROKEN_MAX};
 pub use error::StoreError;
 pub use fences::{FENCE_BYTES_MAX, FenceFile, FenceFileError, Witnessed};
 pub use load::{FoundFile, Loaded, check, scan, signed_by};

@@ -59,6 +59,7 @@ impl Store {
             next_incoming: AtomicU64::new(0),
             is_poisoned: AtomicBool::new(false),
             agreed_clock: AtomicU64::new(0),
+            broken: Mutex::default(),
             leaving: Mutex::default(),
         };
         // The daemon may have ended after it had entered a notice and before it had removed what is gone.

@@ -13,6 +13,7 @@ use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 use protocol::wire::limits::RECORDS_MAX;
 use protocol::wire::message::{Claim, Record, ShardName};
 
+use super::aside::BrokenPuts;
 use super::error::StoreError;
 use super::layout::{
     self, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path, older_notice_path, shard_path,
@@ -47,6 +48,8 @@ pub struct Store {
     pub(super) is_poisoned: AtomicBool,
     /// The wall clock on which most hosts agreed last, in Unix seconds.
     pub(super) agreed_clock: AtomicU64,
+    /// Shards whose transfers broke off.
+    pub(super) broken: Mutex<BrokenPuts>,
     /// Shards that are being handed over. They are not proved to other hosts, so that none relies on
     /// them.
     pub(super) leaving: Mutex<BTreeSet<(Key, ShardIndex)>>,
@@ -114,10 +117,16 @@ impl Store {
     /// Bytes that the host has to give back: those beyond what it lends, or those that its disk lacks for
     /// the reserve of the machine's owner, whichever are more.
     pub fn excess_bytes(&self) -> u64 {
-        let short = self.disk.short_bytes().unwrap_or(0);
-        let catalog = self.catalog();
-        let ledger = catalog.ledger();
-        ledger.used().saturating_sub(ledger.capacity()).max(short)
+        loop {
+            let short = self.disk.short_bytes().unwrap_or(0);
+            let catalog = self.catalog();
+            let ledger = catalog.ledger();
+            let excess = ledger.used().saturating_sub(ledger.capacity()).max(short);
+            drop(catalog);
+            if excess == 0 || !self.drop_any_broken() {
+                return excess;
+            }
+        }
     }
 
     /// Committed checkpoints for which a later version of the same job is committed here.
@@ -337,6 +346,7 @@ impl Store {
     /// Removes expired checkpoints, which were claimed or written and never committed. Returns their
     /// number.
     pub fn sweep(&self, now: Millis) -> usize {
+        self.drop_old_broken(now);
         let mut removed = 0;
         loop {
             let next = self.catalog().next_expired(now);
@@ -366,6 +376,7 @@ impl Store {
     /// Removes everything of a checkpoint. Returns whether there was something. The manifest goes first:
     /// what is left after a crash is then uncommitted, and expires.
     fn remove_all(&self, now: Millis, key: Key) -> Result<bool, StoreError> {
+        self.drop_broken_of(key, None);
         if !self.catalog().begin_forget(key) {
             return Ok(false);
         }

@@ -11,7 +11,7 @@ use super::error::StoreError;
 use super::store::Store;
 use super::writer::ShardWriter;
 use crate::core::places::Who;
-use crate::core::{Millis, PutId};
+use crate::core::{Key, Millis, PutId};
 
 /// Blocks that are written to the disk together.
 #[derive(Debug, Default)]
@@ -95,6 +95,8 @@ pub struct Upload {
     id: PutId,
     writer: Option<ShardWriter>,
     bound: Option<Bound>,
+    /// Whether its space belongs to others now: to a shard whose transfer broke off.
+    is_passed_on: bool,
 }
 
 impl Upload {
@@ -109,6 +111,19 @@ impl Upload {
             id,
             writer: Some(writer),
             bound,
+            is_passed_on: false,
+        }
+    }
+
+    /// Keeps the rows of a shard whose transfer broke off, if they are worth it: the next save may need them.
+    pub fn break_off(mut self, now: Millis) {
+        let writer = self.writer.take();
+        let Some(writer) = writer.filter(|_| self.bound.is_none()) else {
+            return;
+        };
+        match self.store.keep_broken(now, self.id, writer) {
+            Ok(is_kept) => self.is_passed_on = is_kept,
+            Err(cause) => tracing::warn!(%cause, "can't keep the rows of a broken transfer"),
         }
     }
 
@@ -129,10 +144,13 @@ impl Upload {
             }
         }
         let wanted = writer.len_with(rows, batch.bytes.len() as u64);
-        let free = self.store.free_bytes()?;
-        self.store
-            .catalog()
-            .grow_put(self.id, wanted, writer.written(), free)?;
+        let id = self.id;
+        let written = writer.written();
+        let store = &self.store;
+        let who = || Some(store.catalog().put_of(id)?.1);
+        store.with_room(who, |free| {
+            store.catalog().grow_put(id, wanted, written, free)
+        })?;
         for block in batch.blocks() {
             writer
                 .push(block)
@@ -194,8 +212,14 @@ impl Store {
         let who = who.into();
         self.check_writable()?;
         let shard = put.shard().ok_or(StoreError::BadRequest("shard number"))?;
-        let free = self.free_bytes()?;
-        let id = self.catalog().begin_put(now, who, put, shard, free)?;
+        let key = Key {
+            owner: who.member,
+            checkpoint: put.claim.checkpoint,
+        };
+        // The client begins the shard once more.
+        self.drop_broken_of(key, Some(shard));
+        let begin = |free| self.catalog().begin_put(now, who, put, shard, free);
+        let id = self.with_room(|| Some(who), begin)?;
         self.begin_upload(unix_seconds, who.member, put, id, None)
     }
 
@@ -234,6 +258,8 @@ impl Drop for Upload {
     fn drop(&mut self) {
         // The file is removed before its space is given to others.
         self.writer = None;
-        self.store.catalog().abort_put(self.id);
+        if !self.is_passed_on {
+            self.store.catalog().abort_put(self.id);
+        }
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use codec::geometry::{PAGE_ROWS, page_count};
 use codec::shard_file::{
-    BlockEntry, ENTRY_BYTES, Footer, HEADER_BYTES, Header, TAIL_BYTES, TableBuilder,
+    BlockEntry, ENTRY_BYTES, Footer, FormatError, HEADER_BYTES, Header, Page, ShardIdentity,
+    TAIL_BYTES, TableBuilder,
 };
 
 use crate::core::Shard;
@@ -83,6 +84,16 @@ pub(crate) struct ShardWriter {
     at: u64,
 }
 
+/// A shard whose first blocks are written and synced, and whose file is closed.
+#[derive(Debug)]
+pub(crate) struct ClosedShard {
+    disk: Arc<dyn Disk>,
+    temp: TempFile,
+    header: Header,
+    table: TableBuilder,
+    groups: Vec<u64>,
+}
+
 /// A shard whose blocks and table are written, but not synced.
 #[derive(Debug)]
 pub(crate) struct WrittenShard {
@@ -142,6 +153,18 @@ impl ShardWriter {
         HEADER_BYTES as u64 + blocks + table + TAIL_BYTES as u64
     }
 
+    /// Syncs the blocks and closes the file. It can be opened again to end the shard.
+    pub(crate) fn close(self) -> io::Result<ClosedShard> {
+        self.file.sync()?;
+        Ok(ClosedShard {
+            disk: Arc::clone(&self.temp.disk),
+            temp: self.temp,
+            header: self.header,
+            table: self.table,
+            groups: self.groups,
+        })
+    }
+
     /// Writes the rest of the table and the footer.
     pub(crate) fn finish(mut self) -> io::Result<WrittenShard> {
         let (page, outline) = std::mem::take(&mut self.table).finish();
@@ -173,6 +196,53 @@ impl ShardWriter {
         self.file.append(bytes)?;
         self.at += bytes.len() as u64;
         Ok(())
+    }
+}
+
+impl ClosedShard {
+    /// The shard that it is a part of.
+    pub(crate) const fn identity(&self) -> ShardIdentity {
+        self.header.identity
+    }
+
+    /// The number of its rows.
+    pub(crate) const fn rows(&self) -> u64 {
+        self.table.rows()
+    }
+
+    /// Opens the file again, and cuts it after its first `rows` rows.
+    pub(crate) fn reopen(mut self, rows: u64) -> io::Result<ShardWriter> {
+        let wrong = |cause: FormatError| io::Error::new(io::ErrorKind::InvalidData, cause);
+        let page = rows.saturating_sub(1) / PAGE_ROWS;
+        let number = usize::try_from(page).unwrap_or(usize::MAX);
+        let group = self.groups.get(number).copied();
+        let group = group.ok_or(io::ErrorKind::InvalidInput)?;
+        let filled = match self.table.filled().get(number) {
+            Some(hash) => {
+                let bytes = PAGE_ROWS as usize * ENTRY_BYTES;
+                let file = self.disk.open(&self.temp.path)?;
+                let end = self.groups.get(number + 1).copied();
+                let end = end.unwrap_or(file.size());
+                let mut page = vec![0; bytes];
+                file.read_exact_at(&mut page, end.saturating_sub(bytes as u64))?;
+                Some(Page::parse(&page, PAGE_ROWS, *hash).map_err(wrong)?)
+            }
+            None => None,
+        };
+        let tables = page * PAGE_ROWS * ENTRY_BYTES as u64;
+        let before = group.saturating_sub(HEADER_BYTES as u64 + tables);
+        self.table.cut(rows, filled, before).map_err(wrong)?;
+        self.groups.truncate(number + 1);
+        let at = HEADER_BYTES as u64 + tables + self.table.block_bytes();
+        let file = self.disk.reopen(&self.temp.path, at)?;
+        Ok(ShardWriter {
+            file,
+            temp: self.temp,
+            header: self.header,
+            table: self.table,
+            groups: self.groups,
+            at,
+        })
     }
 }
 

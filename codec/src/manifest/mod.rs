@@ -287,7 +287,9 @@ impl Manifest {
         if keys.job_tag(&summary.job) != Some(self.public.job_tag) {
             return Err(ManifestError::Job);
         }
-        if summary.index.is_empty() || summary.other_rows() > self.public.rows {
+        // A remnant has no index, and nothing else is without one.
+        let has_index = !summary.index.is_empty();
+        if has_index == summary.tail.is_remnant || summary.other_rows() > self.public.rows {
             return Err(ManifestError::Number("number of index rows"));
         }
         let mut others = summary.index.iter().chain(&summary.tail.pieces);

@@ -57,6 +57,9 @@ pub struct Tail {
     pub mark: Option<Mark>,
     /// What a checkpoint names whose rows later ones use, or that uses rows of earlier ones.
     pub chain: Option<Chain>,
+    /// Whether it is a remnant: rows of a save that was interrupted, which later versions use. It has neither index nor
+    /// files, and nobody can restore it.
+    pub is_remnant: bool,
 }
 
 /// Why an image is not known to be one whole state.
@@ -109,6 +112,9 @@ const BASE_CREATED_EXTENSION: u16 = 2;
 /// Number of the extension with [`Tail::mark`].
 const MARK_EXTENSION: u16 = NEEDED_FROM + 1;
 
+/// Number of the extension with [`Tail::is_remnant`], which has no bytes.
+const REMNANT_EXTENSION: u16 = NEEDED_FROM + 2;
+
 /// From this number on, a reader has to know an extension: without it, it would take the checkpoint for something
 /// that it is not. So a summary with an unknown one is refused.
 const NEEDED_FROM: u16 = 0x8000;
@@ -146,12 +152,14 @@ impl Summary {
         });
         let mark = self.tail.mark.iter();
         let mark = mark.map(|mark| (MARK_EXTENSION, serde_bytes::ByteBuf::from([mark.number()])));
+        let remnant = (REMNANT_EXTENSION, serde_bytes::ByteBuf::new());
+        let remnant = self.tail.is_remnant.then_some(remnant);
         let tail = TailBody {
             base: self.tail.base,
             pieces: self.tail.pieces.clone(),
             labels: self.tail.labels.clone(),
             witnesses: self.tail.witnesses.clone(),
-            extensions: after.chain(created).chain(mark).collect(),
+            extensions: after.chain(created).chain(mark).chain(remnant).collect(),
         };
         // Programs that do not know chains refuse a summary with more bytes than they expect. So they delete
         // nothing of a job that has one.
@@ -182,7 +190,8 @@ impl Summary {
             return Err(ManifestError::Number("number of witnesses"));
         }
         let mut needed = tail.extensions.iter().map(|(number, _)| *number);
-        if needed.any(|number| number >= NEEDED_FROM && number != MARK_EXTENSION) {
+        let known = [MARK_EXTENSION, REMNANT_EXTENSION];
+        if needed.any(|number| number >= NEEDED_FROM && !known.contains(&number)) {
             return Err(ManifestError::Number("number of an extension"));
         }
         let extension = |wanted| {
@@ -207,6 +216,7 @@ impl Summary {
             mark: extension(MARK_EXTENSION)
                 .map(|bytes| Mark::from_number(bytes.first().copied().unwrap_or(0))),
             chain,
+            is_remnant: extension(REMNANT_EXTENSION).is_some(),
         };
         Ok(Self { tail, ..summary })
     }
@@ -296,7 +306,15 @@ mod tests {
         let empty = with(MARK_EXTENSION, &[]).unwrap();
         assert_eq!(empty.tail.mark, Some(Mark::Other(0)));
         let refused = Err(ManifestError::Number("number of an extension"));
-        assert_eq!(with(MARK_EXTENSION + 1, &[1]).map(|_| ()), refused);
+        assert_eq!(with(REMNANT_EXTENSION + 1, &[1]).map(|_| ()), refused);
+    }
+
+    #[test]
+    fn a_remnant_comes_back_as_one() {
+        let mut remnant = summary();
+        remnant.tail.is_remnant = true;
+        let bytes = remnant.encode().unwrap();
+        assert_eq!(Summary::decode(&bytes), Ok(remnant));
     }
 
     #[test]

@@ -10,8 +10,8 @@ impl Request {
     /// the logs of the client and of all hosts, so that a save or a restore can be followed through them.
     pub fn checkpoint(&self) -> Option<CheckpointId> {
         match self {
-            Self::Claim(claim) => Some(claim.checkpoint),
-            Self::PutShard(put) => Some(put.claim.checkpoint),
+            Self::Claim(claim) | Self::RowsHeld(claim) => Some(claim.checkpoint),
+            Self::PutShard(put) | Self::EndEarly { put, .. } => Some(put.claim.checkpoint),
             Self::PutRebuilt(rebuilt) => Some(rebuilt.put.claim.checkpoint),
             Self::Commit { manifest } | Self::KeepManifest { manifest } => {
                 Manifest::named_in(manifest)

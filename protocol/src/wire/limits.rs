@@ -92,7 +92,10 @@ pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A transfer in which no byte arrives for this long has stalled.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a host keeps a finished shard, or a claim, without a manifest.
+/// Most shards in the answer to one `RowsHeld`: as many as a checkpoint can have.
+pub const SHARDS_MAX: usize = 64;
+
+/// How long a host keeps a finished shard, the rows of one whose transfer broke off, or a claim, without a manifest.
 pub const UNCOMMITTED_LIFETIME: Duration = Duration::from_secs(3600);
 
 const _: () = assert!(FRAME_BYTES_MAX > MANIFEST_BYTES_MAX + 64 * 16 + 1024);

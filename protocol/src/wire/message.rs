@@ -210,6 +210,18 @@ pub enum Request {
     },
     /// Say whether you reach me at the address that I announced. Sent to a registry by a donor.
     Reached,
+    /// Name the shards of a checkpoint that you have the first rows of, or all. Transfers of them that have not
+    /// ended end now: their client is gone.
+    RowsHeld(Claim),
+    /// End a shard whose transfer broke off, after its first rows.
+    EndEarly {
+        /// The shard, as its transfer began.
+        put: PutShard,
+        /// How many rows it is to have.
+        rows: u64,
+        /// The root that the client computed of these.
+        root: ShardRoot,
+    },
 }
 
 /// The reservation of a version of a job for a checkpoint.
@@ -404,6 +416,22 @@ pub enum Response {
         /// Whether something answered at the address that it announced; none if that is not known yet.
         answered: Option<bool>,
     },
+    /// The shards of a checkpoint that is not committed, as far as they are here.
+    RowsHeld {
+        /// At most [`super::limits::SHARDS_MAX`].
+        shards: Vec<ShardRows>,
+    },
+}
+
+/// How many rows of a shard a host has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardRows {
+    /// Number of the shard.
+    pub shard: u8,
+    /// Its rows from the first one on.
+    pub rows: u64,
+    /// Whether the shard was ended: it has no other number of rows any more.
+    pub ended: bool,
 }
 
 /// A checkpoint of which a host holds shards, in the answer to `PeerHolds`.

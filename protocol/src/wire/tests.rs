@@ -14,7 +14,7 @@ use super::limits::{CENSUS_OWNERS_MAX, JOINERS_MAX, TEXT_BYTES_MAX};
 use super::message::{
     Audit, AuditFault, CardDay, CardRecord, Claim, HeldTag, HoldsPage, HostCensus, HostStatus,
     JoinRequest, Joined, JoinerRecord, MemberRecord, Message, OwnerUse, Presence, PutEnd,
-    PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
+    PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName, ShardRows, StoredShard,
 };
 use super::parts::Parts;
 
@@ -397,6 +397,30 @@ fn messages_about_the_way_to_a_donor_are_as_they_were() {
     ] {
         check(&Response::Reached { answered }, bytes);
     }
+}
+
+#[test]
+fn messages_about_broken_transfers_are_as_they_were() {
+    check(&Request::RowsHeld(claim()), "28 TAG fb2c01 ID");
+    let put = PutShard {
+        claim: claim(),
+        redundancy: Redundancy::new(3, 2).unwrap(),
+        shard: 4,
+        expected_bytes: 0,
+    };
+    let end = Request::EndEarly {
+        put,
+        rows: 300,
+        root: ROOT,
+    };
+    check(&end, "29 TAG fb2c01 ID 0302 04 00 fb2c01 ROOT");
+    let rows = ShardRows {
+        shard: 4,
+        rows: 300,
+        ended: true,
+    };
+    let answer = Response::RowsHeld { shards: vec![rows] };
+    check(&answer, "24 01 04 fb2c01 01");
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl Agent {
         before: Option<&Chosen>,
         wish: &Wish<'_>,
     ) -> Result<Chosen, Failure> {
-        let mut newest = gathered.inventory.newest_first();
+        let mut newest = gathered.inventory.newest_and_remnants();
         if !wish.is_keeping() {
             newest.extend(gathered.inventory.void());
         }
@@ -220,7 +220,8 @@ impl Agent {
         self.refuse(&plan, wish, &newest)?;
         let gone: BTreeSet<Stamp> = plan.gone.iter().copied().collect();
         let is_gone = |known: &KnownCheckpoint| gone.contains(&known.stamp());
-        let left = newest.iter().find(|known| !is_gone(known));
+        let is_left = |known: &&&KnownCheckpoint| !is_gone(known) && !known.is_remnant();
+        let left = newest.iter().find(is_left);
         let left = left.map(|known| (known.version(), known.stamp()));
         let versions = others.into_iter().filter(is_gone).collect();
         Ok(Chosen {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use codec::grant::Rights;
 use codec::notice::{Stamp, Words};
 use codec::{CheckpointId, JobId, JobTag};
+use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 
 use crate::agent::Agent;
 use crate::agent::ask::gather::Gathered;
@@ -100,7 +101,8 @@ impl Agent {
             let checkpoint = self.judged(&one.known);
             let Some(why) = why else {
                 let inventory = &gathered.inventory;
-                *age += usize::from(inventory.is_restorable(&one.known));
+                let is_version = !one.brief.is_remnant && inventory.is_restorable(&one.known);
+                *age += usize::from(is_version);
                 job.keeps.push(checkpoint);
                 continue;
             };
@@ -117,7 +119,7 @@ impl Agent {
                 job.name = Some(one.brief.job.clone());
             }
         }
-        for known in gathered.inventory.newest_first() {
+        for known in gathered.inventory.newest_and_remnants() {
             let public = known.manifest.public();
             let job = jobs.get_mut(&public.job_tag);
             if let Some(job) = job.filter(|_| !opened_ids.contains(&public.checkpoint)) {
@@ -313,6 +315,12 @@ fn why_garbage(
         <= clock;
     if everybody_answered && is_settled && one.known.can_lose().is_none() {
         return Some("too few shards are left to restore it");
+    }
+    if one.brief.is_remnant {
+        // What a version uses stays, whatever is said of it here.
+        let created = one.known.manifest.public().created;
+        let is_settled = created.saturating_add(UNCOMMITTED_LIFETIME.as_secs()) <= clock;
+        return is_settled.then_some("left of an interrupted save, and no version uses it");
     }
     if keep.is_some_and(|keep| age >= keep as usize) {
         return Some("superseded");

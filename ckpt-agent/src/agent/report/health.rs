@@ -263,7 +263,7 @@ impl Agent {
     ) -> Vec<JobHealth> {
         let good = || opened.iter().filter(|one| !one.is_void);
         let mut versions: BTreeMap<&codec::JobId, Vec<&OpenedCheckpoint>> = BTreeMap::new();
-        for one in good() {
+        for one in good().filter(|one| !one.brief.is_remnant) {
             versions.entry(&one.brief.job).or_default().push(one);
         }
         // Also one that was signed with a key that is void now.

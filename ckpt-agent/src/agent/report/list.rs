@@ -40,6 +40,9 @@ impl Agent {
             is_there && self.is_sought(sought, &one.known, now)
         };
         let kept_for = kept_for(&opened);
+        // What is left of a save that was interrupted is nothing to anybody until a version uses it.
+        let is_named =
+            |one: &&OpenedCheckpoint| !one.brief.is_remnant || kept_for.contains_key(&one.id());
         let known = opened.iter().map(|one| (one.id(), one.known.can_lose()));
         let known: BTreeMap<CheckpointId, Option<usize>> = known.collect();
         let of_all = |one: &OpenedCheckpoint| {
@@ -57,7 +60,12 @@ impl Agent {
             }
         };
         Ok(ListReport {
-            checkpoints: opened.iter().filter(is_listed).map(of_all).collect(),
+            checkpoints: opened
+                .iter()
+                .filter(is_named)
+                .filter(is_listed)
+                .map(of_all)
+                .collect(),
             silent: self.silent_notes(&gathered),
             may_be_away: self.may_be_away(job_tag, &gathered),
             left_out: gathered.inventory.left_out(),
@@ -108,7 +116,8 @@ impl Agent {
     pub async fn show(&self, job: &JobId, which: Which) -> Result<ShowReport, Failure> {
         let doing = format!("cannot show job {job}");
         let (gathered, opened) = self.find_all(&doing, Some(job)).await?;
-        let chosen = opened.iter().rev().find(|one| match which {
+        let versions = opened.iter().rev().filter(|one| !one.brief.is_remnant);
+        let chosen = { versions }.find(|one| match which {
             Which::Newest => !one.is_void,
             Which::Version(version) => one.known.version() == version,
         });

@@ -26,10 +26,11 @@ impl Agent {
     pub(super) async fn finish(
         &self,
         mut report: SaveReport,
-        prepared: Prepared,
+        mut prepared: Prepared,
         request: &SaveRequest,
         again: &Gathered,
     ) -> SaveReport {
+        self.clear_left(&mut prepared).await;
         let gathered = &prepared.gathered;
         let unfound = self.note_of_unfound(&prepared);
         self.report_base(&prepared, request, &mut report);
@@ -82,7 +83,14 @@ impl Agent {
             self.remove_old(&older, &mut report, request).await;
         }
         report.notes.extend(kept);
-        let mut seen = self.sighting(&request.job, report.version, new, None);
+        self.note_version(&report, &prepared);
+        report
+    }
+
+    /// Notes that the version was saved.
+    fn note_version(&self, report: &SaveReport, prepared: &Prepared) {
+        let new = prepared.stamp();
+        let mut seen = self.sighting(&report.job, report.version, new, None);
         if let Some(more) = &mut seen.more {
             more.until = report.kept_until;
         }
@@ -91,7 +99,38 @@ impl Agent {
         let goes_on = GoesOn::With(prepared.line);
         self.notebook
             .note(Observation::GoesOn(prepared.job_tag, goes_on));
-        report
+    }
+
+    /// Removes what this machine keeps of interrupted saves, once a version is committed, and has hosts remove what no
+    /// version uses.
+    async fn clear_left(&self, prepared: &mut Prepared) {
+        let left = std::mem::take(&mut prepared.left);
+        let needs = &prepared.needs;
+        let gathered = &prepared.gathered;
+        let mut unused = Vec::new();
+        for one in left.remnants {
+            let reference = one.reference();
+            if !needs.contains(&reference) && !one.is_committed {
+                unused.push(reference.checkpoint);
+            }
+            one.left.remove();
+        }
+        for one in left.others {
+            // One that was signed may be committed, and needed by some version.
+            if one.remnant.is_none() {
+                unused.push(one.journal.head.checkpoint);
+            }
+            one.remove();
+        }
+        let mut asking = JoinSet::new();
+        for host in gathered.hosts().filter(|host| !self.hosts.is_silent(*host)) {
+            for checkpoint in unused.clone() {
+                let hosts = self.hosts.clone();
+                asking.spawn(async move { hosts.forget(host, checkpoint).await.is_ok() });
+            }
+        }
+        // What can't be removed now goes by itself.
+        let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
     }
 
     /// Enters into a report what the version owes to its base, or why it has none.
@@ -135,13 +174,18 @@ impl Agent {
         Some(format!("before this save, {note}; {then}"))
     }
 
-    /// Gives the claimed version back unless its checkpoint may have been chosen, and adds to the failure what
-    /// is stored now.
-    pub(super) async fn give_up(&self, mut failure: Failure, prepared: &Prepared) -> Failure {
+    /// Gives the claimed version back unless its checkpoint may have been chosen or its rows are left for the next save,
+    /// and adds to the failure what is stored now.
+    pub(super) async fn give_up(
+        &self,
+        mut failure: Failure,
+        prepared: &Prepared,
+        leaves_rows: bool,
+    ) -> Failure {
         let gathered = &prepared.gathered;
         let own = prepared.checkpoint;
         let successor = failure.successor.as_ref();
-        if successor.is_none_or(|successor| successor.checkpoint != own) {
+        if !leaves_rows && successor.is_none_or(|successor| successor.checkpoint != own) {
             self.retract_claims(gathered, own).await;
         }
         if failure.status == ExitStatus::TooFewHosts {

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codec::base::Base;
+use codec::base::{Base, BaseError};
 use codec::encode::Link;
+use codec::index::Index;
+use codec::journal::{Content, Journal};
 use codec::layers::{CHAIN_BYTES_MIN, Chain, Origin};
 use codec::manifest::Summary;
 use codec::pieces::{BaseRef, EarlierSegments};
@@ -19,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::Unreadable;
 use crate::agent::read::hashes::{MEMORY_SHARE, hash_bytes};
+use crate::agent::save::remnants::{Asking, Left, Remnant};
 use crate::agent::{Agent, SaveRequest};
 use crate::core::HostIndex;
 use crate::core::chain::{Hurry, OriginState, plan};
@@ -41,9 +44,10 @@ pub(crate) fn remembered(memory_bytes: u64) -> usize {
 
 /// The base with which a save is compared.
 pub(crate) struct ChosenBase {
-    /// The base, then its origins.
+    /// The remnants of interrupted saves, then the base, then its origins.
     pub(crate) origins: Vec<Origin>,
-    pub(crate) version: Version,
+    /// The base; `None` if there are only remnants.
+    pub(crate) version: Option<Version>,
     /// Sum of the file sizes of its image.
     pub(crate) image_bytes: u64,
     pub(crate) pieces: Arc<Base>,
@@ -54,6 +58,22 @@ pub(crate) struct ChosenBase {
     pieces_key: DataKey,
     /// What hosts hold of each of the origins.
     known: Vec<KnownOrigin>,
+    /// The first so many of the origins are remnants.
+    pub(crate) remnants: usize,
+}
+
+/// A version with which a new one is compared.
+struct Start {
+    origins: Vec<Origin>,
+    version: Option<Version>,
+    image_bytes: u64,
+    /// Its index, and the hashes of its pieces.
+    index: Index,
+    hashes: Vec<u8>,
+    holders: Vec<HostIndex>,
+    /// `None` if it is no version: then the key of the first remnant.
+    pieces_key: Option<DataKey>,
+    changed_bytes: u64,
 }
 
 /// What hosts hold of an origin.
@@ -91,7 +111,10 @@ impl ChosenBase {
             report.new_bytes = None;
             return;
         };
-        report.base = Some(self.version);
+        report.base = self.version;
+        if self.version.is_none() {
+            report.new_bytes = None;
+        }
         let own = report.can_lose;
         report.can_lose = own.min(weakest.can_lose);
         if weakest.away > 0 && weakest.can_lose < own {
@@ -118,19 +141,22 @@ struct Candidate<'a> {
 impl Agent {
     /// The base for a new version, if there is one that can be compared with it and read: the newest version. A save
     /// that may not be late takes an older one if that can't be.
-    pub(crate) async fn base_for(
+    pub(super) async fn base_for(
         &self,
-        gathered: &Gathered,
-        request: &SaveRequest,
+        asking: Asking<'_>,
         started: Instant,
-    ) -> Option<ChosenBase> {
+    ) -> (Option<ChosenBase>, Left) {
+        let Asking {
+            gathered, request, ..
+        } = asking;
+        let nothing = || (None, Left::default());
         if request.options.full {
-            return None;
+            return nothing();
         }
         let newest = gathered.inventory.newest_first().into_iter();
         let shown = newest.clone().map(KnownCheckpoint::stamp);
         if retention::is_announced(shown, gathered.said.as_ref()) {
-            return None;
+            return nothing();
         }
         let left = request.options.deadline;
         let left = left.map(|limit| limit.saturating_sub(started.elapsed()));
@@ -143,15 +169,85 @@ impl Agent {
             Hurry::None => 1,
             Hurry::Deadline | Hurry::Last => LOOKED_AT_MAX,
         };
+        let mut start = None;
         for version in newest.take(looked_at) {
             let Some(candidate) = self.candidate(version, gathered, request) else {
                 continue;
             };
-            if let Some(base) = self.read_in_time(&candidate, gathered, hurry, left).await {
-                return Some(base);
+            start = self.read_in_time(&candidate, gathered, left).await;
+            if start.is_some() {
+                break;
             }
         }
-        None
+        let origins = start.as_ref().map_or(&[][..], |start| &start.origins);
+        let looking = self.left_of_saves(asking, origins);
+        let looked = match left {
+            None => looking.await,
+            Some(left) => timeout(left / READING_SHARE, looking)
+                .await
+                .unwrap_or_default(),
+        };
+        let chosen = self.compared_with(start, &looked, gathered, hurry).await;
+        (chosen, looked)
+    }
+
+    /// What a version is compared with that starts from an earlier version, from what interrupted saves left, or from
+    /// both.
+    async fn compared_with(
+        &self,
+        start: Option<Start>,
+        left: &Left,
+        gathered: &Gathered,
+        hurry: Hurry,
+    ) -> Option<ChosenBase> {
+        let first = left.remnants.last();
+        let first = first.map(|first| first.left.journal.head.data_key.clone());
+        let start = start.unwrap_or_else(Start::nothing);
+        let journals: Vec<(Journal, u64)> = left.remnants.iter().map(Remnant::part).collect();
+        let pieces_key = start.pieces_key.or(first)?;
+        let key = pieces_key.clone();
+        let index = start.index;
+        let hashes = start.hashes;
+        // Takes a while for a large image, so it runs on a thread of its own.
+        let building = tokio::task::spawn_blocking(move || build(index, &hashes, &key, &journals));
+        let pieces = building.await.map_err(|cause| cause.to_string());
+        let pieces = pieces.and_then(|built| built.map_err(|cause| cause.to_string()));
+        let pieces = pieces
+            .inspect_err(|cause| {
+                tracing::warn!(cause, "the image is not compared with what is stored")
+            })
+            .ok()?;
+        let remnants = left.remnants.iter();
+        let origins: Vec<Origin> = remnants
+            .clone()
+            .map(Remnant::origin)
+            .chain(start.origins.iter().cloned())
+            .collect();
+        let known = remnants.clone().map(KnownOrigin::of_remnant);
+        let others = start.origins.iter();
+        let known = known.chain(others.map(|origin| known_origin(origin, gathered)));
+        let mut states = states(&origins, &pieces, gathered);
+        for (state, remnant) in states.iter_mut().zip(remnants.clone()) {
+            *state = remnant.state(*state);
+        }
+        // The interrupted save has stored again what was to be, and this one is to be short.
+        let hurry = match hurry {
+            Hurry::None if !left.remnants.is_empty() => Hurry::Deadline,
+            hurry => hurry,
+        };
+        let of_remnants = remnants.flat_map(|one| one.holders.iter().map(|(_, host)| *host));
+        let holders = of_remnants.chain(start.holders).collect();
+        Some(ChosenBase {
+            cleaning: plan(&states, start.changed_bytes, hurry),
+            version: start.version,
+            image_bytes: start.image_bytes,
+            pieces: Arc::new(pieces),
+            holders,
+            pieces_key,
+            known: known.collect(),
+            origins,
+            remnants: left.remnants.len(),
+        })
     }
 
     /// A note that the image was stored whole because comparing it with the newest version takes too much memory.
@@ -200,10 +296,9 @@ impl Agent {
         &self,
         candidate: &Candidate<'_>,
         gathered: &Gathered,
-        hurry: Hurry,
         left: Option<Duration>,
-    ) -> Option<ChosenBase> {
-        let reading = self.read_base(candidate, gathered, hurry);
+    ) -> Option<Start> {
+        let reading = self.read_base(candidate, gathered);
         let read = match left {
             None => reading.await,
             Some(left) => timeout(left / READING_SHARE, reading)
@@ -224,8 +319,7 @@ impl Agent {
         &self,
         candidate: &Candidate<'_>,
         gathered: &Gathered,
-        hurry: Hurry,
-    ) -> Result<ChosenBase, Unreadable> {
+    ) -> Result<Start, Unreadable> {
         let known = candidate.known;
         let summary = &candidate.summary;
         let public = known.manifest.public();
@@ -240,32 +334,57 @@ impl Agent {
             .check_origins(origins)
             .map_err(|cause| unusable(cause.to_string()))?;
         let key = candidate.chain.pieces_key.clone();
-        // Takes a while for a large image, so it runs on a thread of its own.
-        let building = tokio::task::spawn_blocking(move || Base::new(&index, &hashes, &key));
-        let pieces = building
-            .await
-            .map_err(|cause| unusable(cause.to_string()))?
-            .map_err(|cause| unusable(cause.to_string()))?;
         if self.keys.grant().is_some() {
+            let pieces = Base::new(&index, &hashes, &key);
+            let pieces = pieces.map_err(|cause| unusable(cause.to_string()))?;
             self.try_sample(known, gathered, &pieces).await?;
         }
-        let origins = candidate.origins();
-        let known_origins = origins
-            .iter()
-            .map(|origin| known_origin(origin, gathered))
-            .collect();
-        let states = states(&origins, &pieces, gathered);
-        Ok(ChosenBase {
-            cleaning: plan(&states, candidate.chain.changed_bytes, hurry),
-            version: known.version(),
+        Ok(Start {
+            version: Some(known.version()),
             image_bytes: summary.image_bytes,
-            pieces: Arc::new(pieces),
+            index,
+            hashes,
             holders: known.holders.iter().map(|(_, host)| *host).collect(),
-            pieces_key: candidate.chain.pieces_key.clone(),
-            known: known_origins,
-            origins,
+            pieces_key: Some(key),
+            changed_bytes: candidate.chain.changed_bytes,
+            origins: candidate.origins(),
         })
     }
+}
+
+impl Start {
+    /// That of a version that is compared with no earlier one.
+    fn nothing() -> Self {
+        Self {
+            origins: Vec::new(),
+            version: None,
+            image_bytes: 0,
+            index: Index::default(),
+            hashes: Vec::new(),
+            holders: Vec::new(),
+            pieces_key: None,
+            changed_bytes: 0,
+        }
+    }
+}
+
+/// What a version is compared with: an earlier one, and before it the first rows of interrupted saves, the last save
+/// first.
+fn build(
+    index: Index,
+    hashes: &[u8],
+    key: &DataKey,
+    remnants: &[(Journal, u64)],
+) -> Result<Base, BaseError> {
+    if remnants.is_empty() {
+        return Base::new(&index, hashes, key);
+    }
+    let version = Content::of_version(index, hashes)?;
+    let oldest_first = remnants.iter().rev();
+    let content = { oldest_first }.fold(version, |before, (journal, rows)| {
+        journal.content(*rows).followed_by(before)
+    });
+    content.base(key)
 }
 
 impl Candidate<'_> {
@@ -310,6 +429,39 @@ fn states(origins: &[Origin], pieces: &Base, gathered: &Gathered) -> Vec<OriginS
         }
     };
     origins.iter().enumerate().map(state).collect()
+}
+
+impl KnownOrigin {
+    fn of_remnant(remnant: &Remnant) -> Self {
+        let public = remnant.manifest.public();
+        let found = remnant.holders.len();
+        Self {
+            reference: remnant.reference(),
+            version: None,
+            can_lose: found.saturating_sub(public.redundancy.data()),
+            away: public.redundancy.total().saturating_sub(found),
+        }
+    }
+}
+
+impl Remnant {
+    /// The journal of the save, and how many of its rows there are.
+    fn part(&self) -> (Journal, u64) {
+        (self.left.journal.clone(), self.manifest.public().rows)
+    }
+
+    /// What is known of it as an origin of which a version uses as much as `used` states.
+    fn state(&self, used: OriginState) -> OriginState {
+        let public = self.manifest.public();
+        let data = public.redundancy.data();
+        OriginState {
+            held_bytes: public.block_bytes.saturating_mul(data as u64),
+            found: self.holders.len(),
+            away: 0,
+            data,
+            ..used
+        }
+    }
 }
 
 fn known_origin(origin: &Origin, gathered: &Gathered) -> KnownOrigin {

@@ -157,7 +157,7 @@ impl Agent {
         let own = prepared.stamp();
         let (own, mut others): (Vec<Checkpoint>, Vec<Checkpoint>) = shown
             .inventory
-            .newest_first()
+            .newest_and_remnants()
             .into_iter()
             .map(|known| self.judged(known))
             .partition(|one| one.stamp == own);
@@ -184,7 +184,9 @@ fn judge(
     holders: &BTreeSet<HostIndex>,
     again: &Gathered,
 ) -> AfterCommit {
-    let before = prepared.gathered.inventory.all_ids();
+    let mut before = prepared.gathered.inventory.all_ids();
+    // The save itself has committed them.
+    before.extend(prepared.left.ids());
     let now = again.inventory.all_ids();
     let found = after_commit(
         prepared.stamp(),

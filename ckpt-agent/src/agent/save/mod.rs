@@ -5,10 +5,13 @@ mod aftermath;
 pub(crate) mod base;
 pub(crate) mod fencing;
 pub(crate) mod follow;
+mod journal;
 mod kept;
 pub(crate) mod older_versions;
+mod pending;
 pub(crate) mod place;
 mod prepare;
+mod remnants;
 mod restart;
 mod run;
 mod sample;
@@ -38,10 +41,9 @@ impl Agent {
         &self,
         request: SaveRequest,
         observer: Arc<dyn Observer>,
-        cancel: Cancel,
+        mut cancel: Cancel,
     ) -> Result<SaveReport, Failure> {
         let started = Instant::now();
-        let mut cancel = cancel;
         let mut request = request;
         let mut restarts = Restarts::of(&request)?;
         loop {
@@ -62,9 +64,7 @@ impl Agent {
                     if !may_repeat {
                         return Err(kept::failure(&request, &why));
                     }
-                    let message = format!("{why}: the image is saved again, whole");
-                    observer.event(ProgressEvent::Warning { message });
-                    request.options.full = true;
+                    save_whole(&mut request, &why, &*observer);
                     continue;
                 }
                 Ended::Failed(unsaved, prepared) => (unsaved, prepared),
@@ -73,7 +73,14 @@ impl Agent {
                 Some(_) => restarts.after_sleep(started.elapsed()),
                 None => restarts.next(unsaved.crowded_for, started.elapsed()),
             };
-            let mut failure = self.give_up(*unsaved.failure, &prepared).await;
+            let mut failure = self
+                .give_up(*unsaved.failure, &prepared, unsaved.leaves_rows)
+                .await;
+            let may_repeat = restarts.may_repeat() && !request.options.full;
+            if unsaved.is_remnant_lost && may_repeat {
+                save_whole(&mut request, &failure.message, &*observer);
+                continue;
+            }
             if let Some(slept) = unsaved.slept {
                 failure.message = format!(
                     "{} (this machine slept for {} meanwhile)",
@@ -86,15 +93,14 @@ impl Agent {
                 return Err(failure);
             };
             let failed = &failure.message;
-            observer.event(ProgressEvent::Warning {
-                message: match unsaved.slept {
-                    Some(_) => format!("{failed}: the save begins again"),
-                    None => format!(
-                        "{failed}; hosts have too many transfers: the save begins again in {} s",
-                        wait.as_secs().max(1)
-                    ),
-                },
-            });
+            let message = match unsaved.slept {
+                Some(_) => format!("{failed}: the save begins again"),
+                None => format!(
+                    "{failed}; hosts have too many transfers: the save begins again in {} s",
+                    wait.as_secs().max(1)
+                ),
+            };
+            observer.event(ProgressEvent::Warning { message });
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = cancel.cancelled() => return Err(failure),
@@ -117,7 +123,8 @@ impl Agent {
             .await?;
         let plan = prepared.plan(request)?;
         let candidates = prepared.candidates();
-        let input = prepared.input(source);
+        let journal = self.journal(&plan, bytes);
+        let input = prepared.input(source, journal);
         let observer = Arc::clone(observer);
         let span = tracing::info_span!("save", checkpoint = %prepared.checkpoint);
         span.in_scope(|| tracing::info!(job = %request.job, "begins"));
@@ -132,6 +139,13 @@ impl Agent {
             Err(unsaved) => Ended::Failed(unsaved, Box::new(prepared)),
         })
     }
+}
+
+/// Has the next session store the image whole.
+fn save_whole(request: &mut SaveRequest, why: &str, observer: &dyn Observer) {
+    let message = format!("{why}: the image is saved again, whole");
+    observer.event(ProgressEvent::Warning { message });
+    request.options.full = true;
 }
 
 /// How a session ended.

@@ -191,7 +191,7 @@ impl Agent {
         request: &SaveRequest,
         (version, line, saved): (Version, Line, Saved),
     ) -> Division<'a> {
-        let all = gathered.inventory.newest_first().into_iter();
+        let all = gathered.inventory.newest_and_remnants().into_iter();
         // Another save of the job may have committed a later version meanwhile.
         let (before, mut stay): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) =
             all.partition(|known| known.version() < version);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use codec::encode::CheckpointPlan;
 use codec::grant::Rights;
+use codec::journal::JournalHead;
 use codec::labels::Labels;
 use codec::pieces::BaseRef;
 use codec::seal::{Cipher, DataKey};
@@ -14,15 +15,17 @@ use protocol::wire::message::Claim;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant};
 
-use super::run::{Candidates, Input, least_parity};
+use super::run::{Candidates, Input};
 use super::source_failure::source_failure;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::handle::random;
 use crate::agent::keep::line::with_line;
 use crate::agent::save::base::ChosenBase;
 use crate::agent::save::follow::Following;
+use crate::agent::save::journal::{JOURNAL_FROM, SaveJournal};
 use crate::agent::save::older_versions::created_after;
-use crate::agent::save::too_few_hosts::too_small;
+use crate::agent::save::remnants::{Asking, Left};
+use crate::agent::save::too_few_hosts::{least_parity, too_small};
 use crate::agent::{Agent, Choose, SaveInput, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::HostIndex;
@@ -57,6 +60,8 @@ pub(super) struct Prepared {
     /// `None` if every answering host is taken, in any order.
     pub(super) placed: Option<Placed>,
     pub(super) base: Option<ChosenBase>,
+    /// What interrupted saves left.
+    pub(super) left: Left,
     /// The checkpoints of which the new one uses rows, once it is committed.
     pub(super) needs: Vec<BaseRef>,
     /// The labels of the version, with those that the program adds.
@@ -95,16 +100,17 @@ impl Agent {
         let version = self
             .claim(&gathered, job_tag, checkpoint, next.number)
             .await?;
-        let newest_line = match &newest {
-            // What can't be opened here is not removed by this save.
-            Some(newest) => self.line_of(newest).unwrap_or(Some(version)),
-            None => None,
+        // What can't be opened here is not removed by this save.
+        let line_of = |newest| self.line_of(newest).unwrap_or(Some(version));
+        let line = next.line(version, goes_on, newest.as_ref().and_then(line_of));
+        let asking = Asking {
+            gathered: &gathered,
+            request,
+            job_tag,
+            line,
+            created: created_after(&gathered),
         };
-        let line = next.line(version, goes_on, newest_line);
-        let mut base = self.base_for(&gathered, request, started).await;
-        if let Some(base) = &mut base {
-            base.note_versions(&self.versions_after(&gathered, request, (version, line), base));
-        }
+        let (base, left) = self.compare_with(asking, version, started).await;
         let mut placed = self
             .place(
                 &gathered,
@@ -115,12 +121,8 @@ impl Agent {
                 checkpoint.0,
             )
             .await?;
-        if let (Some(placed), Some(base), Choose::Forecast) =
-            (&mut placed, &base, &request.options.placement.choose)
-        {
-            placed.prefer(&base.holders);
-        }
-        let created = created_after(&gathered);
+        prefer_base(placed.as_mut(), base.as_ref(), request);
+        let created = left.after(asking.created);
         let labels = with_line(&request.options.labels, line);
         Ok(Prepared {
             gathered,
@@ -134,9 +136,26 @@ impl Agent {
             following,
             placed,
             base,
+            left,
             needs: Vec::new(),
             labels,
         })
+    }
+
+    /// What a new version is compared with, and what interrupted saves left.
+    async fn compare_with(
+        &self,
+        asking: Asking<'_>,
+        version: Version,
+        started: Instant,
+    ) -> (Option<ChosenBase>, Left) {
+        let (mut base, left) = self.base_for(asking, started).await;
+        if let Some(base) = &mut base {
+            let new = (version, asking.line);
+            let versions = self.versions_after(asking.gathered, asking.request, new, base);
+            base.note_versions(&versions);
+        }
+        (base, left)
     }
 
     /// Fails when the grid has fewer hosts than the new checkpoint needs, even if all of them answered.
@@ -235,9 +254,12 @@ impl Prepared {
     }
 
     /// What the session works on. Only its first call has the task that asks the witnesses.
-    pub(super) fn input(&mut self, source: Source) -> Input {
+    pub(super) fn input(&mut self, source: Source, journal: Option<SaveJournal>) -> Input {
         Input {
             source,
+            journal,
+            pending: self.left.pending(),
+            remnants: self.base.as_ref().map_or(0, |base| base.remnants),
             base: self.base.as_ref().map(|base| Arc::clone(&base.pieces)),
             cleaning: match &self.base {
                 Some(base) => base.cleaning.clone(),
@@ -245,6 +267,39 @@ impl Prepared {
             },
             fencing: self.following.fencing.take(),
         }
+    }
+}
+
+impl Agent {
+    /// Begins the journal of a save of an image that probably has so many bytes, if it is worth one.
+    pub(super) fn journal(
+        &self,
+        plan: &CheckpointPlan,
+        planned_bytes: Option<u64>,
+    ) -> Option<SaveJournal> {
+        let dir = self.notebook.dir()?;
+        let is_large = planned_bytes.is_some_and(|bytes| bytes >= JOURNAL_FROM);
+        if planned_bytes.is_some() && !is_large {
+            return None;
+        }
+        let link = plan.link.iter().flat_map(|link| &link.origins);
+        let head = JournalHead {
+            checkpoint: plan.checkpoint,
+            version: plan.version,
+            redundancy: plan.redundancy,
+            cipher: plan.cipher,
+            data_key: plan.data_key.clone(),
+            origins: link.map(|origin| origin.reference.checkpoint).collect(),
+        };
+        SaveJournal::begin(&dir, &self.keys, &plan.job, &head, is_large)
+    }
+}
+
+/// Prefers the hosts of the base, if hosts are chosen by forecast.
+fn prefer_base(placed: Option<&mut Placed>, base: Option<&ChosenBase>, request: &SaveRequest) {
+    let choose = &request.options.placement.choose;
+    if let (Some(placed), Some(base), Choose::Forecast) = (placed, base, choose) {
+        placed.prefer(&base.holders);
     }
 }
 

@@ -3,8 +3,8 @@
 use codec::Redundancy;
 use jiff::{SpanRound, Timestamp, Unit, Zoned};
 
-use crate::agent::Agent;
 use crate::agent::ask::gather::Gathered;
+use crate::agent::{Agent, DATA_USUAL, SaveRequest};
 use crate::report::{ExitStatus, Failure, HostNote};
 
 /// Too few hosts took a shard of a save.
@@ -113,6 +113,24 @@ impl Agent {
         all.sort_by_key(place);
         all
     }
+}
+
+/// Fewest parity shards with which a save may commit. A version of a code that nobody gave is on at least
+/// [`DATA_USUAL`] hosts, even if it is degraded: fewer silent hosts than that hide no version.
+pub(super) fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
+    let (data, parity) = <(u8, u8)>::from(redundancy);
+    let is_given =
+        request.options.redundancy.is_some() || request.options.placement.target.is_some();
+    let fewest = match is_given {
+        true => 0,
+        false => DATA_USUAL.saturating_sub(data),
+    };
+    request
+        .options
+        .allow_degraded
+        .unwrap_or(parity)
+        .max(fewest)
+        .min(parity)
 }
 
 #[cfg(test)]

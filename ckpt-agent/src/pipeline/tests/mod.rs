@@ -143,6 +143,8 @@ fn settings(redundancy: Redundancy) -> EncodeSettings {
         },
         effort: Effort::Fixed(Level::DEFAULT),
         remembered: 0,
+        journal: None,
+        remnants: 0,
         cpus: 3,
     }
 }

@@ -164,6 +164,25 @@ impl Catalog {
         }
     }
 
+    /// The checkpoint of a shard that is being written, and whose space the shard takes. `None` if the checkpoint was
+    /// forgotten.
+    pub fn put_of(&self, id: PutId) -> Option<(Key, Who<OwnerId>)> {
+        let put = self.puts.get(&id).filter(|put| !put.forgotten)?;
+        Some((put.key, put.charged))
+    }
+
+    /// How many shards of a checkpoint are being written in the space of `who`.
+    pub fn puts_of(&self, key: Key, who: Who<OwnerId>) -> usize {
+        let of = |put: &&Put| (put.key, put.charged) == (key, who) && !put.forgotten;
+        self.puts.values().filter(of).count()
+    }
+
+    /// To whom a checkpoint belongs that is not committed. `None` if it is, or if nothing is known of it.
+    pub fn uncommitted_of(&self, key: Key) -> Option<Who<OwnerId>> {
+        let known = self.checkpoints.get(&key)?;
+        (!known.is_committed).then(|| known.who(key))
+    }
+
     /// Ends a put whose shard is complete and durable.
     ///
     /// # Errors

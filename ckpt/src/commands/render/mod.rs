@@ -128,6 +128,10 @@ impl Report for SaveReport {
             self.stored_times,
             survives(self.can_lose),
         )?;
+        if let Some(resumed) = self.resumed_bytes {
+            let resumed = bytes(resumed);
+            writeln!(out, "resumes: {resumed} of an interrupted save are used")?;
+        }
         if let Some(fence) = self.fence.filter(|fence| fence.fenced) {
             writeln!(
                 out,

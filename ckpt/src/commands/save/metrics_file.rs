@@ -196,6 +196,7 @@ mod tests {
             base: None,
             stored_bytes: 500,
             new_bytes: None,
+            resumed_bytes: None,
             shard_bytes: 900,
             compressed: Vec::new(),
             stored_times: 1.8,

@@ -9,6 +9,8 @@ use codec::segment::Cleaning;
 
 use crate::agent::save::base::remembered;
 use crate::agent::save::fencing::Fencing;
+use crate::agent::save::journal::SaveJournal;
+use crate::agent::save::pending::Pending;
 use crate::agent::{Agent, SaveRequest};
 use crate::image::Source;
 use crate::pipeline::encode::EncodeSettings;
@@ -21,6 +23,12 @@ pub(in crate::agent::save) struct Input {
     /// What is stored again although the base has it.
     pub(in crate::agent::save) cleaning: Cleaning,
     pub(in crate::agent::save) fencing: Option<Fencing>,
+    /// Where the segments are noted.
+    pub(in crate::agent::save) journal: Option<SaveJournal>,
+    /// Remnants that have to be committed before a version that uses them.
+    pub(in crate::agent::save) pending: Vec<Pending>,
+    /// How many of the origins are remnants.
+    pub(in crate::agent::save) remnants: usize,
 }
 
 /// What a session committed.
@@ -33,7 +41,7 @@ pub(in crate::agent::save) struct CommittedSave {
 impl Input {
     /// How the image is encoded.
     pub(super) fn settings(
-        &self,
+        &mut self,
         agent: &Agent,
         request: &SaveRequest,
         plan: &CheckpointPlan,
@@ -48,6 +56,8 @@ impl Input {
             },
             effort: request.options.effort,
             cpus: agent.resources.cpus.max(1),
+            journal: self.journal.as_mut().and_then(SaveJournal::take_notes),
+            remnants: u8::try_from(self.remnants).unwrap_or(u8::MAX),
         }
     }
 }

@@ -4,8 +4,8 @@ use codec::Redundancy;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, timeout_at};
 
-use super::{DATA_USUAL, SaveShell};
-use crate::agent::PARITY_USUAL;
+use super::SaveShell;
+use crate::agent::{DATA_USUAL, PARITY_USUAL};
 use crate::core::HostIndex;
 use crate::core::save::SaveOutcome;
 

@@ -14,8 +14,9 @@ use tokio::time::{Duration, Instant};
 
 use super::source_failure::source_failure;
 use crate::agent::save::fencing::{Fenced, Lost};
-use crate::agent::save::too_few_hosts::Shortage;
-use crate::agent::{Agent, DATA_USUAL, Resources, SaveRequest};
+use crate::agent::save::journal::SaveJournal;
+use crate::agent::save::too_few_hosts::{Shortage, least_parity};
+use crate::agent::{Agent, Resources, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
@@ -45,6 +46,8 @@ enum Event {
     Encoded(Encoded<SourceError, Remark>),
     /// Whether the save was chosen as the successor of the checkpoint that it was to follow.
     Fenced(Fenced),
+    /// Whether the remnants that the version uses are committed.
+    Remnants(bool),
 }
 
 /// A running transfer of a shard.
@@ -72,6 +75,10 @@ pub(super) struct Unsaved {
     pub(super) crowded_for: Option<Duration>,
     /// How long this machine slept meanwhile, if it did.
     pub(super) slept: Option<Duration>,
+    /// Whether it failed because a remnant of an interrupted save could not be committed.
+    pub(super) is_remnant_lost: bool,
+    /// Whether hosts have rows that the next save may use.
+    pub(super) leaves_rows: bool,
 }
 
 /// The results of reading an image to its end.
@@ -86,10 +93,12 @@ mod input;
 mod knowers;
 mod notes;
 mod progress;
+mod remnants;
 
 use choosing::Choosing;
 pub(super) use input::{CommittedSave, Input};
 use progress::{PROGRESS_PERIOD, Tally};
+use remnants::Remnants;
 
 /// The state of the shell.
 pub(super) struct SaveShell<'a> {
@@ -114,6 +123,9 @@ pub(super) struct SaveShell<'a> {
     signed: Option<Manifest>,
     /// The checkpoint that the save follows, and whether it was chosen for that.
     choosing: Choosing,
+    /// Is removed before the manifest is signed.
+    journal: Option<SaveJournal>,
+    remnants: Remnants,
     failure: Option<EncodeFailure<SourceError>>,
     /// Why the manifest could not be signed.
     unsigned: Option<String>,
@@ -138,7 +150,10 @@ impl<'a> SaveShell<'a> {
         observer: Arc<dyn Observer>,
         started: Instant,
     ) -> Self {
+        let mut input = input;
         let settings = input.settings(agent, request, &plan);
+        let remnants = Remnants::new(agent, input.pending);
+        let journal = input.journal;
         let source = input.source;
         let (sender, events) = mpsc::unbounded_channel();
         let choosing = Choosing::start(input.fencing, &sender);
@@ -180,6 +195,8 @@ impl<'a> SaveShell<'a> {
             stored: BTreeSet::new(),
             signed: None,
             choosing,
+            journal,
+            remnants,
             failure: None,
             unsigned: None,
             answering: candidates.answering,
@@ -286,6 +303,7 @@ impl<'a> SaveShell<'a> {
                 self.handle(event);
             }
             Event::Fenced(fenced) => self.end_fencing(fenced),
+            Event::Remnants(are_committed) => self.end_remnants(are_committed),
             Event::Encoded(Encoded::End(image)) => self.end_input(*image),
             Event::Encoded(Encoded::Failed(failure)) => {
                 self.failure = Some(failure);
@@ -306,7 +324,7 @@ impl<'a> SaveShell<'a> {
         match image.draft.check(&self.agent.keys) {
             Ok(public) => {
                 self.ended = Some(Ended { image, public });
-                self.handle(SaveEvent::InputEnded);
+                self.commit_remnants();
             }
             Err(cause) => {
                 self.unsigned = Some(cause.to_string());
@@ -351,6 +369,8 @@ impl<'a> SaveShell<'a> {
                         self.hang_up(transfer.host);
                     }
                 }
+                // They keep the rows for the next save.
+                SaveAction::Retract(_) if self.leaves_rows() => {}
                 SaveAction::Retract(host) => {
                     let hosts = self.agent.hosts.clone();
                     let checkpoint = self.plan.checkpoint;
@@ -520,6 +540,12 @@ impl<'a> SaveShell<'a> {
     /// their shards, and these hosts are its witnesses.
     fn manifest(&mut self) -> Result<Vec<u8>, String> {
         if self.signed.is_none() {
+            if let Some(journal) = self.journal.take() {
+                let removed = journal.remove();
+                removed.map_err(|cause| {
+                    format!("the journal of the save can't be removed: {cause}")
+                })?;
+            }
             let ended = self.ended.as_ref().ok_or("the image has not ended")?;
             // The witnesses: hosts that acknowledged their shard and were not given up since.
             let holders: BTreeSet<HostIndex> =
@@ -559,10 +585,18 @@ impl<'a> SaveShell<'a> {
 
     fn conclude(mut self) -> Result<CommittedSave, Unsaved> {
         let slept = Some(self.slept.all).filter(|slept| !slept.is_zero());
+        let leaves_rows = self.leaves_rows();
+        if let Some(journal) = self.journal.take().filter(|_| !leaves_rows) {
+            // What stays is of no use: hosts have no rows.
+            let _ = journal.remove();
+        }
+        let is_remnant_lost = self.remnants.are_lost;
         let unsaved = |failure| Unsaved {
             failure: Box::new(failure),
             crowded_for: None,
             slept,
+            is_remnant_lost,
+            leaves_rows,
         };
         match self.session.outcome().cloned() {
             Some(SaveOutcome::Committed { holders }) => match self.ended.take() {
@@ -579,6 +613,8 @@ impl<'a> SaveShell<'a> {
                 crowded_for: self.crowded_for(&why),
                 slept,
                 failure: Box::new(self.half_done(self.failure(why))),
+                is_remnant_lost,
+                leaves_rows,
             }),
             None => {
                 let slept = span(self.slept.all.as_secs());
@@ -633,6 +669,7 @@ impl<'a> SaveShell<'a> {
             stored_times: holders.len() as f64 / public.redundancy.data() as f64,
             files: summary.files,
             seconds: self.started.elapsed().as_secs_f64(),
+            resumed_bytes: (image.resumed_bytes > 0).then_some(image.resumed_bytes),
             held_seconds: self.tally.read_at.map_or(0.0, |at| {
                 at.saturating_duration_since(self.started).as_secs_f64()
             }),
@@ -703,24 +740,6 @@ impl<'a> SaveShell<'a> {
         failure.hosts = self.troubles();
         failure
     }
-}
-
-/// Fewest parity shards with which a save may commit. A version of a code that nobody gave is on at least
-/// [`DATA_USUAL`] hosts, even if it is degraded: fewer silent hosts than that hide no version.
-pub(super) fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
-    let (data, parity) = <(u8, u8)>::from(redundancy);
-    let is_given =
-        request.options.redundancy.is_some() || request.options.placement.target.is_some();
-    let fewest = match is_given {
-        true => 0,
-        false => DATA_USUAL.saturating_sub(data),
-    };
-    request
-        .options
-        .allow_degraded
-        .unwrap_or(parity)
-        .max(fewest)
-        .min(parity)
 }
 
 /// Memory for rows, bytes: what the reading of the image leaves, but enough for a few rows.
