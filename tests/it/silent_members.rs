@@ -57,7 +57,8 @@ fn has(path: &Path, sought: impl AsRef<[u8]>) -> bool {
     bytes.windows(sought.len()).any(|some| some == sought)
 }
 
-/// The bytes of a key in hexadecimal digits.
+/// The bytes of a key in hexadecimal digits. Files are searched for these: two letters of a name may be in any key by
+/// chance.
 fn bytes_of(key: &str) -> Result<Vec<u8>> {
     let pairs = (0..key.len()).step_by(2).map(|at| key.get(at..at + 2));
     let byte = |pair: Option<&str>| Ok(u8::from_str_radix(pair.context("odd")?, 16)?);
@@ -163,20 +164,16 @@ fn silent_members_are_known_to_a_registry_that_begins_anew_until_they_are_revoke
     let mut hosts = report["hosts"].as_array().context("hosts")?.iter();
     let m3 = hosts.find(|host| host["name"] == "m3").context("m3")?;
     let key = m3["id"].as_str().context("id")?;
-    // Two letters of a name may be in any key by chance, so the registry's file is searched for the whole key.
     let of_m3 = bytes_of(key)?;
-    wait_until("the registry has written it down", LIMIT, || {
-        Ok(has(&known, &of_m3))
-    })?;
+    let is_known = || has(&known, &of_m3);
+    wait_until("the registry has written it down", LIMIT, || Ok(is_known()))?;
     machines
         .ckpt("admin", &["grid", "revoke", key])?
         .expect(0)?;
     for who in ["zoe", "eve", "mia"] {
         await_silent(&machines, who, &["m4"])?;
     }
-    wait_until("the registry has forgotten it", LIMIT, || {
-        Ok(!has(&known, &of_m3))
-    })?;
+    wait_until("the registry has forgotten it", LIMIT, || Ok(!is_known()))?;
     await_cards(&machines, "m1", 2)?;
     await_cards(&machines, "m2", 2)?;
     Ok(())
