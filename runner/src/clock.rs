@@ -36,13 +36,14 @@ fn milliseconds(text: &str) -> Option<u64> {
     Some(whole * 1000 + hundredths * 10)
 }
 
-/// Notices that the machine has slept: the time by which one clock of the system stands still meanwhile.
+/// Notices that the machine was suspended: the time by which one clock of the system stands still meanwhile. Unlike
+/// `ckpt_agent`'s watch, it does not count that this process was stopped, while which the job works.
 #[derive(Debug)]
-pub(super) struct SleepWatch {
+pub(super) struct SuspensionWatch {
     asleep_ms: u64,
 }
 
-impl SleepWatch {
+impl SuspensionWatch {
     /// Watches from now on.
     pub(super) fn new() -> Self {
         Self {
@@ -66,13 +67,19 @@ const SLEEP_MIN_MS: u64 = 500;
 
 /// How long the machine has slept since its start, milliseconds.
 fn asleep_ms() -> u64 {
-    let milliseconds = |id| {
-        let now = clock_gettime(id);
-        let whole = u64::try_from(now.tv_sec).unwrap_or_default();
-        whole * 1000 + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
-    };
-    let awake = milliseconds(ClockId::Monotonic);
-    milliseconds(ClockId::Boottime).saturating_sub(awake)
+    let awake = awake_ms();
+    read_ms(ClockId::Boottime).saturating_sub(awake)
+}
+
+/// How long the machine was awake since its start, milliseconds.
+pub(super) fn awake_ms() -> u64 {
+    read_ms(ClockId::Monotonic)
+}
+
+fn read_ms(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    let whole = u64::try_from(now.tv_sec).unwrap_or_default();
+    whole * 1000 + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
 }
 
 #[cfg(test)]
@@ -81,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_sleep_is_noticed_once_and_an_awake_machine_has_not_slept() {
-        let mut watch = SleepWatch::new();
+        let mut watch = SuspensionWatch::new();
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert_eq!(watch.slept_ms(), 0);
         let before = watch.asleep_ms;

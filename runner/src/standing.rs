@@ -7,9 +7,9 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use super::clock::awake_ms;
 use super::files::remove;
 use super::job_dir::JobDir;
 use super::json_file::write_json;
@@ -132,14 +132,6 @@ pub(crate) struct ReadNote {
     pub at_ms: u64,
     /// Whether this machine wrote it, since its last start.
     pub is_of_here: bool,
-}
-
-/// Milliseconds that this machine was awake since its start.
-pub(super) fn awake_ms() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
-    seconds * 1000 + nanos / 1_000_000
 }
 
 /// The note of a job that this process supervises.

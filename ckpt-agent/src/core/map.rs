@@ -42,6 +42,16 @@ impl Mapped {
     }
 }
 
+/// How many shards a checkpoint can lose that can itself lose `own`: no more than any of those can that it builds on;
+/// `None` if one of them can't be restored.
+pub fn weakest(
+    own: Option<usize>,
+    mut needs: impl Iterator<Item = CheckpointId>,
+    of_need: impl Fn(CheckpointId) -> Option<usize>,
+) -> Option<usize> {
+    needs.try_fold(own?, |least, need| Some(least.min(of_need(need)?)))
+}
+
 /// What a job could go on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoesOnFrom {
@@ -60,11 +70,8 @@ pub fn after_loss(
     all: &BTreeMap<CheckpointId, &Mapped>,
     away: &BTreeSet<HostIndex>,
 ) -> Option<GoesOnFrom> {
-    let stands = |one: &Mapped| {
-        one.needs.iter().try_fold(one.own(away)?, |least, need| {
-            Some(least.min(all.get(need)?.own(away)?))
-        })
-    };
+    let of_need = |need| all.get(&need)?.own(away);
+    let stands = |one: &Mapped| weakest(one.own(away), one.needs.iter().copied(), of_need);
     let there = history.iter().rev().filter_map(|one| {
         let goes_on = GoesOnFrom {
             version: one.version,

@@ -17,6 +17,7 @@ use codec::{CheckpointId, JobTag, ShardIndex, Version};
 use transfer::find::{AlreadyShown, Shown, ShownManifest};
 
 use crate::core::HostIndex;
+use crate::core::map::weakest;
 use aside::Aside;
 use record::Body;
 
@@ -646,10 +647,8 @@ impl OpenedCheckpoint {
         own: Option<usize>,
         of_need: impl Fn(CheckpointId) -> Option<usize>,
     ) -> Option<usize> {
-        let mut needs = self.brief.needs();
-        needs.try_fold(own?, |least, need| {
-            Some(least.min(of_need(need.checkpoint)?))
-        })
+        let needs = self.brief.needs().map(|need| need.checkpoint);
+        weakest(own, needs, of_need)
     }
 }
 

@@ -20,6 +20,7 @@ pub mod run;
 mod save;
 mod sealed_file;
 pub mod spool;
+mod state_dir;
 pub mod trace;
 mod usage;
 

@@ -22,7 +22,7 @@ use crate::ask::Ask;
 use crate::beat::Beat;
 use crate::begin::Begun;
 use crate::channel::{CKPT_NOTIFY, Channel};
-use crate::clock::{Clock, SleepWatch};
+use crate::clock::{Clock, SuspensionWatch};
 use crate::daemon::Daemon;
 use crate::files::{Fingerprint, resolved};
 use crate::incarnation::mark;
@@ -147,7 +147,7 @@ pub(super) struct RunShell<'a> {
     beat: Option<Beat>,
     channel: Channel,
     clock: Clock,
-    sleep: SleepWatch,
+    sleep: SuspensionWatch,
     shown: Shown,
     paths: Vec<PathBuf>,
     roots: Vec<PathBuf>,
@@ -222,7 +222,7 @@ impl<'a> RunShell<'a> {
             beat: None,
             channel,
             clock,
-            sleep: SleepWatch::new(),
+            sleep: SuspensionWatch::new(),
             shown: Shown::default(),
             roots: resolved(&paths),
             watch: FileWatch::new(paths.clone(), orders.append.clone(), known.clone()),

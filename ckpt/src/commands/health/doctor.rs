@@ -14,11 +14,11 @@ use crate::commands::connect::{agent_for, grid_file};
 use crate::commands::health::doctor_report::{Check, DoctorReport, Verdict};
 use crate::commands::key::identity;
 use crate::commands::render::{Report, bytes, json_of_self, one_line};
+use crate::commands::state_dir::state_dir;
 use crate::commands::{Answer, health};
 use ::health::{ahead, expiry, middle_offset, span};
 use ckpt_agent::agent::{MTU_USUAL, Reached, Way};
 use ckpt_agent::connection::{list_files, load_grid};
-use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
 
@@ -200,7 +200,7 @@ fn check_machine(global: &Global, report: &mut DoctorReport) {
 }
 
 fn check_state_dir(report: &mut DoctorReport) {
-    let Some(dir) = knowledge::default_dir(|name| std::env::var_os(name)) else {
+    let Some(dir) = state_dir() else {
         let what = "no state directory for what is learned of hosts: HOME is not set";
         return report.bad(Check::StateDirectory, what, "CKPT_STATE_DIR=DIR");
     };

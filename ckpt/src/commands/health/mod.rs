@@ -20,10 +20,10 @@ use super::output::write_report;
 use super::render::{Text, one_line};
 use super::run::past::ledger;
 use super::{Answer, done};
+use crate::commands::state_dir::state_dir;
 use ckpt_agent::agent::{grid_health, health_status, registries_health, with_retired};
 use ckpt_agent::cancel::{Cancel, canceller};
 use ckpt_agent::connection::{list_files, notebook, roster};
-use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure, Silent};
 use ckpt_agent::unix_time::unix_seconds;
 use health::{Health, JOB_KEY, KeyHealth, Known, WorkHealth};
@@ -134,7 +134,7 @@ pub(super) async fn find(global: &Global, args: &HealthArgs) -> Result<Health, F
 
 /// The work of jobs on this machine, by its own notes.
 fn work_here() -> Result<Option<WorkHealth>, Failure> {
-    let Some(state) = knowledge::default_dir(|name| std::env::var_os(name)) else {
+    let Some(state) = state_dir() else {
         return Ok(None);
     };
     let found = jobs(&state);

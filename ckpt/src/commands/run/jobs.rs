@@ -1,13 +1,12 @@
 //! `ckpt jobs`: what `ckpt run` runs on this machine now, and what would be lost if it failed.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use command_line::time::since;
 
 use crate::commands::Answer;
 use crate::commands::render::{Report, Table, count, json_of_self, one_line, shown};
-use ckpt_agent::knowledge;
+use crate::commands::state_dir::needed_state_dir;
 use ckpt_agent::report::{ExitStatus, Failure};
 use runner::jobs::{JobsReport, RunningJob, jobs};
 use runner::standing::JobState;
@@ -18,21 +17,9 @@ const WHY_WIDTH: usize = 100;
 /// A report older than this is said to be old, seconds.
 const OLD_SECONDS: u64 = 30;
 
-/// The state directory.
-///
-/// # Errors
-/// When the environment names none.
-pub(super) fn state_dir() -> Result<PathBuf, Failure> {
-    knowledge::default_dir(|name| std::env::var_os(name)).ok_or_else(|| {
-        let message =
-            "no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set";
-        Failure::new(ExitStatus::Usage, message)
-    })
-}
-
 /// Lists the jobs.
 pub(crate) fn run() -> Result<Answer, Failure> {
-    let found = jobs(&state_dir()?);
+    let found = jobs(&needed_state_dir()?);
     let report = found.map_err(|cause| Failure::new(ExitStatus::LocalIo, cause.to_string()))?;
     let status = match report.unreadable.is_empty() {
         true => ExitStatus::Done,

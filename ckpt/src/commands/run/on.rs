@@ -22,8 +22,8 @@ use crate::commands::connect::{connect, grid_file};
 use crate::commands::rank::{Format, RankArgs, report::RankReport};
 use crate::commands::render::{Report, json_of_self, one_line};
 use crate::commands::run::{Connection, orders, write_end};
+use crate::commands::state_dir::state_dir;
 use crate::commands::{Answer, rank, runtime};
-use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_millis;
 use protocol::errors::chain;
@@ -61,7 +61,7 @@ const JSON: &str = "json";
 
 /// Carries out the order on standard input, at the other end of a launcher.
 pub(crate) fn there() -> Answer {
-    let state = knowledge::default_dir(|name| std::env::var_os(name));
+    let state = state_dir();
     let status = if away::serve(state) {
         ExitStatus::Done
     } else {

@@ -9,8 +9,8 @@ use codec::JobId;
 
 use super::jobs::work;
 use crate::commands::render::{self, Report, Table, json_of_self, one_line, shown, time};
+use crate::commands::state_dir::{no_state_dir, state_dir};
 use crate::commands::{Answer, done};
-use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
 use runner::history::{HISTORY, History, PastLine};
 use runner::kind::{self, Kind, Parameter};
@@ -53,7 +53,7 @@ pub struct RunsArgs {
 /// # Errors
 /// When it exists and can't be read.
 pub(crate) fn ledger() -> Result<Ledger, Failure> {
-    let Some(state) = knowledge::default_dir(|name| std::env::var_os(name)) else {
+    let Some(state) = state_dir() else {
         return Ok(Ledger::default());
     };
     Ledger::read(&Ledger::path(&state))
@@ -62,19 +62,13 @@ pub(crate) fn ledger() -> Result<Ledger, Failure> {
 
 /// The path of the history: the named one, or the usual one. `None` without a state directory.
 pub(crate) fn history_file(named: Option<PathBuf>) -> Option<PathBuf> {
-    named.or_else(|| {
-        let state = knowledge::default_dir(|name| std::env::var_os(name));
-        state.map(|state| state.join(HISTORY))
-    })
+    named.or_else(|| state_dir().map(|state| state.join(HISTORY)))
 }
 
 /// Lists runs, or forecasts one.
 pub(crate) fn run(args: RunsArgs) -> Result<Answer, Failure> {
-    let path = history_file(args.history).ok_or_else(|| {
-        let message =
-            "no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set";
-        Failure::new(ExitStatus::Usage, message).next("--history FILE")
-    })?;
+    let path = history_file(args.history);
+    let path = path.ok_or_else(|| no_state_dir().next("--history FILE"))?;
     let history = History::read(&path)
         .map_err(|cause| Failure::new(ExitStatus::LocalIo, cause.to_string()))?;
     let kind = (!args.command.is_empty()).then(|| Kind::of(&args.command, &args.param));

@@ -24,9 +24,9 @@ use super::call::Call;
 use super::connect::grid_file;
 use super::render::Report;
 use super::save::{detached_save, job_of, names};
+use super::state_dir::{needed_state_dir, state_dir};
 use super::{Answer, done};
 use ckpt_agent::cancel::Cancel;
-use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure, SaveReport};
 use ckpt_agent::unix_time::unix_seconds;
 
@@ -42,18 +42,6 @@ const OWN_OPTIONS: [&str; 3] = ["--detach", "--take", "--link"];
 
 fn local(cause: impl std::fmt::Display) -> Failure {
     Failure::new(ExitStatus::LocalIo, format!("the spool: {cause}"))
-}
-
-fn state_dir() -> Option<PathBuf> {
-    knowledge::default_dir(|name| std::env::var_os(name))
-}
-
-fn needed_state_dir() -> Result<PathBuf, Failure> {
-    state_dir().ok_or_else(|| {
-        let message =
-            "no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set";
-        Failure::new(ExitStatus::Usage, message)
-    })
 }
 
 /// Sets an image aside, and starts the process that saves it.

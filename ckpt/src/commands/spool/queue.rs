@@ -145,7 +145,7 @@ impl Queue {
         }
     }
 
-    /// The file that others may lock only while nothing is saved.
+    /// The directory, which may not exist.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
