@@ -189,19 +189,17 @@ impl Beginning {
 
     fn request(&self, stage: &Staging, dry_run: bool) -> RestoreRequest {
         RestoreRequest {
-            job: self.job.clone(),
-            which: Which::Newest,
-            sought: Sought::default(),
-            target: RestoreTarget::Path(stage.target()),
             at_hand: self.paths.clone(),
             if_exists: true,
             least_data: self.least_data,
             is_new: self.is_new,
-            accept_marked: false,
             force: true,
-            set_id_bits: false,
-            globs: Vec::new(),
             dry_run,
+            ..RestoreRequest::new(
+                self.job.clone(),
+                Which::Newest,
+                RestoreTarget::Path(stage.target()),
+            )
         }
     }
 

@@ -14,7 +14,6 @@ use super::report::{ControlFound, RunCheckReport};
 use super::{JOURNAL, not_started};
 use ckpt_agent::agent::{MachineOutlook, RestoreRequest, RestoreTarget, Which};
 use ckpt_agent::cancel::canceller;
-use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{ExitStatus, Failure, Silent};
 use ckpt_agent::unix_time::unix_seconds;
 use machine::open_files::all_processes;
@@ -33,19 +32,16 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
     let mut notes = Vec::new();
     let (_canceller, cancel) = canceller();
     let request = RestoreRequest {
-        job: orders.job.clone(),
-        which: Which::Newest,
-        sought: Sought::default(),
-        target: RestoreTarget::Path(place.join("check")),
-        at_hand: Vec::new(),
         if_exists: true,
         least_data: orders.save.least_data(),
         is_new: orders.is_new,
-        accept_marked: false,
         force: true,
-        set_id_bits: false,
-        globs: Vec::new(),
         dry_run: true,
+        ..RestoreRequest::new(
+            orders.job.clone(),
+            Which::Newest,
+            RestoreTarget::Path(place.join("check")),
+        )
     };
     let found = agent
         .restore(request, std::sync::Arc::new(Silent), cancel)

@@ -203,21 +203,7 @@ pub struct Restore {
 impl Restore {
     /// Restores a whole checkpoint to a path: into an existing directory, or to a new name.
     pub fn new(job: &JobId, which: Which, to: impl Into<PathBuf>) -> Self {
-        let request = RestoreRequest {
-            job: job.clone(),
-            which,
-            sought: Sought::default(),
-            target: RestoreTarget::Path(to.into()),
-            at_hand: Vec::new(),
-            if_exists: false,
-            least_data: None,
-            is_new: false,
-            accept_marked: false,
-            force: false,
-            set_id_bits: false,
-            globs: Vec::new(),
-            dry_run: false,
-        };
+        let request = RestoreRequest::new(job.clone(), which, RestoreTarget::Path(to.into()));
         let watch = CallOptions::default();
         Self { request, watch }
     }

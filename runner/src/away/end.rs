@@ -20,7 +20,6 @@ use crate::signals::Signals;
 use crate::stage::PREFIX;
 use ckpt_agent::agent::{RestoreRequest, RestoreTarget, Which};
 use ckpt_agent::cancel::canceller;
-use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{ExitStatus, Failure, RestoreReport, Silent};
 
 /// What is added to the name of a job for the directory with the files that are not put in their places.
@@ -178,19 +177,14 @@ async fn bring_back(
     made.map_err(|cause| local_io(format!("{}: {cause}", stage.display())))?;
     let (canceller, cancel) = canceller();
     let request = RestoreRequest {
-        job: orders.job.clone(),
-        which: Which::Newest,
-        sought: Sought::default(),
-        target: RestoreTarget::Path(stage.join("")),
         at_hand: vec![orders.dir.clone()],
-        if_exists: false,
         least_data: orders.save.least_data(),
-        is_new: false,
-        accept_marked: false,
         force: true,
-        set_id_bits: false,
-        globs: Vec::new(),
-        dry_run: false,
+        ..RestoreRequest::new(
+            orders.job.clone(),
+            Which::Newest,
+            RestoreTarget::Path(stage.join("")),
+        )
     };
     let restoring = async {
         let agent = away.agent().await?;

@@ -120,6 +120,27 @@ pub struct RestoreRequest {
     pub dry_run: bool,
 }
 
+impl RestoreRequest {
+    /// Restores all files of the job's checkpoint, whatever its labels, and replaces nothing.
+    pub fn new(job: JobId, which: Which, target: RestoreTarget) -> Self {
+        Self {
+            job,
+            which,
+            sought: Sought::default(),
+            target,
+            at_hand: Vec::new(),
+            if_exists: false,
+            least_data: None,
+            is_new: false,
+            accept_marked: false,
+            force: false,
+            set_id_bits: false,
+            globs: Vec::new(),
+            dry_run: false,
+        }
+    }
+}
+
 /// How much of this machine the client may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Resources {

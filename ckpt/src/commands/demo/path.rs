@@ -19,7 +19,6 @@ use ckpt_agent::agent::{
     RestoreRequest, RestoreTarget, SaveInput, SaveOptions, SaveRequest, Which,
 };
 use ckpt_agent::cancel::Cancel;
-use ckpt_agent::core::sought::Sought;
 use ckpt_agent::report::{ExitStatus, Failure, RestoreReport, SaveReport};
 
 /// The results of the demonstration.
@@ -164,19 +163,12 @@ async fn restore(
 
 fn restore_request(job: &JobId, target: &Path) -> RestoreRequest {
     RestoreRequest {
-        job: job.clone(),
-        which: Which::Newest,
-        sought: Sought::default(),
-        target: RestoreTarget::Path(target.to_owned()),
-        at_hand: Vec::new(),
-        if_exists: false,
-        least_data: None,
-        is_new: false,
-        accept_marked: false,
-        force: false,
         set_id_bits: true,
-        globs: Vec::new(),
-        dry_run: false,
+        ..RestoreRequest::new(
+            job.clone(),
+            Which::Newest,
+            RestoreTarget::Path(target.to_owned()),
+        )
     }
 }
 
