@@ -111,7 +111,9 @@ pub fn jobs(state: &Path) -> Result<JobsReport, JobsError> {
     report
         .jobs
         .sort_by(|a, b| (&a.job, &a.host).cmp(&(&b.job, &b.host)));
-    report.at_risk_seconds = report.jobs.iter().map(|job| job.at_risk_seconds).sum();
+    // The sum of no numbers would be -0.
+    let at_risk = report.jobs.iter().map(|job| job.at_risk_seconds);
+    report.at_risk_seconds = at_risk.fold(0.0, |all, one| all + one);
     Ok(report)
 }
 
@@ -221,7 +223,9 @@ mod tests {
     fn jobs_are_listed_while_their_locks_are_held() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path();
-        assert!(jobs(state).unwrap().jobs.is_empty());
+        let none = jobs(state).unwrap();
+        assert!(none.jobs.is_empty());
+        assert_eq!(format!("{:.0}", none.at_risk_seconds), "0");
         let take =
             |below: PathBuf, job: &str| JobDir::take(Some(below), &job.parse().unwrap()).unwrap();
         let one = take(state.to_owned(), "sweep/1");
