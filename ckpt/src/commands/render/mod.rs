@@ -316,7 +316,7 @@ impl Report for ListReport {
         if self.checkpoints.iter().any(|one| one.kept_for.is_some()) {
             writeln!(
                 out,
-                "for version N: removed as a version, and kept because version N uses a part of it; later saves store that part again"
+                "for version N: no version that is restored, but kept because version N uses a part of it; later saves store that part again"
             )?;
         }
         write_silent(out, &self.silent)
