@@ -232,7 +232,8 @@ impl Orders {
         };
         let said = agent.neighbours(host).await.unwrap_or_default();
         let needs = |one: &Announced| Needs::of_bitmaps(&one.guest_bitmap, &one.presence_bitmap);
-        let own = said.here.as_ref().map(needs).unwrap_or_default();
+        let own = said.here.as_ref().map(|(_, said)| needs(said));
+        let own = own.unwrap_or_default();
         let mut pool = Needs::default();
         for other in &said.others {
             pool.extend(needs(other));

@@ -639,7 +639,7 @@ fn advice_needs_no_host_to_be_named_on_a_local_grid() -> Result<()> {
         cost <= least,
         "the job stood still for as long as its image was read: {advice}"
     );
-    // `ckpt hosts` answers the same question for the same time. The load of this machine may change between the two.
+    // `ckpt hosts` answers the same question. The load of this machine may change between the two.
     let ten_hours = ["--json", "advise", "--job-length", "10h"];
     wait_until("both expect the same", Duration::from_secs(60), || {
         let advice = grid.run(ten_hours)?.expect(0)?.json()?;

@@ -6,7 +6,6 @@ use placement::interval::{self, Costs};
 use placement::state::AvailabilityState;
 
 use crate::agent::Agent;
-use crate::core::HostIndex;
 use crate::core::place::presence_of_unknown;
 use crate::knowledge::{Knowledge, SaveTimes};
 use crate::report::{AdviseReport, Failure};
@@ -99,49 +98,25 @@ impl Agent {
         let tag = request.job.as_ref().and_then(|job| self.keys.job_tag(job));
         let last = tag.and_then(|tag| known.save_times(tag));
         let cost = Cost::of(request.cost_seconds, last);
-        let named = self.compute_host(request.compute_host.as_deref()).await?;
+        let compute_host = request.compute_host.as_deref();
+        let here = match self.compute_host(compute_host).await? {
+            Some(_) => "",
+            None => ", which is on this machine",
+        };
         let mut hazard = given_or_average(request);
-        if request.mtbf_seconds.is_none() {
-            let here = self.hosts_here();
-            let asked = named.map_or(here, |named| vec![named]);
-            if let Some(announced) = self.prediction(&asked, named.is_some()).await {
-                hazard = announced;
-            }
+        if request.mtbf_seconds.is_none()
+            && let Some((host, said)) = self.machine(compute_host).await?
+        {
+            hazard = Hazard {
+                source: format!("prediction of host {host}{here}"),
+                notes: note_of(&host, said.guest_state).into_iter().collect(),
+                // An owner who needs the machine ends no job; only the machine's going away does.
+                curve: said.presence,
+            };
         }
         Ok(report(request, cost, hazard))
     }
-
-    /// The prediction of the first of these hosts that answers. Several daemons on this machine all watch the
-    /// same machine.
-    async fn prediction(&self, hosts: &[HostIndex], is_compute_host: bool) -> Option<Hazard> {
-        for host in hosts.iter().take(ASKED_MAX) {
-            let name = self.hosts.name(*host);
-            match self.announcement(*host).await {
-                Ok(Some(announced)) => {
-                    let here = if is_compute_host {
-                        ""
-                    } else {
-                        ", which is on this machine"
-                    };
-                    return Some(Hazard {
-                        source: format!("prediction of host {name}{here}"),
-                        notes: note_of(name, announced.guest_state).into_iter().collect(),
-                        // An owner who needs the machine ends no job; only the machine's going away does.
-                        curve: announced.presence,
-                    });
-                }
-                Ok(None) => {}
-                Err(cause) => {
-                    tracing::warn!(host = name, %cause, "the machine's own prediction is not known");
-                }
-            }
-        }
-        None
-    }
 }
-
-/// How many hosts on this machine are asked, one after the other.
-const ASKED_MAX: usize = 3;
 
 /// A note on a machine that is in use at the moment.
 fn note_of(host: &str, state: AvailabilityState) -> Option<String> {

@@ -20,6 +20,7 @@ use crate::core::HostIndex;
 use crate::core::clocks::{CLOCKS_DIFFER_MAX, Clocks};
 use crate::core::gather::WaitUntil;
 use crate::core::marks::{Wholeness, take_out_marked};
+use crate::core::pooled::blend;
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::knowledge::Sighting;
 use crate::report::{ExitStatus, Failure};
@@ -150,7 +151,11 @@ impl Agent {
                 Some((host, word))
             });
         }
-        asking.join_all().await.into_iter().flatten().collect()
+        let mut words: BTreeMap<HostIndex, Word> =
+            asking.join_all().await.into_iter().flatten().collect();
+        let said = words.values_mut().map(|word| &mut word.announced);
+        blend(said.flatten());
+        words
     }
 
     /// The hosts that did not answer, and the members that no registry hears.

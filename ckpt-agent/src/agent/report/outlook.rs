@@ -1,6 +1,7 @@
 //! How long the machine that a job runs on is expected to stay, and how fast hosts take an image.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use codec::Redundancy;
 use codec::grant::Grant;
@@ -9,6 +10,7 @@ use placement::objective::Width;
 use placement::redundancy::narrowed;
 use protocol::wire::announcement::Announced;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use crate::agent::Agent;
 use crate::core::place::{FIRST_RATE, presence_of_unknown};
@@ -18,11 +20,14 @@ use crate::models::ModelsReport;
 use crate::report::Failure;
 use crate::unix_time::unix_seconds;
 
-/// How many hosts on this machine are asked, one after the other.
+/// Most hosts on this machine that are asked.
 const ASKED_MAX: usize = 3;
 
 /// Most other hosts that are asked; in a larger grid, every n-th host is.
 const NEIGHBOURS_MAX: usize = 40;
+
+/// How long other hosts are waited for after this machine's own has answered.
+const NEIGHBOURS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Most hosts on whose past models are judged.
 const JUDGED_MAX: usize = 200;
@@ -101,12 +106,7 @@ impl Agent {
 
     /// Asks every host for its announcement. In the order of the grid.
     pub async fn announcements(&self) -> Vec<HostSays> {
-        let mut asking = JoinSet::new();
-        for host in self.hosts.all() {
-            let agent = self.clone();
-            asking.spawn(async move { (host, agent.announcement(host).await) });
-        }
-        let mut answers = asking.join_all().await;
+        let mut answers = self.ask_each(self.hosts.all()).join_all().await;
         answers.sort_by_key(|(host, _)| *host);
         blend(
             answers
@@ -125,26 +125,38 @@ impl Agent {
         self.keys.grant()
     }
 
-    /// The outlook that the daemon on this machine, or the named host, announces. If none answers, that of an
-    /// unknown machine.
+    /// The outlook of this machine, or of the named host: what its daemon announces, mixed with the model of the
+    /// pool. If no daemon of it answers, that of an unknown machine.
     ///
     /// # Errors
     /// When the named host is not one of the grid.
     pub async fn outlook(&self, compute_host: Option<&str>) -> Result<MachineOutlook, Failure> {
+        let Some((host, said)) = self.machine(compute_host).await? else {
+            return Ok(MachineOutlook::of_unknown());
+        };
+        Ok(MachineOutlook {
+            source: format!("host {host} on this machine"),
+            host: Some(host),
+            presence: said.presence,
+            guest: said.guest,
+            stores_bytes_per_second: None,
+        })
+    }
+
+    /// Name and forecast of the host on this machine, or of the named host, mixed with the model of the pool: the
+    /// forecast that `ckpt hosts` shows. `None` if it is no host of the grid, or does not answer.
+    ///
+    /// # Errors
+    /// When the named host is not one of the grid.
+    pub(crate) async fn machine(
+        &self,
+        compute_host: Option<&str>,
+    ) -> Result<Option<(String, Announced)>, Failure> {
         let named = self.compute_host(compute_host).await?;
-        let asked: Vec<HostIndex> = named.map_or_else(|| self.hosts_here(), |named| vec![named]);
-        for host in asked.into_iter().take(ASKED_MAX) {
-            if let Ok(Some(announced)) = self.announcement(host).await {
-                return Ok(MachineOutlook {
-                    source: format!("host {} on this machine", self.hosts.name(host)),
-                    host: Some(self.hosts.name(host).to_owned()),
-                    presence: announced.presence,
-                    guest: announced.guest,
-                    stores_bytes_per_second: None,
-                });
-            }
+        if named.is_none() && self.hosts_here().is_empty() {
+            return Ok(None);
         }
-        Ok(MachineOutlook::of_unknown())
+        Ok(self.neighbours(compute_host).await?.here)
     }
 
     /// Bytes of an image per second that hosts are expected to take from here with the code `given` or,
@@ -164,43 +176,65 @@ impl Agent {
         image_rate(&measured, uplink, data, total)
     }
 
-    /// The announcements of the daemon on this machine, or of the named host, and of up to 40 other hosts of
-    /// the grid. Hosts that do not answer or announce nothing are left out.
+    /// What the host on this machine, or the named host, and up to 40 other hosts of the grid announce, mixed with
+    /// the model of these. Hosts that do not answer or announce nothing are left out, and so are others that take
+    /// much longer than this machine's own.
     ///
     /// # Errors
     /// When the named host is not one of the grid.
     pub async fn neighbours(&self, compute_host: Option<&str>) -> Result<Neighbours, Failure> {
         let named = self.compute_host(compute_host).await?;
-        let here: Vec<HostIndex> = named.map_or_else(|| self.hosts_here(), |named| vec![named]);
+        let here = named.map_or_else(|| self.hosts_here(), |named| vec![named]);
         let others: Vec<HostIndex> = self.hosts.all().filter(|one| !here.contains(one)).collect();
         let step = others.len().div_ceil(NEIGHBOURS_MAX).max(1);
+        let others = others.into_iter().step_by(step);
+        let asking_here = self.ask_each(here.into_iter().take(ASKED_MAX));
+        let mut asking = self.ask_each(others);
+        // Several daemons on this machine have all seen the same owner, so any of them will do.
+        let mut answers = asking_here.join_all().await;
+        answers.sort_by_key(|(host, _)| *host);
+        let first = answers.into_iter().find_map(|(host, said)| {
+            let name = self.hosts.name(host);
+            match said {
+                Ok(said) => Some((name.to_owned(), said?)),
+                Err(cause) => {
+                    tracing::warn!(host = name, %cause, "the machine's own prediction is not known");
+                    None
+                }
+            }
+        });
+        let mut said = Neighbours {
+            here: first,
+            others: Vec::new(),
+        };
+        let until = Instant::now() + NEIGHBOURS_PATIENCE;
+        while let Ok(Some(answer)) = timeout_at(until, asking.join_next()).await {
+            said.others
+                .extend(answer.ok().and_then(|(_, said)| said.ok()?));
+        }
+        let own = said.here.iter_mut().map(|(_, said)| said);
+        blend(own.chain(&mut said.others));
+        Ok(said)
+    }
+
+    fn ask_each(&self, hosts: impl IntoIterator<Item = HostIndex>) -> JoinSet<Announcement> {
         let mut asking = JoinSet::new();
-        let first_here = here.iter().take(ASKED_MAX);
-        for host in first_here.chain(others.iter().step_by(step)).copied() {
+        for host in hosts {
             let agent = self.clone();
             asking.spawn(async move { (host, agent.announcement(host).await) });
         }
-        let mut said = Neighbours::default();
-        for (host, announced) in asking.join_all().await {
-            let Ok(Some(announced)) = announced else {
-                continue;
-            };
-            if here.contains(&host) {
-                // Several daemons on this machine have all seen the same owner, so any of them will do.
-                said.here = Some(announced);
-            } else {
-                said.others.push(announced);
-            }
-        }
-        Ok(said)
+        asking
     }
 }
+
+/// A host, and what it announces, if it does.
+type Announcement = (HostIndex, Result<Option<Announced>, Fault>);
 
 /// The announcements of the machine that a job runs on, and of others.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
-    /// The machine itself, if it is a host of the grid.
-    pub here: Option<Announced>,
+    /// Name and announcement of the machine itself, if it is a host of the grid.
+    pub here: Option<(String, Announced)>,
     /// Those of at most 40 other hosts of the grid.
     pub others: Vec<Announced>,
 }
