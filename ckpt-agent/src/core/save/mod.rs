@@ -13,6 +13,8 @@ mod again;
 #[cfg(test)]
 mod again_tests;
 mod attempt;
+#[cfg(test)]
+mod lead_tests;
 mod pace;
 mod plan;
 #[cfg(test)]
@@ -43,12 +45,12 @@ pub struct SaveSession {
     candidates: VecDeque<Candidate>,
     /// Shards without an attempt: they wait for a candidate, or for whole shards to be rebuilt from.
     unplaced: Vec<ShardIndex>,
-    /// Sizes of the rows in memory; the first is row number `released`.
-    rows: VecDeque<RowSize>,
+    /// The rows in memory; the first is row number `released`.
+    rows: VecDeque<KeptRow>,
     released: u64,
+    /// Bytes of one shard in the rows that were released.
+    released_bytes: u64,
     retained_bytes: u64,
-    /// Bytes of one shard in the rows that came up to now.
-    ready_bytes: u64,
     ended: bool,
     /// Whether the save has reached its last step, the commits.
     committing: bool,
@@ -67,6 +69,15 @@ pub struct SaveSession {
     outcome: Option<SaveOutcome>,
 }
 
+/// A row in memory.
+#[derive(Clone, Copy, Debug)]
+struct KeptRow {
+    /// Bytes of memory that the row takes.
+    memory: u64,
+    /// Bytes of one shard up to the end of this row.
+    end: u64,
+}
+
 /// Whether a save has to be chosen as the successor of a checkpoint before it commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
@@ -82,6 +93,14 @@ enum Decision {
 
 /// How many times a host is sent the manifest when the connection breaks.
 const COMMITS_MAX: u32 = 3;
+
+/// A host is given rows that lie at most this many bytes of a shard, or what the slowest host takes in
+/// [`LEAD_SECONDS`], before those that the slowest has. Only rows that all hosts have serve the next save if this one
+/// is killed, and a host that is further ahead ends the save no earlier.
+const LEAD_BYTES_MIN: u64 = 4 << 20;
+
+/// See [`LEAD_BYTES_MIN`]. For so long, a host may pause without another one having to wait for it.
+const LEAD_SECONDS: u64 = 1;
 
 /// Time that is reserved before the deadline for the removal of what was stored, milliseconds.
 const RETRACT_MS: u64 = 1000;
@@ -113,8 +132,8 @@ impl SaveSession {
             unplaced: plan.redundancy.shards().collect(),
             rows: VecDeque::new(),
             released: 0,
+            released_bytes: 0,
             retained_bytes: 0,
-            ready_bytes: 0,
             ended: false,
             committing: false,
             choice: Decision::NotNeeded,
@@ -157,7 +176,7 @@ impl SaveSession {
             SaveEvent::Failed(id, fault) => self.failed(id, fault),
             SaveEvent::RowReady { row, size } => self.row_ready(row, size),
             SaveEvent::Sent(id, row) => self.sent(id, row),
-            SaveEvent::InputEnded => self.input_ended(),
+            SaveEvent::InputEnded => self.ended = true,
             SaveEvent::Stored(id) => self.stored(id),
             SaveEvent::Committed(id) => self.committed(id),
             SaveEvent::InputFailed => self.fail(SaveFailure::InputFailed),
@@ -232,13 +251,23 @@ impl SaveSession {
         self.released + self.rows.len() as u64
     }
 
+    /// Bytes of one shard in all rows up to now.
+    fn ready_bytes(&self) -> u64 {
+        self.offset(self.rows_ready())
+    }
+
+    /// Bytes of one shard in the rows before this one; in those that were released, if it is one of them.
+    fn offset(&self, row: u64) -> u64 {
+        let kept = row.saturating_sub(self.released);
+        let last = usize::try_from(kept).unwrap_or(usize::MAX).checked_sub(1);
+        let last = last.and_then(|at| self.rows.get(at));
+        last.map_or(self.released_bytes, |row| row.end)
+    }
+
     /// Bytes of one shard in those of these rows that are in memory.
     fn bytes_of(&self, rows: std::ops::Range<u64>) -> u64 {
-        let first = rows.start.saturating_sub(self.released);
-        let count = rows.end.saturating_sub(rows.start);
-        let many = |count| usize::try_from(count).unwrap_or(usize::MAX);
-        let kept = self.rows.iter().skip(many(first));
-        kept.take(many(count)).map(|row| row.block).sum()
+        self.offset(rows.end)
+            .saturating_sub(self.offset(rows.start))
     }
 
     /// When the save ends for want of time.
@@ -318,22 +347,51 @@ impl SaveSession {
         } else {
             Phase::Sending
         };
-        self.send_ready(id);
     }
 
-    /// Hands an attempt all rows that it has not been given yet.
-    fn send_ready(&mut self, id: AttemptId) {
-        let ready = self.rows_ready();
+    /// Hands all attempts the rows that they have not been given yet, as far as they may be before the slowest.
+    fn give_rows(&mut self) {
+        let until = self.may_be_given();
+        for id in self.in_phase(Phase::Sending) {
+            self.give(id, until);
+            self.finish_if_sent(id);
+        }
+    }
+
+    fn give(&mut self, id: AttemptId, until: u64) {
+        let now = self.now;
         let Some(attempt) = self.current(id) else {
             return;
         };
-        if attempt.phase != Phase::Sending {
+        if attempt.given >= until {
             return;
         }
-        let given = std::mem::replace(&mut attempt.given, ready);
+        if attempt.sent == attempt.given {
+            // Until now the host waited for a row, not a row for the host.
+            attempt.since = now;
+        }
+        let given = std::mem::replace(&mut attempt.given, until);
         self.actions
-            .extend((given..ready).map(|row| SaveAction::Send(id, row)));
-        self.finish_if_sent(id);
+            .extend((given..until).map(|row| SaveAction::Send(id, row)));
+    }
+
+    /// The first row that no host may be given yet.
+    fn may_be_given(&self) -> u64 {
+        let sending = self.live().filter(|(_, a)| a.phase == Phase::Sending);
+        let Some((_, slowest)) = sending.min_by_key(|(_, attempt)| attempt.sent) else {
+            return self.released;
+        };
+        let has = self.offset(slowest.sent);
+        let seconds = (self.now.since(self.began) / 1000).max(1);
+        let lead = (has / seconds)
+            .saturating_mul(LEAD_SECONDS)
+            .max(LEAD_BYTES_MIN);
+        let within = self
+            .rows
+            .partition_point(|row| row.end <= has.saturating_add(lead));
+        let until = self.released + within as u64;
+        // A row may be larger than this.
+        until.max(slowest.sent + 1).min(self.rows_ready())
     }
 
     fn finish_if_sent(&mut self, id: AttemptId) {
@@ -352,24 +410,10 @@ impl SaveSession {
 
     fn row_ready(&mut self, row: u64, size: RowSize) {
         debug_assert_eq!(row, self.rows_ready(), "rows come in order");
-        let now = self.now;
-        self.rows.push_back(size);
+        let end = self.ready_bytes() + size.block;
         self.retained_bytes += size.memory;
-        self.ready_bytes += size.block;
-        let sending: Vec<AttemptId> = self
-            .live()
-            .filter(|(_, attempt)| attempt.phase == Phase::Sending)
-            .map(|(id, _)| id)
-            .collect();
-        for id in sending {
-            if let Some(attempt) = self.current(id)
-                && attempt.sent == attempt.given
-            {
-                // Until now the host waited for a row, not a row for the host.
-                attempt.since = now;
-            }
-            self.send_ready(id);
-        }
+        let memory = size.memory;
+        self.rows.push_back(KeptRow { memory, end });
     }
 
     fn sent(&mut self, id: AttemptId, row: u64) {
@@ -386,15 +430,6 @@ impl SaveSession {
         let bytes = self.bytes_of(from..end);
         if let Some(attempt) = self.current(id) {
             attempt.taken(end, bytes, now);
-        }
-        self.finish_if_sent(id);
-    }
-
-    fn input_ended(&mut self) {
-        self.ended = true;
-        let live: Vec<AttemptId> = self.live().map(|(id, _)| id).collect();
-        for id in live {
-            self.finish_if_sent(id);
         }
     }
 
@@ -503,11 +538,12 @@ impl SaveSession {
         attempt.deadline(&self.plan.limits, self.open_ms(attempt))
     }
 
-    /// Decides what follows from the present state: end, release rows, open attempts, rebuild, or commit.
+    /// Decides what follows from the present state: end, give and release rows, open attempts, rebuild, or commit.
     fn settle(&mut self) {
         if self.outcome.is_some() {
             return;
         }
+        self.give_rows();
         let redundancy = self.plan.redundancy;
         let needed = self.needed();
         let waiting = self.unplaced.len().min(self.candidates.len());
@@ -575,6 +611,7 @@ impl SaveSession {
                 return;
             };
             self.retained_bytes -= row.memory;
+            self.released_bytes = row.end;
             self.actions.push_back(SaveAction::Release(self.released));
             self.released += 1;
         }
@@ -584,6 +621,7 @@ impl SaveSession {
         let first = self.released;
         let rows = (first..self.rows_ready()).map(SaveAction::Release);
         self.actions.extend(rows);
+        self.released_bytes = self.ready_bytes();
         self.released += self.rows.len() as u64;
         self.rows.clear();
         self.retained_bytes = 0;
@@ -679,7 +717,7 @@ impl SaveSession {
             let waits = self.candidates.iter().any(|c| c.host == attempt.host);
             debug_assert!(!waits, "a host in use is a candidate");
             debug_assert!(attempt.sent <= attempt.given && attempt.given <= self.rows_ready());
-            let sends = attempt.phase == Phase::Sending;
+            let sends = attempt.phase == Phase::Sending && self.outcome.is_none();
             debug_assert!(!sends || attempt.given >= self.released, "a row is missing");
         }
     }

@@ -136,7 +136,7 @@ impl SaveSession {
     fn seconds_again(&self, others: Pace, busy_ms: u64) -> f64 {
         let took = self.now.since(self.began).saturating_sub(busy_ms) as f64 / 1000.0;
         if others.0 > 0.0 {
-            others.seconds_for(self.ready_bytes).min(took)
+            others.seconds_for(self.ready_bytes()).min(took)
         } else {
             took
         }

@@ -80,6 +80,9 @@ enum Event {
 const MEMORY_ROWS: usize = 6;
 const ROW_BYTES: u64 = 10;
 
+/// Every other row has blocks so large that a fast host would be too far ahead of the slowest.
+const LARGE_BLOCK_BYTES: u64 = 3 << 20;
+
 impl Grid {
     pub(super) fn random(rng: &mut SmallRng) -> Self {
         let redundancy = Redundancy::new(rng.random_range(1..=4), rng.random_range(0..=3)).unwrap();
@@ -425,7 +428,11 @@ impl Shell {
             row,
             size: RowSize {
                 memory: ROW_BYTES,
-                block: ROW_BYTES,
+                block: if row % 2 == 1 {
+                    LARGE_BLOCK_BYTES
+                } else {
+                    ROW_BYTES
+                },
             },
         });
         self.later(2, Event::Produce);
