@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tests::chaos::{Chaos, run};
 
-const USAGE: &str = "usage: chaos [--listed] [--shared] [--thief] [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N] [--registries N]";
+const USAGE: &str = "usage: chaos [--listed] [--shared] [--thief] [--broken] [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N] [--registries N]";
 
 fn main() -> Result<()> {
     let mut chaos = Chaos {
@@ -18,6 +18,7 @@ fn main() -> Result<()> {
         is_listed: false,
         is_shared: false,
         has_thief: false,
+        has_broken: false,
     };
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
@@ -27,6 +28,10 @@ fn main() -> Result<()> {
         }
         if name == "--thief" {
             chaos.has_thief = true;
+            continue;
+        }
+        if name == "--broken" {
+            chaos.has_broken = true;
             continue;
         }
         if name == "--shared" {

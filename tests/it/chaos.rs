@@ -19,6 +19,7 @@ fn nothing_acknowledged_is_lost_in_a_minute_of_faults() -> Result<()> {
         is_listed: true,
         is_shared: true,
         has_thief: true,
+        has_broken: true,
     };
     let tally = run(&chaos).with_context(|| format!("{chaos:?}"))?;
     eprintln!("{chaos:?}: {tally}");

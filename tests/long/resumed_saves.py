@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Saves that are killed: what the next save sends, and whether everything is right after very many kills.
+"""Saves and restores that are killed: what the next one sends, and whether everything is right after very many kills.
 
-    tests/long/resumed_saves.py measure CKPT [--mib 1024] [--mbit 100] [--percent 90]
+    tests/long/resumed_saves.py measure CKPT [--mib 1024] [--mbit 100] [--percent 90] [--restic]
     tests/long/resumed_saves.py kills CKPT [--kills 500] [--mib 96] [--seed 1]
 
 `measure` saves a random file over a link of so many Mbit/s, kills a save of it when so much has arrived at the hosts,
-and saves again: bytes on the link and seconds of the whole save and of the last one. It needs root: it shapes the
-loopback device of a network namespace of its own (`unshare`, `ip`, `tc`).
+and saves again; kills a restore when so much has been sent, and restores again; and restores over a file of which a
+tenth is another one: bytes on the link and seconds of each, and their share of a whole save or restore. With
+`--restic`, restic does the same beside it, over the same link to `rclone serve restic` (Debian's packages restic and
+rclone). It needs root: it shapes the loopback device of a network namespace of its own (`unshare`, `ip`, `tc`).
 
 `kills` kills saves and restores with SIGKILL at random moments; between them the image changes at random. Each save
 that ends has to give the image back, bit for bit, and in the end hosts have nothing but what versions need.
@@ -52,11 +54,40 @@ def received(lab):
     return total
 
 
-def timed_save(lab, job, image):
+def timed(run):
+    """What `run()` returns, its seconds, and the bytes on the link."""
     before, began = sent_bytes(), time.monotonic()
-    done = lab.run("--json", "save", "--job", job, image)
-    took = time.monotonic() - began
-    return json.loads(done.stdout), took, sent_bytes() - before
+    done = run()
+    return done, time.monotonic() - began, sent_bytes() - before
+
+
+def report(what, figures, whole=None):
+    _, took, sent = figures
+    line = f"{what:44} {took:7.1f} s {sent / MIB:8.1f} MiB sent"
+    if whole is not None:
+        line += f", {100 * took / whole[1]:5.1f}% of the time, {100 * sent / whole[2]:5.1f}% of the bytes"
+    print(line, flush=True)
+
+
+def kill_when(child, is_time):
+    until = time.monotonic() + PATIENCE_S
+    while not is_time():
+        assert child.poll() is None and time.monotonic() < until, "not killed in time"
+        time.sleep(0.02)
+    child.kill()
+    child.wait()
+
+
+def kill_after(child, sent):
+    goal = sent_bytes() + sent
+    kill_when(child, lambda: sent_bytes() >= goal)
+
+
+def change_a_tenth(path, size):
+    with open(path, "r+b") as file:
+        for part in range(10):
+            file.seek(part * size // 10 + 12345)
+            file.write(os.urandom(size // 100))
 
 
 def start(lab, *args):
@@ -75,28 +106,83 @@ def measure(wanted):
         f"tc qdisc add dev lo root tbf rate {rate} burst 256kb latency 50ms",
     ):
         subprocess.run(line.split(), check=True)
+    print(f"{wanted.mib} MiB of random bytes at {rate}, killed at {wanted.percent}%")
     with Lab(wanted.ckpt) as lab:
         image = lab.dir / "image"
         image.write_bytes(os.urandom(wanted.mib * MIB))
-        whole, whole_s, whole_sent = timed_save(lab, "whole", image)
-        lab.run("forget", "--job", "whole", "--all")
-        goal = whole["shard_bytes"] * wanted.percent // 100
-        killed = start(lab, "save", "--job", "42", image)
-        until = time.monotonic() + PATIENCE_S
-        while received(lab) < goal:
-            assert killed.poll() is None and time.monotonic() < until, "not killed in time"
-            time.sleep(0.02)
-        killed.kill()
-        killed.wait()
-        resumed, resumed_s, resumed_sent = timed_save(lab, "42", image)
-        out = lab.dir / "out"
-        lab.run("restore", "--job", "42", "-o", out)
+        measure_ckpt(lab, image, wanted)
+        if wanted.restic:
+            measure_restic(lab, image, wanted)
+
+
+def measure_ckpt(lab, image, wanted):
+    def save(job):
+        return json.loads(lab.run("--json", "save", "--job", job, image).stdout)
+
+    whole = timed(lambda: save("whole"))
+    report("ckpt: whole save", whole)
+    lab.run("forget", "--job", "whole", "--all")
+    goal = whole[0]["shard_bytes"] * wanted.percent // 100
+    kill_when(start(lab, "save", "--job", "42", image), lambda: received(lab) >= goal)
+    report("ckpt: save after one that was killed", timed(lambda: save("42")), whole)
+
+    out = lab.dir / "out"
+
+    def restore():
+        lab.run("restore", "--job", "42", "--force", "-o", out)
         assert out.read_bytes() == image.read_bytes(), "another image"
-    print(f"{wanted.mib} MiB at {rate}, killed at {wanted.percent}%")
-    print(f"whole:   {whole_s:7.1f} s, {whole_sent / MIB:8.1f} MiB sent")
-    print(f"resumed: {resumed_s:7.1f} s, {resumed_sent / MIB:8.1f} MiB sent, "
-          f"{(resumed['resumed_bytes'] or 0) / MIB:.1f} MiB of the image were there")
-    print(f"{100 * resumed_s / whole_s:.1f}% of the time, {100 * resumed_sent / whole_sent:.1f}% of the bytes")
+
+    whole = timed(restore)
+    report("ckpt: whole restore", whole)
+    out.unlink()
+    kill_after(start(lab, "restore", "--job", "42", "-o", out), whole[2] * wanted.percent // 100)
+    report("ckpt: restore after one that was killed", timed(restore), whole)
+    change_a_tenth(out, image.stat().st_size)
+    report("ckpt: restore where a tenth differs", timed(restore), whole)
+
+
+def measure_restic(lab, image, wanted):
+    store = lab.dir / "restic"
+    store.mkdir()
+    address = "127.0.0.1:8765"
+    serve = ["rclone", "serve", "restic", "--addr", address, str(store)]
+    server = subprocess.Popen(serve, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    env = lab.env | {
+        "RESTIC_PASSWORD": "x",
+        "RESTIC_REPOSITORY": f"rest:http://{address}/",
+        "RESTIC_CACHE_DIR": str(lab.dir / "cache"),
+    }
+    out = lab.dir / "from-restic"
+
+    def restic(*args):
+        return subprocess.run(["restic", *map(str, args)], check=True, env=env, capture_output=True)
+
+    def start_restic(*args):
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(["restic", *map(str, args)], env=env, stdout=quiet, stderr=quiet)
+
+    def restore():
+        restic("restore", "latest", "--target", out)
+
+    try:
+        time.sleep(1)
+        restic("init")
+        whole = timed(lambda: restic("backup", image))
+        report("restic: whole save", whole)
+        restored = timed(restore)
+        report("restic: whole restore", restored)
+        kill_after(start_restic("restore", "latest", "--target", out), restored[2] * wanted.percent // 100)
+        report("restic: restore after one that was killed", timed(restore), restored)
+        change_a_tenth(next(path for path in out.rglob("image")), image.stat().st_size)
+        report("restic: restore where a tenth differs", timed(restore), restored)
+        # A repository holds all that it ever got: a new image stands for the first save.
+        image.write_bytes(os.urandom(image.stat().st_size))
+        kill_after(start_restic("backup", image), whole[2] * wanted.percent // 100)
+        restic("unlock", "--remove-all")
+        report("restic: save after one that was killed", timed(lambda: restic("backup", image)), whole)
+    finally:
+        server.kill()
+        server.wait()
 
 
 def change(rng, image):
@@ -167,6 +253,7 @@ def main():
     one.add_argument("--mib", type=int, default=1024)
     one.add_argument("--mbit", type=int, default=100)
     one.add_argument("--percent", type=int, default=90)
+    one.add_argument("--restic", action="store_true")
     many = ways.add_parser("kills")
     many.set_defaults(run=kills)
     many.add_argument("ckpt")

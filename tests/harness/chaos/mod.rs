@@ -14,8 +14,10 @@
 //! in the morning. Some restores are made on machines that were never in the grid before.
 //!
 //! Two machines of one owner may save and delete one more job at the same time. A thief may have the key of one
-//! more job of that owner, until the owner takes it back: then the owner saves and restores it again.
+//! more job of that owner, until the owner takes it back: then the owner saves and restores it again. Saves of one
+//! more, large job may be killed at any moment, and what they sent serves the next one.
 
+mod broken;
 mod members;
 mod tally;
 mod thief;
@@ -39,6 +41,7 @@ use crate::damage::flip;
 use crate::image;
 use crate::liar::{Hoard, Lie};
 use crate::skip::not_checked;
+use broken::{LARGE, large_image};
 pub use tally::Tally;
 use thief::Theft;
 use together::{JOB, MACHINES, Together};
@@ -62,6 +65,8 @@ pub struct Chaos {
     pub is_shared: bool,
     /// Whether a thief has the key of one more job of the same owner.
     pub has_thief: bool,
+    /// Whether saves of one more, large job are killed.
+    pub has_broken: bool,
 }
 
 /// Most hosts that are bad at once: the number of parity shards of the checkpoints.
@@ -118,14 +123,14 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
     if !cluster.powers.clocks {
         not_checked("wrong clocks in chaos", "libfaketime is not installed")?;
     }
+    let jobs = chaos.jobs + usize::from(chaos.has_broken);
     let stage = Stage {
         cluster: &cluster,
         tally: Mutex::default(),
         over: AtomicBool::new(false),
-        jobs: (0..chaos.jobs)
-            .map(|_| Mutex::new(Job::default()))
-            .collect(),
-        changing: (0..chaos.jobs).map(|_| Mutex::default()).collect(),
+        jobs: (0..jobs).map(|_| Mutex::new(Job::default())).collect(),
+        changing: (0..jobs).map(|_| Mutex::default()).collect(),
+        broken: chaos.has_broken.then_some(chaos.jobs),
         starting: Mutex::default(),
         hoards: Mutex::default(),
         is_listed: chaos.is_listed,
@@ -149,12 +154,13 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
             let stage = &stage;
             scope.spawn(move || stage.end_all_on_error(stage.share(machine, chaos.seed)))
         });
+        let breaking = scope.spawn(|| stage.end_all_on_error(stage.break_saves(chaos.seed)));
         let robbery = scope.spawn(|| stage.end_all_on_error(stage.robbery(chaos.seed)));
         let weather = scope.spawn(|| stage.end_all_on_error(stage.weather(chaos.seed)));
         let disturbed = stage.end_all_on_error(stage.disturb(chaos));
         stage.over.store(true, Ordering::SeqCst);
         let mut ended = vec![disturbed];
-        let others = sharing.into_iter().chain([weather, robbery]);
+        let others = sharing.into_iter().chain([weather, robbery, breaking]);
         for agent in agents.into_iter().chain(others) {
             ended.push(agent.join().unwrap_or_else(|_| bail!("an agent panicked")));
         }
@@ -212,12 +218,17 @@ struct Stage<'a> {
     fresh: AtomicU64,
     /// The job of two machines.
     together: Option<Together<'a>>,
+    /// Number of the job whose saves are killed.
+    broken: Option<usize>,
     /// The job whose key is stolen.
     theft: Option<Theft<'a>>,
 }
 
 /// The image that follows from this seed.
 fn image_of(seed: u64) -> Vec<u8> {
+    if seed & LARGE != 0 {
+        return large_image(seed);
+    }
     let mut rng = SmallRng::seed_from_u64(seed);
     if seed.is_multiple_of(2) {
         // Images of even seeds are the same except for about 8 % of their stretches of 64 KiB.
@@ -269,7 +280,7 @@ impl Stage<'_> {
         let mut rng = SmallRng::seed_from_u64(seed);
         while !self.is_over() {
             match rng.random_range(0..100) {
-                0..58 => self.save(job, rng.random())?,
+                0..58 => self.save(job, rng.random::<u64>() & !LARGE)?,
                 58..60 => self.forget(job)?,
                 60..80 => self.restore(job, "state")?,
                 80..90 => {
@@ -334,6 +345,7 @@ impl Stage<'_> {
             let mut tally = self.tally();
             tally.saved += 1;
             tally.narrow += u64::from(redundancy != "3+2");
+            tally.resumed += u64::from(report["resumed_bytes"].is_u64());
         } else {
             ensure!(matches!(saved.code, Some(1 | 5)), "{name}: {saved}");
             job.kept.clear();

@@ -45,6 +45,10 @@ pub struct Tally {
     pub peak_memory: u64,
     /// Saves of the job of two machines that were acknowledged.
     pub shared: u64,
+    /// Saves that were killed.
+    pub broken: u64,
+    /// Saves that used what killed ones had sent.
+    pub resumed: u64,
     /// What a thief of a job key achieved.
     pub thief: Spoils,
     /// Seconds from the end of the faults until all shards were there again.
@@ -60,7 +64,7 @@ impl std::fmt::Display for Tally {
             .collect();
         write!(
             f,
-            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most, {} of a job of two machines; thief: {} saves beside it, {} requests accepted, {} attacks ended; jobs forgotten: {}; restores: {} right ({} of older versions), {} away at night, {} without a registry, 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
+            "faults: {}; {} of {} lies; saves: {} acknowledged ({} of fewer data shards), {} failed, {:.0} s at most, {} of a job of two machines, {} killed, {} of the others used what those had sent; thief: {} saves beside it, {} requests accepted, {} attacks ended; jobs forgotten: {}; restores: {} right ({} of older versions), {} away at night, {} without a registry, 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
             faults.join(", "),
             self.lies.len(),
             Lie::ALL.len(),
@@ -69,6 +73,8 @@ impl std::fmt::Display for Tally {
             self.not_saved,
             self.longest_save.as_secs_f64(),
             self.shared,
+            self.broken,
+            self.resumed,
             self.thief.saved,
             self.thief.accepted,
             self.thief.ended,
