@@ -1,5 +1,7 @@
 //! The lies of a host that can lie.
 
+use protocol::wire::message::{Request, Response, ShardRows, StoredShard};
+
 /// Ways in which a host departs from the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
@@ -23,6 +25,8 @@ pub enum Lie {
     MixesJobsUp,
     /// The host claims to hold shards that it never got, and sends blocks of other shards for them.
     ClaimsShards,
+    /// The host claims to have all rows of every shard of a save that was interrupted, and to have ended them.
+    ClaimsRows,
     /// The host acknowledges shards and throws them away.
     StoresNothing,
     /// The host acknowledges a shard with a wrong root.
@@ -94,7 +98,7 @@ pub enum Kind {
 
 impl Lie {
     /// Every lie, without [`Self::None`].
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::FlipsBits,
         Self::SwapsBlocks,
         Self::Truncates,
@@ -104,6 +108,7 @@ impl Lie {
         Self::ForgesManifests,
         Self::MixesJobsUp,
         Self::ClaimsShards,
+        Self::ClaimsRows,
         Self::StoresNothing,
         Self::AcknowledgesAnotherRoot,
         Self::Drips,
@@ -133,4 +138,20 @@ impl Lie {
         Self::KeepsNotices,
         Self::ForgetsPromises,
     ];
+}
+
+/// What a host answers that claims to have all rows of a save that was interrupted.
+pub(crate) fn claimed_rows(asked: &Request) -> Option<Response> {
+    let all = |shard| ShardRows {
+        shard,
+        rows: u64::MAX,
+        ended: false,
+    };
+    match *asked {
+        Request::RowsHeld(_) => Some(Response::RowsHeld {
+            shards: (0..5).map(all).collect(),
+        }),
+        Request::EndEarly { rows, root, .. } => Some(Response::Stored(StoredShard { rows, root })),
+        _ => None,
+    }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use tests::cluster::{Cluster, Node};
+use tests::liar::{Hoard, Lie};
 use tests::program::wait_until;
 use tests::{Grid, image};
 
@@ -377,4 +379,49 @@ fn a_save_that_was_interrupted_serves_the_next_one_of_the_same_key_alone() -> Re
     ensure!(other["resumed_bytes"].is_null(), "{other}");
     ensure!(restored(&grid, &other["version"])? == file);
     Ok(())
+}
+
+#[test]
+fn a_host_that_claims_rows_which_it_never_got_costs_no_more_than_itself() -> Result<()> {
+    let env = [("CKPT_REPAIR_AFTER", "2s"), ("CKPT_REPAIR_PERIOD", "1s")];
+    let cluster = Cluster::start(5, 0, &env)?;
+    let file = image::noise(96 * MIB, 1);
+    fs::write(cluster.path("image"), &file)?;
+    let slow = ["--bandwidth", "30MiB", "save", "--job", "42", "image"];
+    let mut command = cluster.command("state", slow)?;
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child: Child = command.spawn()?;
+    let incoming = |node: &Node| {
+        let entries = fs::read_dir(node.data().join("incoming"));
+        let sizes = entries.into_iter().flatten().flatten();
+        sizes
+            .filter_map(|entry| Some(entry.metadata().ok()?.len()))
+            .sum::<u64>()
+    };
+    wait_until("each host has some rows", LIMIT, || {
+        ensure!(child.try_wait()?.is_none(), "it is whole already");
+        Ok(cluster.hosts.iter().all(|node| incoming(node) >= 8 << 20))
+    })?;
+    child.kill()?;
+    child.wait()?;
+    let [false_host, lost, ..] = &cluster.hosts[..] else {
+        return Ok(());
+    };
+    false_host.kill()?;
+    let liar = cluster.impersonate(false_host, Lie::ClaimsRows, Hoard::default())?;
+    let save = ["--json", "save", "--job", "42", "image"];
+    let saved = cluster.run(save)?.expect(0)?.json()?;
+    ensure!(number(&saved, "resumed_bytes")? > 0, "{saved}");
+    lost.kill()?;
+    let restore = ["restore", "--job", "42", "--force", "-o", "out"];
+    let restored = cluster.run(restore)?;
+    ensure!(matches!(restored.code, Some(0 | 3)), "{restored}");
+    ensure!(fs::read(cluster.path("out"))? == file);
+    // The honest program at its place has nothing of what was claimed; the others have it rebuilt.
+    cluster.unmask(false_host, liar)?;
+    cluster.start_stopped()?;
+    wait_until("all shards are there", LIMIT, || {
+        let verify = ["--json", "verify", "--job", "42", "--read-data"];
+        Ok(cluster.run(verify)?.code == Some(0))
+    })
 }

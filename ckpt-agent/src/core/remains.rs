@@ -48,15 +48,20 @@ pub fn used_rows(
     { used }.find(|used| used.rows <= noted && used.holders.len() >= needed)
 }
 
-/// A host for each shard that has so many rows, or can be ended after as many.
+/// A host for each shard that has so many rows, or can be ended after as many. Hosts are honest about one shard each,
+/// as no host is sent two: one that states more of them stands behind the others, so that it takes no shard from one
+/// that has it.
 fn holders(held: &[HeldRows], rows: u64) -> Vec<(ShardIndex, HostIndex)> {
     let has = |one: &&HeldRows| match one.ended {
         true => one.rows == rows,
         false => one.rows >= rows,
     };
+    let stated = |one: &&HeldRows| held.iter().filter(|all| all.host == one.host).count();
     let mut of_shard = BTreeMap::new();
     let mut hosts = BTreeSet::new();
-    for one in held.iter().filter(has) {
+    let mut held: Vec<&HeldRows> = held.iter().filter(has).collect();
+    held.sort_by_key(stated);
+    for one in held {
         if !of_shard.contains_key(&one.shard) && hosts.insert(one.host) {
             of_shard.insert(one.shard, one.host);
         }
@@ -119,6 +124,15 @@ mod tests {
         all.push(held(3, 7, 90, false));
         let used = used_rows(&all, 100, 4, None).unwrap();
         assert_eq!((used.rows, used.holders.len()), (70, 4));
+    }
+
+    #[test]
+    fn a_host_that_states_all_shards_takes_none_from_one_that_has_it() {
+        let mut all: Vec<HeldRows> = (0..5).map(|shard| held(shard, 0, 1000, false)).collect();
+        all.extend((0..4).map(|shard| held(shard, usize::from(shard) + 1, 70, false)));
+        let used = used_rows(&all, 100, 5, None).unwrap();
+        let hosts: Vec<usize> = used.holders.iter().map(|(_, host)| host.0).collect();
+        assert_eq!((used.rows, hosts), (70, vec![1, 2, 3, 4, 0]));
     }
 
     proptest! {
