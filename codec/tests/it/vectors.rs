@@ -1,5 +1,6 @@
 //! The test vectors of docs/inside/format.md: a base and a version that refers to it, as programs wrote them that knew no
-//! chains, and three versions of a chain. Three of five shards are kept of each. These files never change.
+//! chains, three versions of a chain, and a remnant with the version that uses it. Three of five shards are kept of each.
+//! These files never change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use codec::decode::{Composer, RowDecoder};
 use codec::encode::{CheckpointBuilder, CheckpointPlan, EncodedRow, Link, RowEncoder};
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Index, SegmentEntry};
+use codec::journal::{Journal, JournalHead, JournalWriter, NotedSegment};
 use codec::keys::Keys;
 use codec::labels::Labels;
 use codec::layers::Origin;
@@ -162,6 +164,71 @@ fn write_next(number: u8, before: Option<&Saved>) -> Saved {
     write(number, plan, Some(base))
 }
 
+/// What an interrupted save of image 1 left: its only row, and the bytes of its journal.
+fn write_remnant() -> (Saved, Journal) {
+    let job = JOB.parse().unwrap();
+    let head = JournalHead {
+        checkpoint: CheckpointId([6; 16]),
+        version: Version::FIRST,
+        redundancy: Redundancy::DEFAULT,
+        cipher: Cipher::Aes256Gcm,
+        data_key: DataKey::new([16; 32]),
+        origins: Vec::new(),
+    };
+    let plan = CheckpointPlan {
+        checkpoint: head.checkpoint,
+        data_key: head.data_key.clone(),
+        ..plan(1, None, None)
+    };
+    let encoder = RowEncoder::new(plan.redundancy, plan.sealer(), Level::DEFAULT);
+    let mut encoder = encoder.with_pieces(&head.data_key);
+    let row = encoder.encode(0, &image(1), Vec::new());
+    let mut writers = writers(&plan);
+    writers.iter_mut().for_each(|writer| writer.push(&row));
+    let entry = SegmentEntry::Stored {
+        stored: row.stored,
+        hash: row.hash,
+    };
+    let noted = NotedSegment::new(entry, &row.pieces, &row.anchors, &row.table);
+    let sealer = || keys().journal_sealer(&job, head.checkpoint).unwrap();
+    let (mut journal, mut bytes) = JournalWriter::begin(sealer(), &head);
+    bytes.extend(journal.segments(vec![noted]));
+    let journal = Journal::read(&bytes, &sealer()).unwrap();
+    let draft = journal.remnant(&job, Labels::default(), 1, plan.created);
+    let manifest = draft.sign(&keys(), Vec::new()).unwrap();
+    let remnant = Saved {
+        manifest: manifest.bytes().to_vec(),
+        shards: writers.into_iter().map(ShardWriter::finish).collect(),
+    };
+    (remnant, journal)
+}
+
+/// The version after the remnant: image 2, of which one piece is new.
+fn write_resumed() -> (Saved, Saved) {
+    let (remnant, journal) = write_remnant();
+    let manifest = Manifest::parse(remnant.manifest.clone()).unwrap();
+    let data_key = journal.head.data_key.clone();
+    let base = journal.content(1).base(&data_key).unwrap();
+    let link = Link {
+        pieces_key: data_key.clone(),
+        origins: vec![Origin {
+            reference: BaseRef {
+                checkpoint: journal.head.checkpoint,
+                manifest: manifest.hash(),
+                created: Some(manifest.public().created),
+            },
+            data_key,
+            is_version: false,
+        }],
+    };
+    let plan = CheckpointPlan {
+        checkpoint: CheckpointId([7; 16]),
+        data_key: DataKey::new([17; 32]),
+        ..plan(2, None, Some(link))
+    };
+    (remnant, write(2, plan, Some(base)))
+}
+
 /// A checkpoint that is being read.
 struct Reading<'a> {
     manifest: Manifest,
@@ -180,12 +247,16 @@ fn open<'a>(manifest: &[u8], shards: &'a [Vec<u8>]) -> Result<Reading<'a>> {
         shards: shards.collect::<Result<_>>()?,
         decoder,
     };
-    let index = rows.row(public.rows - 1, &summary.index[0], None)?;
+    let index = match &summary.index[..] {
+        [index] => Index::decode(&rows.row(public.rows - 1, index, None)?)?,
+        _ if summary.tail.is_remnant => Index::default(),
+        _ => bail!("no index"),
+    };
     if let Some(key) = summary.pieces_key() {
         rows.decoder = rows.decoder.with_pieces(key);
     }
     Ok(Reading {
-        index: Index::decode(&index)?,
+        index,
         summary,
         rows,
         manifest,
@@ -249,8 +320,19 @@ fn the_vectors_are_read() {
         let shards = KEPT.map(|number| read(&format!("{FOLDER}/{which}/shard{number}")));
         (read(&format!("{FOLDER}/{which}/manifest")), shards)
     };
-    let files = ["base", "patch", "first", "second", "third"].map(load);
-    let [mut base, mut patch, mut first, mut second, mut third] = files
+    let names = [
+        "base", "patch", "first", "second", "third", "remnant", "resumed",
+    ];
+    let files = names.map(load);
+    let [
+        mut base,
+        mut patch,
+        mut first,
+        mut second,
+        mut third,
+        mut remnant,
+        mut resumed,
+    ] = files
         .each_ref()
         .map(|(manifest, shards)| open(manifest, shards).unwrap());
     assert_eq!(base.summary.job.as_str(), JOB);
@@ -262,6 +344,8 @@ fn the_vectors_are_read() {
     assert_eq!(second.image(&mut [&mut first]).unwrap(), read("image-2"));
     let image = third.image(&mut [&mut second, &mut first]);
     assert_eq!(image.unwrap(), read("image-3"));
+    assert!(remnant.summary.tail.is_remnant);
+    assert_eq!(resumed.image(&mut [&mut remnant]).unwrap(), read("image-2"));
 }
 
 /// If only this test fails after an update of zstd, then zstd's output changed and the formats did not. No program writes
@@ -279,11 +363,14 @@ fn the_vectors_are_written_as_they_are() {
     let first = write_next(1, None);
     let second = write_next(2, Some(&first));
     let third = write_next(3, Some(&second));
+    let (remnant, resumed) = write_resumed();
     let all = [
         ("base", &base),
         ("first", &first),
         ("second", &second),
         ("third", &third),
+        ("remnant", &remnant),
+        ("resumed", &resumed),
     ];
     for (which, saved) in all {
         expect(
