@@ -12,7 +12,7 @@ use tests::liar::{Hoard, Lie};
 use tests::program::wait_until;
 use tests::{Grid, image};
 
-const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// How much of the image a killed save is to have sent.
@@ -35,7 +35,7 @@ fn received(grid: &Grid, host: &str) -> Result<u64> {
 
 /// Begins a slow save of job 42 and kills it when each host that takes part has `percent` of its shard of an image of so
 /// many bytes.
-fn killed_at(grid: &Grid, args: &[&str], bytes: usize, percent: usize) -> Result<()> {
+pub(crate) fn killed_at(grid: &Grid, args: &[&str], bytes: usize, percent: usize) -> Result<()> {
     // With little memory no host is far ahead of another.
     let slow = [
         "--memory",

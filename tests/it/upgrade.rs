@@ -15,6 +15,8 @@ use serde_json::Value;
 use tests::program::{older, wait_until};
 use tests::{Grid, ckpt, image};
 
+use crate::resume::{MIB, killed_at};
+
 /// Longest wait for a repair.
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -315,6 +317,55 @@ fn an_earlier_client_harms_no_chain_of_versions() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// An earlier client can't open what an interrupted save left, so it deletes nothing of the job. The present one
+/// deletes it.
+#[test]
+#[ignore = "needs an earlier program: tests/ecosystem/mixed-grid.sh"]
+fn an_earlier_client_harms_no_save_that_was_interrupted() -> Result<()> {
+    let old = older()?;
+    let new = ckpt()?;
+    let grid = Grid::up_of(new, 5, &QUICK_REPAIR)?;
+    let bytes = image::noise(96 * MIB, 1);
+    fs::write(grid.path("image"), &bytes)?;
+    killed_at(&grid, &["image"], bytes.len(), 60)?;
+    let saved = grid.run_as(new, ["--json", "save", "--job", "42", "image"])?;
+    let saved = saved.expect(0)?.json()?;
+    ensure!(saved["resumed_bytes"].is_u64(), "{saved}");
+    for args in [
+        ["forget", "--job", "42", "--keep", "1"].as_slice(),
+        ["gc", "--keep", "1"].as_slice(),
+    ] {
+        // Whatever it reports.
+        grid.run_as(&old, args)?;
+    }
+    let refused = grid.run_as(&old, ["restore", "--job", "42", "-o", "-"])?;
+    ensure!(
+        refused.code != Some(0) && refused.stdout.is_empty(),
+        "{refused}"
+    );
+    let version = saved["version"].as_u64().context("version")?;
+    ensure!(restored(&grid, new, "42", version)? == bytes);
+    check_removal(&grid, new, "42", 5)
+}
+
+/// Earlier daemons keep no rows of a save that was interrupted, and do not know the question for them.
+#[test]
+#[ignore = "needs an earlier program: tests/ecosystem/mixed-grid.sh"]
+fn with_earlier_daemons_a_save_after_one_that_was_interrupted_sends_all() -> Result<()> {
+    let old = older()?;
+    let new = ckpt()?;
+    let grid = Grid::up_of(&old, 5, &QUICK_REPAIR)?;
+    let bytes = image::noise(96 * MIB, 1);
+    fs::write(grid.path("image"), &bytes)?;
+    killed_at(&grid, &["image"], bytes.len(), 60)?;
+    let saved = grid.run_as(new, ["--json", "save", "--job", "42", "image"])?;
+    let saved = saved.expect(0)?.json()?;
+    ensure!(saved["resumed_bytes"].is_null(), "{saved}");
+    let version = saved["version"].as_u64().context("version")?;
+    ensure!(restored(&grid, new, "42", version)? == bytes);
+    check_removal(&grid, new, "42", 5)
 }
 
 /// Upgrades the hosts h01 to h04.
