@@ -5,7 +5,9 @@
 use codec::{Redundancy, Version};
 use health::history::History;
 use health::page::{View, page};
-use health::{Health, HostHealth, HostState, HostsHealth, JobHealth, Known, Limits, judged};
+use health::{
+    Health, HeldShard, HostHealth, HostState, HostsHealth, JobHealth, Known, Limits, judged,
+};
 
 const NOW: u64 = 1_800_000_000;
 
@@ -52,6 +54,15 @@ fn job(number: u64, lose: Option<usize>) -> JobHealth {
         interval_s: Some(3600),
         redundancy: Redundancy::DEFAULT,
         shards: Known::announced(3 + lose.unwrap_or(0)),
+        holders: (0..5)
+            .map(|shard| HeldShard {
+                shard,
+                host: format!(
+                    "node{:04}.cluster.example",
+                    (number * 7 + u64::from(shard) * 13) % 40
+                ),
+            })
+            .collect(),
         can_lose: Known::announced(lose),
         kept_until: None,
         retired: false,

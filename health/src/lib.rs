@@ -7,6 +7,8 @@
 pub mod history;
 mod judge;
 #[cfg(feature = "view")]
+pub mod map;
+#[cfg(feature = "view")]
 pub mod page;
 #[cfg(feature = "view")]
 mod plot;
@@ -184,12 +186,23 @@ pub struct JobHealth {
     pub redundancy: Redundancy,
     /// Different shards that hosts hold.
     pub shards: Known<usize>,
+    /// Which host holds which shard of the newest version.
+    pub holders: Vec<HeldShard>,
     /// How many more of these may be lost; none when the job can't be restored now.
     pub can_lose: Known<Option<usize>>,
     /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
     pub kept_until: Option<Known<u64>>,
     /// Whether a retired key saved it, an earlier key of the submitter.
     pub retired: bool,
+}
+
+/// A shard, and a host that holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeldShard {
+    /// Number of the shard.
+    pub shard: u8,
+    /// Name of the host.
+    pub host: String,
 }
 
 /// A job of which no host that answers shows the newest version that this machine has seen.

@@ -1,12 +1,15 @@
 //! The report as a page of HTML, without a script. All texts are escaped; texts that others chose are also
 //! made free of characters that change the direction of writing.
 
+use std::collections::BTreeSet;
+
 use command_line::size::format as bytes;
 use command_line::text::{count, one_line, shortened};
 use command_line::time::utc as time;
 use maud::{DOCTYPE, Markup, html};
 
 use crate::history::{History, SAMPLE_PERIOD_S};
+use crate::map::{Map, MapColumn, MapLine, svg};
 use crate::plot::Plot;
 use crate::text::{basis, silence, state, summary, work_line};
 use crate::{
@@ -14,13 +17,17 @@ use crate::{
 };
 
 /// The style of the page.
-pub const STYLE: &str = include_str!("page.css");
+pub const STYLE: &str = concat!(include_str!("page.css"), include_str!("map.css"));
 
 /// Seconds after which the page `live` is loaded again.
 pub const RELOAD_S: u32 = 30;
 
 /// Longest text that others chose, in a cell, characters.
 const CELL_WIDTH: usize = 60;
+
+/// Most jobs and hosts of the map, those that can lose least first.
+const MAP_JOBS_MAX: usize = 100;
+const MAP_HOSTS_MAX: usize = 200;
 
 /// Most hosts and jobs that are listed. The JSON has all.
 const ROWS_MAX: usize = 2000;
@@ -65,7 +72,7 @@ pub fn page(view: &View<'_>) -> Markup {
                 header { (heading(view)) }
                 main {
                     (attention(health))
-                    @if !health.jobs.is_empty() { (jobs(&health.jobs_worst_first())) }
+                    @if !health.jobs.is_empty() { (jobs(&health.jobs_worst_first())) (map(health)) }
                     @if let Some(work) = &health.work { p { (work_line(work)) } }
                     @if let Some(grid) = &health.grid { (checkpoints(grid)) }
                     (repairs(health, view.history))
@@ -184,6 +191,50 @@ fn jobs(jobs: &[&JobHealth]) -> Markup {
         section aria-labelledby="jobs" {
             h2 #jobs { "Jobs: " (jobs.len()) }
             (table("Newest checkpoint of each job", &head, &rows))
+        }
+    }
+}
+
+/// Which host holds which shard of the jobs that can lose least.
+fn map(health: &Health) -> Markup {
+    let worst_first = health.jobs_worst_first();
+    let jobs = || worst_first.iter().take(MAP_JOBS_MAX);
+    let holders = jobs().flat_map(|job| &job.holders);
+    let holders: BTreeSet<&str> = holders.map(|held| held.host.as_str()).collect();
+    let names: Vec<&str> = holders.into_iter().take(MAP_HOSTS_MAX).collect();
+    let lines = jobs().map(|job| MapLine {
+        job: job.job.as_str(),
+        can_lose: job.can_lose.value,
+        says: state(job.can_lose.value),
+        shards: job
+            .holders
+            .iter()
+            .filter_map(|held| {
+                let column = names.binary_search(&held.host.as_str()).ok()?;
+                Some((column, held.shard))
+            })
+            .collect(),
+    });
+    let lines: Vec<MapLine<'_>> = lines.collect();
+    let says = format!(
+        "the shards of {} on {}",
+        count(lines.len(), "job"),
+        count(names.len(), "host")
+    );
+    let hosts = names.iter().map(|name| MapColumn { name, goes: false });
+    let map = Map {
+        hosts: hosts.collect(),
+        jobs: lines,
+        says,
+    };
+    html! {
+        section aria-labelledby="map" {
+            h2 #map { "Where the shards are" }
+            @if worst_first.len() > MAP_JOBS_MAX {
+                p { "The " (MAP_JOBS_MAX) " jobs that can lose least." }
+            }
+            div.wide role="region" aria-label="Map of shards" tabindex="0" { (svg(&map, false)) }
+            p { "If a host or a site goes away: " code { "ckpt map --if-down HOST|SITE" } }
         }
     }
 }
@@ -538,6 +589,7 @@ mod tests {
             interval_s: None,
             redundancy: Redundancy::DEFAULT,
             shards: Known::announced(5),
+            holders: Vec::new(),
             can_lose: Known::announced(Some(2)),
             kept_until: None,
             retired: false,
@@ -545,6 +597,7 @@ mod tests {
         let short = JobHealth {
             job: "short".parse().unwrap(),
             shards: Known::announced(4),
+            holders: Vec::new(),
             can_lose: Known::announced(Some(1)),
             ..whole.clone()
         };

@@ -30,6 +30,7 @@ fn job(can_lose: Option<usize>) -> JobHealth {
         interval_s: None,
         redundancy: Redundancy::DEFAULT,
         shards: Known::announced(can_lose.map_or(2, |n| n + 3)),
+        holders: Vec::new(),
         can_lose: Known::announced(can_lose),
         kept_until: None,
         retired: false,

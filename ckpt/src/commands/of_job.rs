@@ -8,6 +8,7 @@ use super::args::job::{AnyJob, TypedJob};
 use super::args::{Cat, Forget, ListArgs, MapArgs, Restore, VerifyArgs};
 use super::call::Call;
 use super::key::any::AnyKey;
+use super::render::{self, Text};
 use super::{Answer, cat, done};
 use ckpt_agent::agent::{Departures, Tenure};
 use ckpt_agent::report::{ExitStatus, Failure};
@@ -42,7 +43,13 @@ pub(super) fn map(call: Call<'_>, args: MapArgs) -> Result<Answer, Failure> {
         named: args.if_down,
         tonight: args.tonight,
     };
-    call.agent(async |agent| done(agent.map(job.as_ref(), &departures).await?))
+    call.agent(async |agent| {
+        let map = agent.map(job.as_ref(), &departures).await?;
+        match args.svg {
+            true => done(Text(render::map::picture(&map).into_bytes())),
+            false => done(map),
+        }
+    })
 }
 
 pub(super) fn show(

@@ -26,7 +26,7 @@ use crate::knowledge::Sighting;
 use crate::report::{ExitStatus, Failure};
 use crate::unix_time::unix_seconds;
 use health::{
-    Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits,
+    Health, HeldShard, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits,
     RegistryHealth, UnfoundJob, ahead, average_stay, judged, middle_offset, usual_interval,
 };
 
@@ -313,6 +313,7 @@ impl Agent {
                 interval_s: usual_interval(&created),
                 redundancy: public.redundancy,
                 shards,
+                holders: self.held_shards(&newest.known),
                 can_lose: Known {
                     value: lose,
                     basis: shards.basis,
@@ -322,6 +323,14 @@ impl Agent {
             });
         }
         jobs
+    }
+
+    fn held_shards(&self, known: &KnownCheckpoint) -> Vec<HeldShard> {
+        let held = known.holders.iter().map(|(shard, host)| HeldShard {
+            shard: shard.number(),
+            host: self.hosts.name(*host).to_owned(),
+        });
+        held.collect()
     }
 
     /// How many different shards hosts prove to have, each by a part that is drawn at random now, and how

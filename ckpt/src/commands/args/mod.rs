@@ -426,6 +426,9 @@ pub struct MapArgs {
     /// Show what is left if the hosts go away that are more likely to go than to stay in the next ten hours.
     #[arg(long)]
     pub tonight: bool,
+    /// Write the map as a picture (SVG) to standard output.
+    #[arg(long)]
+    pub svg: bool,
 }
 
 /// Options of `verify`.

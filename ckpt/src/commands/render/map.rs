@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use ckpt_agent::map::{MapHost, MapIf, MapJob, MapReport};
 use ckpt_agent::unix_time::unix_seconds;
+use health::map::{Map, MapColumn, MapLine, svg};
 use health::span;
 
 use super::{Report, Table, count, json_of_self, write_silent};
@@ -41,6 +42,41 @@ impl Report for MapReport {
     }
 
     json_of_self!();
+}
+
+/// The map as a file of SVG. Colours say how the jobs stand when the hosts that are assumed to go are gone.
+pub(in crate::commands) fn picture(map: &MapReport) -> String {
+    let columns = columns(map);
+    let column_of = |host: &str| columns.iter().position(|column| column.name == host);
+    let lines = map.jobs.iter().map(|job| {
+        let from = if map.is_supposed { &job.then } else { &job.now };
+        let holders = job.holders.iter();
+        MapLine {
+            job: job.job.as_str(),
+            can_lose: from.as_ref().map(|from| from.can_lose),
+            says: stands(job, from.as_ref()),
+            shards: holders
+                .filter_map(|held| Some((column_of(held.host.as_deref()?)?, held.shard)))
+                .collect(),
+        }
+    });
+    let going: Vec<&MapHost> = map.hosts.iter().filter(|host| host.goes).collect();
+    let jobs = count(map.jobs.len(), "job");
+    let drawn = Map {
+        jobs: lines.collect(),
+        says: match map.is_supposed {
+            true => verdict(&map.jobs, &going),
+            false => format!("the shards of {jobs} on {}", count(columns.len(), "host")),
+        },
+        hosts: columns
+            .iter()
+            .map(|host| MapColumn {
+                name: &host.name,
+                goes: host.goes,
+            })
+            .collect(),
+    };
+    svg(&drawn, true).into_string()
 }
 
 /// The hosts with shards of the newest versions, and those that go away, in the order of the grid.

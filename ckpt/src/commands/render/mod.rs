@@ -1,6 +1,6 @@
 //! Reports as text for people. The same structs are printed as JSON.
 
-mod map;
+pub(super) mod map;
 mod models;
 mod placement;
 mod pool;
