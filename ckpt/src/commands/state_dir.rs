@@ -1,9 +1,15 @@
-//! Where `ckpt` keeps what it knows of this machine and its jobs.
+//! Where `ckpt` keeps what it knows of this machine, its jobs and its grid.
 
 use std::path::PathBuf;
 
-use ckpt_agent::knowledge;
 use ckpt_agent::report::{ExitStatus, Failure};
+use ckpt_agent::{connection, knowledge};
+
+/// The path of the grid file that `ckpt join` writes.
+pub(super) fn usual_grid_file() -> Option<PathBuf> {
+    let dir = connection::default_dir(|name| std::env::var_os(name));
+    Some(dir?.join("grid.toml"))
+}
 
 /// The state directory, if the environment names one.
 pub(super) fn state_dir() -> Option<PathBuf> {

@@ -15,6 +15,7 @@ use command_line::time;
 use placement::Probability;
 
 use crate::commands::args::limits::{parse_bandwidth, parse_memory, parse_target};
+use crate::commands::names;
 use crate::commands::render::count;
 
 /// Options of all commands.
@@ -187,7 +188,7 @@ pub struct Placing {
     #[arg(long, default_value = "forecast", value_parser = parse_choose, value_name = "forecast|random|HOST,...")]
     pub choose: Choose,
     /// Host of the grid on which the job runs [default: the one with an address of this machine].
-    #[arg(long, env = "CKPT_COMPUTE_HOST", value_name = "HOST")]
+    #[arg(long, env = "CKPT_COMPUTE_HOST", value_name = "HOST", add = names::hosts())]
     pub compute_host: Option<String>,
 }
 

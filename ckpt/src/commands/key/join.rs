@@ -12,11 +12,11 @@ use protocol::net::join::{JoinError, NameWish, NewMember, join as redeem};
 use serde::Serialize;
 
 use crate::commands::args::options::Global;
-use crate::commands::connect::usual_grid_file;
 use crate::commands::key::identity;
 use crate::commands::key::own::user_name;
 use crate::commands::render::{Report, json_of_self, time};
 use crate::commands::runtime;
+use crate::commands::state_dir::usual_grid_file;
 use ckpt_agent::report::{ExitStatus, Failure};
 use protocol::errors::chain;
 

@@ -3,6 +3,7 @@
 pub mod jobs;
 pub mod on;
 pub mod past;
+pub mod setup;
 pub mod watch;
 
 use std::io::{self, Write};
