@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::{Arg, ArgAction, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_complete::env::{CompleteEnv, Shells};
 
@@ -50,7 +50,10 @@ pub(super) fn answer(args: &[OsString]) -> Option<ExitCode> {
 
 /// The command with all options hidden. Hidden ones are offered only if nothing else fits: where a job, a host, a file
 /// or a command can stand, options appear after a `-`.
-fn quiet(command: clap::Command) -> clap::Command {
+fn quiet(command: Command) -> Command {
+    let help = Arg::new("help").long("help").short('h');
+    let help = help.action(ArgAction::Help).help("Print help");
+    let command = command.disable_help_flag(true).arg(help);
     let command = command.mut_args(|option| {
         let is_option = !option.is_positional();
         option.hide(is_option)

@@ -27,5 +27,5 @@ pub(super) fn needed_state_dir() -> Result<PathBuf, Failure> {
 /// The failure of a command that needs a state directory.
 pub(super) fn no_state_dir() -> Failure {
     let message = "no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set";
-    Failure::new(ExitStatus::Usage, message)
+    Failure::new(ExitStatus::Usage, message).next("CKPT_STATE_DIR=DIR")
 }

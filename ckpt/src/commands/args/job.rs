@@ -22,6 +22,9 @@ pub(crate) const CKPT_JOB: &str = "CKPT_JOB";
 /// The option that names a job.
 const JOB: &str = "--job";
 
+/// What a save can be of.
+const ONE_KIND: &str = "ckpt save JOB PATH..., or ckpt save JOB -- CMD";
+
 /// What a user can type if no job is named.
 const NAME_A_JOB: &str = "--job JOB";
 
@@ -109,8 +112,10 @@ pub fn of_environment() -> Result<Option<JobId>, Failure> {
     };
     let text = value.to_string_lossy();
     let job = text.parse();
-    job.map(Some)
-        .map_err(|cause| usage(format!("{CKPT_JOB}={text}: {cause}")))
+    job.map(Some).map_err(|cause| {
+        usage(format!("{CKPT_JOB}={text}: {cause}"))
+            .next(format!("{NAME_A_JOB}, or {CKPT_JOB}=JOB"))
+    })
 }
 
 /// The one job, or the one scope of jobs, that the option `name` and the position name.
@@ -125,7 +130,8 @@ pub(super) fn one<T: Clone + PartialEq + Display>(
     match (by_option, by_place) {
         (Some(option), Some(place)) if option != place => Err(usage(format!(
             "two jobs are named: {option} by {name}, {place} by position"
-        ))),
+        ))
+        .next("name one of them")),
         (Some(job), _) | (None, Some(job)) => Ok(Some(job.clone())),
         (None, None) => Ok(None),
     }
@@ -185,7 +191,8 @@ impl Save {
         if has_command && !rest.is_empty() {
             return Err(usage(
                 "paths and the output of a command can't be saved together".to_owned(),
-            ));
+            )
+            .next(ONE_KIND));
         }
         // What the first word is for if it is a job.
         let place = as_job(first).filter(|_| has_command || !rest.is_empty());
@@ -203,12 +210,14 @@ impl Save {
                 };
                 Err(usage(format!(
                     "{place} is no file here, and by {by} the job is {known}"
-                )))
+                ))
+                .next("a path that exists, or one name of a job"))
             }
             (Some(_), None) if has_command => Err(usage(format!(
                 "{}: paths and the output of a command can't be saved together",
                 first.display()
-            ))),
+            ))
+            .next(ONE_KIND)),
             (Some(known), None) => Ok((known, words)),
             (None, Some(place)) => Ok((place, rest)),
             (None, None) if rest.is_empty() && !has_command => {

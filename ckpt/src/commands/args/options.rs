@@ -145,7 +145,8 @@ impl SaveArgs {
             let shards = count(parity, "parity shard");
             return Err(usage(format!(
                 "--allow-degraded={least}: there are {shards}, so at most {parity}"
-            )));
+            ))
+            .next(format!("--allow-degraded={parity}, or more --parity")));
         }
         let labels = labels_with_note(self.label, self.note);
         Ok(SaveOptions {
@@ -167,7 +168,7 @@ impl SaveArgs {
 /// # Errors
 /// When there is no such code.
 pub fn code(data: Option<u8>, parity: Option<u8>) -> Result<Option<Redundancy>, Failure> {
-    given_code(data, parity).map_err(|cause| usage(cause.to_string()))
+    given_code(data, parity).map_err(|cause| usage(cause.to_string()).next("--data 3 --parity 2"))
 }
 
 /// A failure of a command that was typed wrongly.

@@ -63,7 +63,9 @@ pub(crate) fn join(
 ) -> Result<JoinReport, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
     let token = secret(token).map_err(|cause| failed(Path::new(token), &cause))?;
-    let token = JoinToken::parse(&token).map_err(|cause| usage(cause.to_string()))?;
+    let token = JoinToken::parse(&token).map_err(|cause| {
+        usage(cause.to_string()).next("the whole token, as ckpt grid invite printed it")
+    })?;
     if token.terms.role != TokenRole::Submitter {
         return Err(usage("the token is for a donor".into()).next("ckpt-store join TOKEN"));
     }

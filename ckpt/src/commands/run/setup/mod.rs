@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use crate::commands::args::run::{RunArgs, Under};
 use crate::commands::call::Call;
-use crate::commands::demo::say;
 use crate::commands::render::{Report, json_of_self};
 use crate::commands::{Answer, done};
 use ckpt_agent::report::{ExitStatus, Failure};
@@ -66,7 +65,7 @@ pub(crate) fn run(call: Call<'_>, args: &RunArgs) -> Result<Answer, Failure> {
         return Err(exists(&file));
     }
     let wanted = match args.setup.untried {
-        true => Err("--untried".to_owned()),
+        true => Err("as --untried asks".to_owned()),
         false => plan.can_be_tried(),
     };
     let Err(why) = wanted else {
@@ -75,7 +74,6 @@ pub(crate) fn run(call: Call<'_>, args: &RunArgs) -> Result<Answer, Failure> {
             done(written(&plan, file, Some(trial), None)?)
         });
     };
-    say(call.global, &format!("the job is not tried: {why}"));
     done(written(&plan, file, None, Some(why))?)
 }
 
@@ -99,7 +97,7 @@ fn written(
     trial: Option<Trial>,
     untried: Option<String>,
 ) -> Result<SetupReport, Failure> {
-    let text = script::text(plan)?;
+    let text = script::text(plan, &file)?;
     let mode = match plan.under {
         Under::Htcondor => 0o644,
         Under::Shell | Under::Slurm => 0o755,

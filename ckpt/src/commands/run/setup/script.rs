@@ -15,13 +15,13 @@ pub(super) const fn name(under: Under) -> &'static str {
     }
 }
 
-/// The text of the file.
+/// The text of `file`.
 ///
 /// # Errors
 /// When a word can't be written there, or this program's path is unknown.
-pub(super) fn text(plan: &Plan) -> Result<String, Failure> {
+pub(super) fn text(plan: &Plan, file: &Path) -> Result<String, Failure> {
     match plan.under {
-        Under::Shell => Ok(shell(plan)),
+        Under::Shell => Ok(shell(plan, &directory(file)?)),
         Under::Slurm => Ok(slurm(plan)),
         Under::Htcondor => htcondor(plan),
     }
@@ -63,12 +63,22 @@ fn line(plan: &Plan, more: &[(bool, &str)]) -> String {
     format!("ckpt run {options}{more} -- {}", quoted(&plan.command))
 }
 
-fn shell(plan: &Plan) -> String {
+/// The directory in which the job runs, for a script in `file`: that of the script, or this one.
+fn directory(file: &Path) -> Result<String, Failure> {
+    if file.components().count() == 1 {
+        return Ok(r#""$(dirname "$0")""#.to_owned());
+    }
+    let here = std::env::current_dir()
+        .map_err(|cause| Failure::new(ExitStatus::LocalIo, format!("this directory: {cause}")))?;
+    Ok(quote(&here.display().to_string()))
+}
+
+fn shell(plan: &Plan, directory: &str) -> String {
     let line = line(plan, &[]);
     format!(
         "#!/bin/sh
 # Runs the job {} under ckpt, until it has ended. If the machine is taken away, run this on another one.
-cd \"$(dirname \"$0\")\" || exit
+cd {directory} || exit
 while :; do
     {line}
     status=$?
@@ -181,7 +191,7 @@ mod tests {
 
     #[test]
     fn words_are_quoted_for_who_reads_them() {
-        let text = |under| text(&plan(under)).unwrap();
+        let text = |under| text(&plan(under), Path::new("a")).unwrap();
         let run = "ckpt run --job sim --grid g --files 'my state'";
         let command = r#"-- sh -c 'echo "it'\''s"'"#;
         assert!(text(Under::Shell).contains(&format!("    {run} {command}\n")));
