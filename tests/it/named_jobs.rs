@@ -57,9 +57,15 @@ fn a_job_is_named_by_position_by_option_or_by_the_environment() -> Result<()> {
         ["list", "42"],
         ["verify", "42"],
         ["touch", "42"],
+        ["runs", "42"],
+        ["hosts", "42"],
     ] {
         grid.run(args)?.expect(0)?;
     }
+    let advise = ["advise", "42", "--job-length", "12h"];
+    grid.run(advise)?.expect(0)?;
+    let key = ["key", "for-job", "42", "-o", "job.key"];
+    grid.run(key)?.expect(0)?;
     // A filter is typed: else a check in such a shell would cover one job alone.
     let all = with_job(&grid, "42", &["list"])?.expect(0)?;
     ensure!(String::from_utf8_lossy(&all.stdout).contains("43"), "{all}");

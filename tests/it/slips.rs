@@ -97,3 +97,59 @@ fn if_no_host_answers_nothing_is_called_well() -> Result<()> {
     ensure!(said.contains("no host answers"), "{said}");
     Ok(())
 }
+
+#[test]
+fn every_refusal_says_what_to_do_instead() -> Result<()> {
+    let grid = Grid::up(1)?;
+    fs::write(grid.path("image"), b"an image")?;
+    fs::write(grid.path("short"), b"abc\n")?;
+    std::os::unix::fs::symlink("image", grid.path("link"))?;
+    let refused: [&[&str]; 28] = [
+        &["save", "image"],
+        &["save", "--job", "42", "43", "image"],
+        &["save", "42", "image", "--", "true"],
+        &["save", "42", "image", "-"],
+        &["save", "42", "-"],
+        &["save", "42", "image", "--data", "40", "--parity", "2"],
+        &["save", "42", "image", "--parity", "1", "--allow-degraded=2"],
+        &["save", "--detach", "42", "-"],
+        &["save", "--detach", "--xattrs", "42", "image"],
+        &["save", "--detach", "42", "link"],
+        &["restore"],
+        &["restore", "42", "--job", "43"],
+        &["restore", "42"],
+        &["show", "42"],
+        &["cat"],
+        &["forget", "--all"],
+        &["touch"],
+        &["wait", "42"],
+        &["run", "42", "--files", "/", "--", "true"],
+        &["run", "--files", "state", "--", "true"],
+        &["run", "42", "--files", "a/s", "b/s", "--", "true"],
+        &["run", "--setup"],
+        &["runs", "--predict", "--", "true"],
+        &["hosts", "42", "--for-job", "43"],
+        &["key", "for-job", "-o", "job.key"],
+        &["join", "no-token"],
+        &["trace", "describe", "."],
+        &[
+            "key",
+            "export",
+            "-o",
+            "out",
+            "--seal",
+            "--passphrase-file",
+            "short",
+        ],
+    ];
+    let mut without = Vec::new();
+    for args in refused {
+        let failed = grid.run(args)?;
+        ensure!(failed.code != Some(0), "{args:?}: {failed}");
+        if !failed.stderr.contains("try: ") {
+            without.push(format!("{args:?}: {failed}"));
+        }
+    }
+    ensure!(without.is_empty(), "{}", without.join("\n"));
+    Ok(())
+}

@@ -317,6 +317,12 @@ impl Knowledge {
         self.goes_on.get(&job).map(|(_, goes_on)| *goes_on)
     }
 
+    /// The names of the jobs of which this machine has seen versions that were not removed since.
+    pub fn jobs(&self) -> impl Iterator<Item = &JobId> {
+        let seen = self.newest.values();
+        seen.filter_map(|(_, seen)| Some(&seen.more.as_ref()?.job))
+    }
+
     /// The newest version of each of up to `most` jobs of an owner: those that were seen last, within the four
     /// weeks before `now`, Unix seconds.
     pub fn newest_of(&self, owner: OwnerId, most: usize, now: u64) -> BTreeMap<JobTag, &Sighting> {

@@ -109,6 +109,8 @@ fn be_nice(global: &Global) -> Result<(), Failure> {
     let Some(nice) = global.nice else {
         return Ok(());
     };
-    rustix::process::setpriority_process(None, nice)
-        .map_err(|cause| Failure::new(ExitStatus::Usage, format!("--nice {nice}: {cause}")))
+    rustix::process::setpriority_process(None, nice).map_err(|cause| {
+        Failure::new(ExitStatus::Usage, format!("--nice {nice}: {cause}"))
+            .next("leave --nice out: a priority that was lowered stays so")
+    })
 }

@@ -9,15 +9,10 @@ use protocol::list::ListFiles;
 
 use super::args::options::Global;
 use super::key::identity;
+use super::state_dir::usual_grid_file;
 use ckpt_agent::agent::{self, Agent, MEMORY_USUAL, Resources};
 use ckpt_agent::connection::{Files, list_files, load_grid, notebook, roster};
 use ckpt_agent::report::{ExitStatus, Failure};
-
-/// The path of the grid file that `ckpt join` writes.
-pub(crate) fn usual_grid_file() -> Option<PathBuf> {
-    let dir = ckpt_agent::connection::default_dir(|name| std::env::var_os(name));
-    Some(dir?.join("grid.toml"))
-}
 
 /// The path of the grid file: the named one, or the one of `ckpt join`. An empty path, as from an empty
 /// variable, counts as no name.

@@ -11,7 +11,7 @@ pub(super) async fn run(agent: &Agent, args: HostsArgs) -> Result<Answer, Failur
     if args.model {
         return done(agent.models().await);
     }
-    let Some(job) = args.for_job else {
+    let Some(job) = args.chosen_for()? else {
         return ask_hosts(agent).await;
     };
     let redundancy = options::code(args.data, args.parity)?;

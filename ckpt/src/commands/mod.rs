@@ -4,12 +4,14 @@ pub mod args;
 mod bounds;
 mod call;
 mod cat;
+mod completion;
 mod connect;
 mod demo;
 mod grid;
 pub mod health;
 mod hosts;
 mod key;
+mod names;
 mod of_job;
 mod output;
 mod passphrase;
@@ -61,6 +63,9 @@ type Answer = (Box<dyn Report>, ExitStatus);
 /// Runs the program. `args` begin with its name.
 pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) -> ExitCode {
     let typed: Vec<OsString> = args.into_iter().collect();
+    if let Some(status) = completion::answer(&typed) {
+        return status;
+    }
     let mut cli = match Cli::try_parse_from(&typed) {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(usage::said(&error, &typed) as u8),
@@ -106,7 +111,7 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
     let global = call.global;
     match command {
         // These need nothing but this machine.
-        Command::Completions { shell } => completions(shell),
+        Command::Completions { shell } => completion::script(shell),
         Command::Man { dir } => man_pages(&dir),
         Command::Init { name } => done(key::own::init(global, name.as_deref())?),
         Command::Join { token, name } => done(key::join::join(global, &token, name.as_deref())?),
@@ -118,6 +123,7 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::There => Ok(run::on::there()),
 
         // These need threads, and handle signals themselves.
+        Command::Run(args) if args.setup.setup => run::setup::run(call, &args),
         Command::Run(args) if args.on.on.is_some() => run::on::run(call, *args),
         Command::Run(args) => call.threads(run::run(global.clone(), *args)),
 
@@ -146,8 +152,11 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         }
 
         // These need hosts.
-        Command::Advise(args) if grid_file(global).is_none() => done(agent::advise(&advice(args))),
-        Command::Advise(args) => call.agent(async |agent| done(agent.advise(&advice(args)).await?)),
+        Command::Advise(args) if grid_file(global).is_none() => done(agent::advise(&advice(args)?)),
+        Command::Advise(args) => {
+            let wish = advice(args)?;
+            call.agent(async |agent| done(agent.advise(&wish).await?))
+        }
         Command::Pool { job_length } => {
             call.agent(async |agent| done(agent.pool(job_length).await?))
         }
@@ -166,12 +175,6 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::Touch { job, ttl } => of_job::touch(call, &job, ttl),
         Command::Gc { dry_run, keep } => call.keys("", async |keys| keys.gc(keep, dry_run).await),
     }
-}
-
-fn completions(shell: clap_complete::Shell) -> Result<Answer, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "ckpt", &mut script);
-    done(render::Text(script))
 }
 
 fn man_pages(dir: &Path) -> Result<Answer, Failure> {
@@ -222,14 +225,14 @@ fn which(version: Option<codec::Version>) -> Which {
     version.map_or(Which::Newest, Which::Version)
 }
 
-fn advice(advise: args::Advise) -> AdviseRequest {
+fn advice(advise: args::Advise) -> Result<AdviseRequest, Failure> {
     let seconds = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64());
-    AdviseRequest {
+    Ok(AdviseRequest {
         job_seconds: advise.job_length.as_secs_f64(),
-        job: advise.job,
+        job: advise.job.typed()?,
         cost_seconds: seconds(advise.cost),
         restore_seconds: seconds(advise.restore),
         mtbf_seconds: seconds(advise.mtbf),
         compute_host: advise.compute_host.filter(|name| !name.is_empty()),
-    }
+    })
 }

@@ -37,14 +37,15 @@ pub(super) fn ask(args: &PassphraseArgs, which: Passphrase) -> Result<Zeroizing<
         None => {
             let typed = type_in("Passphrase: ")?;
             if which == Passphrase::New && *type_in("Repeat the passphrase: ")? != *typed {
-                return Err(usage("the two passphrases differ"));
+                return Err(usage("the two passphrases differ")
+                    .next("the same command again, or --passphrase-file FILE"));
             }
             typed
         }
     };
     if which == Passphrase::New && secret.chars().count() < PASSPHRASE_CHARS_MIN {
         let message = format!("a passphrase has at least {PASSPHRASE_CHARS_MIN} characters");
-        return Err(usage(&message));
+        return Err(usage(&message).next("a longer one, such as five words"));
     }
     Ok(secret)
 }

@@ -45,7 +45,7 @@ const SAVE_SHORT: &[&str] = &[
 /// Options of `ckpt run` that its short help has.
 const RUN_SHORT: &[&str] = &[
     "job", "place", "files", "append", "ask", "via", "grace", "batch", "check", "keep", "exclude",
-    "ttl", "on", "command",
+    "ttl", "on", "setup", "command",
 ];
 
 /// The help of the program as a template of the parser's library.

@@ -4,17 +4,26 @@
 //! act on a job, or on fewer jobs, than the command line says.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use ckpt_agent::report::{ExitStatus, Failure};
 use clap::Args;
-use codec::JobId;
+use codec::{JobId, JobScope};
 
+use super::key::ScopeArgs;
 use super::options::usage;
-use super::{Cat, Save};
+use super::{Cat, HostsArgs, Save};
+use crate::commands::names;
 
 /// Variable with the name of the job, for commands that name none.
 pub(crate) const CKPT_JOB: &str = "CKPT_JOB";
+
+/// The option that names a job.
+const JOB: &str = "--job";
+
+/// What a save can be of.
+const ONE_KIND: &str = "ckpt save JOB PATH..., or ckpt save JOB -- CMD";
 
 /// What a user can type if no job is named.
 const NAME_A_JOB: &str = "--job JOB";
@@ -23,10 +32,10 @@ const NAME_A_JOB: &str = "--job JOB";
 #[derive(Clone, Debug, Args)]
 pub struct AnyJob {
     /// The job; also by position [default: the variable CKPT_JOB].
-    #[arg(long)]
+    #[arg(long, add = names::jobs())]
     job: Option<JobId>,
     /// The job, as with --job.
-    #[arg(value_name = "JOB")]
+    #[arg(value_name = "JOB", add = names::jobs())]
     place: Option<JobId>,
 }
 
@@ -34,10 +43,10 @@ pub struct AnyJob {
 #[derive(Clone, Debug, Args)]
 pub struct TypedJob {
     /// The job; also by position.
-    #[arg(long)]
+    #[arg(long, add = names::jobs())]
     job: Option<JobId>,
     /// The job, as with --job.
-    #[arg(value_name = "JOB")]
+    #[arg(value_name = "JOB", add = names::jobs())]
     place: Option<JobId>,
 }
 
@@ -47,10 +56,26 @@ impl AnyJob {
     /// # Errors
     /// When nothing names it, or two things name different jobs.
     pub fn named(&self) -> Result<JobId, Failure> {
-        match one(self.job.as_ref(), self.place.as_ref())? {
-            Some(job) => Ok(job),
-            None => of_environment()?.ok_or_else(nothing_named),
+        self.known()?.ok_or_else(nothing_named)
+    }
+
+    /// The job, if the command line or the environment names one.
+    ///
+    /// # Errors
+    /// When two things name different jobs.
+    pub fn known(&self) -> Result<Option<JobId>, Failure> {
+        match self.typed()? {
+            Some(job) => Ok(Some(job)),
+            None => of_environment(),
         }
+    }
+
+    /// The job, if the command line names one.
+    ///
+    /// # Errors
+    /// When it names two different ones.
+    pub fn typed(&self) -> Result<Option<JobId>, Failure> {
+        one(JOB, self.job.as_ref(), self.place.as_ref())
     }
 }
 
@@ -60,7 +85,7 @@ impl TypedJob {
     /// # Errors
     /// When it names two different ones.
     pub fn typed(&self) -> Result<Option<JobId>, Failure> {
-        one(self.job.as_ref(), self.place.as_ref())
+        one(JOB, self.job.as_ref(), self.place.as_ref())
     }
 
     /// The job.
@@ -87,16 +112,26 @@ pub fn of_environment() -> Result<Option<JobId>, Failure> {
     };
     let text = value.to_string_lossy();
     let job = text.parse();
-    job.map(Some)
-        .map_err(|cause| usage(format!("{CKPT_JOB}={text}: {cause}")))
+    job.map(Some).map_err(|cause| {
+        usage(format!("{CKPT_JOB}={text}: {cause}"))
+            .next(format!("{NAME_A_JOB}, or {CKPT_JOB}=JOB"))
+    })
 }
 
-/// The one job that `--job` and the position name.
-fn one(by_option: Option<&JobId>, by_place: Option<&JobId>) -> Result<Option<JobId>, Failure> {
+/// The one job, or the one scope of jobs, that the option `name` and the position name.
+///
+/// # Errors
+/// When they name two different ones.
+pub(super) fn one<T: Clone + PartialEq + Display>(
+    name: &str,
+    by_option: Option<&T>,
+    by_place: Option<&T>,
+) -> Result<Option<T>, Failure> {
     match (by_option, by_place) {
         (Some(option), Some(place)) if option != place => Err(usage(format!(
-            "two jobs are named: {option} by --job, {place} by position"
-        ))),
+            "two jobs are named: {option} by {name}, {place} by position"
+        ))
+        .next("name one of them")),
         (Some(job), _) | (None, Some(job)) => Ok(Some(job.clone())),
         (None, None) => Ok(None),
     }
@@ -106,6 +141,27 @@ fn one(by_option: Option<&JobId>, by_place: Option<&JobId>) -> Result<Option<Job
 fn as_job(word: &Path) -> Option<JobId> {
     let text = word.to_str().filter(|text| *text != "-")?;
     text.parse().ok()
+}
+
+impl ScopeArgs {
+    /// The job, or the prefix of jobs.
+    ///
+    /// # Errors
+    /// When nothing names it, or two things name different ones.
+    pub fn named(&self) -> Result<JobScope, Failure> {
+        let named = one(JOB, self.job.as_ref(), self.place.as_ref())?;
+        named.ok_or_else(|| usage("no job is named".to_owned()).next(NAME_A_JOB))
+    }
+}
+
+impl HostsArgs {
+    /// The job for which hosts are chosen, if one is named.
+    ///
+    /// # Errors
+    /// When two different ones are named.
+    pub fn chosen_for(&self) -> Result<Option<JobId>, Failure> {
+        one("--for-job", self.for_job.as_ref(), self.place.as_ref())
+    }
 }
 
 impl Save {
@@ -135,7 +191,8 @@ impl Save {
         if has_command && !rest.is_empty() {
             return Err(usage(
                 "paths and the output of a command can't be saved together".to_owned(),
-            ));
+            )
+            .next(ONE_KIND));
         }
         // What the first word is for if it is a job.
         let place = as_job(first).filter(|_| has_command || !rest.is_empty());
@@ -153,12 +210,14 @@ impl Save {
                 };
                 Err(usage(format!(
                     "{place} is no file here, and by {by} the job is {known}"
-                )))
+                ))
+                .next("a path that exists, or one name of a job"))
             }
             (Some(_), None) if has_command => Err(usage(format!(
                 "{}: paths and the output of a command can't be saved together",
                 first.display()
-            ))),
+            ))
+            .next(ONE_KIND)),
             (Some(known), None) => Ok((known, words)),
             (None, Some(place)) => Ok((place, rest)),
             (None, None) if rest.is_empty() && !has_command => {
@@ -200,7 +259,7 @@ impl Cat {
                     usage(format!("{} is no name of a job", Path::new(word).display()))
                         .next(NAME_A_JOB)
                 })?;
-                let job = one(self.job.as_ref(), Some(&place))?.unwrap_or(place);
+                let job = one(JOB, self.job.as_ref(), Some(&place))?.unwrap_or(place);
                 Ok((job, rest.first().cloned()))
             }
         }

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use codec::JobScope;
 use codec::grant::Rights;
 use command_line::time;
 
 use crate::commands::args::options::PassphraseArgs;
+use crate::commands::names;
 
 /// Commands for the submitter's key.
 #[derive(Debug, Subcommand)]
@@ -53,12 +54,12 @@ pub enum KeyCommand {
     /// The key reveals nothing about your other jobs. Use it as any other key, with --key-file FILE or
     /// CKPT_KEY_FILE=FILE. It needs no certificate.
     #[command(
-        after_help = "Example:\n  ckpt key for-job --job 42 -o job.key\n  ckpt key for-job --job sweep/ --ttl 30d --rights save,restore,remove -o job.key"
+        after_help = "Example:\n  ckpt key for-job 42 -o job.key\n  ckpt key for-job sweep/ --ttl 30d --rights save,restore,remove -o job.key"
     )]
     ForJob {
-        /// The job; with a slash at the end, all jobs whose names begin with PREFIX/.
-        #[arg(long, value_name = "JOB|PREFIX/")]
-        job: JobScope,
+        /// The job.
+        #[command(flatten)]
+        job: ScopeArgs,
         /// How long the key is valid.
         #[arg(long, default_value = "3d", value_parser = time::parse_with_unit, value_name = "TIME")]
         ttl: Duration,
@@ -78,4 +79,15 @@ pub enum KeyCommand {
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },
+}
+
+/// The job, or the jobs, for which a key is made. The environment names none: a key grants rights.
+#[derive(Clone, Debug, Args)]
+pub struct ScopeArgs {
+    /// The job; with a slash at the end, all jobs whose names begin with PREFIX/. Also by position.
+    #[arg(long, value_name = "JOB|PREFIX/", add = names::jobs())]
+    pub(super) job: Option<JobScope>,
+    /// The job, as with --job.
+    #[arg(value_name = "JOB|PREFIX/", add = names::jobs())]
+    pub(super) place: Option<JobScope>,
 }

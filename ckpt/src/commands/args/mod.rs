@@ -15,10 +15,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use codec::{JobId, Version};
 use command_line::time;
 
+use super::names;
 use super::rank::RankArgs;
 use super::run::past::RunsArgs;
 use super::trace::TraceCommand;
@@ -137,7 +138,7 @@ pub enum Command {
     /// Lists the runs under `ckpt run` that ended with 0, and how accurate their predictions were; then the ledger: how
     /// often jobs lost their machines, what work was rescued, and what was lost.
     #[command(
-        after_help = "Example:\n  ckpt runs\n  ckpt runs -- ./sim --steps 1               only runs that differ from this one in numbers\n  ckpt runs --predict -- ./sim --steps 1000000\n\nExit status: see ckpt --help; 4 when there is no run to predict from."
+        after_help = "Example:\n  ckpt runs\n  ckpt runs 42\n  ckpt runs -- ./sim --steps 1               only runs that differ from this one in numbers\n  ckpt runs --predict -- ./sim --steps 1000000\n\nExit status: see ckpt --help; 4 when there is no run to predict from."
     )]
     Runs(RunsArgs),
     /// List checkpoints.
@@ -202,7 +203,7 @@ pub enum Command {
     },
     /// Show the state of all hosts: availability, load, free space, expected stay.
     #[command(
-        after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42\n  ckpt hosts --model"
+        after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42      or: ckpt hosts 42\n  ckpt hosts --model"
     )]
     Hosts(HostsArgs),
     /// Rank hosts for running a job, by when the job would finish there.
@@ -241,7 +242,7 @@ pub enum Command {
     },
     /// Recommend how often to take checkpoints.
     #[command(
-        after_help = "Example:\n  ckpt advise --job-length 12h --job 42\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf, the failure rate comes from the machine's own prediction, if it is a host of the grid."
+        after_help = "Example:\n  ckpt advise 42 --job-length 12h\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf, the failure rate comes from the machine's own prediction, if it is a host of the grid."
     )]
     Advise(Advise),
     /// Describe a pool of machines from traces of its availability.
@@ -310,7 +311,7 @@ fn prom_file(text: &str) -> Result<PathBuf, String> {
 #[derive(Debug, Args)]
 pub struct Save {
     /// The job; also as the first word [default: the variable CKPT_JOB].
-    #[arg(long)]
+    #[arg(long, add = names::jobs())]
     pub job: Option<JobId>,
     /// How it is saved.
     #[command(flatten)]
@@ -387,10 +388,10 @@ pub struct Save {
     /// the job.
     ///
     /// NAME is relative and may contain directories.
-    #[arg(required_unless_present = "command", value_name = "PATH[=NAME]")]
+    #[arg(required_unless_present = "command", value_name = "PATH[=NAME]", add = names::jobs_or_paths())]
     pub paths: Vec<PathBuf>,
     /// Save the output of this command; nothing is committed unless the command exits with 0.
-    #[arg(last = true, conflicts_with = "exclude", value_name = "CMD")]
+    #[arg(last = true, conflicts_with = "exclude", value_name = "CMD", add = names::paths())]
     pub command: Vec<OsString>,
 }
 
@@ -410,7 +411,7 @@ pub struct ListArgs {
     #[arg(long, conflicts_with_all = ["prefix", "host", "label", "older_than"])]
     pub queued: bool,
     /// Only checkpoints of which this host holds shards.
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", add = names::hosts())]
     pub host: Option<String>,
 }
 
@@ -421,7 +422,7 @@ pub struct MapArgs {
     #[command(flatten)]
     pub job: TypedJob,
     /// Show what is left if these hosts, or the hosts of these sites, go away; several with commas between.
-    #[arg(long, value_name = "HOST|SITE", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST|SITE", value_delimiter = ',', add = names::hosts())]
     pub if_down: Vec<String>,
     /// Show what is left if the hosts go away that are more likely to go than to stay in the next ten hours.
     #[arg(long)]
@@ -472,18 +473,22 @@ impl Filter {
 
 /// Options of `hosts`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("choice").args(["for_job", "place"]).multiple(true))]
 pub struct HostsArgs {
     /// Show where the next checkpoint of this job would go, and why.
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", add = names::jobs())]
     pub for_job: Option<JobId>,
+    /// The job, as with --for-job.
+    #[arg(value_name = "JOB", add = names::jobs())]
+    pub place: Option<JobId>,
     /// Show which model forecasts the hosts, since when, and how accurate it was.
-    #[arg(long, conflicts_with = "for_job")]
+    #[arg(long, conflicts_with = "choice")]
     pub model: bool,
     /// Data shards [default: as for `save`].
-    #[arg(long, value_name = "N", requires = "for_job")]
+    #[arg(long, value_name = "N", requires = "choice")]
     pub data: Option<u8>,
     /// Parity shards [default: 2].
-    #[arg(long, value_name = "N", requires = "for_job")]
+    #[arg(long, value_name = "N", requires = "choice")]
     pub parity: Option<u8>,
     /// How hosts are chosen.
     #[command(flatten)]
@@ -604,8 +609,8 @@ pub struct Advise {
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub job_length: Duration,
     /// The job; its last save shows what a checkpoint costs.
-    #[arg(long)]
-    pub job: Option<JobId>,
+    #[command(flatten)]
+    pub job: TypedJob,
     /// Time for which a checkpoint stops the job [default: that of the last save, or 10s].
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub cost: Option<Duration>,
@@ -616,7 +621,7 @@ pub struct Advise {
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub mtbf: Option<Duration>,
     /// Host of the grid on which the job runs [default: the one with an address of this machine].
-    #[arg(long, env = "CKPT_COMPUTE_HOST", value_name = "HOST")]
+    #[arg(long, env = "CKPT_COMPUTE_HOST", value_name = "HOST", add = names::hosts())]
     pub compute_host: Option<String>,
 }
 
@@ -679,7 +684,7 @@ pub struct Restore {
 #[derive(Debug, Args)]
 pub struct Cat {
     /// The job; also as the first word [default: the variable CKPT_JOB].
-    #[arg(long)]
+    #[arg(long, add = names::jobs())]
     pub job: Option<JobId>,
     /// Only this version [default: the newest that can be read].
     #[arg(long, value_parser = parse_version)]
@@ -691,7 +696,7 @@ pub struct Cat {
     pub range: Option<ByteRange>,
     /// The file, by the name that `ckpt show` prints [default: the only file of the checkpoint]. Before it may stand the
     /// job.
-    #[arg(value_name = "PATH", num_args = 0..=2)]
+    #[arg(value_name = "PATH", num_args = 0..=2, add = names::jobs())]
     pub words: Vec<OsString>,
 }
 

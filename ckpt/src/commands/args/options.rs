@@ -15,6 +15,7 @@ use command_line::time;
 use placement::Probability;
 
 use crate::commands::args::limits::{parse_bandwidth, parse_memory, parse_target};
+use crate::commands::names;
 use crate::commands::render::count;
 
 /// Options of all commands.
@@ -144,7 +145,8 @@ impl SaveArgs {
             let shards = count(parity, "parity shard");
             return Err(usage(format!(
                 "--allow-degraded={least}: there are {shards}, so at most {parity}"
-            )));
+            ))
+            .next(format!("--allow-degraded={parity}, or more --parity")));
         }
         let labels = labels_with_note(self.label, self.note);
         Ok(SaveOptions {
@@ -166,7 +168,7 @@ impl SaveArgs {
 /// # Errors
 /// When there is no such code.
 pub fn code(data: Option<u8>, parity: Option<u8>) -> Result<Option<Redundancy>, Failure> {
-    given_code(data, parity).map_err(|cause| usage(cause.to_string()))
+    given_code(data, parity).map_err(|cause| usage(cause.to_string()).next("--data 3 --parity 2"))
 }
 
 /// A failure of a command that was typed wrongly.
@@ -187,7 +189,7 @@ pub struct Placing {
     #[arg(long, default_value = "forecast", value_parser = parse_choose, value_name = "forecast|random|HOST,...")]
     pub choose: Choose,
     /// Host of the grid on which the job runs [default: the one with an address of this machine].
-    #[arg(long, env = "CKPT_COMPUTE_HOST", value_name = "HOST")]
+    #[arg(long, env = "CKPT_COMPUTE_HOST", value_name = "HOST", add = names::hosts())]
     pub compute_host: Option<String>,
 }
 

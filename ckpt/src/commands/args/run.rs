@@ -10,6 +10,7 @@ use supervision::OnHang;
 
 use crate::commands::args::job::AnyJob;
 use crate::commands::args::options::{SaveArgs, parse_exclude};
+use crate::commands::names;
 use runner::kind::Parameter;
 use runner::notice::JobNotice;
 use runner::{AfterSuccess, Ask, Suspend};
@@ -21,6 +22,7 @@ const OWNER: &str = "The machine's owner";
 const LENGTH: &str = "How long the job takes";
 const SAVING: &str = "What is saved, and how";
 const ELSEWHERE: &str = "On other machines";
+const SETUP: &str = "To set it up";
 
 /// Options of `run`.
 #[derive(Debug, Args)]
@@ -32,7 +34,7 @@ pub struct RunArgs {
     #[arg(help_heading = STATE, long,
         value_name = "PATH",
         num_args = 1..,
-        required_unless_present_any = ["via", "on", "staged"],
+        required_unless_present_any = ["via", "on", "staged", "setup"],
         conflicts_with_all = ["via", "on", "staged"]
     )]
     pub files: Vec<PathBuf>,
@@ -146,8 +148,11 @@ pub struct RunArgs {
     /// The state is a working directory that is restored first and saved at the end (used by --on).
     #[arg(long, hide = true, conflicts_with_all = ["on", "local", "check"])]
     pub staged: bool,
+    /// Write a script or submit file for the job.
+    #[command(flatten)]
+    pub setup: SetupArgs,
     /// The job's command.
-    #[arg(last = true, value_name = "CMD", required_unless_present = "check")]
+    #[arg(last = true, value_name = "CMD", add = names::paths(), required_unless_present_any = ["check", "setup"])]
     pub command: Vec<OsString>,
     /// How it is saved.
     #[command(flatten, next_help_heading = SAVING)]
@@ -155,6 +160,38 @@ pub struct RunArgs {
     /// On other machines.
     #[command(flatten, next_help_heading = ELSEWHERE)]
     pub on: OnArgs,
+}
+
+/// Options of `run --setup`.
+#[derive(Debug, Args)]
+pub struct SetupArgs {
+    /// Ask what the job is, try a save and an eviction, and write a script or submit file that runs it.
+    ///
+    /// The trial runs the job for some seconds in two copies of this directory, with hosts of its own on this machine.
+    /// Three questions are asked on a terminal; each answer is an option, too: -- CMD, --files (with --ask), --under.
+    /// All other options go into the file.
+    #[arg(help_heading = SETUP, long, conflicts_with_all = ["on", "staged", "check"])]
+    pub setup: bool,
+    /// Where the job runs.
+    #[arg(help_heading = SETUP, long, value_enum, requires = "setup")]
+    pub under: Option<Under>,
+    /// File to write, which must not exist [default: run-JOB.sh, run-JOB.sbatch or run-JOB.sub].
+    #[arg(help_heading = SETUP, long, value_name = "FILE", requires = "setup")]
+    pub script: Option<PathBuf>,
+    /// Write the file without the trial.
+    #[arg(help_heading = SETUP, long, requires = "setup")]
+    pub untried: bool,
+}
+
+/// What starts a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Under {
+    /// A shell.
+    Shell,
+    /// Slurm.
+    Slurm,
+    /// HTCondor.
+    Htcondor,
 }
 
 /// How checkpoints of a supervised job or of a watched directory are saved.

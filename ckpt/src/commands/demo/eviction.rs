@@ -1,16 +1,14 @@
 //! A job that is evicted in the middle: it goes on on another machine, although two of five holders are gone.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus as ChildStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::machine::{Machine, Running, START_AGAIN, look_again};
 use super::{Hosts, io_failure, say};
 use crate::commands::args::options::Global;
 use crate::commands::call::Call;
@@ -35,15 +33,6 @@ while [ -z "$leaves" ] && [ "$n" -lt "$1" ]; do
   echo "$n" >> "$2"
 done
 [ "$n" = "$1" ]"#;
-
-/// Longest wait for the job or for `ckpt run`. A usual demonstration ends within 20 s.
-const LIMIT: Duration = Duration::from_secs(120);
-
-/// Time from one look at the job to the next.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// What `ckpt run` ends with when the state is saved and the job has to be started again.
-const START_AGAIN: i64 = 75;
 
 /// The results of the demonstration.
 #[derive(Debug, Serialize)]
@@ -79,112 +68,14 @@ impl Report for EvictionReport {
     json_of_self!();
 }
 
-/// A machine that has nothing but the grid file and the key.
-struct Machine<'a> {
-    name: &'static str,
-    dir: PathBuf,
-    hosts: &'a Hosts,
-}
-
-impl<'a> Machine<'a> {
-    fn new(hosts: &'a Hosts, name: &'static str) -> Result<Self, Failure> {
-        let dir = hosts.folder().join(name);
-        fs::create_dir(&dir).map_err(|cause| io_failure("directory of a machine", &cause))?;
-        Ok(Self { name, dir, hosts })
-    }
-
-    /// `ckpt` on this machine.
-    fn ckpt(&self, words: &[&str]) -> Command {
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("ckpt")
-            .arg("--json")
-            .args(words)
-            .env("CKPT_GRID", self.hosts.grid_file())
-            .env("CKPT_STATE_DIR", self.dir.join(".ckpt"))
-            .env_remove("CKPT_KEY_FILE")
-            .env_remove("CKPT_CERT_FILE")
-            .env_remove("CKPT_JOB")
-            .current_dir(&self.dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    /// Starts the job under `ckpt run`.
-    fn start(&self, computed: &Path) -> Result<Running, Failure> {
-        // The owner of this machine, who watches, is none of the demonstration's.
-        let run = ["run", "--job", "demo", "--files", "state", "--batch", "--"];
-        let count = STEPS.to_string();
-        let job = ["sh", "-c", SCRIPT, "demo", &count];
-        let child = self.ckpt(&run).args(job).arg(computed).spawn();
-        let child = child.map_err(|cause| io_failure("ckpt run", &cause))?;
-        Ok(Running(child))
-    }
-}
-
-/// `ckpt run`, which is asked to leave if the demonstration ends before it.
-struct Running(Child);
-
-impl Running {
-    fn ask_to_leave(&self) {
-        // It may have ended.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-    }
-
-    fn ended(&mut self) -> Result<Option<ChildStatus>, Failure> {
-        self.0
-            .try_wait()
-            .map_err(|cause| io_failure("ckpt run", &cause))
-    }
-
-    /// Waits for its end, and returns its report.
-    async fn end(mut self, cancel: &Cancel) -> Result<Value, Failure> {
-        let began = Instant::now();
-        while self.ended()?.is_none() {
-            look_again(began, cancel).await?;
-        }
-        report_of(&mut self.0)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(Some(_))) {
-            self.ask_to_leave();
-            // Its grace of 30 s bounds the wait.
-            let _ = self.0.wait();
-        }
-    }
-}
-
-/// Waits until a look is due.
-async fn look_again(began: Instant, cancel: &Cancel) -> Result<(), Failure> {
-    if cancel.is_cancelled() {
-        return Err(Failure::new(ExitStatus::Failed, "interrupted"));
-    }
-    if began.elapsed() > LIMIT {
-        let message = format!("the job does not get on within {} s", LIMIT.as_secs());
-        return Err(Failure::new(ExitStatus::Failed, message));
-    }
-    tokio::time::sleep(LOOK).await;
-    Ok(())
-}
-
-/// The report of `ckpt run`, which has ended: the last line on standard error. A pipe holds all that it writes, because
-/// the job writes nothing.
-fn report_of(child: &mut Child) -> Result<Value, Failure> {
-    let mut text = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        let read = stderr.read_to_string(&mut text);
-        read.map_err(|cause| io_failure("report of ckpt run", &cause))?;
-    }
-    let report = text.lines().last().map(serde_json::from_str);
-    report.and_then(Result::ok).ok_or_else(|| {
-        let message = format!("ckpt run ended without a report: {text}");
-        Failure::new(ExitStatus::Failed, message)
-    })
+/// Starts the job under `ckpt run`.
+fn start(machine: &Machine<'_>, computed: &Path) -> Result<Running, Failure> {
+    // The owner of this machine, who watches, is none of the demonstration's.
+    let run = ["run", "--job", "demo", "--files", "state", "--batch", "--"];
+    let count = STEPS.to_string();
+    let job = ["sh", "-c", SCRIPT, "demo", &count];
+    let mut command = machine.ckpt(&run);
+    machine.start(command.args(job).arg(computed))
 }
 
 /// The steps that were computed so far.
@@ -219,7 +110,7 @@ async fn run_until_evicted(
 ) -> Result<usize, Failure> {
     let name = machine.name;
     say(global, &format!("{name}: ckpt run, a job of {STEPS} steps"));
-    let mut running = machine.start(computed)?;
+    let mut running = start(machine, computed)?;
     let began = Instant::now();
     while computed_steps(computed).len() < EVICTED_AFTER && running.ended()?.is_none() {
         look_again(began, cancel).await?;
@@ -260,7 +151,7 @@ pub(super) async fn run(call: Call<'_>, cancel: Cancel) -> Result<Answer, Failur
         global,
         &format!("{}: ckpt run, the same command", second.name),
     );
-    let report = second.start(&computed)?.end(&cancel).await?;
+    let report = start(&second, &computed)?.end(&cancel).await?;
     let steps = computed_steps(&computed);
     if report["exit_code"] != 0 || steps.last() != Some(&STEPS) {
         let message = format!("the job did not go on: {report}");

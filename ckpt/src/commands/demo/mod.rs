@@ -1,6 +1,7 @@
 //! `ckpt demo`: shows on one machine, with real daemons, what `ckpt` is for, and leaves nothing behind.
 
 mod eviction;
+pub(super) mod machine;
 mod path;
 
 use std::io::{self, Write};
@@ -19,12 +20,12 @@ use ckpt_agent::report::{ExitStatus, Failure};
 const HOSTS: u16 = 6;
 
 /// The hosts of the demonstration, which are stopped at the end, also after an error.
-struct Hosts {
+pub(crate) struct Hosts {
     folder: TempDir,
 }
 
 impl Hosts {
-    fn start(call: &Call<'_>) -> Result<Self, Failure> {
+    pub(crate) fn start(call: &Call<'_>) -> Result<Self, Failure> {
         say(call.global, &format!("starting {HOSTS} hosts"));
         let folder = tempfile::Builder::new()
             .prefix("ckpt-demo-")
@@ -76,13 +77,13 @@ pub(super) async fn run(
 }
 
 /// Writes a step of the demonstration to standard error, unless the report is wanted as JSON.
-fn say(global: &Global, text: &str) {
+pub(crate) fn say(global: &Global, text: &str) {
     if !global.json {
         // Fails only if standard error is closed.
         let _ = writeln!(io::stderr(), "{text}");
     }
 }
 
-fn io_failure(what: &str, cause: &io::Error) -> Failure {
+pub(crate) fn io_failure(what: &str, cause: &io::Error) -> Failure {
     Failure::new(ExitStatus::LocalIo, format!("{what}: {cause}"))
 }

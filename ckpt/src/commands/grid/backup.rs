@@ -84,7 +84,7 @@ pub(super) fn write(
     let roll = Roll::load(dir).map_err(|e| failure(&e))?;
     if file.exists() {
         let message = format!("{} exists already", file.display());
-        return Err(Failure::new(ExitStatus::LocalIo, message));
+        return Err(Failure::new(ExitStatus::LocalIo, message).next("another FILE"));
     }
     let mut archive = tar::Builder::new(Vec::new());
     let mut files = Vec::new();
@@ -214,7 +214,9 @@ fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure>
     found.sort_by_key(|(name, _)| *name == KEY_FILE);
     if found.last().is_none_or(|(name, _)| *name != KEY_FILE) {
         let message = format!("{}: not a copy of an authority", file.display());
-        return Err(Failure::new(ExitStatus::Usage, message));
+        return Err(
+            Failure::new(ExitStatus::Usage, message).next("a file that ckpt grid backup wrote")
+        );
     }
     for (name, bytes) in &found {
         let path = dir.join(name);

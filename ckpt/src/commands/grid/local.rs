@@ -219,7 +219,7 @@ pub(crate) fn add(
     let grid = load(dir)?;
     if grid.hosts.iter().any(|host| host.name == name) {
         let message = format!("the grid has a host {name} already");
-        return Err(Failure::new(ExitStatus::Usage, message));
+        return Err(Failure::new(ExitStatus::Usage, message).next("--name with another name"));
     }
     let mut authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
     let listen = make_host(&mut authority, name, data, listen)?;

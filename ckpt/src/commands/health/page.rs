@@ -20,7 +20,8 @@ pub(crate) async fn run(
 ) -> Result<Answer, Failure> {
     let usage = |what: String| Failure::new(ExitStatus::Usage, what);
     let token = args.token_file.as_deref().map(Token::read).transpose();
-    let token = token.map_err(|cause| usage(cause.to_string()))?;
+    let token =
+        token.map_err(|cause| usage(cause.to_string()).next("openssl rand -hex 32 > FILE"))?;
     let (_, grid) = named_grid(global)?;
     let board = Board::new(format!("grid {}", grid.name));
     let settings = Settings {

@@ -12,11 +12,11 @@ use protocol::net::join::{JoinError, NameWish, NewMember, join as redeem};
 use serde::Serialize;
 
 use crate::commands::args::options::Global;
-use crate::commands::connect::usual_grid_file;
 use crate::commands::key::identity;
 use crate::commands::key::own::user_name;
 use crate::commands::render::{Report, json_of_self, time};
 use crate::commands::runtime;
+use crate::commands::state_dir::usual_grid_file;
 use ckpt_agent::report::{ExitStatus, Failure};
 use protocol::errors::chain;
 
@@ -63,7 +63,9 @@ pub(crate) fn join(
 ) -> Result<JoinReport, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
     let token = secret(token).map_err(|cause| failed(Path::new(token), &cause))?;
-    let token = JoinToken::parse(&token).map_err(|cause| usage(cause.to_string()))?;
+    let token = JoinToken::parse(&token).map_err(|cause| {
+        usage(cause.to_string()).next("the whole token, as ckpt grid invite printed it")
+    })?;
     if token.terms.role != TokenRole::Submitter {
         return Err(usage("the token is for a donor".into()).next("ckpt-store join TOKEN"));
     }

@@ -35,6 +35,7 @@ pub(crate) fn run(call: Call<'_>, command: KeyCommand) -> Result<Answer, Failure
             rights,
             output,
         } => call.connected(async |connected, _| {
+            let job = job.named()?;
             let wish = job::NewJobKey { job, ttl, rights };
             done(job::issue(connected, wish, &output)?)
         }),

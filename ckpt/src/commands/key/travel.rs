@@ -16,11 +16,12 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use crate::commands::args::options::{Global, PassphraseArgs};
-use crate::commands::connect::{grid_file, usual_grid_file};
+use crate::commands::connect::grid_file;
 use crate::commands::key::identity::{Files, RETIRED_MAX, files, suffixed};
 use crate::commands::passphrase::{Passphrase, ask};
 use crate::commands::render::{self, Report, json_of_self};
 use crate::commands::sealed_file::{self, SealedFileError, is_archive};
+use crate::commands::state_dir::usual_grid_file;
 use crate::commands::{Answer, done};
 use ckpt_agent::connection::{denied, load_grid, notebook_file};
 use ckpt_agent::report::{ExitStatus, Failure};

@@ -3,6 +3,7 @@
 pub mod jobs;
 pub mod on;
 pub mod past;
+pub mod setup;
 pub mod watch;
 
 use std::io::{self, Write};
@@ -96,7 +97,7 @@ pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> 
         (Some(Via::Criu), ..) => {
             let message =
                 "--via criu has commands of its own: leave out --checkpoint-cmd and --restart-cmd";
-            return Err(Failure::new(ExitStatus::Usage, message));
+            return Err(Failure::new(ExitStatus::Usage, message).next("--via criu alone"));
         }
         (Some(Via::Cmd), Some(checkpoint), Some(restart)) => Way::Command {
             checkpoint: checkpoint.into(),
@@ -169,7 +170,8 @@ fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
                 "--files {}: the path has no file name to save it under",
                 path.display()
             );
-            return Err(Failure::new(ExitStatus::Usage, message));
+            return Err(Failure::new(ExitStatus::Usage, message)
+                .next("--files with a file or a directory that has a name"));
         }
         if paths
             .iter()

@@ -124,9 +124,8 @@ fn away_orders(global: &Global, args: RunArgs, typed: &[OsString]) -> Result<Awa
         Failure::new(ExitStatus::LocalIo, format!("working directory: {cause}"))
     })?;
     if dir.file_name().is_none() {
-        return Err(usage(
-            "--on: the working directory is /, which is not saved".to_owned(),
-        ));
+        let message = "--on: the working directory is /, which is not saved";
+        return Err(usage(message.to_owned()).next("cd to the directory of the job's files"));
     }
     let orders = orders(global, args)?;
     Ok(AwayOrders {

@@ -8,6 +8,8 @@ use clap::Args;
 use codec::JobId;
 
 use super::jobs::work;
+use crate::commands::args::job::TypedJob;
+use crate::commands::names;
 use crate::commands::render::{self, Report, Table, json_of_self, one_line, shown, time};
 use crate::commands::state_dir::{no_state_dir, state_dir};
 use crate::commands::{Answer, done};
@@ -27,11 +29,11 @@ pub struct RunsArgs {
     #[arg(long, value_name = "FILE")]
     pub history: Option<PathBuf>,
     /// Predict how long CMD will take, from earlier runs that differ from it only in numbers.
-    #[arg(long, requires = "command")]
+    #[arg(long, requires = "command", conflicts_with_all = ["job", "place"])]
     pub predict: bool,
     /// Only runs of this job.
-    #[arg(long, conflicts_with = "predict")]
-    pub job: Option<JobId>,
+    #[command(flatten)]
+    pub job: TypedJob,
     /// Show at most this many runs, the newest.
     #[arg(
         long,
@@ -44,7 +46,7 @@ pub struct RunsArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = Parameter::parse, requires = "command")]
     pub param: Vec<Parameter>,
     /// Only runs whose command differs from CMD only in numbers.
-    #[arg(last = true, value_name = "CMD")]
+    #[arg(last = true, value_name = "CMD", add = names::paths())]
     pub command: Vec<OsString>,
 }
 
@@ -76,16 +78,14 @@ pub(crate) fn run(args: RunsArgs) -> Result<Answer, Failure> {
     if let (true, Some(kind)) = (args.predict, &kind) {
         return done(forecast(file, &history, kind)?);
     }
+    let job = args.job.typed()?;
     let wanted = |run: &&PastLine| {
-        let of_job = args
-            .job
-            .as_ref()
-            .is_none_or(|job| job.to_string() == run.job);
+        let of_job = job.as_ref().is_none_or(|job| job.to_string() == run.job);
         of_job && kind.as_ref().is_none_or(|kind| kind.words == run.words)
     };
     let mut runs: Vec<&PastLine> = history.runs.iter().filter(wanted).collect();
     runs.drain(..runs.len().saturating_sub(args.last));
-    let ledger = ledger_report(&ledger()?, args.job.as_ref());
+    let ledger = ledger_report(&ledger()?, job.as_ref());
     done(list(file, &runs, history.unreadable, ledger))
 }
 

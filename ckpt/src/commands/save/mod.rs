@@ -74,7 +74,8 @@ pub(super) fn job_of(save: &Save) -> Result<JobId, Failure> {
 pub(super) fn names(save: &Save) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
     let (_, paths) = save.job_and_paths()?;
     if paths.is_empty() || paths.iter().any(|path| path.as_os_str() == "-") {
-        return Err(usage("--detach sets files aside: name them".into()));
+        return Err(usage("--detach sets files aside, and none is named".into())
+            .next("ckpt save --detach JOB PATH..."));
     }
     let named = paths.iter().map(|path| {
         let named = NamedPath::of_argument(path).map_err(|cause| usage(chain(&cause)))?;
@@ -159,7 +160,8 @@ fn save_input(save: &Save, job: &JobId, paths: &[PathBuf]) -> Result<SaveInput, 
         [] => SaveInput::Command(save.command.clone(), Some(Keeper::of_this_program())),
         [only] if only.as_os_str() == "-" => {
             if io::stdin().is_terminal() {
-                return Err(usage("standard input is a terminal, not an image".into()));
+                return Err(usage("standard input is a terminal, not an image".into())
+                    .next("PRODUCER | ckpt save JOB -"));
             }
             if is_null_device(io::stdin()) && !save.allow_empty {
                 let message =

@@ -56,7 +56,7 @@ pub(super) fn detach(global: &Global, save: &Save, typed: &[OsString]) -> Result
     };
     if wish == Wish::Copy && (save.xattrs || save.owners) {
         let message = "--detach copies files without --xattrs and --owners: add --take or --link";
-        return Err(usage(message.to_owned()));
+        return Err(usage(message.to_owned()).next("--detach --take, or --detach --link"));
     }
     let paths = absolute(names(save)?)?;
     let mut entry = entry(global, typed, &job)?;
@@ -118,11 +118,10 @@ fn absolute(named: Vec<(PathBuf, PathBuf)>) -> Result<Vec<(PathBuf, PathBuf)>, F
             .map_err(|cause| local(format!("{}: {cause}", path.display())))?
             .is_symlink();
         if is_link {
-            let message = format!(
-                "{}: --detach takes no link: name what it leads to",
-                path.display()
-            );
-            return Err(usage(message));
+            let message = format!("{}: --detach takes no link", path.display());
+            let target = components.read_link().unwrap_or_default();
+            let next = format!("name what it leads to, {}", target.display());
+            return Err(usage(message).next(next));
         }
         Ok((components, name))
     });
@@ -133,8 +132,8 @@ fn entry(global: &Global, typed: &[OsString], job: &JobId) -> Result<Entry, Fail
     let given: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     if given.len() != typed.len() {
         // Names are kept apart from the words, and may have any bytes; the words go into a text file.
-        let message = "--detach: a word of the command line is not UTF-8: name the directory above it instead";
-        return Err(usage(message.to_owned()));
+        let message = "--detach: a word of the command line is not UTF-8";
+        return Err(usage(message.to_owned()).next("name the directory above the file"));
     }
     let args = given.into_iter().filter(|word| !OWN_OPTIONS.contains(word));
     let file = |path: Option<PathBuf>| {

@@ -115,7 +115,7 @@ pub(super) fn run(command: TraceCommand) -> Result<Answer, Failure> {
     let pool = Pool::new(&hosts, options);
     if pool.is_empty() {
         let message = format!("nothing is known of any host of trace {:?}", trace.name);
-        return Err(Failure::new(ExitStatus::NotFound, message));
+        return Err(Failure::new(ExitStatus::NotFound, message).next(A_TRACE));
     }
     let plots = match &args.plots {
         Some(dir) => plot(&pool, dir)?,
@@ -127,6 +127,9 @@ pub(super) fn run(command: TraceCommand) -> Result<Answer, Failure> {
     })
 }
 
+/// What a trace is, for whoever named something else.
+const A_TRACE: &str = "a trace is a folder with trace.csv, as ckpt-store history -o writes one";
+
 /// Reads all traces as one pool.
 fn read(dirs: &[PathBuf]) -> Result<RawTrace, Failure> {
     let failed = |cause: anyhow::Error| Failure::new(ExitStatus::LocalIo, format!("{cause:#}"));
@@ -134,11 +137,11 @@ fn read(dirs: &[PathBuf]) -> Result<RawTrace, Failure> {
     for dir in dirs {
         if !dir.is_dir() {
             let message = format!("{} is not a folder", dir.display());
-            return Err(Failure::new(ExitStatus::NotFound, message)
-                .next("a trace is a folder with trace.csv, as ckpt-store history -o writes one"));
+            return Err(Failure::new(ExitStatus::NotFound, message).next(A_TRACE));
         }
-        let found = format::traces_in(dir)
-            .map_err(|cause| Failure::new(ExitStatus::NotFound, format!("{cause:#}")))?;
+        let found = format::traces_in(dir).map_err(|cause| {
+            Failure::new(ExitStatus::NotFound, format!("{cause:#}")).next(A_TRACE)
+        })?;
         for folder in found {
             let raw = format::read(&folder).map_err(failed)?;
             let Some(pool) = &mut whole else {
@@ -152,7 +155,7 @@ fn read(dirs: &[PathBuf]) -> Result<RawTrace, Failure> {
             })?;
         }
     }
-    whole.ok_or_else(|| Failure::new(ExitStatus::NotFound, "no trace".to_owned()))
+    whole.ok_or_else(|| Failure::new(ExitStatus::NotFound, "no trace".to_owned()).next(A_TRACE))
 }
 
 fn plot(pool: &Pool, dir: &Path) -> Result<Vec<PathBuf>, Failure> {
