@@ -123,10 +123,9 @@ pub(super) fn codes(studies: &[Study]) -> String {
 /// The given code with which the fewest restores failed, the one of least overhead among equals.
 fn best_fixed(study: &Study) -> Option<(Width, &[Sums])> {
     let codes = study.redundancy.iter().chain(&study.codes);
-    let key = |sums: &[Sums]| (failed(sums), overhead(sums));
     let best = codes.min_by(|a, b| {
-        let (a, b) = (key(&a.1), key(&b.1));
-        a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
+        let fails = failed(&a.1).total_cmp(&failed(&b.1));
+        fails.then(overhead(&a.1).total_cmp(&overhead(&b.1)))
     });
     best.map(|(width, sums)| (*width, &sums[..]))
 }
