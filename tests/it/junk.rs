@@ -174,11 +174,12 @@ async fn keep_many(hosts: Vec<Connection>, owner: Arc<Keys>, count: u64) -> Resu
                 if version > count + 1 {
                     return anyhow::Ok(());
                 }
+                let segments = segments_of_many();
                 let plan = SoloPlan {
-                    rows: 80,
+                    rows: segments + 16,
                     ..plan(5, version, created + version)?
                 };
-                let many = Solo::sign_with(&owner, plan, segments_of_many())?;
+                let many = Solo::sign_with(&owner, plan, segments)?;
                 for at in [version as usize, version as usize + 1] {
                     let host = hosts.get(at % hosts.len()).context("no host")?;
                     while !is_there(many.haunt(host, LIMIT).await)? {}

@@ -208,16 +208,20 @@ def kills(wanted):
         path.write_bytes(image)
         saved, used, done, saves = None, 0, 0, 0
         while done < wanted.kills:
-            if rng.random() < 0.4:
-                image = change(rng, image)
+            kind = rng.random()
+            if kind < 0.5:
+                # A save of what is there already would end before it is killed.
+                image = change(rng, image) if kind < 0.2 else bytearray(rng.randbytes(wanted.mib * MIB))
                 path.write_bytes(image)
             what = "restore" if saved is not None and rng.random() < 0.3 else "save"
-            slow = ["--bandwidth", f"{rng.choice([20, 60, 200])}MiB"]
+            slow = ["--bandwidth", f"{rng.choice([20, 60, 120])}MiB"]
             if what == "save":
                 child = start(lab, *slow, "save", "--job", "42", path)
             else:
+                if rng.random() < 0.5:
+                    out.unlink(missing_ok=True)
                 child = start(lab, *slow, "restore", "--job", "42", "--force", "-o", out)
-            time.sleep(rng.random() * 3.0)
+            time.sleep(rng.random() * 2.0)
             if child.poll() is None:
                 child.kill()
                 done += 1
