@@ -68,7 +68,8 @@ impl Stage<'_> {
 
     /// Begins a save and kills it. It may have been committed before; nobody acknowledged it.
     fn kill_save(&self, job: usize, image_seed: u64, after_ms: u64) -> Result<()> {
-        let (name, file) = (format!("job-{job}"), format!("image-{job}"));
+        let name = format!("job-{job}");
+        let file = format!("image-{job}");
         fs::write(self.cluster.path(&file), super::image_of(image_seed))?;
         {
             let mut job = self.job(job)?;

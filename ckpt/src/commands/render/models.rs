@@ -49,12 +49,12 @@ mod tests {
 
     #[test]
     fn each_number_that_people_see_is_in_the_json() {
-        let judged = |hours, forecasts, score: f64| JudgedReport {
+        let judged = |hours, forecasts, [blend, hazard, smp]: [f64; 3]| JudgedReport {
             hours,
             forecasts,
-            blend_brier: Some(score),
-            hazard_brier: Some(score + 0.001),
-            smp_brier: Some(score + 0.002),
+            blend_brier: Some(blend),
+            hazard_brier: Some(hazard),
+            smp_brier: Some(smp),
         };
         let report = ModelsReport {
             hosts_asked: 75,
@@ -62,7 +62,10 @@ mod tests {
             hosts_of_hazard: 17,
             hosts_of_smp: 19,
             hosts_unnamed: 26,
-            judged: vec![judged(5, 701, 0.1234), judged(11, 809, 0.2345)],
+            judged: vec![
+                judged(5, 701, [0.1234, 0.1345, 0.1456]),
+                judged(11, 809, [0.2234, 0.2345, 0.2456]),
+            ],
         };
         let mut text = Vec::new();
         report.human(&mut text).unwrap();
