@@ -41,7 +41,7 @@ const WRITTEN_TOGETHER: usize = 8;
 
 const WRITE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Most journals of interrupted saves of a job that are read.
+/// Most journals of interrupted saves of a job that are used: the last ones.
 const JOURNALS_MAX: usize = 8;
 
 /// Most files that are looked at for old ones.
@@ -129,7 +129,10 @@ impl SaveJournal {
     /// # Errors
     /// When it may be there yet after a crash of this machine.
     pub(super) fn remove(self) -> io::Result<()> {
-        fs::remove_file(&self.path)?;
+        match fs::remove_file(&self.path) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
+            _ => {}
+        }
         File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()
     }
 }
@@ -209,21 +212,38 @@ impl LeftJournal {
         let Some(dir) = directory_of(dir, keys, job) else {
             return Vec::new();
         };
-        let paths = files_in(&dir, JOURNAL).take(JOURNALS_MAX);
-        paths
-            .filter_map(|path| Self::read(path, keys, job))
-            .collect()
+        let mut paths: Vec<PathBuf> = files_in(&dir, JOURNAL).take(LOOKED_AT_MAX).collect();
+        paths.sort_by_key(|path| fs::metadata(path).and_then(|data| data.modified()).ok());
+        let mut last = Vec::new();
+        for path in paths.into_iter().rev() {
+            let Some(file) = locked(&path) else {
+                continue;
+            };
+            let is_signed = path.with_extension(REMNANT).exists();
+            match Self::read(path.clone(), file, keys, job) {
+                Some(Ok(one)) if last.len() < JOURNALS_MAX => last.push(one),
+                // What was signed may be needed by a version, and is known by its journal.
+                Some(Ok(_)) if is_signed => {}
+                Some(_) => remove(&path),
+                None => {}
+            }
+        }
+        last
     }
 
-    fn read(path: PathBuf, keys: &Keys, job: &JobId) -> Option<Self> {
-        let file = File::open(&path).ok()?;
-        // A save that runs has locked its own.
-        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    /// Reads the journal in this file. An error if nobody can use it; `None` if this key can't.
+    fn read(path: PathBuf, file: File, keys: &Keys, job: &JobId) -> Option<Result<Self, Unusable>> {
         let mut bytes = Vec::new();
         let mut reading = (&file).take(JOURNAL_BYTES_MAX);
         reading.read_to_end(&mut bytes).ok()?;
-        let sealer = keys.journal_sealer(job, Journal::named_in(&bytes)?)?;
-        let journal = Journal::read(&bytes, &sealer)?;
+        // That of a save that was killed at once is empty.
+        let Some(checkpoint) = Journal::named_in(&bytes) else {
+            return Some(Err(Unusable));
+        };
+        let sealer = keys.journal_sealer(job, checkpoint)?;
+        let Some(journal) = Journal::read(&bytes, &sealer) else {
+            return Some(Err(Unusable));
+        };
         let remnant = File::open(path.with_extension(REMNANT)).ok();
         let remnant = remnant.map(|file| {
             let mut bytes = Vec::new();
@@ -233,13 +253,15 @@ impl LeftJournal {
             Manifest::parse(bytes).ok()
         });
         // A remnant that can't be read was signed, and must not be signed again.
-        let remnant = remnant.map_or(Some(None), |read| read.map(Some))?;
-        Some(Self {
+        if matches!(remnant, Some(None)) {
+            return Some(Err(Unusable));
+        }
+        Some(Ok(Self {
             journal,
-            remnant,
+            remnant: remnant.flatten(),
             path,
             _lock: file,
-        })
+        }))
     }
 
     /// Keeps the manifest of its remnant, so that it is signed only once.
@@ -263,9 +285,24 @@ impl LeftJournal {
 
     /// Removes it: nothing uses it any more. The journal goes first: without it the manifest is of no use.
     pub(super) fn remove(self) {
-        let _gone_or_swept_later = fs::remove_file(&self.path);
-        let _gone_or_swept_later = fs::remove_file(self.path.with_extension(REMNANT));
+        remove(&self.path);
     }
+}
+
+/// A journal of which nothing can be used.
+#[derive(Debug)]
+struct Unusable;
+
+fn remove(journal: &Path) {
+    let _gone_or_swept_later = fs::remove_file(journal);
+    let _gone_or_swept_later = fs::remove_file(journal.with_extension(REMNANT));
+}
+
+/// The file, locked. `None` if a save that runs has locked it.
+fn locked(path: &Path) -> Option<File> {
+    let file = File::open(path).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(file)
 }
 
 /// The directory of the journals of a job.
@@ -295,13 +332,95 @@ fn sweep(dir: &Path) {
 }
 
 fn remove_old(path: &Path) {
-    let Ok(file) = File::open(path) else {
-        return;
-    };
-    let written = file.metadata().and_then(|data| data.modified());
+    let written = fs::metadata(path).and_then(|data| data.modified());
     let age = written.map(|written| SystemTime::now().duration_since(written));
     let is_old = matches!(age, Ok(Ok(age)) if age > 2 * UNCOMMITTED_LIFETIME);
-    if is_old && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+    if is_old && locked(path).is_some() {
         let _stays_until_the_next_time = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::seal::{Cipher, DataKey, OwnerSecret};
+    use codec::{CheckpointId, Redundancy, Version};
+
+    use super::*;
+
+    fn keys() -> Keys {
+        OwnerSecret::new([3; 32]).into()
+    }
+
+    fn job() -> JobId {
+        "42".parse().unwrap()
+    }
+
+    fn head(id: u8) -> JournalHead {
+        JournalHead {
+            checkpoint: CheckpointId([id; 16]),
+            version: Version::FIRST,
+            redundancy: Redundancy::DEFAULT,
+            cipher: Cipher::Aes256Gcm,
+            data_key: DataKey::new([8; 32]),
+            origins: Vec::new(),
+        }
+    }
+
+    /// The file of a save that was killed, with what it had written.
+    fn left(dir: &Path, id: u8, content: &[u8]) -> PathBuf {
+        let dir = directory_of(dir, &keys(), &job()).unwrap();
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join(hex::encode(&[id; 16])).with_extension(JOURNAL);
+        fs::write(&path, content).unwrap();
+        // In the order of the ids.
+        let time = SystemTime::now() - Duration::from_secs(u64::from(200 - id));
+        File::open(&path).unwrap().set_modified(time).unwrap();
+        path
+    }
+
+    fn whole(id: u8) -> Vec<u8> {
+        let sealer = keys().journal_sealer(&job(), head(id).checkpoint).unwrap();
+        JournalWriter::begin(sealer, &head(id)).1
+    }
+
+    fn ids(left: &[LeftJournal]) -> Vec<u8> {
+        left.iter()
+            .map(|one| one.journal.head.checkpoint.0[0])
+            .collect()
+    }
+
+    #[test]
+    fn what_very_early_kills_left_hides_no_journal_and_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = left(dir.path(), 1, &whole(1));
+        let mut of_no_use: Vec<PathBuf> = (2..30).map(|id| left(dir.path(), id, b"")).collect();
+        of_no_use.push(left(dir.path(), 30, &whole(30)[..30]));
+        let mut changed = whole(31);
+        changed[40] ^= 1;
+        of_no_use.push(left(dir.path(), 31, &changed));
+        let found = LeftJournal::of_job(dir.path(), &keys(), &job());
+        assert_eq!(ids(&found), [1]);
+        assert!(good.exists() && of_no_use.iter().all(|path| !path.exists()));
+    }
+
+    #[test]
+    fn the_last_journals_are_used_and_older_ones_removed_unless_they_were_signed() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = (1..13).map(|id| left(dir.path(), id, &whole(id))).collect();
+        // Never parsed: enough to show that it was signed. It can't be read, so nothing can be used.
+        fs::write(paths[11].with_extension(REMNANT), b"torn").unwrap();
+        let found = LeftJournal::of_job(dir.path(), &keys(), &job());
+        assert_eq!(ids(&found), [11, 10, 9, 8, 7, 6, 5, 4]);
+        let stay = paths.iter().filter(|path| path.exists());
+        assert_eq!(stay.count(), JOURNALS_MAX);
+    }
+
+    #[test]
+    fn the_journal_of_a_save_that_runs_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let running = SaveJournal::begin(dir.path(), &keys(), &job(), &head(1), false).unwrap();
+        assert!(LeftJournal::of_job(dir.path(), &keys(), &job()).is_empty());
+        assert!(running.path.exists());
+        running.remove().unwrap();
     }
 }
