@@ -17,6 +17,8 @@ pub struct ModelsReport {
     pub hosts_of_hazard: usize,
     /// Number of these whose forecasts are of the papers' semi-Markov process.
     pub hosts_of_smp: usize,
+    /// Number of these that name no model: daemons of earlier versions.
+    pub hosts_unnamed: usize,
     /// How good these models would have been in the last seven days of these hosts, by horizon.
     pub judged: Vec<JudgedReport>,
 }
@@ -45,6 +47,7 @@ impl ModelsReport {
             let named = announced.iter().filter_map(|said| said.forecast_by);
             named.filter(|by| *by == model).count()
         };
+        let unnamed = announced.iter().filter(|said| said.forecast_by.is_none());
         let pasts: Vec<_> = announced.iter().map(|said| &said.presence_bitmap).collect();
         let sums = judge::judged(&HazardModel::pretrained(), &pasts);
         let judged = sums.iter().zip(judge::HORIZON_HOURS);
@@ -53,6 +56,7 @@ impl ModelsReport {
             hosts_of_blend: by(ForecastBy::Blend),
             hosts_of_hazard: by(ForecastBy::Hazard),
             hosts_of_smp: by(ForecastBy::SemiMarkov),
+            hosts_unnamed: unnamed.count(),
             judged: judged.map(JudgedReport::of).collect(),
         }
     }

@@ -12,9 +12,6 @@ const MOMENTS_CHECKED: u32 = 4;
 /// Number of checkpoints that are kept.
 const CHECKPOINTS_KEPT: usize = 2;
 
-/// Most arrivals at which a policy that knows the future expects a checkpoint to be read.
-const READS_MAX: usize = 8;
-
 /// A checkpoint that was stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
@@ -22,6 +19,8 @@ pub(crate) struct Checkpoint {
     pub(crate) progress: f64,
     /// What keeps a shard of it.
     pub(crate) keepers: Vec<Keeper>,
+    /// All others that would have taken a shard of it.
+    pub(crate) others: Vec<Keeper>,
     /// Number of shards that are needed to read it.
     pub(crate) data: usize,
     /// When it was stored, seconds since the start.
@@ -45,6 +44,8 @@ pub(crate) struct Store {
     pub(crate) stored: Vec<Keeper>,
     /// All that were asked to store a shard.
     pub(crate) asked: Vec<Keeper>,
+    /// All others that took shards when this began.
+    pub(crate) takers: Vec<Keeper>,
 }
 
 /// A checkpoint being read back.
@@ -149,15 +150,6 @@ impl Job {
         self.stays.last().map_or(f64::INFINITY, |stay| stay.from)
     }
 
-    /// When a checkpoint that is stored now may be read: at all arrivals up to the first after which the job
-    /// stays for `enough` seconds, so that it stores another one. [`READS_MAX`] at most.
-    pub(crate) fn reads(&self, enough: f64) -> Vec<f64> {
-        let coming = self.stays.iter().rev().take(READS_MAX);
-        let short = |stay: &&Stay| stay.until - stay.from < enough;
-        let few = coming.clone().take_while(short).count() + 1;
-        coming.take(few).map(|stay| stay.from).collect()
-    }
-
     /// Time of the job's next event that is not the end of a transfer.
     pub(crate) fn next_event(&self) -> f64 {
         self.timer.min(self.leaves())
@@ -213,12 +205,14 @@ impl Job {
         self.outcome.makespan_seconds = now;
     }
 
-    /// Counts the present restore as failed at `unix_seconds`, once.
-    pub(crate) fn restore_fails(&mut self, unix_seconds: u64) {
+    /// Counts the present restore as failed at `unix_seconds`, once; `is_avoidable` if a host is there that could
+    /// have had the data.
+    pub(crate) fn restore_fails(&mut self, unix_seconds: u64, is_avoidable: bool) {
         if std::mem::replace(&mut self.failed, true) {
             return;
         }
         self.outcome.failed += 1;
+        self.outcome.unavoidable += u64::from(!is_avoidable);
         self.outcome.failed_at.push(unix_seconds);
         // Checkpoints of one policy have a forecast all or none, so the last one is that of this restore.
         if let Some(forecast) = self.outcome.forecasts.last_mut() {
@@ -242,6 +236,7 @@ impl Job {
         self.checkpoints.push(Checkpoint {
             progress: self.progress,
             keepers: store.stored,
+            others: [store.takers, store.asked].concat(),
             data: store.data,
             stored_at: now,
             readable: store.readable,
@@ -269,34 +264,5 @@ impl Job {
         }
         let at = |i: u32| from + (now - from) * (f64::from(i) + 0.5) / f64::from(MOMENTS_CHECKED);
         (0..MOMENTS_CHECKED).map(at).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_checkpoint_may_be_read_until_the_job_stays_long_enough_for_another_one() {
-        let stay = |from: f64, until: f64| Stay {
-            host: 0,
-            from,
-            until,
-        };
-        let short = vec![
-            stay(0.0, 10.0),
-            stay(20.0, 25.0),
-            stay(30.0, 90.0),
-            stay(95.0, 300.0),
-        ];
-        let mut job = Job::new(1.0, 1.0, short);
-        assert_eq!(job.reads(5.0), [0.0]);
-        assert_eq!(job.reads(50.0), [0.0, 20.0, 30.0]);
-        assert_eq!(job.reads(1e9), [0.0, 20.0, 30.0, 95.0]);
-        job.arrive();
-        assert_eq!(job.reads(5.0), [20.0], "the present stay is no read");
-        let many = (0..20).map(|i| stay(f64::from(i), f64::from(i) + 0.5));
-        let job = Job::new(1.0, 1.0, many.collect());
-        assert_eq!(job.reads(5.0).len(), READS_MAX);
     }
 }

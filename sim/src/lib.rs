@@ -26,7 +26,6 @@
 pub mod batch;
 mod draw;
 mod flow;
-mod foreseen;
 pub mod grid5000;
 mod guarded;
 mod job;
@@ -55,5 +54,8 @@ pub use policy::{Policy, Target};
 pub use run::run;
 pub use scheduling::{Choice, Keeping, Scheduled, ScheduledJobs, run_scheduled};
 pub use settings::{Rule, Settings};
-pub use stutter::{Background, ShortJobs, Strategy, Stuttered, run_stuttering};
+pub use stutter::{
+    Background, LoadOverTime, Ran, ShortJobs, Strategy, Stuttered, load_over_time, run_beside,
+    run_stuttering,
+};
 pub use world::{Grid, Host, Reading, World};

@@ -50,6 +50,9 @@ pub struct JobOutcome {
     /// Number of restores that failed: the newest checkpoint could not be read at once, or too few of
     /// its hosts were left before it was read.
     pub failed: u64,
+    /// Number of these that nobody could have made: no host was there that took shards when the checkpoint was
+    /// stored, so that copies on all of them would not have helped.
+    pub unavoidable: u64,
     /// When these restores failed, Unix seconds, ascending.
     pub failed_at: Vec<u64>,
     /// Each restore of a checkpoint whose policy forecasts, in order of time. Empty for the other policies.

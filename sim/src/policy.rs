@@ -10,7 +10,6 @@ use placement::select::choose;
 use rand::Rng;
 
 use crate::draw::{Purpose, draws};
-use crate::foreseen::Foreseen;
 use crate::keeper::Keeper;
 use crate::knowledge::Knowledge;
 use crate::question::{Chosen, LEAD_SECONDS, Question};
@@ -35,11 +34,6 @@ pub enum Policy {
     /// On the hosts that will be readable for most of the time until the next checkpoint. This policy knows
     /// the future, so it shows which failures no choice can avoid.
     Foresight,
-    /// On hosts that will be readable whenever the checkpoint may be read, with the code that is stored fastest.
-    /// Nearly all failures that this policy meets are unavoidable. The others come of hosts that fail while they
-    /// store or are read, and of checkpoints that are read more often than is expected when they are stored;
-    /// there, much parity does better.
-    Clairvoyant,
 }
 
 /// A probability of being able to restart.
@@ -79,7 +73,6 @@ impl Policy {
         match self {
             Self::Dedicated => "dedicated",
             Self::Foresight => "(foresight)",
-            Self::Clairvoyant => "(clairvoyant)",
             Self::Narrow => "ckpt",
             Self::Usual => "ckpt by forecast",
             Self::Hosts(Scheme::Correlated) => "ckpt --data 3",
@@ -101,7 +94,7 @@ impl Policy {
         width: Width,
         without: &[Keeper],
     ) -> Option<Chosen> {
-        let hosts = takers(knowledge, question, without);
+        let hosts = takers(knowledge, question.now, question.compute, without);
         knowledge.advance(question.now);
         let pool = self.reads_pool().then(|| knowledge.pool());
         let by_forecast = self.by_forecast(pool, hosts.len());
@@ -113,10 +106,6 @@ impl Policy {
             .iter()
             .map(|host| self.candidate(knowledge, settings, question, *host))
             .collect();
-        if self == Self::Clairvoyant {
-            let all = Foreseen::new(knowledge, settings, question, &hosts, &candidates);
-            return all.choose(without.is_empty());
-        }
         let (stake, compute) = stake(knowledge, settings, question, width);
         let is_ours = self.reads_pool() || self == Self::Hosts(Scheme::Independent);
         let candidates = if is_ours {
@@ -180,11 +169,9 @@ impl Policy {
         }
     }
 
-    /// The code for `hosts` hosts when `width` is asked for; for a policy that chooses the code with the hosts,
-    /// `width` itself. `None` if there are too few hosts.
+    /// The code for `hosts` hosts when `width` is asked for. `None` if there are too few hosts.
     fn fitting(self, width: Width, hosts: usize) -> Option<Width> {
         let width = match self {
-            Self::Clairvoyant => return (hosts > 0).then_some(width),
             Self::Narrow | Self::Usual => {
                 narrowed(width, |_| hosts).or(Width::new(1, width.parity()))?
             }
@@ -230,9 +217,7 @@ impl Policy {
         match self {
             Self::Dedicated => Width::new(1, 0).unwrap_or(asked),
             Self::Hosts(scheme) => scheme.width(asked),
-            Self::Foresight | Self::Clairvoyant | Self::Narrow | Self::Usual | Self::Auto(_) => {
-                asked
-            }
+            Self::Foresight | Self::Narrow | Self::Usual | Self::Auto(_) => asked,
         }
     }
 }
@@ -263,11 +248,16 @@ fn stake(
     (stake, compute)
 }
 
-/// The hosts that take shards now, other than the compute host and those in `without`.
-fn takers(knowledge: &Knowledge<'_>, question: &Question, without: &[Keeper]) -> Vec<usize> {
+/// The hosts that take shards at `now` (Unix seconds), other than the host `compute` and those in `without`.
+pub(crate) fn takers(
+    knowledge: &Knowledge<'_>,
+    now: u64,
+    compute: usize,
+    without: &[Keeper],
+) -> Vec<usize> {
     let fits = |host: &usize| {
-        let usable = knowledge.host(*host).usable(question.now) == Some(true);
-        usable && *host != question.compute && !without.contains(&Keeper::Host(*host))
+        let usable = knowledge.host(*host).usable(now) == Some(true);
+        usable && *host != compute && !without.contains(&Keeper::Host(*host))
     };
     let all = 0..knowledge.grid.hosts.len();
     all.filter(fits).collect()

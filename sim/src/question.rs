@@ -18,9 +18,6 @@ pub(crate) struct Question {
     pub(crate) compute: usize,
     /// When the checkpoint is taken, Unix seconds.
     pub(crate) now: u64,
-    /// When the job may read this checkpoint, Unix seconds, in order. Empty for policies that do not know the
-    /// future.
-    pub(crate) reads_at: Vec<u64>,
     /// Seconds until the next checkpoint is stored.
     pub(crate) interval_seconds: f64,
     /// Work that would be lost without this checkpoint, seconds.

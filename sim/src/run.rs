@@ -17,7 +17,7 @@ use crate::jobs::{JobIndex, Jobs};
 use crate::keeper::Keeper;
 use crate::knowledge::Knowledge;
 use crate::outcome::JobOutcome;
-use crate::policy::Policy;
+use crate::policy::{Policy, takers};
 use crate::question::{LEAD_SECONDS, Question};
 use crate::schedule::stays;
 use crate::server::Server;
@@ -252,6 +252,10 @@ impl<'a> Simulation<'a> {
         };
         let keepers = chosen.keepers;
         let width = chosen.width;
+        let compute = self.jobs[job].host();
+        let now = self.unix(self.now);
+        let takers = compute.map(|compute| takers(&self.knowledge, now, compute, &keepers));
+        let takers = takers.into_iter().flatten().map(Keeper::Host);
         let shard_bytes = self.settings.image_bytes as f64 / width.data() as f64;
         let store = Store {
             data: width.data(),
@@ -259,6 +263,7 @@ impl<'a> Simulation<'a> {
             readable: chosen.readable,
             stored: Vec::new(),
             asked: keepers.clone(),
+            takers: takers.collect(),
         };
         self.jobs[job].number += 1;
         self.jobs[job].enter(self.now, Phase::Storing(store), f64::INFINITY);
@@ -277,16 +282,11 @@ impl<'a> Simulation<'a> {
     ) -> Option<ChosenKeepers> {
         let this = &self.jobs[job];
         let cycle = interval + this.expected_cost;
-        let reads = match self.policy {
-            Policy::Clairvoyant => this.reads(2.0 * cycle),
-            _ => Vec::new(),
-        };
         let question = Question {
             job,
             number: this.number,
             compute: this.host()?,
             now: self.unix(self.now),
-            reads_at: reads.into_iter().map(|at| self.unix(at)).collect(),
             interval_seconds: cycle,
             // Older checkpoints are on hosts that may fail together with these, so that all the work is at
             // stake.
@@ -452,9 +452,8 @@ impl<'a> Simulation<'a> {
             _ => now,
         };
         let left = since + worth - now;
-        let at = self.unix(now);
+        self.restore_fails(job, older.len());
         let this = &mut self.jobs[job];
-        this.restore_fails(at);
         if left > 0.0 {
             this.enter(now, Phase::Awaiting(since), now + left.min(POLL_SECONDS));
             return;
@@ -535,10 +534,9 @@ impl<'a> Simulation<'a> {
             let Some(other) = others.first().copied() else {
                 // Too few hosts are left, so the restore has failed.
                 let moved = self.flows.cancel(job);
-                let at = self.unix(now);
+                self.restore_fails(job, restore.checkpoint);
                 let this = &mut self.jobs[job];
                 this.outcome.read_bytes += moved;
-                this.restore_fails(at);
                 this.enter(now, Phase::Awaiting(now), now + POLL_SECONDS);
                 return;
             };
@@ -554,19 +552,34 @@ impl<'a> Simulation<'a> {
         self.work(job);
     }
 
+    /// Counts the present restore of a checkpoint (its index among the job's) as failed.
+    fn restore_fails(&mut self, job: JobIndex, checkpoint: usize) {
+        let newest = &self.jobs[job].checkpoints[checkpoint];
+        let mut could = newest.keepers.iter().chain(&newest.others);
+        let is_there = |keeper: &Keeper| self.has(*keeper, newest, self.now) != Some(false);
+        let is_avoidable = could.any(is_there);
+        let at = self.unix(self.now);
+        self.jobs[job].restore_fails(at, is_avoidable);
+    }
+
+    /// Whether data of a checkpoint could be read at `at` from a keeper that stored some; `None` if the trace does
+    /// not say.
+    fn has(&self, keeper: Keeper, checkpoint: &Checkpoint, at: f64) -> Option<bool> {
+        if self.wipes.between(keeper, checkpoint.stored_at, at) {
+            return Some(false);
+        }
+        match keeper {
+            Keeper::Server => Some(self.server.is_up(at)),
+            Keeper::Host(host) => self.knowledge.host(host).here(self.unix(at)),
+        }
+    }
+
     /// Which shards of a checkpoint can be read at `at`.
     fn readable(&self, checkpoint: &Checkpoint, at: f64) -> Readable {
         let mut here = Vec::new();
         let mut unknown = Vec::new();
         for keeper in &checkpoint.keepers {
-            if self.wipes.between(*keeper, checkpoint.stored_at, at) {
-                continue;
-            }
-            let state = match *keeper {
-                Keeper::Server => Some(self.server.is_up(at)),
-                Keeper::Host(host) => self.knowledge.host(host).here(self.unix(at)),
-            };
-            match state {
+            match self.has(*keeper, checkpoint, at) {
                 Some(true) => here.push(*keeper),
                 Some(false) => {}
                 None => unknown.push(*keeper),

@@ -340,12 +340,11 @@ impl Pool {
     fn pool_level(&self) -> PoolLevel {
         let all = |of: fn(&HostSums) -> u64| self.hosts.iter().map(of).sum::<u64>() as f64;
         let share = all(|host| host.up_seconds) / all(|host| host.known_seconds);
-        let times: Vec<u64> = self.failures.iter().map(|failure| failure.at).collect();
         PoolLevel {
             level: "pool",
             availability: Sample::new(vec![share]).spread(),
-            failures: Sample::new(vec![times.len() as f64]).spread(),
-            between_failures: Sample::of_seconds(gaps(&times)).spread(),
+            failures: Sample::new(vec![self.failures.len() as f64]).spread(),
+            between_failures: self.failure_gaps().spread(),
         }
     }
 
@@ -467,6 +466,12 @@ impl Pool {
         Sample::of_seconds(wanted.map(|down| down.1).collect())
     }
 
+    /// Times from each failure of the pool to the next, whatever the host.
+    pub(crate) fn failure_gaps(&self) -> Sample {
+        let times: Vec<u64> = self.failures.iter().map(|failure| failure.at).collect();
+        Sample::of_seconds(gaps(&times))
+    }
+
     /// Times from the beginning of each group of failures to that of the next.
     pub(crate) fn group_gaps(&self) -> Sample {
         let begins: Vec<u64> = self.groups().iter().map(|group| group.begins).collect();
@@ -506,12 +511,7 @@ impl Pool {
 
     fn fits(&self) -> Vec<FittedQuantity> {
         let mut fits = Vec::new();
-        let times: Vec<u64> = self.failures.iter().map(|failure| failure.at).collect();
-        fits.extend(fitted(
-            "failure_gap",
-            None,
-            &Sample::of_seconds(gaps(&times)),
-        ));
+        fits.extend(fitted("failure_gap", None, &self.failure_gaps()));
         fits.extend(fitted("up", None, &self.up_times()));
         fits.extend(self.fits_of(None, &self.failures));
         let mut by_site: BTreeMap<u32, Vec<Failure>> = BTreeMap::new();

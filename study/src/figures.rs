@@ -19,8 +19,8 @@ const DAYS: [&str; 7] = [
 ];
 
 impl Pool {
-    /// Plots with their names: availability over time; cumulative distributions of the failures of a host,
-    /// of times up and down, and of the sizes of groups; failures and recoveries over the week; fits to the
+    /// Plots with their names: availability over time; cumulative distributions of the times between failures of
+    /// the pool, of the failures of a host, of times up and down, and of the sizes of groups; failures and recoveries over the week; fits to the
     /// logarithms of the times between groups and of the times down.
     #[must_use]
     pub fn figures(&self) -> Vec<(&'static str, Plot)> {
@@ -46,6 +46,17 @@ impl Pool {
                     "Hosts that are up",
                     ["days", "share"],
                     vec![line("up", of_time.collect())],
+                ),
+            ),
+            (
+                "pool-mtbf",
+                plot(
+                    "Times between failures of the pool",
+                    ["log2 of seconds", share],
+                    vec![cumulative(
+                        "gaps above a second",
+                        &log2(&self.failure_gaps()),
+                    )],
                 ),
             ),
             (

@@ -111,6 +111,7 @@ fn a_trace_is_shown_to_people_and_plotted() -> Result<()> {
         );
     }
     ensure!(fs::read_dir(&plots)?.count() >= 5, "too few plots");
+    ensure!(plots.join("pool-mtbf.svg").exists(), "no figure 3");
     Ok(())
 }
 

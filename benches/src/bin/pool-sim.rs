@@ -32,22 +32,22 @@ struct Args {
     #[arg(long, default_value_t = sim::grid5000::detailed::STUDY_DAYS, value_parser = clap::value_parser!(u64).range(1..))]
     days: u64,
     /// Jobs that are made up: processor time that they need, over what is available
-    #[arg(long, default_value_t = 0.29)]
+    #[arg(long, default_value_t = 0.2)]
     load: f64,
     /// Mean number of jobs that come together
     #[arg(long, default_value_t = 45.0)]
     batch: f64,
     /// Share of jobs with one processor
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.6)]
     single: f64,
     /// Most processors of a job, as a share of its cluster's
     #[arg(long, default_value_t = 0.5)]
     largest: f64,
     /// Median time of a job, seconds
-    #[arg(long, default_value_t = 60.0)]
+    #[arg(long, default_value_t = 800.0)]
     median: f64,
     /// Standard deviation of its logarithm
-    #[arg(long, default_value_t = 2.8)]
+    #[arg(long, default_value_t = 1.5)]
     spread: f64,
     /// Only write the made-up pool of the first seed as a trace to this folder
     #[arg(long, value_name = "DIR", conflicts_with = "trace")]

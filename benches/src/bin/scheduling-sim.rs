@@ -7,7 +7,10 @@ use std::thread::available_parallelism;
 use anyhow::{Context, Result};
 use benches::placement_sim::Case;
 use benches::predict_eval::{Limits, model_from_others, travelling_examples};
-use benches::scheduling_sim::{KEEPINGS, avam_table, paper, paper_table, study, table};
+use benches::scheduling_sim::{
+    KEEPINGS, avam_table, by_length, idle_table, paper, paper_table, sensitivity_tables, shorter,
+    study, table,
+};
 use benches::traces::{Trace, format};
 use clap::Parser;
 
@@ -38,6 +41,8 @@ fn main() -> Result<()> {
         print(&cases, args.grids);
     }
     println!("{}", avam_table());
+    println!("{}", idle_table());
+    print!("{}", sensitivity_tables());
     Ok(())
 }
 
@@ -51,10 +56,12 @@ fn print(cases: &[&Case], grids: usize) {
     println!("{}", table(&found));
     println!("| trace | rule | jobs | unscheduled | failed starts | finished | makespan / work |");
     println!("|---|---|---|---|---|---|---|");
-    for case in cases {
-        print!("{}", paper_table(&case.name, &paper(case, grids, threads)));
+    let of_paper = |case: &&Case| (case.name.clone(), paper(case, grids, threads));
+    let found: Vec<_> = cases.iter().map(of_paper).collect();
+    for (name, found) in &found {
+        print!("{}", paper_table(name, found));
     }
-    println!();
+    println!("\n{}\n{}", by_length(&found), shorter(&found));
 }
 
 fn cases(folder: &std::path::Path) -> Result<Vec<Case>> {

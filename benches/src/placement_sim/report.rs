@@ -111,8 +111,10 @@ const CODES: &str = "*ckpt*: 3+2 and, where hosts are too few for it, fewer data
     within bounds with which the job is expected to lose the least time: `ckpt save` without options.\n\
     *auto*: the code that is stored in the least time and is forecast to reach the\n\
     target, and hosts for it.\n\
-    *(clairvoyant)* knows every later state of every host, and chooses hosts and code. *Failed*: percent. *Of\n\
-    what can be avoided*: (failed - clairvoyant's) / (random's - clairvoyant's). *Incidents* are those in\n\
+    *Best fixed by hindsight*: the given code, of all in [More or less parity](#more-or-less-parity), with which\n\
+    the fewest restores failed in these grids. *Failed*: percent. *No host with data is there*: restores, percent,\n\
+    that fail and that nobody could have made: of the hosts that took shards when the checkpoint was stored, none\n\
+    is there. *Of what can be avoided*: the other failures, over those of random. *Incidents* are those in\n\
     which restores failed with the policy or with random's; with fewer than 20 there is no verdict.\n\n";
 
 const AUTO: &str = "*Reached*: restores that did not fail, percent. A code reaches the target if the lower end of its\n\

@@ -52,6 +52,8 @@ pub struct Sums {
     pub restores: f64,
     /// Restores that failed.
     pub failed: f64,
+    /// Restores among these that nobody could have made.
+    pub unavoidable: f64,
     /// Restores that would have failed with one parity shard less.
     pub without_spare: f64,
     /// Restores that would have failed with two parity shards less.
@@ -86,6 +88,7 @@ impl Sums {
             sent: sum(|job| job.sent_bytes),
             restores: sum(|job| job.restores as f64),
             failed: sum(|job| job.failed as f64),
+            unavoidable: sum(|job| job.unavoidable as f64),
             without_spare: sum(|job| job.without_spare as f64),
             with_one_spare: sum(|job| job.with_one_spare as f64),
             lost_newest: sum(|job| job.lost_newest as f64),
@@ -118,7 +121,7 @@ pub fn ratio(grids: &[Sums], over: fn(&Sums) -> f64, under: fn(&Sums) -> f64) ->
 /// happens in one grid hangs together, what happens in different ones does not. Resamples for which
 /// it is not a number are left out.
 #[must_use]
-pub fn paired(a: &[Sums], b: &[Sums], statistic: impl Fn(&[Sums], &[Sums]) -> f64) -> Estimate {
+pub fn paired<T: Clone>(a: &[T], b: &[T], statistic: impl Fn(&[T], &[T]) -> f64) -> Estimate {
     let each = (0..a.len().min(b.len())).map(|grid| vec![grid]);
     let each: Vec<Vec<usize>> = each.collect();
     resampled([a, b], &each, |[a, b]| statistic(a, b))
@@ -150,20 +153,20 @@ pub fn over_days<const N: usize>(
 }
 
 /// `statistic`, with the interval of a bootstrap over `groups` of grids.
-fn resampled<const N: usize>(
-    policies: [&[Sums]; N],
+fn resampled<T: Clone, const N: usize>(
+    policies: [&[T]; N],
     groups: &[Vec<usize>],
-    statistic: impl Fn([&[Sums]; N]) -> f64,
+    statistic: impl Fn([&[T]; N]) -> f64,
 ) -> Estimate {
     let mut rng = SmallRng::seed_from_u64(SEED);
     let mut values: Vec<f64> = Vec::with_capacity(RESAMPLES);
-    let mut drawn: [Vec<Sums>; N] = std::array::from_fn(|_| Vec::new());
+    let mut drawn: [Vec<T>; N] = std::array::from_fn(|_| Vec::new());
     for _ in 0..if groups.is_empty() { 0 } else { RESAMPLES } {
         drawn.iter_mut().for_each(Vec::clear);
         for _ in 0..groups.len() {
             let group = &groups[rng.random_range(0..groups.len())];
             for (drawn, all) in drawn.iter_mut().zip(policies) {
-                drawn.extend(group.iter().map(|grid| all[*grid]));
+                drawn.extend(group.iter().map(|grid| all[*grid].clone()));
             }
         }
         values.push(statistic(drawn.each_ref().map(Vec::as_slice)));

@@ -124,7 +124,7 @@ pub fn policies() -> Vec<Policy> {
         .chain(schemes)
         .chain([Policy::Narrow, Policy::Usual])
         .chain(Target::ALL.into_iter().map(Policy::Auto))
-        .chain([Policy::Foresight, Policy::Clairvoyant])
+        .chain([Policy::Foresight])
         .collect()
 }
 

@@ -1,14 +1,17 @@
 //! Compares rules for choosing a job's host on real traces, and repeats AVAM's experiments on simulated
 //! machines: the tables of `docs/research/studies.md`.
 
+mod avam;
+
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use sim::{
-    Background, Choice, Grid, JobOutcome, Keeping, Knowledge, Scheduled, ScheduledJobs, ShortJobs,
-    Strategy, Waiting, run_scheduled, run_stuttering,
+    Choice, Grid, JobOutcome, Keeping, Knowledge, Scheduled, ScheduledJobs, Waiting, run_scheduled,
 };
+
+pub use avam::{avam_table, idle_table, sensitivity_tables};
 
 use crate::placement_sim::Case;
 use crate::placement_sim::score::{Estimate, Sums, paired, ratio};
@@ -22,6 +25,7 @@ pub const CHOICES: [(Choice, &str); 5] = [
     (Choice::Expected, "expected completion"),
     (Choice::Foresight, "(foresight)"),
 ];
+const RANDOM: usize = 0;
 const LEAST_LOAD: usize = 1;
 const FALCON: usize = 2;
 const EXPECTED: usize = 3;
@@ -40,12 +44,20 @@ pub const KEEPINGS: [(Keeping, &str); 4] = [
 /// Lengths of the jobs in FALCON's experiment, hours.
 const PAPER_HOURS: [f64; 7] = [0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 
-/// Jobs in a series of one of AVAM's experiments, and the number of series.
-const AVAM_JOBS: u32 = 50;
-const AVAM_SERIES: u64 = 200;
+/// The results of one grid with one choice.
+#[derive(Clone, Debug)]
+struct OfChoice {
+    sums: Sums,
+    /// How often jobs were started.
+    starts: f64,
+    /// Number of jobs that never were.
+    never: f64,
+    /// Makespan of each job, seconds; `None` if it never started.
+    makespans: Vec<Option<f64>>,
+}
 
-/// The results of one grid for each choice: sums, the number of starts, and of jobs that never started.
-type OfGrid = Vec<(Sums, f64, f64)>;
+/// The results of one grid for each choice.
+type OfGrid = Vec<OfChoice>;
 
 /// The results of one case with one way of keeping.
 #[derive(Debug)]
@@ -75,9 +87,13 @@ fn of_grid(case: &Case, grid: &Grid, jobs: &ScheduledJobs, keeping: Keeping) -> 
         let ran = run_scheduled(&knowledge, jobs, keeping, choice);
         let started = ran.iter().filter(|one: &&Scheduled| !one.unscheduled);
         let outcomes: Vec<JobOutcome> = started.map(|one| one.outcome.clone()).collect();
-        let starts = ran.iter().map(|one| one.starts as f64).sum();
-        let never = (ran.len() - outcomes.len()) as f64;
-        (Sums::of(&outcomes), starts, never)
+        let makespan = |one: &Scheduled| (!one.unscheduled).then_some(one.outcome.makespan_seconds);
+        OfChoice {
+            sums: Sums::of(&outcomes),
+            starts: ran.iter().map(|one| one.starts as f64).sum(),
+            never: (ran.len() - outcomes.len()) as f64,
+            makespans: ran.iter().map(makespan).collect(),
+        }
     };
     CHOICES.iter().map(|(choice, _)| one(*choice)).collect()
 }
@@ -122,16 +138,18 @@ pub fn study(
 
 impl Found {
     fn sums(&self, choice: usize) -> Vec<Sums> {
-        let of = |grid: &OfGrid| grid.get(choice).map(|one| one.0);
+        let of = |grid: &OfGrid| grid.get(choice).map(|one| one.sums);
         self.grids.iter().filter_map(of).collect()
     }
 
     /// Makespan with expected completion over that with another choice, in the same grids.
     fn against(&self, other: usize) -> Estimate {
         let makespan = |sums: &[Sums]| sums.iter().map(|sums| sums.makespan).sum::<f64>();
-        paired(&self.sums(EXPECTED), &self.sums(other), |ours, theirs| {
-            makespan(ours) / makespan(theirs)
-        })
+        paired(
+            &self.sums(EXPECTED),
+            &self.sums(other),
+            |ours: &[Sums], theirs: &[Sums]| makespan(ours) / makespan(theirs),
+        )
     }
 }
 
@@ -167,41 +185,133 @@ pub fn table(found: &[Found]) -> String {
     text
 }
 
+/// Counts and sums over jobs under one rule.
+#[derive(Default)]
+struct Counted {
+    jobs: f64,
+    starts: f64,
+    failed: f64,
+    never: f64,
+    done: f64,
+    makespan: f64,
+    work: f64,
+}
+
+impl Counted {
+    fn of<'a>(found: impl IntoIterator<Item = &'a Found>, choice: usize) -> Self {
+        let mut all = Self::default();
+        let grids = found.into_iter().flat_map(|one| &one.grids);
+        for one in grids.filter_map(|grid| grid.get(choice)) {
+            all.jobs += one.sums.jobs + one.never;
+            all.starts += one.starts;
+            all.failed += one.sums.evictions;
+            all.never += one.never;
+            all.done += one.sums.finished;
+            all.makespan += one.sums.makespan;
+            all.work += one.sums.work;
+        }
+        all
+    }
+
+    fn failed_starts(&self) -> f64 {
+        100.0 * self.failed / self.starts.max(1.0)
+    }
+
+    fn makespan_over_work(&self) -> f64 {
+        self.makespan / self.work.max(1.0)
+    }
+}
+
 /// Rows of FALCON's experiment, one for each rule, with all lengths of jobs together.
 #[must_use]
 pub fn paper_table(name: &str, found: &[Found]) -> String {
     let mut text = String::new();
     for (choice, (_, rule)) in CHOICES.iter().enumerate() {
-        let mut jobs = 0.0;
-        let mut starts = 0.0;
-        let mut failed = 0.0;
-        let mut never = 0.0;
-        let mut done = 0.0;
-        let mut slowest = 0.0;
-        let mut all = 0.0;
-        for grid in found.iter().flat_map(|one| &one.grids) {
-            let Some((sums, began, unscheduled)) = grid.get(choice) else {
-                continue;
-            };
-            jobs += sums.jobs + unscheduled;
-            starts += began;
-            failed += sums.evictions;
-            never += unscheduled;
-            done += sums.finished;
-            slowest += sums.makespan;
-            all += sums.work;
-        }
-        let share = |part: f64, of: f64| 100.0 * part / f64::max(of, 1.0);
+        let all = Counted::of(found, choice);
+        let share = |part: f64| 100.0 * part / all.jobs.max(1.0);
         let _ = writeln!(
             text,
-            "| {name} | {rule} | {jobs:.0} | {:.1}% | {:.1}% | {:.1}% | {:.3} |",
-            share(never, jobs),
-            share(failed, starts),
-            share(done, jobs),
-            slowest / f64::max(all, 1.0),
+            "| {name} | {rule} | {:.0} | {:.1}% | {:.1}% | {:.1}% | {:.3} |",
+            all.jobs,
+            share(all.never),
+            all.failed_starts(),
+            share(all.done),
+            all.makespan_over_work(),
         );
     }
     text
+}
+
+/// A Markdown table of FALCON's experiment by length of jobs: starts that failed, and makespan over work, for each
+/// case and rule.
+#[must_use]
+pub fn by_length(cases: &[(String, Vec<Found>)]) -> String {
+    let mut text = String::from("| trace | rule |");
+    for hours in PAPER_HOURS {
+        let _ = write!(text, " {hours} h |");
+    }
+    text = text + "\n|---|---|" + &"---|".repeat(PAPER_HOURS.len()) + "\n";
+    for (name, found) in cases {
+        for (choice, (_, rule)) in CHOICES.iter().enumerate() {
+            let _ = write!(text, "| {name} | {rule} |");
+            for one in found {
+                let all = Counted::of([one], choice);
+                let failed = all.failed_starts();
+                let _ = write!(text, " {failed:.1}%, {:.3} |", all.makespan_over_work());
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// A Markdown table of makespans by each rule that forecasts, over those of the same jobs by a random choice: both as
+/// the ratio of the means and as the mean of the ratios, with 95% intervals of a bootstrap over grids.
+#[must_use]
+pub fn shorter(cases: &[(String, Vec<Found>)]) -> String {
+    let mut text = String::from(
+        "| trace | rule | jobs | ratio of means | mean of ratios |\n|---|---|---|---|---|\n",
+    );
+    for (name, found) in cases {
+        for choice in [FALCON, EXPECTED] {
+            let of = |choice: usize| -> Vec<Vec<Option<f64>>> {
+                let grids = found.iter().flat_map(|one| &one.grids);
+                let of_choice = grids.filter_map(|grid| grid.get(choice));
+                of_choice.map(|one| one.makespans.clone()).collect()
+            };
+            let ours = of(choice);
+            let random = of(RANDOM);
+            let _ = writeln!(
+                text,
+                "| {name} | {} | {} | {} | {} |",
+                CHOICES[choice].1,
+                pairs(&ours, &random).count(),
+                interval(paired(&ours, &random, ratio_of_means)),
+                interval(paired(&ours, &random, mean_of_ratios)),
+            );
+        }
+    }
+    text
+}
+
+/// The makespans of the jobs that began under both of two rules, by grid and job.
+fn pairs<'a>(
+    a: &'a [Vec<Option<f64>>],
+    b: &'a [Vec<Option<f64>>],
+) -> impl Iterator<Item = (f64, f64)> + 'a {
+    let jobs = a.iter().flatten().zip(b.iter().flatten());
+    jobs.filter_map(|(a, b)| Some(((*a)?, (*b)?)))
+}
+
+fn ratio_of_means(a: &[Vec<Option<f64>>], b: &[Vec<Option<f64>>]) -> f64 {
+    let add = |sums: (f64, f64), pair: (f64, f64)| (sums.0 + pair.0, sums.1 + pair.1);
+    let sums = pairs(a, b).fold((0.0, 0.0), add);
+    sums.0 / sums.1
+}
+
+fn mean_of_ratios(a: &[Vec<Option<f64>>], b: &[Vec<Option<f64>>]) -> f64 {
+    let count = pairs(a, b).count() as f64;
+    pairs(a, b).map(|(a, b)| a / b).sum::<f64>() / count
 }
 
 /// FALCON's experiment on one case: a job of each length, without checkpoints.
@@ -212,81 +322,71 @@ pub fn paper(case: &Case, grids: usize, threads: usize) -> Vec<Found> {
     PAPER_HOURS.iter().map(of).collect()
 }
 
-/// AVAM's four scenarios: name, mean time between arrivals of background processes, and mean time that these
-/// stay, in seconds.
-const SCENARIOS: [(&str, f64, f64); 4] = [
-    ("unloaded", f64::INFINITY, 1.0),
-    ("lightly loaded", 15.0, 14.0),
-    ("loaded", 12.0, 36.0),
-    ("heavily loaded", 9.0, 60.0),
-];
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// AVAM's two sets of jobs. In the first, a job needs 20 s on a loaded machine and 40 s on the idle one, and
-/// has 100 s until its deadline. In the second, the third machine is like the others, and the deadline is
-/// four times the run time.
-const AVAM: [(&str, ShortJobs); 2] = [
-    (
-        "fixed inputs",
-        ShortJobs {
-            jobs: AVAM_JOBS,
-            cpu_seconds: 20.0,
-            cpu_seconds_elsewhere: 40.0,
-            deadline_seconds: 100.0,
-        },
-    ),
-    (
-        "deadline of four times the run time",
-        ShortJobs {
-            jobs: AVAM_JOBS,
-            cpu_seconds: 20.0,
-            cpu_seconds_elsewhere: 20.0,
-            deadline_seconds: 80.0,
-        },
-    ),
-];
-
-/// A Markdown table of AVAM's experiments: both sets of jobs, four scenarios, three strategies.
-#[must_use]
-pub fn avam_table() -> String {
-    let mut text = String::from(
-        "| jobs | machines | strategy | mean time | standard deviation | in time | moved |\n\
-         |---|---|---|---|---|---|---|\n",
-    );
-    let strategies = [
-        (Strategy::RoundRobin, "round robin"),
-        (Strategy::Best, "best"),
-        (Strategy::Rescheduled, "best, rescheduled"),
-    ];
-    for (kind, jobs) in AVAM {
-        for (name, arrival_seconds, stay_seconds) in SCENARIOS {
-            let background = Background {
-                arrival_seconds,
-                stay_seconds,
-            };
-            for (strategy, says) in strategies {
-                let mut count = 0.0;
-                let mut in_time = 0.0;
-                let mut moved = 0.0;
-                let mut sum = 0.0;
-                let mut squares = 0.0;
-                for seed in 0..AVAM_SERIES {
-                    let found = run_stuttering(&jobs, background, strategy, seed);
-                    count += f64::from(found.jobs);
-                    in_time += f64::from(found.in_time);
-                    moved += f64::from(found.moved);
-                    sum += found.seconds;
-                    squares += found.squares;
-                }
-                let mean = sum / count;
-                let deviation = (squares / count - mean * mean).max(0.0).sqrt();
-                let _ = writeln!(
-                    text,
-                    "| {kind} | {name} | {says} | {mean:.1} s | {deviation:.1} s | {:.1}% | {:.1}% |",
-                    100.0 * in_time / count,
-                    100.0 * moved / count,
-                );
-            }
+    fn found(makespans: [[Option<f64>; 2]; 2]) -> Found {
+        let of_choice = |makespans: [Option<f64>; 2], failed| OfChoice {
+            sums: Sums {
+                jobs: 2.0,
+                finished: 2.0,
+                evictions: failed,
+                makespan: makespans.iter().flatten().sum(),
+                work: 20.0,
+                ..Sums::default()
+            },
+            starts: 2.0 + failed,
+            never: 0.0,
+            makespans: makespans.to_vec(),
+        };
+        let [random, ours] = makespans;
+        let grid = vec![
+            of_choice(random, 2.0),
+            of_choice(random, 2.0),
+            of_choice(ours, 0.0),
+            of_choice(ours, 0.0),
+            of_choice(ours, 0.0),
+        ];
+        Found {
+            name: String::new(),
+            keeping: "nothing",
+            work_hours: 1.0,
+            grids: vec![grid; 3],
         }
     }
-    text
+
+    #[test]
+    fn a_ratio_of_means_is_not_a_mean_of_ratios() {
+        // A long job that gets shorter, and a short one that gets longer; a job that never began under one rule
+        // counts under none.
+        let cases = [(
+            "t".to_owned(),
+            vec![
+                found([[Some(100.0), Some(10.0)], [Some(50.0), Some(20.0)]]),
+                found([[Some(10.0), None], [Some(10.0), Some(90.0)]]),
+            ],
+        )];
+        let text = shorter(&cases);
+        let row = text.lines().find(|line| line.contains("FALCON")).unwrap();
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        assert_eq!(cells[3], "9", "{text}");
+        assert!(cells[4].starts_with("0.667 ("), "{text}");
+        assert!(cells[5].starts_with("1.167 ("), "{text}");
+    }
+
+    #[test]
+    fn lengths_of_jobs_stand_apart() {
+        let short = found([[Some(10.0), Some(10.0)], [Some(10.0), Some(10.0)]]);
+        let long = found([[Some(30.0), Some(30.0)], [Some(20.0), Some(20.0)]]);
+        let text = by_length(&[("t".to_owned(), vec![short, long])]);
+        assert!(
+            text.contains("| t | random | 50.0%, 1.000 | 50.0%, 3.000 |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| t | FALCON's rule | 0.0%, 1.000 | 0.0%, 2.000 |"),
+            "{text}"
+        );
+    }
 }
