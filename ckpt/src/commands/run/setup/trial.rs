@@ -25,6 +25,10 @@ const RUNS_ON: Duration = Duration::from_secs(2);
 /// How long a job runs whose processes are saved.
 const RUNS: Duration = Duration::from_secs(5);
 
+/// How long the job gets to leave, if the user names no time: the trial shows whether a save works, and not how fast a
+/// busy machine is.
+const GRACE: &str = "1m";
+
 /// Most bytes of this directory that are copied.
 const COPY_BYTES_MAX: u64 = 256 << 20;
 
@@ -123,8 +127,9 @@ fn not_saved(left: &Value, plan: &Plan) -> Failure {
     let message = match left["obstacle"].as_str() {
         Some(obstacle) => format!("no version was saved: {obstacle}"),
         None => format!(
-            "no version was saved: the job wrote nothing at {}",
-            names.join(", ")
+            "no version was saved of what the job writes at {}: {}",
+            names.join(", "),
+            why(left)
         ),
     };
     Failure::new(ExitStatus::Failed, message).next(format!(
@@ -137,6 +142,9 @@ fn start(machine: &Machine<'_>, plan: &Plan) -> Result<Running, Failure> {
     // The owner of this machine, who watches, is no part of the trial; nor is the trial a run to predict from.
     let mut command = machine.ckpt(&["run", "--batch"]);
     command.args(options.iter().filter(|word| *word != "--batch"));
+    if !options.iter().any(|word| word.starts_with("--grace")) {
+        command.args(["--grace", GRACE]);
+    }
     command.arg("--").args(&plan.command);
     machine.start(&mut command)
 }
