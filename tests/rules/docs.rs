@@ -19,6 +19,8 @@ const REPORT: &str = concat!(
     include_str!("../../runner/src/watching.rs"),
     include_str!("../../ckpt/src/commands/health/doctor_report.rs"),
     include_str!("../../ckpt/src/commands/rank/report.rs"),
+    include_str!("../../ckpt/src/commands/run/setup/mod.rs"),
+    include_str!("../../ckpt/src/commands/run/setup/trial.rs"),
     include_str!("../../ckpt/src/commands/spool/report.rs"),
     include_str!("../../study/src/description.rs"),
     include_str!("../../study/src/spread.rs"),

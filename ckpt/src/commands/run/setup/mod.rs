@@ -21,19 +21,19 @@ use trial::Trial;
 
 /// Answer of `ckpt run --setup`.
 #[derive(Debug, Serialize)]
-struct SetupReport {
+pub struct SetupReport {
     /// The file that was written.
-    file: PathBuf,
+    pub file: PathBuf,
     /// Name of the job.
-    job: String,
+    pub job: String,
     /// For what the file is: `shell`, `slurm` or `htcondor`.
-    under: &'static str,
+    pub under: &'static str,
     /// What the trial showed; `None` if the job was not tried.
-    trial: Option<Trial>,
+    pub trial: Option<Trial>,
     /// Why the job was not tried.
-    untried: Option<String>,
+    pub untried: Option<String>,
     /// The command that starts the job.
-    next: String,
+    pub next: String,
 }
 
 impl Report for SetupReport {

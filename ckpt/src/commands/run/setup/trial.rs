@@ -37,15 +37,15 @@ const UNTRIED: &str = "--untried, which writes the file without the trial";
 
 /// What the trial showed.
 #[derive(Debug, Serialize)]
-pub(super) struct Trial {
+pub struct Trial {
     /// The version that was saved when the job was evicted, from which it went on.
-    version: u64,
+    pub version: u64,
     /// Seconds from SIGTERM until the job was saved and gone.
-    eviction_seconds: f64,
+    pub eviction_seconds: f64,
     /// Seconds of work that were not saved.
-    lost_seconds: f64,
+    pub lost_seconds: f64,
     /// Why work was lost, and what helps.
-    obstacle: Option<String>,
+    pub obstacle: Option<String>,
 }
 
 impl Trial {
