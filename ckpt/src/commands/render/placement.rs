@@ -27,8 +27,9 @@ impl Report for PlacementReport {
         table.write(out)?;
         writeln!(
             out,
-            "{} on the hosts marked *: probability {} that it can be restored when needed; stored in about {}, \
+            "job {}: {} on the hosts marked *: probability {} that it can be restored when needed; stored in about {}, \
              read back in about {}",
+            self.job,
             self.redundancy,
             share(self.reliability),
             duration(self.store_seconds),
