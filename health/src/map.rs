@@ -62,6 +62,7 @@ pub fn svg(map: &Map<'_>, stands_alone: bool) -> Markup {
             @if stands_alone { style { ":root { color-scheme: light dark; } " (STYLE) } }
             @for (number, host) in map.hosts.iter().enumerate() { (head(number, host, height)) }
             @for (number, line) in map.jobs.iter().enumerate() { (row(number, line, map)) }
+            @if stands_alone { text x="0" y=(height - 3) { (map.says) } }
         }
     }
 }

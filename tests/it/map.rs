@@ -42,6 +42,11 @@ fn what_a_map_expects_of_hosts_that_go_away_comes_true() -> Result<()> {
     let words = grid.run(["map", "--if-down", "h06,h07,h08"])?.expect(0)?;
     let words = String::from_utf8(words.stdout)?;
     ensure!(words.contains("1 job from an older version"), "{words}");
+    let drawn = grid.run(["map", "42", "--svg", "--if-down", "h06,h07,h08"])?;
+    let drawn = String::from_utf8(drawn.expect(0)?.stdout)?;
+    ensure!(drawn.starts_with("<svg"), "{drawn}");
+    ensure!(drawn.matches("class=\"cell good\"").count() == 5, "{drawn}");
+    ensure!(drawn.contains("version 1, "), "{drawn}");
     let most = map(&["--if-down", "h03,h04,h05,h06,h07,h08"])?["jobs"][0]["then"].clone();
     ensure!(most.is_null(), "{most}");
     grid.run(["map", "--if-down", "h09"])?.expect(2)?;
