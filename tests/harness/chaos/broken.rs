@@ -57,9 +57,11 @@ impl Stage<'_> {
                 self.kill_save(job, image, rng.random_range(0..KILLED_WITHIN_MS))?;
             }
             self.save(job, image)?;
-            match rng.random_range(0..4) {
-                0 => self.restore(job, "fresh-broken")?,
-                1 => self.restore_older(job)?,
+            match rng.random_range(0..12) {
+                // The disks of the hosts are small.
+                0 => self.forget(job)?,
+                1..4 => self.restore(job, "fresh-broken")?,
+                4..7 => self.restore_older(job)?,
                 _ => self.restore(job, "state")?,
             }
         }
