@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use tests::machines::Machines;
 use tests::port::free_address;
 use tests::program::{command, run};
@@ -55,7 +55,7 @@ fn a_directory_without_an_authority_is_named_by_four_commands() -> Result<()> {
             .current_dir(dir.path());
         let failed = run(&mut asked)?.expect(2)?;
         ensure!(failed.stderr.contains("has no authority"), "{failed}");
-        ensure!(failed.stderr.contains("try: ckpt grid init"), "{failed}");
+        ensure!(failed.stderr.contains("ckpt grid init"), "{failed}");
     }
     Ok(())
 }
@@ -151,5 +151,54 @@ fn every_refusal_says_what_to_do_instead() -> Result<()> {
         }
     }
     ensure!(without.is_empty(), "{}", without.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn no_key_is_revoked_when_no_token_can_be_made_for_its_successor() -> Result<()> {
+    let grid = Grid::up(3)?;
+    let dir = grid.file().parent().context("no directory")?.to_owned();
+    let dir = dir.to_str().context("no text")?;
+    let refused = grid.run(["grid", "invite", "--replace", "h01", "--dir", dir])?;
+    let refused = refused.expect(2)?;
+    ensure!(refused.stderr.contains("no registry"), "{refused}");
+    let named = [
+        "grid",
+        "invite",
+        "--replace",
+        "h01",
+        "--registry",
+        "r9",
+        "--dir",
+        dir,
+    ];
+    let unknown = grid.run(named)?;
+    ensure!(unknown.code != Some(0), "{unknown}");
+    let shown = grid.run(["grid", "show", "--dir", dir])?.expect(0)?;
+    let shown = String::from_utf8(shown.stdout)?;
+    let line = shown.lines().find(|line| line.starts_with("h01"));
+    ensure!(line.is_some_and(|line| line.contains("valid")), "{shown}");
+    Ok(())
+}
+
+#[test]
+fn a_passphrase_encrypts_an_exported_key_and_standard_output_has_no_sealed_one() -> Result<()> {
+    let grid = Grid::up(1)?;
+    fs::write(grid.path("pass"), "correct horse\n")?;
+    let export = ["key", "export", "--passphrase-file", "pass", "-o", "sealed"];
+    grid.run(export)?.expect(0)?;
+    let plain = ["key", "export", "-o", "plain"];
+    let said = grid.run(plain)?.expect(0)?;
+    let said = format!("{}{}", String::from_utf8(said.stdout)?, said.stderr);
+    ensure!(said.contains("not encrypted"), "{said}");
+    let names_key = |file: &str| -> Result<bool> {
+        let bytes = fs::read(grid.path(file))?;
+        Ok(bytes.windows(9).any(|at| at == b"owner.key"))
+    };
+    ensure!(names_key("plain")? && !names_key("sealed")?);
+    let refused = grid
+        .run(["key", "export", "--seal", "-o", "-"])?
+        .expect(2)?;
+    ensure!(refused.stdout.is_empty(), "{refused}");
     Ok(())
 }

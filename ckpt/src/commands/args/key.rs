@@ -22,7 +22,7 @@ pub enum KeyCommand {
         /// File to write to; - for the key alone, on standard output.
         #[arg(long, short, value_name = "FILE")]
         output: PathBuf,
-        /// Encrypt the file with a passphrase.
+        /// Encrypt the file with a passphrase; --passphrase-file does so, too.
         #[arg(long)]
         seal: bool,
         /// The passphrase.

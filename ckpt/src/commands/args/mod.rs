@@ -721,7 +721,8 @@ pub struct ForgetChoice {
     /// Remove this version.
     #[arg(long, value_parser = parse_version)]
     pub version: Option<Version>,
-    /// Remove all but the newest N versions.
+    /// Remove all but the newest N versions; of those alone that --older-than or --label choose, so that newer ones
+    /// stay in addition.
     #[arg(long, value_name = "N")]
     pub keep: Option<u32>,
     /// Remove all but the newest version that can be restored and those saved within this time before

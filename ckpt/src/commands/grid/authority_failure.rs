@@ -16,11 +16,12 @@ pub(super) fn failure(cause: &AuthorityDirError) -> Failure {
     let failure = Failure::new(status, chain(cause));
     match cause {
         AuthorityDirError::Missing(dir) => failure.next(format!(
-            "ckpt grid init --dir {} --name GRID",
+            "--dir DIR (CKPT_AUTHORITY) of the grid's authority, on its machine; for a new grid, ckpt grid init --dir {} --name GRID",
             dir.display()
         )),
-        AuthorityDirError::Unknown(_) | AuthorityDirError::NotListed(_) => {
-            failure.next("ckpt grid show")
+        AuthorityDirError::Unknown(_) => failure.next("ckpt grid show"),
+        AuthorityDirError::NotListed(_) => {
+            failure.next("ckpt grid revoke KEY, if it joined with a token; ckpt grid show has its key")
         }
         AuthorityDirError::ManyKeys { .. } | AuthorityDirError::Unrecorded { .. } => failure
             .next("ckpt grid revoke KEY; ckpt hosts shows names and keys as hosts prove them"),

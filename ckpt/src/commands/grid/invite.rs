@@ -86,11 +86,19 @@ pub(super) fn replacement(
     };
     let roll = Roll::load(dir).map_err(|e| failure(&e))?;
     let Named { name, role } = Named::of(&roll, key, &joiners)?;
+    let expires = unix_seconds().saturating_add(ttl.as_secs());
+    // Nothing is revoked if no token can be made.
+    let _not_used = tokens(dir, registry, &[role], expires)?;
     revoke::ask_first(dir, key, &joiners)?;
     // The token names the number of the list: the registry has to know that the old key is revoked.
     let revoked = revoke::revoke_key(dir, key, &joiners, Audience::Members)?;
-    let expires = unix_seconds().saturating_add(ttl.as_secs());
-    let tokens = tokens(dir, registry, &[role], expires)?;
+    let tokens = tokens(dir, registry, &[role], expires).map_err(|failure| Failure {
+        message: format!(
+            "the key of {name} is revoked, and no token could be made: {}",
+            failure.message
+        ),
+        ..failure
+    })?;
     // Standard output has the token alone. An error means that nobody reads standard error.
     let err = &mut io::stderr();
     let _ = sent(err, revoked.sent.as_ref(), AGAIN);

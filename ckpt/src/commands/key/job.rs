@@ -7,6 +7,7 @@ use std::time::Duration;
 use codec::JobScope;
 use codec::grant::Rights;
 use codec::keys::{JobKeys, NewJobKeys};
+use command_line::time::utc;
 use protocol::identity::{AnyKey, Identity, job_key_to_text, new_key, read_any_key, write_private};
 use serde::Serialize;
 
@@ -67,7 +68,8 @@ impl Report for RevokeReport {
         let below = self.serials_below;
         writeln!(
             out,
-            "job keys with serials below {below} are revoked; {} hosts are informed",
+            "job keys made before {} are void, for all jobs (serials below {below}); {} hosts are informed",
+            utc(below / 1000),
             self.heard.len()
         )?;
         for note in &self.silent {

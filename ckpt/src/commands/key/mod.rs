@@ -10,7 +10,7 @@ mod travel;
 use super::args::key::KeyCommand;
 use super::call::Call;
 use super::{Answer, done};
-use ckpt_agent::report::Failure;
+use ckpt_agent::report::{ExitStatus, Failure};
 
 /// Runs a command for keys.
 pub(crate) fn run(call: Call<'_>, command: KeyCommand) -> Result<Answer, Failure> {
@@ -20,7 +20,12 @@ pub(crate) fn run(call: Call<'_>, command: KeyCommand) -> Result<Answer, Failure
             seal,
             passphrase,
         } => {
-            let passphrase = seal.then_some(&passphrase);
+            if seal && output.as_os_str() == "-" {
+                let message = "--output - writes the key alone, as it is";
+                return Err(Failure::new(ExitStatus::Usage, message).next("--seal --output FILE"));
+            }
+            let is_sealed = seal || passphrase.passphrase_file.is_some();
+            let passphrase = is_sealed.then_some(&passphrase);
             travel::export(call.global, &output, passphrase)
         }
         KeyCommand::Import { file, passphrase } => {

@@ -139,12 +139,15 @@ pub(super) fn export(
     };
     written.map_err(|cause| local(output, &cause))?;
     let lacks_grid = parts.get(GRID).is_none() || parts.get(CERTIFICATE).is_none();
-    let next = match lacks_grid {
-        true => {
+    let next = match (lacks_grid, passphrase) {
+        (true, _) => {
             "keep it offline; it has no certificate or no grid file yet: export again after you joined a grid"
         }
-        false => {
-            "keep it offline: who has it can read all that the key saved, and without it or the key nobody can; elsewhere: ckpt key import FILE"
+        (false, None) => {
+            "it is not encrypted (--seal); keep it offline: who has it can read all that the key saved, and without it or the key nobody can; elsewhere: ckpt key import FILE"
+        }
+        (false, Some(_)) => {
+            "keep it offline: who has it and the passphrase can read all that the key saved, and without it or the key nobody can; elsewhere: ckpt key import FILE"
         }
     };
     done(TravelReport {
