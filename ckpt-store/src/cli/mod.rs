@@ -147,6 +147,10 @@ enum Command {
     #[command(hide = true)]
     GuestReporter(guest::Reporter),
     /// Hand all shards over to other hosts and end the daemon, before the machine leaves for good.
+    ///
+    /// A host takes no second shard of a checkpoint, so the grid needs a host more than checkpoints have shards. Ends
+    /// with 0 if the data directory can be deleted, and with 1 if shards are on no other host: the daemon has ended,
+    /// and serves them again when it is started.
     Drain {
         #[command(flatten)]
         store: StoreDir,
