@@ -156,9 +156,8 @@ fn verdict(jobs: &[MapJob], going: &[&MapHost]) -> String {
     let mut said = vec![match stand {
         0 => format!("{} can go on", all_of(jobs.len())),
         stand => format!(
-            "{} of {} can't be restored until they are back",
-            stand,
-            jobs.len()
+            "{stand} of {} can't be restored until they are back",
+            count(jobs.len(), "job")
         ),
     }];
     if let Some(most) = older.iter().max() {
