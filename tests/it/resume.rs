@@ -1,13 +1,13 @@
 //! Saves that are killed, and the saves after them, which send only what the killed ones had not.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tests::cluster::{Cluster, Node};
+use tests::cluster::Cluster;
 use tests::liar::{Hoard, Lie};
 use tests::program::wait_until;
 use tests::{Grid, image};
@@ -20,7 +20,11 @@ const SENT: usize = 80;
 
 /// Bytes that are being received by a host.
 fn incoming(grid: &Grid, host: &str) -> u64 {
-    let entries = fs::read_dir(grid.data_dir(host).join("incoming"));
+    incoming_in(&grid.data_dir(host))
+}
+
+fn incoming_in(data: &Path) -> u64 {
+    let entries = fs::read_dir(data.join("incoming"));
     let sizes = entries.into_iter().flatten().flatten();
     let sizes = sizes.filter_map(|entry| Some(entry.metadata().ok()?.len()));
     sizes.sum()
@@ -391,16 +395,10 @@ fn a_host_that_claims_rows_which_it_never_got_costs_no_more_than_itself() -> Res
     let mut command = cluster.command("state", slow)?;
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child: Child = command.spawn()?;
-    let incoming = |node: &Node| {
-        let entries = fs::read_dir(node.data().join("incoming"));
-        let sizes = entries.into_iter().flatten().flatten();
-        sizes
-            .filter_map(|entry| Some(entry.metadata().ok()?.len()))
-            .sum::<u64>()
-    };
     wait_until("each host has some rows", LIMIT, || {
         ensure!(child.try_wait()?.is_none(), "it is whole already");
-        Ok(cluster.hosts.iter().all(|node| incoming(node) >= 8 << 20))
+        let mut hosts = cluster.hosts.iter();
+        Ok(hosts.all(|node| incoming_in(&node.data()) >= 8 << 20))
     })?;
     child.kill()?;
     child.wait()?;

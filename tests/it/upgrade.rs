@@ -281,6 +281,22 @@ fn an_earlier_client_refuses_numbers_in_planes_and_harms_nothing() -> Result<()>
     Ok(())
 }
 
+/// Has an earlier client delete what it can of job 42, whatever it reports, and checks that it restores nothing.
+fn delete_and_restore_by(grid: &Grid, old: &Path) -> Result<()> {
+    for args in [
+        ["forget", "--job", "42", "--keep", "1"].as_slice(),
+        ["gc", "--keep", "1"].as_slice(),
+    ] {
+        grid.run_as(old, args)?;
+    }
+    let refused = grid.run_as(old, ["restore", "--job", "42", "-o", "-"])?;
+    ensure!(
+        refused.code != Some(0) && refused.stdout.is_empty(),
+        "{refused}"
+    );
+    Ok(())
+}
+
 /// An earlier client can't open versions of a chain, so it deletes nothing of their job and restores none of them.
 #[test]
 #[ignore = "needs an earlier program: tests/ecosystem/mixed-grid.sh"]
@@ -299,19 +315,7 @@ fn an_earlier_client_harms_no_chain_of_versions() -> Result<()> {
             report["version"].as_u64().context("version")?,
             bytes.clone(),
         );
-        for args in [
-            ["forget", "--job", "42", "--keep", "1"].as_slice(),
-            ["gc", "--keep", "1"].as_slice(),
-        ] {
-            // Whatever it reports.
-            grid.run_as(&old, args)?;
-        }
-        let restore = ["restore", "--job", "42", "-o", "-"];
-        let refused = grid.run_as(&old, restore)?;
-        ensure!(
-            refused.code != Some(0) && refused.stdout.is_empty(),
-            "{refused}"
-        );
+        delete_and_restore_by(&grid, &old)?;
         for (version, bytes) in saved.iter().rev().take(3) {
             ensure!(restored(&grid, new, "42", *version)? == *bytes, "{version}");
         }
@@ -333,18 +337,7 @@ fn an_earlier_client_harms_no_save_that_was_interrupted() -> Result<()> {
     let saved = grid.run_as(new, ["--json", "save", "--job", "42", "image"])?;
     let saved = saved.expect(0)?.json()?;
     ensure!(saved["resumed_bytes"].is_u64(), "{saved}");
-    for args in [
-        ["forget", "--job", "42", "--keep", "1"].as_slice(),
-        ["gc", "--keep", "1"].as_slice(),
-    ] {
-        // Whatever it reports.
-        grid.run_as(&old, args)?;
-    }
-    let refused = grid.run_as(&old, ["restore", "--job", "42", "-o", "-"])?;
-    ensure!(
-        refused.code != Some(0) && refused.stdout.is_empty(),
-        "{refused}"
-    );
+    delete_and_restore_by(&grid, &old)?;
     let version = saved["version"].as_u64().context("version")?;
     ensure!(restored(&grid, new, "42", version)? == bytes);
     check_removal(&grid, new, "42", 5)

@@ -152,11 +152,20 @@ impl Agent {
         &self,
         compute_host: Option<&str>,
     ) -> Result<Option<(String, Announced)>, Failure> {
-        let named = self.compute_host(compute_host).await?;
-        if named.is_none() && self.hosts_here().is_empty() {
+        let here = self.hosts_of_machine(compute_host).await?;
+        if here.is_empty() {
             return Ok(None);
         }
-        Ok(self.neighbours(compute_host).await?.here)
+        Ok(self.neighbours_of(here).await.here)
+    }
+
+    /// The named host, or those on this machine.
+    async fn hosts_of_machine(
+        &self,
+        compute_host: Option<&str>,
+    ) -> Result<Vec<HostIndex>, Failure> {
+        let named = self.compute_host(compute_host).await?;
+        Ok(named.map_or_else(|| self.hosts_here(), |named| vec![named]))
     }
 
     /// Bytes of an image per second that hosts are expected to take from here with the code `given` or,
@@ -183,8 +192,11 @@ impl Agent {
     /// # Errors
     /// When the named host is not one of the grid.
     pub async fn neighbours(&self, compute_host: Option<&str>) -> Result<Neighbours, Failure> {
-        let named = self.compute_host(compute_host).await?;
-        let here = named.map_or_else(|| self.hosts_here(), |named| vec![named]);
+        let here = self.hosts_of_machine(compute_host).await?;
+        Ok(self.neighbours_of(here).await)
+    }
+
+    async fn neighbours_of(&self, here: Vec<HostIndex>) -> Neighbours {
         let others: Vec<HostIndex> = self.hosts.all().filter(|one| !here.contains(one)).collect();
         let step = others.len().div_ceil(NEIGHBOURS_MAX).max(1);
         let others = others.into_iter().step_by(step);
@@ -214,7 +226,7 @@ impl Agent {
         }
         let own = said.here.iter_mut().map(|(_, said)| said);
         blend(own.chain(&mut said.others));
-        Ok(said)
+        said
     }
 
     fn ask_each(&self, hosts: impl IntoIterator<Item = HostIndex>) -> JoinSet<Announcement> {
