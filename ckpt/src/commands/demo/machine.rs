@@ -107,7 +107,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             self.ask_to_leave();
-            // Its grace of 30 s bounds the wait.
+            // Its grace bounds the wait.
             let _ = self.child.wait();
         }
     }
