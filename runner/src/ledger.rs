@@ -75,14 +75,15 @@ impl LedgerLine {
     }
 }
 
-/// What became of work when jobs lost their machines.
+/// Sums over the times when jobs lost their machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LedgerSum {
     /// How often a job had to leave its machine, or the machine or `ckpt run` was lost.
     pub evictions: u64,
     /// How often of these the job could go on from a saved state.
     pub survived: u64,
-    /// Seconds of work that did not have to be repeated.
+    /// Seconds of work that did not have to be repeated; at evictions, and where another incarnation went on or the
+    /// job hung.
     pub rescued_seconds: f64,
     /// Seconds of work that had to be repeated.
     pub lost_seconds: f64,

@@ -79,7 +79,7 @@ use beat::Beat;
 use begin::Begun;
 use job::StartError;
 use job_dir::{JobDir, JobDirError};
-use journal::{Entry, Journal};
+use journal::{Journal, JournalEvent};
 use ledger::{LedgerLine, Loss};
 use run_log::RunLog;
 use shell::{FinishedRun, RunShell};
@@ -348,7 +348,7 @@ async fn report(
     }
     let summary = ended.recorder.summary();
     let who = ended.ending.who();
-    ended.log.enter(Entry::Ended {
+    ended.log.enter(JournalEvent::Ended {
         exit_code,
         ended_by: who,
         why: why.clone(),

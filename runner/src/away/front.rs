@@ -23,7 +23,7 @@ use crate::begin::newest;
 use crate::clock::Clock;
 use crate::history::History;
 use crate::job_dir::JobDir;
-use crate::journal::Entry;
+use crate::journal::JournalEvent;
 use crate::kind::Kind;
 use crate::ledger::{LedgerLine, Loss};
 use crate::run_log::RunLog;
@@ -509,7 +509,7 @@ impl<'a> Front<'a> {
                     } => There::Supervisor { status },
                 };
                 let host = self.mover.host().map(|(host, _)| host.to_owned());
-                self.log.enter(Entry::EndedThere {
+                self.log.enter(JournalEvent::EndedThere {
                     host: host.unwrap_or_default(),
                     exit_code: end.exit_code,
                     why: end.why.clone(),
@@ -542,24 +542,24 @@ impl<'a> Front<'a> {
                 let after_s = after_ms.map(seconds);
                 self.moves_seconds.extend(after_s);
                 self.complaint.clear();
-                Entry::RunsThere { host, after_s }
+                JournalEvent::RunsThere { host, after_s }
             }
             Report::Failed { host, back_off_ms } => {
                 self.kept.now = None;
-                Entry::LeftAlone {
+                JournalEvent::LeftAlone {
                     host,
                     seconds: seconds(back_off_ms),
                 }
             }
             Report::Lost { host, back_off_ms } => {
                 self.enter_lost(&host);
-                Entry::Lost {
+                JournalEvent::Lost {
                     host,
                     seconds: seconds(back_off_ms),
                 }
             }
-            Report::Better { host, there } => Entry::Better { host, there },
-            Report::Waits { ms } => Entry::Waits {
+            Report::Better { host, there } => JournalEvent::Better { host, there },
+            Report::Waits { ms } => JournalEvent::Waits {
                 seconds: seconds(ms),
             },
         };
