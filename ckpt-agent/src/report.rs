@@ -560,11 +560,25 @@ pub struct ShownFile {
     pub target: Option<String>,
 }
 
+/// What of each shard was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Checked {
+    /// That its host has it, with the hashes of its blocks. No block was read.
+    Present,
+    /// Also, some of its blocks, which were read.
+    Sampled,
+    /// Also, all of its blocks, which were read.
+    Read,
+}
+
 /// Answer of `ckpt verify`.
 #[derive(Clone, Debug, Serialize)]
 pub struct VerifyReport {
     /// The checkpoints that were verified, by job and then by version.
     pub checkpoints: Vec<VerifiedCheckpoint>,
+    /// What of each shard was checked.
+    pub checked: Checked,
     /// Whether every block was read and checked.
     pub read_data: bool,
     /// How many random blocks of each shard were read, if only a sample was.
@@ -584,7 +598,7 @@ pub struct VerifiedCheckpoint {
     pub job: JobId,
     /// Version of the checkpoint within the job.
     pub version: Version,
-    /// Shards that are whole, as far as they were checked.
+    /// Shards that are whole, as far as `checked` of the report says.
     pub good: Vec<Holder>,
     /// Shards that are missing or damaged.
     pub bad: Vec<BadShard>,
@@ -613,12 +627,14 @@ pub struct BadShard {
 pub struct ForgetReport {
     /// Name of the job.
     pub job: JobId,
-    /// Versions that were removed.
+    /// Whether this was a dry run, which removes nothing.
+    pub dry_run: bool,
+    /// Versions that were removed; in a dry run, those that would be.
     pub removed: Vec<Version>,
     /// Remarks that do not change the exit status, such as a code that was chosen by forecast, a limit of the
     /// grid, or a host that was not informed of a removal.
     pub notes: Vec<String>,
-    /// Hosts that the removal did not reach: they may still hold shards.
+    /// Hosts that the removal did not reach: they may still hold shards. In a dry run, hosts that did not answer.
     pub silent: Vec<HostNote>,
     /// Hosts of `silent` that hold shards, or that may hold shards that were not found: they show the removed
     /// versions until another host passes the removal on. The exit status is 3 when there are any.
@@ -756,7 +772,7 @@ pub struct HostReport {
     pub stays_10h: Option<f64>,
 }
 
-/// Answer of `ckpt advise`.
+/// Answer of `ckpt plan when`.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdviseReport {
     /// Work that the job has to do, seconds.

@@ -89,7 +89,7 @@ pub struct Health {
 }
 
 /// The work of jobs under `ckpt run` on this machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct WorkHealth {
     /// How many jobs run now.
     pub running: usize,
@@ -103,6 +103,8 @@ pub struct WorkHealth {
     pub rescued_seconds: f64,
     /// Seconds of work that had to be repeated.
     pub lost_seconds: f64,
+    /// The job that lost its machine last with a save that had failed, and why it had; `None` if there was none.
+    pub why: Option<String>,
 }
 
 impl Health {

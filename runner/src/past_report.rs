@@ -45,6 +45,8 @@ pub struct JobLedger {
     /// What became of its work.
     #[serde(flatten)]
     pub sum: LedgerSum,
+    /// Why its last save failed when it lost its machine, the newest reason; `None` if none failed.
+    pub why: Option<String>,
 }
 
 /// A run that ended with exit status 0.

@@ -37,6 +37,16 @@ Check = Literal[
     "clock",
 ]
 
+#: What of each shard was checked.
+Checked = Literal[
+    #: That its host has it, with the hashes of its blocks. No block was read.
+    "present",
+    #: Also, some of its blocks, which were read.
+    "sampled",
+    #: Also, all of its blocks, which were read.
+    "read",
+]
+
 #: How a command ended; the number is its exit status, and is stable.
 ExitStatus = Literal[
     #: The command did what it promises.
@@ -173,7 +183,7 @@ Verdict = Literal[
 
 
 class AdviseReport(TypedDict):
-    """Answer of `ckpt advise`."""
+    """Answer of `ckpt plan when`."""
 
     #: Work that the job has to do, seconds.
     job_seconds: float
@@ -557,12 +567,15 @@ class ForgetReport(TypedDict):
 
     #: Name of the job.
     job: str
-    #: Versions that were removed.
+    #: Whether this was a dry run, which removes nothing.
+    dry_run: bool
+    #: Versions that were removed; in a dry run, those that would be.
     removed: list[int]
     #: Remarks that do not change the exit status, such as a code that was chosen by forecast, a limit of the
     #: grid, or a host that was not informed of a removal.
     notes: list[str]
-    #: Hosts that the removal did not reach: they may still hold shards.
+    #: Hosts that the removal did not reach: they may still hold shards. In a dry run, hosts that did not
+    #: answer.
     silent: list[HostNote]
     #: Hosts of `silent` that hold shards, or that may hold shards that were not found: they show the removed
     #: versions until another host passes the removal on. The exit status is 3 when there are any.
@@ -1412,7 +1425,7 @@ class PoolLevel(TypedDict):
 
 
 class PoolReport(TypedDict):
-    """Answer of `ckpt pool`."""
+    """Answer of `ckpt plan pool`."""
 
     #: Hosts that answered, or whose past a registry passed on.
     hosts: int
@@ -1466,7 +1479,7 @@ class QueuedSave(TypedDict):
 
 
 class RankReport(TypedDict):
-    """Answer of `ckpt rank`."""
+    """Answer of `ckpt plan where`."""
 
     #: The job's work: seconds on processors of speed 1 that it has for itself.
     work_seconds: float
@@ -2078,7 +2091,7 @@ class VerifiedCheckpoint(TypedDict):
     job: str
     #: Version of the checkpoint within the job.
     version: int
-    #: Shards that are whole, as far as they were checked.
+    #: Shards that are whole, as far as `checked` of the report says.
     good: list[Holder]
     #: Shards that are missing or damaged.
     bad: list[BadShard]
@@ -2096,6 +2109,8 @@ class VerifyReport(TypedDict):
 
     #: The checkpoints that were verified, by job and then by version.
     checkpoints: list[VerifiedCheckpoint]
+    #: What of each shard was checked.
+    checked: Checked
     #: Whether every block was read and checked.
     read_data: bool
     #: How many random blocks of each shard were read, if only a sample was.
@@ -2149,6 +2164,8 @@ class WorkHealth(TypedDict):
     rescued_seconds: float
     #: Seconds of work that had to be repeated.
     lost_seconds: float
+    #: The job that lost its machine last with a save that had failed, and why it had; None if there was none.
+    why: str | None
 
 
 class JobLedger(LedgerSum):
@@ -2156,6 +2173,8 @@ class JobLedger(LedgerSum):
 
     #: Name of the job.
     job: str
+    #: Why its last save failed when it lost its machine, the newest reason; None if none failed.
+    why: str | None
 
 
 class ShowReport(ListedCheckpoint):

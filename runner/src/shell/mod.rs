@@ -81,6 +81,8 @@ pub(super) struct FinishedRun {
     pub accounts: Accounts,
     /// Why work was lost, as far as it is known: what kept the job's files from being whole.
     pub obstacle: Option<String>,
+    /// Why the last save did not happen; `None` if it did.
+    pub not_saved: Option<String>,
     /// The newest version that was committed or restored.
     pub version: Option<u64>,
     /// The record of what the job used.
@@ -308,6 +310,7 @@ impl<'a> RunShell<'a> {
             ending,
             accounts,
             obstacle,
+            not_saved: self.shown.not_saved,
             recorder: self.recorder,
             follows: self.saves.follows,
             version: newest,
