@@ -33,3 +33,4 @@ pub mod pool;
 pub mod report;
 mod sleep;
 pub mod unix_time;
+pub mod verified;

@@ -160,6 +160,27 @@ fn a_host_is_added_or_removed_and_a_submitter_revoked_by_one_command() -> Result
 }
 
 #[test]
+fn the_status_of_a_host_says_that_it_was_revoked() -> Result<()> {
+    let machines = by_hand(2)?;
+    let status = |host: &str| -> Result<String> {
+        let said = machines.store(host, &["status"])?.expect(0)?;
+        Ok(String::from_utf8(said.stdout)?)
+    };
+    wait_until("the daemon wrote it", LIMIT, || {
+        Ok(status("h2")?.contains(" since "))
+    })?;
+    ensure!(!status("h2")?.contains("REVOKED"));
+    machines
+        .ckpt("admin", &["grid", "revoke", "h2"])?
+        .expect(0)?;
+    wait_until("its status says so", LIMIT, || {
+        Ok(status("h2")?.contains("REVOKED"))
+    })?;
+    ensure!(!status("h1")?.contains("REVOKED"));
+    Ok(())
+}
+
+#[test]
 fn a_host_that_was_away_gets_the_list_from_others_and_ignores_an_older_one() -> Result<()> {
     let mut machines = by_hand(3)?;
     let before = fs::read(authority(&machines).join("grid.members"))?;

@@ -42,7 +42,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use args::{Cli, Command, PlanCommand};
 use call::Call;
-use ckpt_agent::agent::{self, AdviseRequest, Superseded, Which};
+use ckpt_agent::agent::{self, AdviseRequest, Which};
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use connect::grid_file;
 use output::Form;
@@ -168,15 +168,9 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::Verify(args) => of_job::verify(call, args),
         Command::Forget(args) => of_job::forget(call, args),
         Command::Touch { job, ttl } => of_job::touch(call, &job, ttl),
-        Command::Gc {
-            dry_run,
-            keep,
-            older_than,
-        } => {
-            let older_than = older_than.unwrap_or_default();
-            let superseded = keep.map(|keep| Superseded { keep, older_than });
-            call.keys("", async |keys| keys.gc(superseded, dry_run).await)
-        }
+        Command::Gc(args) => call.keys("", async |keys| {
+            keys.gc(args.superseded(), args.dry_run).await
+        }),
     }
 }
 

@@ -75,9 +75,7 @@ impl Agent {
     ) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");
         let named = self.named_job(job)?;
-        if disposal == Disposal::Remove {
-            self.needs(Rights::REMOVE, &doing)?;
-        }
+        self.needs(Rights::REMOVE, &doing)?;
         let wish = Wish {
             which,
             sought,

@@ -89,11 +89,7 @@ impl Agent {
         count_needs(&found, versions.collect(), &said, gathered.away());
         Ok(VerifyReport {
             checkpoints,
-            checked: match depth {
-                Depth::Tables => Checked::Present,
-                Depth::Sample(_) => Checked::Sampled,
-                Depth::All => Checked::Read,
-            },
+            checked: depth.checked(),
             read_data: depth == Depth::All,
             sampled_blocks: match depth {
                 Depth::Sample(blocks) => Some(blocks),
@@ -115,6 +111,16 @@ pub enum Depth {
     Sample(u32),
     /// Also, every block is read.
     All,
+}
+
+impl Depth {
+    const fn checked(self) -> Checked {
+        match self {
+            Self::Tables => Checked::Present,
+            Self::Sample(_) => Checked::Sampled,
+            Self::All => Checked::Read,
+        }
+    }
 }
 
 /// `blocks` different rows of `rows`, in ascending order; `number` returns a random number for each draw.

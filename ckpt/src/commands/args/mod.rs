@@ -23,7 +23,7 @@ use super::names;
 use super::rank::RankArgs;
 use super::run::past::RunsArgs;
 use super::trace::TraceCommand;
-use ckpt_agent::agent::{AfterWhich, ByteRange, HealthRequest, Strength, Tenure};
+use ckpt_agent::agent::{AfterWhich, ByteRange, HealthRequest, Strength, Superseded, Tenure};
 use ckpt_agent::core::glob::Glob;
 use ckpt_agent::core::sought::{Sought, SoughtLabel};
 use ckpt_agent::report::ExitStatus;
@@ -193,17 +193,7 @@ pub enum Command {
     #[command(
         after_help = "Example:\n  ckpt gc --dry-run\n  ckpt gc --keep 2     also removes all but the newest two versions of each job\n\nExit status: see ckpt --help"
     )]
-    Gc {
-        /// Only show what would be removed.
-        #[arg(long)]
-        dry_run: bool,
-        /// Also remove all but the newest N versions of each job.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-        keep: Option<u32>,
-        /// Of these, remove only versions older than this, such as 7d.
-        #[arg(long, value_name = "TIME", requires = "keep", value_parser = time::parse_with_unit)]
-        older_than: Option<Duration>,
-    },
+    Gc(GcArgs),
     /// Show the state of all hosts: availability, load, free space, expected stay.
     #[command(
         after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42      or: ckpt hosts 42\n  ckpt hosts --model"
@@ -312,6 +302,28 @@ pub enum PlanCommand {
     /// What hosts announce of their last four weeks, by hour of the week in UTC.
     #[command(after_help = "Example:\n  ckpt plan pool\n  ckpt plan pool --job-length 12h")]
     Pool(PoolArgs),
+}
+
+/// Options of `gc`.
+#[derive(Debug, Args)]
+pub struct GcArgs {
+    /// Only show what would be removed.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Also remove all but the newest N versions of each job.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: Option<u32>,
+    /// Of these, remove only versions older than this, such as 7d.
+    #[arg(long, value_name = "TIME", requires = "keep", value_parser = time::parse_with_unit)]
+    pub older_than: Option<Duration>,
+}
+
+impl GcArgs {
+    /// Which versions are removed although they can be restored.
+    pub fn superseded(&self) -> Option<Superseded> {
+        let older_than = self.older_than.unwrap_or_default();
+        self.keep.map(|keep| Superseded { keep, older_than })
+    }
 }
 
 /// Options of `plan pool`.
