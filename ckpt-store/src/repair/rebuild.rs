@@ -37,7 +37,7 @@ impl Repairer {
         // The shards on this host are the first sources.
         places.splice(0..0, mine.collect::<Vec<_>>());
         let free: BTreeSet<OwnerId> = situation
-            .targets(&answers.answering, shard)
+            .targets(self.own(), &answers.answering, shard)
             .into_iter()
             .collect();
         if answers.answering.len() <= 1 {
