@@ -9,7 +9,7 @@ use crate::report::{HostNote, SkippedVersion};
 pub struct Progress {
     /// Image bytes that are done, such as read by a save or written by a restore.
     pub done_bytes: u64,
-    /// Bytes of the whole image, once they are known.
+    /// Bytes of the whole image; `None` until they are known.
     pub total_bytes: Option<u64>,
     /// How many bytes the done bytes have after compression.
     pub stored_bytes: u64,

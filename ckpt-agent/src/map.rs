@@ -38,7 +38,7 @@ pub struct MapJob {
     pub version: Version,
     /// When the save of that began, Unix seconds.
     pub created: u64,
-    /// How many shards carry data and parity.
+    /// How many shards carry data and parity, such as `3+2`.
     #[serde(serialize_with = "redundancy")]
     pub redundancy: Redundancy,
     /// Which host holds which shard of it.

@@ -6,7 +6,7 @@ use protocol::wire::announcement::Announced;
 use protocol::wire::forecast::ForecastBy;
 use serde::Serialize;
 
-/// Which models make the forecasts of hosts: answer of `ckpt hosts --model`.
+/// Answer of `ckpt hosts --model`: which models make the forecasts of hosts.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelsReport {
     /// Number of hosts that answered.
@@ -30,7 +30,7 @@ pub struct JudgedReport {
     pub hours: u64,
     /// Number of forecasts.
     pub forecasts: u64,
-    /// Mean squared error (Brier score) of the mean of the hazard regression and the model of the pool; none
+    /// Mean squared error (Brier score) of the mean of the hazard regression and the model of the pool; `None`
     /// without forecasts.
     pub blend_brier: Option<f64>,
     /// Mean squared error of the hazard regression with the level of the host.

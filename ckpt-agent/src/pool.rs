@@ -1,8 +1,8 @@
-//! The answer of `ckpt pool`.
+//! The answer of `ckpt plan pool`.
 
 use serde::Serialize;
 
-/// Answer of `ckpt pool`.
+/// Answer of `ckpt plan pool`.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoolReport {
     /// Hosts that answered, or whose past a registry passed on.

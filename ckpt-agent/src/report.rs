@@ -1,5 +1,5 @@
 //! The answer of each command, and its failure. The command line prints them for people or as JSON. The
-//! fields are documented in `docs/use/json.md`; fields are only added, never changed.
+//! docstrings of the fields are written to `docs/use/json.md` as they are; fields are only added, never changed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,7 +82,7 @@ pub struct Failure {
     pub status: ExitStatus,
     /// What failed and why, as one sentence that names the thing.
     pub message: String,
-    /// The part of each host in the failure.
+    /// The part of each host in the failure: each host once, in the order of the grid.
     pub hosts: Vec<HostNote>,
     /// What holds nevertheless, such as `version 17 is still the newest`, or `did you mean job 42?`.
     pub state: Option<String>,
@@ -237,22 +237,23 @@ pub struct SaveReport {
     /// Its redundancy, such as `3+2`.
     #[serde(serialize_with = "redundancy")]
     pub redundancy: Redundancy,
-    /// How many shards of this version, or of its base, can be lost without losing the image.
+    /// Shards of this version, or of what it builds on, that can be lost without losing the image.
     pub can_lose: usize,
     /// Sum of the file sizes.
     pub image_bytes: u64,
     /// Bytes that were read; holes are not read.
     pub read_bytes: u64,
-    /// How many of the read bytes are in segments of zeros.
+    /// Bytes of `read_bytes` in segments that are all zero.
     pub zero_bytes: u64,
-    /// The base: the earlier version of which only the changes were stored.
+    /// The earlier version that this one was compared with; only the changes since then were stored. `None` if it was
+    /// stored whole, or has nothing in common with an earlier one.
     pub base: Option<Version>,
     /// Bytes that were stored, after compression and before coding.
     pub stored_bytes: u64,
-    /// How many of these the version before had not stored. `None` if that is not known, as when the image
-    /// was stored whole.
+    /// How many of the `stored_bytes` were stored because they had changed since `base`. The others were stored
+    /// again, so that an older checkpoint is needed no more. `None` when the image is stored whole.
     pub new_bytes: Option<u64>,
-    /// Bytes of the image that an interrupted save had sent, and that were not sent again.
+    /// Bytes of the image that an interrupted save had sent, and that were not sent again. `None` if there were none.
     pub resumed_bytes: Option<u64>,
     /// Bytes of all shards together.
     pub shard_bytes: u64,
@@ -264,7 +265,7 @@ pub struct SaveReport {
     pub files: u64,
     /// Seconds from start to commit.
     pub seconds: f64,
-    /// Seconds until the image had been read; from then on the files may change.
+    /// Seconds from start until the image was read; the files may change from then on.
     pub held_seconds: f64,
     /// Which host holds which shard.
     pub holders: Vec<Holder>,
@@ -272,7 +273,7 @@ pub struct SaveReport {
     pub replaced: Vec<HostNote>,
     /// Versions that `--keep` removed.
     pub removed: Vec<Version>,
-    /// Why the image is not known to be one whole state; `None` if it is.
+    /// Why the image is not known to be one whole state, with `--accept-changed`; `None` if it is.
     pub marked: Option<String>,
     /// Until when the job's checkpoints are kept, Unix seconds; `None` for ever.
     pub kept_until: Option<u64>,
@@ -323,7 +324,7 @@ pub struct PlacedHost {
     pub site: Option<String>,
     /// Whether it was chosen.
     pub chosen: bool,
-    /// Why it is only a reserve, if it is: `no_room`, `refuses`, `compute_host`.
+    /// Why it is only a reserve; `None` if it is none.
     pub reserve: Option<ReserveReason>,
     /// State of the machine, as the host announces it: `idle`, `busy`, `cpu taken`, `no memory`, `gone`.
     pub machine: Option<String>,
@@ -334,9 +335,9 @@ pub struct PlacedHost {
     pub bytes_per_second: f64,
     /// Whether the rate was measured from this machine; otherwise it is assumed.
     pub measured: bool,
-    /// Probability that the host stays until the next checkpoint, by its own forecast.
+    /// Probability that the host stays reachable until the next checkpoint, by its own forecast.
     pub stays: Option<f64>,
-    /// Probability that its shard can be read when the job needs it, by its forecast and by experience.
+    /// Probability that the host can be read when the job needs it, from its forecast and from experience.
     pub readable: f64,
     /// Largest correlation of its availability with that of any chosen host.
     pub correlation: f64,
@@ -374,7 +375,7 @@ pub struct RestoreReport {
     pub job: JobId,
     /// The version that was restored; `None` if there was none and `--if-exists` was given.
     pub version: Option<Version>,
-    /// Whether this was a dry run, which restores nothing.
+    /// Whether this was a dry run, which restores nothing and shows what a restore would do.
     pub dry_run: bool,
     /// The path that was written; `-` is standard output.
     pub target: String,
@@ -390,9 +391,9 @@ pub struct RestoreReport {
     pub seconds: f64,
     /// Bytes that each host sent; in a dry run, those that it would be asked for.
     pub sources: Vec<SourceBytes>,
-    /// Newer versions that could not be restored, and why.
+    /// Newer versions that could not be restored, and why. The exit status is 3 when there are any.
     pub skipped: Vec<SkippedVersion>,
-    /// Why the restored image is not known to be one whole state; `None` if it is.
+    /// Why the restored image is not known to be one whole state; the exit status is 3 then. `None` if it is whole.
     pub marked: Option<String>,
     /// What the user should know.
     pub warnings: Vec<String>,
@@ -414,7 +415,7 @@ pub struct SkippedVersion {
     pub version: Version,
     /// Why it was passed over.
     pub reason: String,
-    /// Whether it can be restored with `--accept-marked`.
+    /// Whether it is passed over because it is marked, so that `--accept-marked` restores it.
     pub marked: bool,
 }
 
@@ -453,7 +454,7 @@ pub struct CatReport {
     pub fetched_rows: u64,
     /// Seconds from start to end.
     pub seconds: f64,
-    /// Newer versions that could not be read, and why.
+    /// Newer versions that could not be read, and why. The exit status is 3 when there are any.
     pub skipped: Vec<SkippedVersion>,
     /// What the user should know.
     pub warnings: Vec<String>,
@@ -543,7 +544,7 @@ pub struct ShowReport {
 /// One file of an image.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownFile {
-    /// Its path in the image. Bytes that are not UTF-8 are shown as `\xNN`, a backslash as `\\`.
+    /// Path; bytes that are no UTF-8 are shown as `\xNN`, and a backslash as `\\`.
     pub path: String,
     /// `directory`, `file`, `symlink`, `hardlink` or `fifo`.
     pub kind: String,
@@ -559,18 +560,32 @@ pub struct ShownFile {
     pub target: Option<String>,
 }
 
+/// What of each shard was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Checked {
+    /// That its host has it, with the hashes of its blocks. No block was read.
+    Present,
+    /// Also, some of its blocks, which were read.
+    Sampled,
+    /// Also, all of its blocks, which were read.
+    Read,
+}
+
 /// Answer of `ckpt verify`.
 #[derive(Clone, Debug, Serialize)]
 pub struct VerifyReport {
     /// The checkpoints that were verified, by job and then by version.
     pub checkpoints: Vec<VerifiedCheckpoint>,
+    /// What of each shard was checked.
+    pub checked: Checked,
     /// Whether every block was read and checked.
     pub read_data: bool,
     /// How many random blocks of each shard were read, if only a sample was.
     pub sampled_blocks: Option<u32>,
     /// Bytes of blocks that were read and checked.
     pub read_bytes: u64,
-    /// Versions that should exist although no host has them.
+    /// Versions that no host shows, although their owner did not delete them.
     pub gaps: Vec<String>,
     /// Hosts that did not answer.
     pub silent: Vec<HostNote>,
@@ -583,7 +598,7 @@ pub struct VerifiedCheckpoint {
     pub job: JobId,
     /// Version of the checkpoint within the job.
     pub version: Version,
-    /// Shards that are whole, as far as they were checked.
+    /// Shards that are whole, as far as `checked` of the report says.
     pub good: Vec<Holder>,
     /// Shards that are missing or damaged.
     pub bad: Vec<BadShard>,
@@ -591,8 +606,8 @@ pub struct VerifiedCheckpoint {
     pub can_lose: Option<usize>,
     /// How many shards could not be checked because hosts that may have them do not answer.
     pub away: usize,
-    /// Whether it can't be restored even if these hosts come back. Any such checkpoint makes the exit
-    /// status 7.
+    /// Whether the checkpoint can't be restored even if these hosts come back. The exit status is 7 when any
+    /// checkpoint is lost, and 5 when none is lost and one can't be restored now.
     pub lost: bool,
 }
 
@@ -612,15 +627,17 @@ pub struct BadShard {
 pub struct ForgetReport {
     /// Name of the job.
     pub job: JobId,
-    /// Versions that were removed.
+    /// Whether this was a dry run, which removes nothing.
+    pub dry_run: bool,
+    /// Versions that were removed; in a dry run, those that would be.
     pub removed: Vec<Version>,
     /// Remarks that do not change the exit status, such as a code that was chosen by forecast, a limit of the
     /// grid, or a host that was not informed of a removal.
     pub notes: Vec<String>,
-    /// Hosts that could not be reached and may still hold shards.
+    /// Hosts that the removal did not reach: they may still hold shards. In a dry run, hosts that did not answer.
     pub silent: Vec<HostNote>,
-    /// Those of `silent` that hold shards, or may hold shards that were not found. They keep showing the
-    /// removed versions until another host passes the deletion on. Any such host makes the exit status 3.
+    /// Hosts of `silent` that hold shards, or that may hold shards that were not found: they show the removed
+    /// versions until another host passes the removal on. The exit status is 3 when there are any.
     pub unheard: Vec<HostNote>,
 }
 
@@ -631,10 +648,10 @@ pub struct TouchReport {
     pub job: JobId,
     /// Until when its checkpoints are kept, Unix seconds; `None` for ever.
     pub kept_until: Option<u64>,
-    /// Hosts that could not be reached; others will pass the lease on.
+    /// Hosts that the change did not reach: other hosts pass it on to them.
     pub silent: Vec<HostNote>,
-    /// Those of `silent` that hold shards of the job, or may hold shards that were not found. They know
-    /// only the lease before. Any such host makes the exit status 3.
+    /// Hosts of `silent` that hold shards of the job, or that may hold shards that were not found: they know only the
+    /// earlier lease. The exit status is 3 when there are any.
     pub unheard: Vec<HostNote>,
 }
 
@@ -643,14 +660,14 @@ pub struct TouchReport {
 pub struct GcReport {
     /// Whether this was a dry run, which removes nothing.
     pub dry_run: bool,
-    /// The garbage that was found, and removed unless this was a dry run.
+    /// Checkpoints that are (or were) kept without use.
     pub garbage: Vec<GarbageItem>,
     /// Remarks that do not change the exit status: jobs of which nothing is removed, and why.
     pub notes: Vec<String>,
-    /// Hosts that did not answer, or could not be reached for the removal.
+    /// Hosts that did not answer, or that the change did not reach.
     pub silent: Vec<HostNote>,
-    /// Those of `silent` that hold shards of the garbage, or may hold shards that were not found. Any
-    /// such host makes the exit status 3.
+    /// Hosts of `silent` that hold shards of the garbage, or that may hold shards that were not found. The exit
+    /// status is 3 when there are any.
     pub unheard: Vec<HostNote>,
 }
 
@@ -662,6 +679,7 @@ pub struct GarbageItem {
     /// Version of the checkpoint within the job.
     pub version: Version,
     /// Id of the checkpoint.
+    #[serde(serialize_with = "hex_id")]
     pub checkpoint: CheckpointId,
     /// Why it is garbage.
     pub why: &'static str,
@@ -698,13 +716,13 @@ pub struct HostsSummary {
 pub struct HostReport {
     /// Name of the host.
     pub name: String,
-    /// Its public key, 64 hexadecimal digits. The first 8 of them identify it, also for `ckpt grid
-    /// revoke`.
+    /// Its public key, 64 hexadecimal digits; the first 8 are enough to name it, and `ckpt grid revoke` takes them.
     pub id: String,
-    /// The name that registries report of it, if its certificate has another one. Its name is then that in
-    /// the certificate.
+    /// The name that registries report of it, if its certificate has another one; `name` is then that in the
+    /// certificate.
     pub misnamed: Option<String>,
-    /// Address of the host, as the grid file or a registry has it.
+    /// Its address; of a host that is listed by name: `NAME:PORT`, then in parentheses the address at which it
+    /// answered.
     pub addr: String,
     /// When its certificate ends, Unix seconds, if it answered.
     pub certificate_until: Option<u64>,
@@ -712,8 +730,7 @@ pub struct HostReport {
     pub site: Option<String>,
     /// Whether the host answered.
     pub up: bool,
-    /// How it is: `up`, `stands_back`, `full`, `down`, or `silent` for a member of the grid that no registry
-    /// hears, and which was not asked.
+    /// Whether it can be used.
     pub status: HostState,
     /// When it was seen last, Unix seconds, if no registry hears it and somebody has seen it.
     pub silent_since: Option<u64>,
@@ -749,13 +766,13 @@ pub struct HostReport {
     pub refuses_for_s: Option<u32>,
     /// Why it takes no new shards, as it announces.
     pub why: Option<String>,
-    /// Share of the last 28 days in which it was there, 0 to 1, as far as it knows.
+    /// Share of the last 28 days in which the host was reachable, as far as the host knows.
     pub availability: Option<f64>,
-    /// Probability that it stays for the next ten hours, by its own forecast.
+    /// Probability that the host stays reachable for ten hours, by its own forecast.
     pub stays_10h: Option<f64>,
 }
 
-/// Answer of `ckpt advise`.
+/// Answer of `ckpt plan when`.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdviseReport {
     /// Work that the job has to do, seconds.
@@ -768,8 +785,8 @@ pub struct AdviseReport {
     pub least_seconds: f64,
     /// Where the failure rate comes from.
     pub hazard: String,
-    /// Probability that the machine stays for as long as the job takes. Load of its owner is not counted,
-    /// since it ends no job. `stays_10h` of `hosts` is the same for ten hours.
+    /// Probability that the machine stays reachable for as long as the job takes. The owner's load does not count,
+    /// because it ends no job; `stays_10h` of `hosts` is the same probability for ten hours.
     pub survives_job: f64,
     /// The mean time between failures that gives the same probability, seconds; `None` if more than a
     /// year.

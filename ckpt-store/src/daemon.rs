@@ -265,7 +265,9 @@ fn start_tasks(
     serve_guests(tasks, config, clock, &host.monitor);
     tasks.spawn(sweep(Arc::clone(&host.store), clock));
     let data_dir = config.data_dir.clone();
-    tasks.spawn(watch_machine(opened, data_dir, rooms.clone()));
+    let id = config.identity.secret.id();
+    let is_revoked = move || members.grid().revoked.contains(&id);
+    tasks.spawn(watch_machine(opened, data_dir, rooms.clone(), is_revoked));
     rooms
 }
 
@@ -331,8 +333,8 @@ impl Daemon {
         self.rooms.taken()
     }
 
-    /// Refuses new shards and hands those that are here over to other hosts, until none is left or
-    /// `limit` has passed.
+    /// Refuses new shards and hands those that are here over to other hosts, until none is left, `limit` has passed,
+    /// or all hosts answer and none of them can take any.
     pub async fn drain(&self, limit: Duration) -> Drained {
         info!(limit_s = limit.as_secs(), "handing shards over");
         self.host.monitor.leave();
@@ -341,6 +343,13 @@ impl Daemon {
             within_s: limit.as_secs(),
         });
         self.leaver.drain(limit).await
+    }
+
+    /// Goes on after a drain that failed, as before it.
+    pub fn stay(&self, drained: &Drained) {
+        info!(left = drained.left, "shards are on no other host: goes on");
+        self.leaver.stay(drained);
+        self.host.monitor.stay();
     }
 
     /// Stops the daemon: refuses new requests, and lets those under way end within `STOP_GRACE`. What
@@ -564,7 +573,7 @@ async fn lock(data_dir: &Path) -> Result<File, StartError> {
     Ok(file)
 }
 
-async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
+async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms, is_revoked: impl Fn() -> bool) {
     let Opened { host, lender } = opened;
     let mut forecasts = Forecasts::default();
     let last = Arc::new(Mutex::new(None));
@@ -583,6 +592,7 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
         let data = data.clone();
         let connections = rooms.taken();
         let forecasts_now = forecasts.is_due();
+        let is_revoked = is_revoked();
         let sampled = tokio::task::spawn_blocking(move || {
             let now = host.clock.unix_seconds();
             host.write();
@@ -601,7 +611,11 @@ async fn watch_machine(opened: Opened, data: PathBuf, rooms: Rooms) {
                 let presence = host.monitor.announced(now).presence;
                 host.metrics.expect(|seconds| presence.at(seconds).value());
             }
-            save_status(&data, &last, StatusFile::of(report, &usage, reached, now));
+            let status = StatusFile {
+                is_revoked,
+                ..StatusFile::of(report, &usage, reached, now)
+            };
+            save_status(&data, &last, status);
         });
         if let Err(panicked) = sampled.await {
             error!(cause = %panicked, "a thread ended");

@@ -43,6 +43,9 @@ pub struct StatusFile {
     /// Which registries reach this host from outside, as far as they have tried.
     #[serde(default)]
     pub reached: Vec<Way>,
+    /// Whether the grid has revoked the key of this host.
+    #[serde(default)]
+    pub is_revoked: bool,
 }
 
 impl StatusFile {
@@ -65,6 +68,7 @@ impl StatusFile {
             free_bytes: usage.free_bytes,
             preferences_error: report.preferences_error,
             reached,
+            is_revoked: false,
         }
     }
 
@@ -81,6 +85,7 @@ impl StatusFile {
                 one.program.clone(),
                 one.preferences_error.clone(),
                 one.reached.clone(),
+                one.is_revoked,
                 one.capacity_bytes,
             )
         };

@@ -63,7 +63,7 @@ impl<T> Known<T> {
     }
 }
 
-/// Answer of `ckpt health`.
+/// Answer of `ckpt health`. Fields that can come from several sources name the source: see [`Known`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Health {
     /// Time of the report, Unix seconds by this machine's clock.
@@ -78,19 +78,18 @@ pub struct Health {
     pub keys: Vec<KeyHealth>,
     /// The hosts.
     pub hosts: HostsHealth,
-    /// How many of the hosts are silent members: no registry hears them, and the list of the grid does not name
-    /// them.
+    /// How many of `hosts` are silent members: no registry hears them, and the list of the grid does not name them.
     pub absent: usize,
     /// The registries, in the order of the grid file.
     pub registries: Vec<RegistryHealth>,
-    /// What hosts count of all their checkpoints, for an admin.
+    /// What hosts count of all their checkpoints, for an admin; `None` for others.
     pub grid: Option<GridHealth>,
-    /// The work of jobs that this machine runs or ran, by its own notes; none if there were no such jobs.
+    /// The work of jobs under `ckpt run` on this machine, by its own notes; `None` if there were none.
     pub work: Option<WorkHealth>,
 }
 
 /// The work of jobs under `ckpt run` on this machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct WorkHealth {
     /// How many jobs run now.
     pub running: usize,
@@ -104,6 +103,8 @@ pub struct WorkHealth {
     pub rescued_seconds: f64,
     /// Seconds of work that had to be repeated.
     pub lost_seconds: f64,
+    /// The job that lost its machine last with a save that had failed, and why it had; `None` if there was none.
+    pub why: Option<String>,
 }
 
 impl Health {
@@ -126,9 +127,9 @@ impl Health {
 /// Something that needs attention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attention {
-    /// What it is, for programs.
+    /// The kind, for programs.
     pub kind: Kind,
-    /// What it is about: a job, a host, a registry, a key.
+    /// The job, host, registry or key that needs attention.
     pub about: String,
     /// What is wrong, in a sentence.
     pub what: String,
@@ -179,7 +180,7 @@ pub struct JobHealth {
     pub created: Known<u64>,
     /// Seconds since then; `None` if that is in the future by most hosts' clocks.
     pub age_s: Option<u64>,
-    /// Usual time between two saves, seconds: the median of the last few; none with a single version.
+    /// Usual time between two saves, seconds: the median of the last five; `None` with a single version.
     pub interval_s: Option<u64>,
     /// Its redundancy.
     #[serde(serialize_with = "redundancy")]
@@ -188,9 +189,9 @@ pub struct JobHealth {
     pub shards: Known<usize>,
     /// Which host holds which shard of the newest version.
     pub holders: Vec<HeldShard>,
-    /// How many more of these may be lost; none when the job can't be restored now.
+    /// Number of these shards that can still be lost; `None` when the checkpoint can't be restored now.
     pub can_lose: Known<Option<usize>>,
-    /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
+    /// Until when the job's checkpoints are kept, Unix seconds; `None` for ever.
     pub kept_until: Option<Known<u64>>,
     /// Whether a retired key saved it, an earlier key of the submitter.
     pub retired: bool,
@@ -219,7 +220,7 @@ pub struct UnfoundJob {
 /// A key or certificate that ends.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyHealth {
-    /// What it is: [`JOB_KEY`], `certificate of ada`, `certificate of the authority of grid lab`.
+    /// The key or certificate: `certificate of ada`, `job key`, `certificate of the authority of grid lab`.
     pub what: String,
     /// When it ends, Unix seconds.
     pub ends: Known<u64>,
@@ -247,32 +248,32 @@ impl KeyHealth {
 pub struct HostsHealth {
     /// How many are known, from the grid file and from registries, silent members included.
     pub known: usize,
-    /// How many of the known hosts answer.
+    /// How many answer.
     pub up: Known<usize>,
-    /// How many of the answering hosts take shards now.
+    /// How many of these take shards now.
     pub take_shards: Known<usize>,
     /// Bytes that the answering hosts lend.
     pub capacity_bytes: Known<u64>,
-    /// Bytes of the lent ones that are in use.
+    /// Bytes of `capacity_bytes` that are taken.
     pub used_bytes: Known<u64>,
     /// Bytes that the hosts that take shards can still store.
     pub free_bytes: Known<u64>,
-    /// Seconds by which this machine's clock is ahead of most hosts' clocks; none when no host stated its
-    /// time.
+    /// Seconds by which this machine's clock is ahead of most hosts' clocks; `None` when no host reported its clock.
     pub clock_ahead_s: Option<Known<i64>>,
-    /// Share of the answering hosts that stay for 0, 1, ... 10 hours, as they expect on the average; empty
-    /// if none states it.
+    /// Share of the answering hosts that stay for 0, 1, ... 10 hours, the mean of their own forecasts; empty without
+    /// any forecast.
     pub stay: Vec<f64>,
     /// The hosts one by one, in the order of the grid file.
     pub each: Vec<HostHealth>,
 }
 
-/// The state of one host.
+/// The state of one host. This machine has seen whether the host answers, its clock and its rate; the host's
+/// certificate is proved; all other fields are announced.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct HostHealth {
     /// Its name.
     pub name: String,
-    /// How it is: `up`, `stands_back`, `full`, `down`, `silent`.
+    /// Whether it can be used.
     pub state: HostState,
     /// When it was seen last, Unix seconds, if no registry hears it and somebody has seen it.
     pub silent_since: Option<u64>,
@@ -280,8 +281,8 @@ pub struct HostHealth {
     pub why: Option<String>,
     /// Seconds for which it takes no new shards.
     pub refuses_for_s: Option<u32>,
-    /// Bytes that it lends; of a host that is down, the last value that a registry received, if the report is
-    /// for an admin.
+    /// Bytes that the host lends; for a host that is down, the last value that a registry received (`health
+    /// --admin`).
     pub capacity_bytes: Option<u64>,
     /// Bytes that are taken.
     pub used_bytes: Option<u64>,
@@ -306,7 +307,7 @@ pub struct HostHealth {
 pub struct RegistryHealth {
     /// Its name; `etcd` for etcd.
     pub name: String,
-    /// From how many hosts it received a message lately; none when the registry does not answer.
+    /// Number of hosts from which the registry received a message lately; `None` when the registry does not answer.
     pub hosts_heard: Option<Known<usize>>,
     /// Why it does not answer.
     pub why: Option<String>,
@@ -325,7 +326,7 @@ pub enum HostState {
     /// It does not answer.
     #[default]
     Down,
-    /// It is a member of the grid that no registry hears.
+    /// It is a member of the grid that no registry hears, and that was not asked.
     Silent,
 }
 
@@ -337,17 +338,18 @@ impl HostState {
     }
 }
 
-/// What hosts count of the checkpoints that they hold, summed over the grid. Of the hosts that hold a
-/// checkpoint's shards, one counts it.
+/// What hosts count of the checkpoints that they hold, summed over the grid. One of the hosts that hold shards of a
+/// checkpoint counts it. All these numbers are announced to this program; "proved" means that the holders proved
+/// shards to each other.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct GridHealth {
     /// Hosts that counted.
     pub counted_by: usize,
-    /// Hosts that did not, and why.
+    /// Hosts that did not count, and why.
     pub silent: Vec<Silence>,
     /// Checkpoints that can lose 0, 1, 2, ... of the shards that their holders proved to each other.
     pub can_lose: Vec<u64>,
-    /// Checkpoints of which fewer shards were proved than it takes to restore them.
+    /// Checkpoints of which fewer shards were proved than a restore needs.
     pub too_few: u64,
     /// Checkpoints of which fewer shards were proved than they were saved with.
     pub below: u64,
@@ -357,7 +359,7 @@ pub struct GridHealth {
     pub failed_checks: u64,
     /// Proofs that hosts asked of each other and that failed, since each host first counted them.
     pub failed_proofs: u64,
-    /// How much each submitter uses, the most first.
+    /// Bytes that each submitter uses, the most first.
     pub owners: Vec<OwnerHealth>,
 }
 
@@ -379,7 +381,7 @@ pub struct OwnerHealth {
     pub name: Option<String>,
     /// Bytes that are taken on all hosts together.
     pub used_bytes: u64,
-    /// On how many hosts.
+    /// Number of hosts on which the submitter uses bytes.
     pub hosts: usize,
 }
 

@@ -70,9 +70,10 @@ fn the_work_of_this_machine_has_a_line_if_there_is_any() {
             survived: 6,
             rescued_seconds: 36_000.0,
             lost_seconds: 50.0,
+            why: Some("job 42: too few hosts".to_owned()),
         });
     });
-    let line = "here: 5 min of work at risk in 2 running jobs; 6 of 7 evictions survived, 10 h of work rescued, 50 s lost (seen)";
+    let line = "here: 5 min of work at risk in 2 running jobs; 6 of 7 evictions survived, 10 h of work rescued, 50 s lost (seen); last save that failed: job 42: too few hosts";
     assert!(text(&busy).contains(line), "{}", text(&busy));
 }
 

@@ -84,8 +84,10 @@ pub fn write(out: &mut dyn Write, health: &Health) -> io::Result<()> {
 pub fn work_line(work: &WorkHealth) -> String {
     let time = |seconds: f64| span(seconds as u64);
     let evictions = usize::try_from(work.evictions).unwrap_or(usize::MAX);
+    let why = work.why.as_deref().map(one_line);
+    let why = why.map_or_else(String::new, |why| format!("; last save that failed: {why}"));
     format!(
-        "here: {} of work at risk in {}; {} of {} survived, {} of work rescued, {} lost (seen)",
+        "here: {} of work at risk in {}; {} of {} survived, {} of work rescued, {} lost (seen){why}",
         time(work.at_risk_seconds),
         count(work.running, "running job"),
         work.survived,

@@ -15,6 +15,7 @@ import time
 import pytest
 
 import ckpt
+import ckpt.reports
 from conftest import PROGRAM, program
 
 
@@ -55,6 +56,20 @@ def test_paths_names_and_file_objects_are_saved(grid, tmp_path):
     assert report["version"] == 3 and sorted(report["removed"]) == [1, 2]
     with ckpt.open("paths") as file:
         assert file.read() == noise(3 << 20)
+
+
+def test_reports_have_the_fields_of_their_types(grid, tmp_path):
+    (tmp_path / "a").write_bytes(noise(1000))
+    with ckpt.Client() as client:
+        found = {
+            "SaveReport": client.save(tmp_path / "a", "typed"),
+            "RestoreReport": client.restore(tmp_path / "out", "typed"),
+            "ListReport": client.list_report("typed"),
+            "ListedCheckpoint": client.list("typed")[0],
+            "ForgetReport": client.forget("typed", all=True),
+        }
+    for name, report in found.items():
+        assert set(report) == set(getattr(ckpt.reports, name).__annotations__), name
 
 
 def test_nothing_is_saved_only_if_that_is_meant(grid, tmp_path):

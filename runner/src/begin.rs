@@ -13,7 +13,7 @@ use super::files::{Fingerprint, are_same, clear, remove, restored};
 use super::host::HostKind;
 use super::incarnation::INCARNATION;
 use super::job_dir::LEFT;
-use super::journal::Entry;
+use super::journal::JournalEvent;
 use super::kept_state::{KeptState, NotTaken};
 use super::record::RECORD;
 use super::run_log::RunLog;
@@ -151,7 +151,7 @@ impl Beginning {
             }
             if !std::mem::replace(&mut says_waiting, true) {
                 let seconds = self.wait.saturating_sub(began.elapsed()).as_secs_f64();
-                log.enter(Entry::WaitsForVersion { seconds });
+                log.enter(JournalEvent::WaitsForVersion { seconds });
             }
             tokio::select! {
                 () = cancel.cancelled() => {

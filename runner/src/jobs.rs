@@ -21,18 +21,18 @@ pub struct JobsReport {
     pub jobs: Vec<RunningJob>,
     /// Seconds of work that no version holds, over all jobs.
     pub at_risk_seconds: f64,
-    /// How many jobs run on another machine that shares this state directory.
+    /// Jobs that run on another machine that shares this state directory. They are not in `jobs`.
     pub elsewhere: usize,
     /// Directories of jobs that can't be read.
     pub unreadable: Vec<UnreadableJob>,
 }
 
-/// A job that runs now.
+/// A job that `ckpt run` runs now: its supervisor holds the lock of its directory.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunningJob {
     /// Name of the job.
     pub job: String,
-    /// What is done with it: `starting`, `running`, `stopped_for_owner`, `saving`, `leaving`, `ending`.
+    /// What is done with it.
     pub state: JobState,
     /// Since when it is stopped or leaves, Unix seconds.
     pub since: Option<u64>,

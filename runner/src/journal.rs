@@ -19,13 +19,13 @@ pub(super) struct JournalLine {
     pub at_ms: u64,
     /// The event and its fields.
     #[serde(flatten)]
-    pub entry: Entry,
+    pub entry: JournalEvent,
 }
 
 /// What happened, with its details.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum Entry {
+pub(super) enum JournalEvent {
     /// The job was started.
     Started {
         /// Process id of the job.
@@ -185,7 +185,7 @@ pub(super) enum Entry {
         remaining_s: Option<f64>,
         /// Seconds from now until the deadline.
         left_s: f64,
-        /// What the estimate is based on, as in [`Entry::Expected`].
+        /// What the estimate is based on, as in [`JournalEvent::Expected`].
         by: &'static str,
     },
     /// Processes of the job are still there after they were killed.
@@ -332,7 +332,7 @@ mod tests {
         for number in 0..2 {
             let (mut journal, failed) = Journal::open(path.clone());
             assert!(failed.is_none());
-            let entry = Entry::Resumed {
+            let entry = JournalEvent::Resumed {
                 after_s: f64::from(number),
             };
             journal.write(&JournalLine { at_ms: 7, entry });

@@ -44,6 +44,9 @@ pub(crate) struct LedgerLine {
     pub rescued_s: f64,
     /// Its work on that machine that it has to repeat, seconds.
     pub lost_s: f64,
+    /// Why its last save before that failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 impl LedgerLine {
@@ -58,6 +61,7 @@ impl LedgerLine {
             goes_on,
             rescued_s: work_s.max(0.0) - lost_s,
             lost_s,
+            why: None,
         }
     }
 
@@ -75,14 +79,15 @@ impl LedgerLine {
     }
 }
 
-/// What became of work when jobs lost their machines.
+/// Sums over the times when jobs lost their machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LedgerSum {
     /// How often a job had to leave its machine, or the machine or `ckpt run` was lost.
     pub evictions: u64,
     /// How often of these the job could go on from a saved state.
     pub survived: u64,
-    /// Seconds of work that did not have to be repeated.
+    /// Seconds of work that did not have to be repeated; at evictions, and where another incarnation went on or the
+    /// job hung.
     pub rescued_seconds: f64,
     /// Seconds of work that had to be repeated.
     pub lost_seconds: f64,
@@ -105,6 +110,10 @@ pub struct Ledger {
     pub jobs: BTreeMap<String, LedgerSum>,
     /// The sum of all jobs.
     pub all: LedgerSum,
+    /// Why the last save of a job failed when it lost its machine, by job: the newest reason of each.
+    pub why: BTreeMap<String, String>,
+    /// The newest of these reasons, with the name of the job.
+    pub newest_why: Option<String>,
     /// How many lines can't be read.
     pub unreadable: usize,
 }
@@ -123,6 +132,10 @@ impl Ledger {
         for line in &lines {
             ledger.jobs.entry(line.job.clone()).or_default().add(line);
             ledger.all.add(line);
+            if let Some(why) = &line.why {
+                ledger.why.insert(line.job.clone(), why.clone());
+                ledger.newest_why = Some(format!("job {}: {why}", line.job));
+            }
         }
         Ok(ledger)
     }
@@ -148,7 +161,11 @@ mod tests {
             let line = LedgerLine::now(job, loss, goes_on, work_s, lost_s);
             line.append(state).unwrap();
         };
-        note("a", Loss::Evicted, true, 100.0, 0.0);
+        let failed = LedgerLine {
+            why: Some("too few hosts".to_owned()),
+            ..LedgerLine::now("a", Loss::Evicted, true, 100.0, 0.0)
+        };
+        failed.append(state).unwrap();
         note("a", Loss::Killed, true, 50.0, 20.0);
         note("b", Loss::Evicted, false, 30.0, 30.0);
         note("b", Loss::Hung, true, 10.0, 4.0);
@@ -167,6 +184,12 @@ mod tests {
             lost_seconds: 54.0,
         };
         assert_eq!((ledger.all, ledger.unreadable), (all, 0));
+        assert_eq!(
+            ledger.why.get("a").map(String::as_str),
+            Some("too few hosts")
+        );
+        assert_eq!(ledger.newest_why.as_deref(), Some("job a: too few hosts"));
+        assert!(!ledger.why.contains_key("b"));
         LedgerLine::now("a", Loss::Killed, true, 1.0, 0.0)
             .append(None)
             .unwrap();

@@ -79,7 +79,7 @@ use beat::Beat;
 use begin::Begun;
 use job::StartError;
 use job_dir::{JobDir, JobDirError};
-use journal::{Entry, Journal};
+use journal::{Journal, JournalEvent};
 use ledger::{LedgerLine, Loss};
 use run_log::RunLog;
 use shell::{FinishedRun, RunShell};
@@ -209,7 +209,10 @@ fn enter_killed(orders: &Orders, left: &JobStanding, begun: &Begun, log: &mut Ru
     };
     let goes_on = begun.version.is_some() || begun.is_newer_here;
     let job = orders.job.to_string();
-    let line = LedgerLine::now(&job, Loss::Killed, goes_on, left.work_s, lost_s);
+    let line = LedgerLine {
+        why: left.not_saved.clone(),
+        ..LedgerLine::now(&job, Loss::Killed, goes_on, left.work_s, lost_s)
+    };
     enter(orders, &line, log);
 }
 
@@ -229,7 +232,10 @@ fn enter_left(orders: &Orders, ended: &mut FinishedRun) {
         let work_s = seconds(accounts.work_ms);
         let lost_s = seconds(accounts.lost_ms);
         let job = orders.job.to_string();
-        let line = LedgerLine::now(&job, loss, goes_on, work_s, lost_s);
+        let line = LedgerLine {
+            why: ended.not_saved.clone().or_else(|| ended.obstacle.clone()),
+            ..LedgerLine::now(&job, loss, goes_on, work_s, lost_s)
+        };
         enter(orders, &line, &mut ended.log);
     }
     if let Some(note) = ended.note.take() {
@@ -348,7 +354,7 @@ async fn report(
     }
     let summary = ended.recorder.summary();
     let who = ended.ending.who();
-    ended.log.enter(Entry::Ended {
+    ended.log.enter(JournalEvent::Ended {
         exit_code,
         ended_by: who,
         why: why.clone(),

@@ -17,15 +17,16 @@ pub struct RunsReport {
     pub forecast_runs: usize,
     /// Mean error of these forecasts; `None` if there are none.
     pub mean_error: Option<f64>,
-    /// Mean error of the rule of AVAM, which takes the run with the nearest numbers.
+    /// Mean error of the rule of AVAM, which takes the run with the nearest numbers; `None` without forecasts.
     pub nearest_mean_error: Option<f64>,
-    /// Share of these runs that lay in their interval, 0 to 1.
+    /// Share of these runs whose time was in the interval of the forecast, 0 to 1; `None` without any.
     pub inside: Option<f64>,
     /// What became of work when jobs lost their machines.
     pub ledger: LedgerReport,
 }
 
-/// What became of work when jobs lost their machines.
+/// What became of work when jobs lost their machines: the lines of `ledger.jsonl` in the state directory, of one job
+/// with `--job`. A job on a host of `--on` counts on the machine from which it was started.
 #[derive(Clone, Debug, Serialize)]
 pub struct LedgerReport {
     /// The jobs that lost a machine, by name.
@@ -44,6 +45,8 @@ pub struct JobLedger {
     /// What became of its work.
     #[serde(flatten)]
     pub sum: LedgerSum,
+    /// Why its last save failed when it lost its machine, the newest reason; `None` if none failed.
+    pub why: Option<String>,
 }
 
 /// A run that ended with exit status 0.
@@ -90,7 +93,7 @@ pub struct RunForecastReport {
     pub low_seconds: Option<f64>,
     /// Upper end of the interval, seconds.
     pub high_seconds: Option<f64>,
-    /// Share of runs that lie in the interval, 0 to 1.
+    /// Share of runs that lie in the interval, 0 to 1: 0.9, or less with fewer than 19 runs.
     pub share: Option<f64>,
     /// Processor time of the run with the nearest numbers, seconds: the rule of AVAM.
     pub nearest_seconds: f64,

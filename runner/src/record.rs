@@ -17,7 +17,7 @@ use supervision::{Millis, Settings};
 
 use super::away::words::RemainingWork;
 use super::history::{CpuForecast, History, HistoryError, Outlook, PastLine};
-use super::journal::Entry;
+use super::journal::JournalEvent;
 use super::kind::{Kind, Parameter};
 use ckpt_agent::unix_time::{unix_millis, unix_seconds};
 
@@ -177,7 +177,7 @@ impl Recorder {
         kind: Kind,
         label: Option<&str>,
         now: Millis,
-    ) -> (Self, Result<Option<Entry>, HistoryError>) {
+    ) -> (Self, Result<Option<JournalEvent>, HistoryError>) {
         let unix_ms = unix_millis();
         let carried = label.and_then(|label| Carried::parse(label, unix_ms));
         let mut carried = carried.unwrap_or_else(|| Carried::new(unix_ms));
@@ -196,7 +196,7 @@ impl Recorder {
         } else {
             1.0
         };
-        let entry = outlook.as_ref().map(|outlook| Entry::Forecast {
+        let entry = outlook.as_ref().map(|outlook| JournalEvent::Forecast {
             cpu_s: outlook.cpu.cpu_s,
             low_s: outlook.cpu.low_s,
             high_s: outlook.cpu.high_s,
@@ -244,7 +244,12 @@ impl Recorder {
 
     /// Takes what the job has worked and computed so far on this machine. Returns an entry for the
     /// journal when one is due.
-    pub(super) fn update(&mut self, now: Millis, work_ms: u64, cpu_ms: u64) -> Option<Entry> {
+    pub(super) fn update(
+        &mut self,
+        now: Millis,
+        work_ms: u64,
+        cpu_ms: u64,
+    ) -> Option<JournalEvent> {
         self.cpu_s = cpu_ms as f64 / 1000.0;
         self.work_ms = work_ms;
         let elapsed_ms = now.since(self.started);
@@ -263,7 +268,7 @@ impl Recorder {
         {
             let known = expected.filter(|expected| expected.by != AGE);
             self.expected_at = Some(now.plus(EXPECTED_PERIOD_MS));
-            return Some(Entry::Late {
+            return Some(JournalEvent::Late {
                 remaining_s: known.map(|known| known.remaining_s),
                 left_s,
                 by: known.map_or(AGE, |known| known.by),
@@ -272,7 +277,7 @@ impl Recorder {
         let is_due = self.expected_at.is_none_or(|at| now >= at);
         let Expected { remaining_s, by } = expected.filter(|one| one.by != AGE && is_due)?;
         self.expected_at = Some(now.plus(EXPECTED_PERIOD_MS));
-        Some(Entry::Expected { remaining_s, by })
+        Some(JournalEvent::Expected { remaining_s, by })
     }
 
     /// The job reports that this share of its work is done.
@@ -443,7 +448,10 @@ mod tests {
         };
         let (mut recorder, said) =
             Recorder::new("42".into(), &orders, kind(100.0), label, Millis(0));
-        assert!(matches!(said, Ok(Some(Entry::Forecast { runs: 3, .. }))));
+        assert!(matches!(
+            said,
+            Ok(Some(JournalEvent::Forecast { runs: 3, .. }))
+        ));
         recorder.speed = 2.0;
         recorder
     }
@@ -504,10 +512,13 @@ mod tests {
         job.reported(0.1, Millis(0));
         job.reported(0.2, Millis(10_000));
         let late = job.update(Millis(10_000), 10_000, 0);
-        assert!(matches!(late, Some(Entry::Late { .. })), "{late:?}");
+        assert!(matches!(late, Some(JournalEvent::Late { .. })), "{late:?}");
         assert_eq!(job.update(Millis(11_000), 11_000, 0), None);
         let again = job.update(Millis(70_001), 70_000, 0);
-        assert!(matches!(again, Some(Entry::Expected { .. })), "{again:?}");
+        assert!(
+            matches!(again, Some(JournalEvent::Expected { .. })),
+            "{again:?}"
+        );
         assert_eq!(job.summary().is_in_time, Some(true));
     }
 
@@ -526,7 +537,7 @@ mod tests {
             );
             job.carried.began_ms -= 9_000;
             let late = job.update(Millis(7_000), 7_000, 7_000);
-            let Some(Entry::Late {
+            let Some(JournalEvent::Late {
                 remaining_s: None,
                 left_s,
                 ..

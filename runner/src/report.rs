@@ -3,16 +3,16 @@
 use codec::JobId;
 use serde::Serialize;
 
-/// Answer of `ckpt run`.
+/// Answer of `ckpt run`, on standard error.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
     /// Name of the job.
     pub job: JobId,
     /// Exit status of `ckpt run`.
     pub exit_code: u8,
-    /// Who ended it: `job` or `supervisor`.
+    /// Whose decision the end was: `job` or `supervisor`.
     pub ended_by: &'static str,
-    /// Why it ended, such as `exit status 0` or `the owner needs the processors`.
+    /// Why it ended, such as `exit status 0`, `SIGTERM` or `the owner needs the processors`.
     pub why: String,
     /// The version from which the job began on this machine; `None` if it began anew.
     pub began_from: Option<u64>,
@@ -39,13 +39,13 @@ pub struct RunReport {
     pub last: Option<FinalReport>,
     /// Processor time of the job in all its incarnations, at reference speed, seconds.
     pub cpu_seconds: f64,
-    /// Speed of a processor of this machine, 1 for the reference.
+    /// Speed of a processor of this machine, 1 being the reference; 1, too, with `--history none`.
     pub speed: f64,
     /// How often the job was started, this time included.
     pub starts: u32,
     /// Processor time that was forecast at the first start, seconds; `None` if nothing was known.
     pub forecast_cpu_seconds: Option<f64>,
-    /// Whether the job met `--finish-within`, or still can; `None` without that option.
+    /// Whether the job is within `--finish-within`; `None` without this option.
     pub in_time: Option<bool>,
     /// The path of the journal.
     pub journal: String,
@@ -58,11 +58,11 @@ pub struct RunReport {
 pub struct FinalReport {
     /// Seconds between the need to leave and the end.
     pub grace_seconds: f64,
-    /// Seconds that it was expected to take.
+    /// Seconds that the checkpoint was expected to take.
     pub expected_seconds: f64,
     /// The probability with which it was expected to be in time, 0 to 1.
     pub chance: f64,
-    /// Seconds that it took; `None` if it was not committed.
+    /// Seconds that the checkpoint took; `None` if it was not committed.
     pub took_seconds: Option<f64>,
 }
 

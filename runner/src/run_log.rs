@@ -7,7 +7,7 @@ use supervision::ahead::Limit;
 use supervision::signals::name;
 use supervision::{Doing, Millis, Need, Report, Why};
 
-use super::journal::{Entry, Journal, JournalLine};
+use super::journal::{Journal, JournalEvent, JournalLine};
 use ckpt_agent::unix_time::{unix_millis, unix_seconds};
 use machine::open_files::{HiddenProcess, OpenFile, Writing};
 
@@ -76,7 +76,7 @@ impl RunLog {
             return;
         }
         self.warnings.push(message.clone());
-        self.enter(Entry::Warning { message });
+        self.enter(JournalEvent::Warning { message });
     }
 
     /// Warns, once in a run, that the files count as open because a process can't be looked at. Which file a
@@ -101,7 +101,7 @@ impl RunLog {
     pub(super) fn say_what_is_missing(&mut self, paths: &[PathBuf]) {
         let missing = paths.iter().filter(|path| path.symlink_metadata().is_err());
         for path in missing.take(WARNINGS_MAX) {
-            self.enter(Entry::NothingYet {
+            self.enter(JournalEvent::NothingYet {
                 path: path.display().to_string(),
             });
         }
@@ -122,14 +122,14 @@ impl RunLog {
                 Doing::Stopping => "stopping",
                 Doing::Ended => return,
             };
-            self.enter(Entry::State {
+            self.enter(JournalEvent::State {
                 state: state.to_owned(),
             });
         }
     }
 
     /// Enters an event into the journal, and prints it.
-    pub(super) fn enter(&mut self, entry: Entry) {
+    pub(super) fn enter(&mut self, entry: JournalEvent) {
         let line = JournalLine {
             at_ms: unix_millis(),
             entry,
@@ -154,7 +154,7 @@ impl RunLog {
         let seconds = |ms: u64| ms as f64 / 1000.0;
         let until = |then: &Millis| seconds(then.since(now));
         let entry = match report {
-            Report::Suspended { need, load } => Entry::Suspended {
+            Report::Suspended { need, load } => JournalEvent::Suspended {
                 need: match need {
                     Need::Processors => "processors",
                     Need::User => "user",
@@ -162,7 +162,7 @@ impl RunLog {
                 },
                 load: *load,
             },
-            Report::Resumed { after_ms } => Entry::Resumed {
+            Report::Resumed { after_ms } => JournalEvent::Resumed {
                 after_s: seconds(*after_ms),
             },
             Report::Leaving {
@@ -170,32 +170,32 @@ impl RunLog {
                 deadline,
                 expected_ms,
                 chance,
-            } => Entry::Leaving {
+            } => JournalEvent::Leaving {
                 why: reason(*why),
                 grace_s: until(deadline),
                 expected_s: seconds(*expected_ms),
                 chance: *chance,
             },
-            Report::CutShort { deadline } => Entry::CutShort {
+            Report::CutShort { deadline } => JournalEvent::CutShort {
                 grace_s: until(deadline),
             },
-            Report::Hurry { deadline } => Entry::Hurry {
+            Report::Hurry { deadline } => JournalEvent::Hurry {
                 grace_s: until(deadline),
             },
-            Report::NoAnswer { retry_at } => Entry::NoAnswer {
+            Report::NoAnswer { retry_at } => JournalEvent::NoAnswer {
                 again_s: until(retry_at),
             },
-            Report::Quiet { quiet_ms } => Entry::Quiet {
+            Report::Quiet { quiet_ms } => JournalEvent::Quiet {
                 seconds: seconds(*quiet_ms),
             },
-            Report::Overdue { elapsed_ms } => Entry::Overdue {
+            Report::Overdue { elapsed_ms } => JournalEvent::Overdue {
                 seconds: seconds(*elapsed_ms),
             },
             Report::Promise {
                 loss_ms,
                 interval_ms,
                 limit,
-            } => Entry::Promise {
+            } => JournalEvent::Promise {
                 loss_s: seconds(*loss_ms),
                 interval_s: seconds(*interval_ms),
                 limit: match limit {
@@ -204,7 +204,7 @@ impl RunLog {
                     Limit::Standstill => Some("standstill"),
                 },
             },
-            Report::NotGone => Entry::NotGone,
+            Report::NotGone => JournalEvent::NotGone,
             Report::Interrupted { left } => return self.warn(interrupted(*left)),
             // The shell enters these with more details.
             Report::Committed { .. } | Report::SaveFailed { .. } | Report::NothingToSave { .. } => {
@@ -250,67 +250,69 @@ fn interrupted(left: u8) -> String {
 }
 
 /// An entry in words, and whether it is important. `None` if another entry reports the same.
-fn sentence(entry: &Entry) -> Option<(String, bool)> {
+fn sentence(entry: &JournalEvent) -> Option<(String, bool)> {
     let (text, is_important) = match entry {
-        Entry::Started { version, aside, .. } => return Some(start(*version, aside)),
-        Entry::State { state } if state == "lowest" => (
+        JournalEvent::Started { version, aside, .. } => return Some(start(*version, aside)),
+        JournalEvent::State { state } if state == "lowest" => (
             "the owner uses the machine: the job runs at the lowest priority".to_owned(),
             false,
         ),
-        Entry::State { state } if state == "normal" => (
+        JournalEvent::State { state } if state == "normal" => (
             "the machine is free: the job runs at normal priority".to_owned(),
             false,
         ),
         // The last line of the output says how the job ended.
-        Entry::State { .. } | Entry::Ended { .. } => return None,
-        Entry::Suspended { need, load } => (suspended(need, *load), true),
-        Entry::Resumed { after_s } => (format!("resumed after {after_s:.0} s"), true),
-        Entry::Hurry { grace_s } => (
+        JournalEvent::State { .. } | JournalEvent::Ended { .. } => return None,
+        JournalEvent::Suspended { need, load } => (suspended(need, *load), true),
+        JournalEvent::Resumed { after_s } => (format!("resumed after {after_s:.0} s"), true),
+        JournalEvent::Hurry { grace_s } => (
             format!("less time than announced: {grace_s:.0} s are left"),
             true,
         ),
-        Entry::Quiet { seconds } => (
+        JournalEvent::Quiet { seconds } => (
             format!(
                 "the job has shown neither progress nor processor time, input or output for {seconds:.0} s"
             ),
             true,
         ),
-        Entry::Overdue { seconds } => (
+        JournalEvent::Overdue { seconds } => (
             format!("the job has run for {seconds:.0} s, three times as long as predicted"),
             true,
         ),
-        Entry::Forecast { .. } | Entry::Expected { .. } | Entry::Late { .. } => {
+        JournalEvent::Forecast { .. }
+        | JournalEvent::Expected { .. }
+        | JournalEvent::Late { .. } => {
             return foreseen(entry);
         }
-        Entry::NotGone => ("processes of the job survive SIGKILL".to_owned(), true),
-        Entry::Warning { message } => (message.clone(), true),
-        Entry::Asked { .. }
-        | Entry::NoAnswer { .. }
-        | Entry::NothingYet { .. }
-        | Entry::NoCheckpoint { .. }
-        | Entry::CutShort { .. }
-        | Entry::WaitsForVersion { .. }
-        | Entry::Saving { .. }
-        | Entry::Saved { .. }
-        | Entry::Promise { .. }
-        | Entry::SaveFailed { .. }
-        | Entry::Leaving { .. } => return checkpoint(entry),
-        Entry::Staged { .. }
-        | Entry::RunsThere { .. }
-        | Entry::EndedThere { .. }
-        | Entry::LeftAlone { .. }
-        | Entry::Lost { .. }
-        | Entry::Better { .. }
-        | Entry::Waits { .. }
-        | Entry::BroughtBack { .. } => return elsewhere(entry),
+        JournalEvent::NotGone => ("processes of the job survive SIGKILL".to_owned(), true),
+        JournalEvent::Warning { message } => (message.clone(), true),
+        JournalEvent::Asked { .. }
+        | JournalEvent::NoAnswer { .. }
+        | JournalEvent::NothingYet { .. }
+        | JournalEvent::NoCheckpoint { .. }
+        | JournalEvent::CutShort { .. }
+        | JournalEvent::WaitsForVersion { .. }
+        | JournalEvent::Saving { .. }
+        | JournalEvent::Saved { .. }
+        | JournalEvent::Promise { .. }
+        | JournalEvent::SaveFailed { .. }
+        | JournalEvent::Leaving { .. } => return checkpoint(entry),
+        JournalEvent::Staged { .. }
+        | JournalEvent::RunsThere { .. }
+        | JournalEvent::EndedThere { .. }
+        | JournalEvent::LeftAlone { .. }
+        | JournalEvent::Lost { .. }
+        | JournalEvent::Better { .. }
+        | JournalEvent::Waits { .. }
+        | JournalEvent::BroughtBack { .. } => return elsewhere(entry),
     };
     Some((text, is_important))
 }
 
 /// [`sentence`] for entries on the end of the job.
-fn foreseen(entry: &Entry) -> Option<(String, bool)> {
+fn foreseen(entry: &JournalEvent) -> Option<(String, bool)> {
     Some(match entry {
-        Entry::Forecast {
+        JournalEvent::Forecast {
             cpu_s,
             low_s,
             high_s,
@@ -327,10 +329,10 @@ fn foreseen(entry: &Entry) -> Option<(String, bool)> {
             );
             (text, false)
         }
-        Entry::Expected { remaining_s, .. } => {
+        JournalEvent::Expected { remaining_s, .. } => {
             (format!("the job should end in {remaining_s:.0} s"), false)
         }
-        Entry::Late {
+        JournalEvent::Late {
             remaining_s,
             left_s,
             ..
@@ -406,9 +408,9 @@ fn start(version: Option<u64>, aside: &[String]) -> (String, bool) {
 }
 
 /// [`sentence`] for entries on other machines.
-fn elsewhere(entry: &Entry) -> Option<(String, bool)> {
+fn elsewhere(entry: &JournalEvent) -> Option<(String, bool)> {
     Some(match entry {
-        Entry::Staged {
+        JournalEvent::Staged {
             version,
             files,
             seconds,
@@ -417,35 +419,35 @@ fn elsewhere(entry: &Entry) -> Option<(String, bool)> {
             format!("{files} files saved as version {version} in {seconds:.1} s"),
             false,
         ),
-        Entry::RunsThere { host, after_s } => {
+        JournalEvent::RunsThere { host, after_s } => {
             let after = after_s.map_or(String::new(), |after| format!(", after {after:.1} s"));
             (format!("the job runs on {host}{after}"), true)
         }
-        Entry::EndedThere {
+        JournalEvent::EndedThere {
             host,
             exit_code,
             why,
             ..
         } => (format!("ended on {host} with {exit_code}: {why}"), false),
-        Entry::LeftAlone { host, seconds } => (
+        JournalEvent::LeftAlone { host, seconds } => (
             format!("the job does not run on {host}, which is not tried again for {seconds:.0} s"),
             true,
         ),
-        Entry::Lost { host, seconds } => (
+        JournalEvent::Lost { host, seconds } => (
             format!(
                 "{host} sends no reports: the job continues elsewhere; {host} is not tried again for {seconds:.0} s"
             ),
             true,
         ),
-        Entry::Better { host, there } => (
+        JournalEvent::Better { host, there } => (
             format!("the job would end much earlier on {there}: it leaves {host}"),
             true,
         ),
-        Entry::Waits { seconds } => (
+        JournalEvent::Waits { seconds } => (
             format!("no host is free: hosts are asked again in {seconds:.0} s"),
             true,
         ),
-        Entry::BroughtBack { files, seconds, .. } => {
+        JournalEvent::BroughtBack { files, seconds, .. } => {
             (format!("{files} files came back in {seconds:.1} s"), false)
         }
         _ => return None,
@@ -453,51 +455,51 @@ fn elsewhere(entry: &Entry) -> Option<(String, bool)> {
 }
 
 /// [`sentence`] for entries on checkpoints.
-fn checkpoint(entry: &Entry) -> Option<(String, bool)> {
+fn checkpoint(entry: &JournalEvent) -> Option<(String, bool)> {
     Some(match entry {
-        Entry::Asked { .. } => ("asked for a checkpoint".to_owned(), false),
-        Entry::NoAnswer { again_s } => (
+        JournalEvent::Asked { .. } => ("asked for a checkpoint".to_owned(), false),
+        JournalEvent::NoAnswer { again_s } => (
             format!("the job wrote no checkpoint when asked; again in {again_s:.0} s"),
             true,
         ),
-        Entry::Promise {
+        JournalEvent::Promise {
             loss_s,
             interval_s,
             limit,
         } => promise(*loss_s, *interval_s, *limit),
-        Entry::NothingYet { path } => (
+        JournalEvent::NothingYet { path } => (
             format!("there is nothing at {path} (--files) yet: nothing is saved until the job writes it"),
             true,
         ),
-        Entry::NoCheckpoint { why, unsaved_s } => (
+        JournalEvent::NoCheckpoint { why, unsaved_s } => (
             format!("no checkpoint can be taken, {unsaved_s:.0} s of work are not saved: {why}"),
             true,
         ),
-        Entry::CutShort { grace_s } => (
+        JournalEvent::CutShort { grace_s } => (
             format!(
                 "the job has not written its last checkpoint: it is ended, and the {grace_s:.0} s left are for saving \
                  what it has"
             ),
             true,
         ),
-        Entry::WaitsForVersion { seconds } => (
+        JournalEvent::WaitsForVersion { seconds } => (
             format!("the newest version can't be restored now: it is waited for up to {seconds:.0} s"),
             true,
         ),
-        Entry::Saving { is_torn: true, .. } => (
+        JournalEvent::Saving { is_torn: true, .. } => (
             "saving the files as they are, marked: the job may have been writing them when it ended"
                 .to_owned(),
             true,
         ),
-        Entry::Saving { is_final: true, .. } => ("saving the last checkpoint".to_owned(), false),
-        Entry::Saving { .. } => ("saving a checkpoint".to_owned(), false),
-        Entry::Saved {
+        JournalEvent::Saving { is_final: true, .. } => ("saving the last checkpoint".to_owned(), false),
+        JournalEvent::Saving { .. } => ("saving a checkpoint".to_owned(), false),
+        JournalEvent::Saved {
             version, seconds, ..
         } => (format!("version {version} saved in {seconds:.1} s"), false),
-        Entry::SaveFailed { message, status } => {
+        JournalEvent::SaveFailed { message, status } => {
             (format!("not saved (status {status}): {message}"), true)
         }
-        Entry::Leaving {
+        JournalEvent::Leaving {
             why,
             grace_s,
             expected_s,

@@ -9,7 +9,7 @@ use supervision::{Ending, SaveNumber, SaveOutcome};
 
 use super::begin::Begun;
 use super::job_dir::JobDir;
-use super::journal::Entry;
+use super::journal::JournalEvent;
 use super::orders::Orders;
 use super::reach::Reach;
 use super::run_log::RunLog;
@@ -95,8 +95,8 @@ pub(super) async fn take_place(
 }
 
 /// The entry of the journal for a save that was committed.
-pub(super) fn saved_entry(report: &SaveReport) -> Entry {
-    Entry::Saved {
+pub(super) fn saved_entry(report: &SaveReport) -> JournalEvent {
+    JournalEvent::Saved {
         version: report.version.number(),
         seconds: report.seconds,
         image_bytes: report.image_bytes,

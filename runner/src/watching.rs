@@ -66,12 +66,12 @@ pub enum WatchEvent {
     },
 }
 
-/// A directory that was saved; with `--json`, one line of `ckpt watch`.
+/// A directory that `ckpt watch` saved: with `--json`, one line for each.
 #[derive(Clone, Debug, Serialize)]
 pub struct WatchedSave {
     /// Name of the directory.
     pub name: String,
-    /// What became of it.
+    /// The report of the save.
     pub saved: SaveReport,
 }
 

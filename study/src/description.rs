@@ -5,7 +5,8 @@ use serde::Serialize;
 use crate::distribution::Family;
 use crate::spread::Spread;
 
-/// A pool of machines over the time in which it was observed. Lengths are in seconds.
+/// Answer of `ckpt trace describe`: a pool of machines over the time in which it was observed. Lengths are in
+/// seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoolDescription {
     /// Name of the trace.
@@ -176,7 +177,7 @@ pub struct FitTable {
 /// A fitted distribution.
 #[derive(Clone, Debug, Serialize)]
 pub struct FitLine {
-    /// `normal`, `lognormal`, `exponential`, `weibull` or `gamma`.
+    /// The family of distributions.
     pub family: Family,
     /// Mean and standard deviation (of the natural logarithm for `lognormal`); mean (`exponential`); or shape
     /// and scale.

@@ -95,11 +95,11 @@ weights() { scontrol -o show nodes h0[1-7] | sed 's/^NodeName=\([^ ]*\) .* Weigh
 install -m 600 -t /root /home/alice/grid/owner.key /home/alice/grid/owner.crt
 CKPT_GRID=/home/alice/grid/grid.toml CKPT_KEY_FILE=/root/owner.key CKPT_CERT_FILE=/root/owner.crt \
     run_block slurm.md weights >/dev/null
-want=$(as_alice ckpt rank --work 6h --format slurm | sed -n 's/.*nodename=\([^ ]*\) weight=\(.*\)/\1 \2/p' | sort)
+want=$(as_alice ckpt plan where --work 6h --format slurm | sed -n 's/.*nodename=\([^ ]*\) weight=\(.*\)/\1 \2/p' | sort)
 [ "$(wc -l <<<"$want")" = 5 ] || die "not five hosts: $want"
 [ "$(weights | grep -v ' 1$' | cut -d' ' -f2 | sort -n | tr '\n' ' ')" = "10 20 30 40 50 " ] || { weights; die "want $want"; }
 [ "$(weights | grep -c ' 1$')" = 2 ] || { weights; die "hosts that are dead have no weight"; }
-say "slurmctld has weights of ckpt rank: $(weights | tr '\n' ';')"
+say "slurmctld has weights of ckpt plan where: $(weights | tr '\n' ';')"
 
 # The time limit is 2 min for 2 min of work. The requeued job has to wait until its credential ends.
 settings=(STEPS=240 PAUSE=0.5)

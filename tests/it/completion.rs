@@ -81,7 +81,7 @@ fn bash_completes_jobs_hosts_and_files_with_all_hosts_down() -> Result<()> {
         &["forget"],
         &["runs"],
         &["hosts"],
-        &["advise"],
+        &["plan", "when"],
         &["run"],
         &["key", "for-job"],
         &["save", "--job"],

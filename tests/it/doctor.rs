@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use tests::machines::Machines;
 use tests::program::{ckpt, run, wait_until};
 use tests::{Grid, Outcome};
 
@@ -144,6 +145,26 @@ fn limits_and_files_are_checked_without_a_grid() -> Result<()> {
     ensure!(
         of("grid_file") == 1 && of("state_directory") == 1,
         "{found:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn without_a_grid_file_the_way_back_with_a_copy_of_the_key_is_named() -> Result<()> {
+    let machines = Machines::new()?;
+    let failed = machines
+        .ckpt("new", &["--json", "list"])?
+        .expect(2)?
+        .json()?;
+    let next = failed["error"]["next"].as_str().unwrap_or_default();
+    ensure!(next.contains("ckpt key import FILE"), "{failed}");
+    let found = machines.ckpt("new", &["--json", "doctor"])?.json()?;
+    let findings = found["findings"].as_array().context("findings")?;
+    let grid = findings.iter().find(|one| one["check"] == "grid_file");
+    let remedy = grid.and_then(|one| one["remedy"].as_str());
+    ensure!(
+        remedy.is_some_and(|remedy| remedy.contains("ckpt key import FILE")),
+        "{found}"
     );
     Ok(())
 }

@@ -176,6 +176,15 @@ fn flipped_bytes_are_erasures() -> Result<()> {
     let verified = grid.run(["verify", "--read-data"])?.expect(3)?;
     let text = String::from_utf8_lossy(&verified.stdout).into_owned();
     assert!(text.contains("3 of 5 shards good, can lose none"), "{text}");
+    // Without reading blocks the damaged block is not seen, and no shard is called good.
+    let listed = grid.run(["verify"])?.expect(3)?;
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(
+        text.contains("4 of 5 shards present, not read, can lose 1"),
+        "{text}"
+    );
+    let listed = grid.run(["--json", "verify"])?.expect(3)?.json()?;
+    assert_eq!(listed["checked"], "present", "{listed}");
 
     let shard = &grid.shard_files(&holders[2])?[0];
     damage::flip(shard, 300)?;

@@ -119,6 +119,21 @@ fn a_job_that_is_not_saved_says_why() -> Result<()> {
     );
     let why = mute["not_saved"].as_str().unwrap_or_default();
     ensure!(why.contains("state"), "{mute}");
+    // The next start enters the kill, and why the save before it failed.
+    let mut supervisor = here.bare(&args)?.spawn()?;
+    let noted = wait_until("the reason is in the ledger", PATIENCE, || {
+        let job = ledger(&here)?["jobs"][0].clone();
+        Ok(job["why"].as_str().is_some_and(|kept| kept == why))
+    });
+    supervisor.kill()?;
+    supervisor.wait()?;
+    noted?;
+    let text = run(&mut here.bare(&["runs"])?)?.expect(0)?;
+    let shown = String::from_utf8(text.stdout)?;
+    ensure!(shown.contains("WHY") && shown.contains("state"), "{shown}");
+    let health = answer(&here, &["health"], 0)?;
+    let last = health["work"]["why"].as_str().unwrap_or_default();
+    ensure!(last == format!("job mute: {why}"), "{health}");
     Ok(())
 }
 

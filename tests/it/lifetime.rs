@@ -233,7 +233,10 @@ fn garbage_is_shown_and_then_removed() -> Result<()> {
     let found = gc(&["--dry-run", "--keep", "2"])?;
     ensure!(found["garbage"][0]["version"] == 1 && found["garbage"][0]["why"] == "superseded");
     ensure!(grid.versions("42")? == [1, 2, 3], "only shown");
-    gc(&["--keep", "2"])?;
+    let young = gc(&["--keep", "2", "--older-than", "1h"])?;
+    ensure!(young["garbage"] == serde_json::json!([]), "{young}");
+    ensure!(grid.versions("42")? == [1, 2, 3], "all are younger");
+    gc(&["--keep", "2", "--older-than", "0s"])?;
     ensure!(grid.versions("42")? == [2, 3]);
     ensure!(files(&grid, 6)? == 10);
     Ok(())
@@ -272,5 +275,26 @@ fn a_host_that_lends_less_gives_back_old_versions_then_hands_shards_over() -> Re
     }
     let log = fs::read_to_string(grid.data_dir(&victim).join("log"))?;
     ensure!(log.contains("shard given back"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn a_dry_run_of_forget_says_what_would_go_and_removes_nothing() -> Result<()> {
+    let grid = grid(6)?;
+    for seed in 0..3 {
+        save(&grid, "42", seed, &["--keep", "9"])?;
+    }
+    let forget = |more: &[&str]| -> Result<Value> {
+        let forget = ["--json", "forget", "42"];
+        grid.run(forget.iter().chain(more))?.expect(0)?.json()
+    };
+    let shown = forget(&["--keep", "1", "--dry-run"])?;
+    ensure!(shown["dry_run"] == true && shown["removed"] == serde_json::json!([2, 1]));
+    ensure!(grid.versions("42")? == [1, 2, 3], "only shown");
+    let removed = forget(&["--keep", "1"])?;
+    ensure!(removed["dry_run"] == false && removed["removed"] == shown["removed"]);
+    ensure!(grid.versions("42")? == [3]);
+    grid.run(["forget", "42", "--version", "7", "--dry-run"])?
+        .expect(4)?;
     Ok(())
 }

@@ -144,7 +144,7 @@ fn the_week_of_a_pool_shows_who_goes_home_and_when_a_job_had_best_begin() -> Res
         history::write(&grid.data_dir(host), &past)?;
     }
     grid.restart()?;
-    let pool = grid.run(["--json", "pool", "--job-length", "9h"])?;
+    let pool = grid.run(["--json", "plan", "pool", "--job-length", "9h"])?;
     let pool = pool.expect(0)?.json()?;
     assert_eq!(pool["hosts"], 5, "{pool}");
     let hours = pool["hours"].as_array().context("no hours")?;
@@ -165,7 +165,9 @@ fn the_week_of_a_pool_shows_who_goes_home_and_when_a_job_had_best_begin() -> Res
         let fits = !is_open || matches!(at % 24, 8 | 9);
         assert_eq!(stays > 0.9, fits, "{at}: {hour}");
     }
-    let text = grid.run(["pool", "--job-length", "9h"])?.expect(0)?;
+    let text = grid
+        .run(["plan", "pool", "--job-length", "9h"])?
+        .expect(0)?;
     let text = String::from_utf8(text.stdout)?;
     assert!(text.contains("a job of 9 h"), "{text}");
     Ok(())

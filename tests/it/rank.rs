@@ -1,4 +1,4 @@
-//! `ckpt rank` orders hosts by what they announce of their machines, and `ckpt-store` writes ads for
+//! `ckpt plan where` orders hosts by what they announce of their machines, and `ckpt-store` writes ads for
 //! HTCondor.
 
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use tests::program::{command, run, wait_until};
 use tests::supervised::PATIENCE;
 
 fn ranked(grid: &Grid, args: &[&str], status: i32) -> Result<Value> {
-    let args = [&["--json", "rank", "--work", "6h"][..], args].concat();
+    let args = [&["--json", "plan", "where", "--work", "6h"][..], args].concat();
     Ok(serde_json::from_slice(
         &grid.run(args)?.expect(status)?.stdout,
     )?)

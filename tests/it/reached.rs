@@ -47,6 +47,29 @@ fn tries(socket: &UdpSocket) -> Result<Vec<usize>> {
 }
 
 #[test]
+fn the_status_of_a_donor_says_that_it_was_revoked() -> Result<()> {
+    let mut machines = Machines::new()?;
+    machines.found(&free_address()?.to_string())?;
+    let tokens = machines.invite(2, 0)?;
+    machines.join("out", &tokens[0])?;
+    machines.join("in", &tokens[1])?;
+    let status = |donor: &str| -> Result<String> {
+        let said = machines.store(donor, &["status"])?.expect(0)?;
+        Ok(String::from_utf8(said.stdout)?)
+    };
+    wait_until("the daemon runs", LIMIT, || {
+        Ok(status("out")?.contains("open since"))
+    })?;
+    ensure!(!status("out")?.contains("REVOKED"));
+    machines.ckpt("admin", &["grid", "revoke", "out"])?;
+    wait_until("its status says so", LIMIT, || {
+        Ok(status("out")?.contains("REVOKED"))
+    })?;
+    ensure!(!status("in")?.contains("REVOKED"));
+    Ok(())
+}
+
+#[test]
 fn a_donor_that_nobody_reaches_learns_it_within_a_minute_and_so_do_others() -> Result<()> {
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;

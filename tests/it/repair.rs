@@ -209,10 +209,12 @@ fn a_host_that_leaves_hands_its_shards_over() -> Result<()> {
     let (_, host) = &good(&grid, "job-0")?[0];
     let stays = drain(&grid, host, "10s")?.expect(1)?;
     ensure!(
-        String::from_utf8_lossy(&stays.stdout).contains("keep the data directory"),
+        String::from_utf8_lossy(&stays.stdout).contains("the daemon goes on"),
         "{stays}"
     );
-    drain(&grid, host, "1s")?.expect(1)?;
+    let ends = grid.store(host, &["drain", "--within", "1s", "--force"])?;
+    let said = String::from_utf8_lossy(&ends.expect(1)?.stdout).into_owned();
+    ensure!(said.contains("keep the data directory"), "{said}");
     Ok(())
 }
 
@@ -265,6 +267,22 @@ fn a_host_whose_shard_another_has_takes_a_second_one_and_gives_its_own_back() ->
         held.len() == 5 && hosts.len() == 5 && shards(&held).len() == 5,
         "{held:?}"
     );
+    Ok(())
+}
+
+#[test]
+fn a_drain_that_only_a_further_host_could_help_stops_early_and_the_daemon_goes_on() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let bytes = save(&grid, "42", 1)?;
+    let host = grid.holders("42")?.swap_remove(0);
+    let began = std::time::Instant::now();
+    let stays = grid.store(&host, &["drain", "--within", "10min"])?;
+    let said = String::from_utf8_lossy(&stays.expect(1)?.stdout).into_owned();
+    ensure!(began.elapsed() < LIMIT, "it waited: {:?}", began.elapsed());
+    ensure!(said.contains("the grid lacks 1 host"), "{said}");
+    // It is used as before: all shards are proved, and it takes new ones.
+    let again = save(&grid, "42", 2)?;
+    ensure!(again != bytes && grid.holders("42")?.contains(&host));
     Ok(())
 }
 

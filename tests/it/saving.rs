@@ -629,7 +629,15 @@ fn wrong_usage_of_any_command_is_one_object_with_json() -> Result<()> {
 fn advice_needs_no_host_to_be_named_on_a_local_grid() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", &image::memory(100_000, 1))?;
-    let advise = ["--json", "advise", "--job-length", "12h", "--job", "42"];
+    let advise = [
+        "--json",
+        "plan",
+        "when",
+        "--job-length",
+        "12h",
+        "--job",
+        "42",
+    ];
     let advice = grid.run(advise)?.expect(0)?.json()?;
     let source = advice["hazard"].as_str().context("no source")?;
     ensure!(source.starts_with("prediction of host h0"), "{advice}");

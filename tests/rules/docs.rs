@@ -1,82 +1,8 @@
-//! The documents match the source text: JSON fields, figures, names of tests, and the places of code that
-//! pages lead to.
+//! The documents match the source text: figures, names of tests, and the places of code that pages lead to.
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-
-const REPORT: &str = concat!(
-    include_str!("../../ckpt-agent/src/report.rs"),
-    include_str!("../../health/src/lib.rs"),
-    include_str!("../../ckpt-agent/src/map.rs"),
-    include_str!("../../ckpt-agent/src/pool.rs"),
-    include_str!("../../ckpt-agent/src/events.rs"),
-    include_str!("../../runner/src/report.rs"),
-    include_str!("../../runner/src/away/report.rs"),
-    include_str!("../../runner/src/past_report.rs"),
-    include_str!("../../runner/src/jobs.rs"),
-    include_str!("../../runner/src/ledger.rs"),
-    include_str!("../../runner/src/watching.rs"),
-    include_str!("../../ckpt/src/commands/health/doctor_report.rs"),
-    include_str!("../../ckpt/src/commands/rank/report.rs"),
-    include_str!("../../ckpt/src/commands/run/setup/mod.rs"),
-    include_str!("../../ckpt/src/commands/run/setup/trial.rs"),
-    include_str!("../../ckpt/src/commands/spool/report.rs"),
-    include_str!("../../study/src/description.rs"),
-    include_str!("../../study/src/spread.rs"),
-    include_str!("../../ckpt-agent/src/models.rs"),
-);
-const JSON: &str = include_str!("../../docs/use/json.md");
-
-/// Fields of every struct that is printed as JSON, as `struct.field`.
-fn fields_in_code() -> BTreeSet<String> {
-    let mut fields = BTreeSet::new();
-    let mut name = None;
-    let mut printed = false;
-    let mut passed_over = false;
-    for line in REPORT.lines() {
-        if line.starts_with("#[derive(") {
-            printed = line.contains("Serialize");
-        } else if let Some(rest) = line.strip_prefix("pub struct ") {
-            let all = rest.split([' ', '<']).next();
-            name = all.filter(|_| printed);
-        } else if line == "}" {
-            name = None;
-        } else if matches!(line.trim(), "#[serde(flatten)]" | "#[serde(skip)]") {
-            passed_over = true;
-        } else if line.starts_with("    pub") {
-            let is_printed = !std::mem::take(&mut passed_over);
-            let field = line.strip_prefix("    pub ").filter(|_| is_printed);
-            if let (Some(name), Some(rest)) = (name, field) {
-                let field = rest.split(':').next().unwrap_or_default();
-                fields.insert(format!("{name}.{field}"));
-            }
-        }
-    }
-    fields
-}
-
-fn fields_in_document() -> BTreeSet<String> {
-    let mut fields = BTreeSet::new();
-    let mut name = "";
-    for line in JSON.lines() {
-        if let Some(heading) = line.strip_prefix("## ") {
-            name = heading;
-        } else if let Some(rest) = line.strip_prefix("| `")
-            && !name.is_empty()
-        {
-            let field = rest.split('`').next().unwrap_or_default();
-            fields.insert(format!("{name}.{field}"));
-        }
-    }
-    fields
-}
-
-#[test]
-fn every_json_field_is_documented_and_no_other() {
-    assert!(fields_in_code().len() > 50);
-    assert_eq!(fields_in_code(), fields_in_document());
-}
 
 fn table_rows(page: &str) -> Vec<Vec<&str>> {
     let mut rows = Vec::new();

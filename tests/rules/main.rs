@@ -3,5 +3,6 @@
 mod architecture;
 mod circles;
 mod docs;
+mod reports;
 mod tidy;
 mod tree;

@@ -131,7 +131,7 @@ const COLUMNS: &str = "*failed*: restores that failed, of all; *unreadable*: sha
     of the work; *makespan*: over work, with its interval. *(foresight)* chooses the hosts that will be\n\
     readable longest, knowing the future: what no choice of hosts can avoid.\n\n";
 
-const INTERVALS: &str = "`ckpt advise` and the simulator use one function. For a constant hazard it gives Young's interval,\n\
+const INTERVALS: &str = "`ckpt plan when` and the simulator use one function. For a constant hazard it gives Young's interval,\n\
     stretched to Daly's; Daly's abstract gives 117, 57 and 9.1 minutes for the first three rows, which\n\
     the exact optimum confirms. *Makespan* is what a job of 24 h is expected to take with checkpoints as\n\
     often as Daly says, restores as long as checkpoints, and five minutes to restart.\n\n";

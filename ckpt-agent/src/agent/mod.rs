@@ -15,7 +15,7 @@ pub use codec::geometry::{DATA_USUAL, PARITY_USUAL};
 
 pub use discover::{KNOWS_ETCD, discover};
 pub use handle::Agent;
-pub use keep::gc::Disposal;
+pub use keep::gc::{Disposal, Superseded};
 pub use keep::job_keys::Voided;
 pub use keep::verify::Depth;
 pub use read::cat::{ByteRange, CatRequest};

@@ -45,7 +45,7 @@ use crate::daemon::{Daemon, StartError};
 use crate::monitor::outlook::Predictor;
 use crate::priority;
 use crate::registry::{RegistryConfig, RegistryError, RegistryServer};
-use crate::repair::{Drained, RepairSettings};
+use crate::repair::RepairSettings;
 use crate::scrub::ScrubSettings;
 
 /// Stores shards of checkpoints on this machine's disk.
@@ -149,14 +149,16 @@ enum Command {
     /// Hand all shards over to other hosts and end the daemon, before the machine leaves for good.
     ///
     /// A host takes no second shard of a checkpoint, so the grid needs a host more than checkpoints have shards. Ends
-    /// with 0 if the data directory can be deleted, and with 1 if shards are on no other host: the daemon has ended,
-    /// and serves them again when it is started.
+    /// with 0 if the data directory can be deleted, and with 1 if shards are on no other host: the daemon goes on.
     Drain {
         #[command(flatten)]
         store: StoreDir,
         /// Time limit for handing the shards over.
         #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "10min")]
         within: Duration,
+        /// End the daemon even if shards are on no other host. It serves them again when it is started.
+        #[arg(long)]
+        force: bool,
     },
     /// Print a completion script for a shell.
     Completions {
@@ -342,7 +344,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::CalibrateGuest(args) => calibrate::guest(&args),
         Command::Guest(args) => guest::guest(&args),
         Command::GuestReporter(args) => guest::reporter(args),
-        Command::Drain { store, within } => store.with(|data| leaving::drain(data, within)),
+        Command::Drain {
+            store,
+            within,
+            force,
+        } => store.with(|data| leaving::drain(data, within, force)),
         Command::Pause { store, time } => store.with(|data| owner::pause(data, time)),
         Command::Resume { store } => store.with(owner::resume),
         Command::Status {
@@ -409,7 +415,11 @@ fn run(args: Serve) -> Result<ExitCode> {
             let identity = tokio::select! {
                 stopped = &mut stop => {
                     stopped?;
-                    break;
+                    stop.set(stop_signal());
+                    if leaves(&daemon, &request, drain, stop.as_mut()).await {
+                        break;
+                    }
+                    continue;
                 }
                 identity = renewal::renewed(daemon.members(), &config.identity, data, period) => identity,
             };
@@ -425,18 +435,36 @@ fn run(args: Serve) -> Result<ExitCode> {
             };
             daemon = renewal::begin_again(async || Daemon::start(&config).await, is_taken).await?;
         }
-        if let Some(limit) = leaving::requested(&request).or(drain) {
-            let mut drained = Drained::default();
-            tokio::select! {
-                done = daemon.drain(limit) => drained = done,
-                // A second signal ends the drain at once.
-                _ = stop_signal() => {}
-            }
-            leaving::answer(&request, &drained);
-        }
         daemon.stop().await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Hands shards over if somebody wants that of a daemon that was asked to stop. Returns whether it stops.
+async fn leaves(
+    daemon: &Daemon,
+    request: &Path,
+    on_exit: Option<Duration>,
+    again: impl Future<Output = Result<()>>,
+) -> bool {
+    let on_exit = on_exit.map(|within| leaving::Wish {
+        within,
+        stays: false,
+    });
+    let Some(wish) = leaving::requested(request).or(on_exit) else {
+        return true;
+    };
+    let drained = tokio::select! {
+        drained = daemon.drain(wish.within) => drained,
+        // A second signal ends the drain at once. Without an answer, nobody takes the shards for handed over.
+        _ = again => return true,
+    };
+    let stays = wish.stays && drained.left > 0;
+    if stays {
+        daemon.stay(&drained);
+    }
+    leaving::answer(request, &drained, stays);
+    !stays
 }
 
 fn run_registry(args: RegistryArgs) -> Result<ExitCode> {

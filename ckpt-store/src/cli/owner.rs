@@ -161,6 +161,13 @@ pub(super) fn print_status(
             one.stance,
             time::local(one.since)
         )?;
+        if one.is_revoked {
+            writeln!(
+                out,
+                "REVOKED: the grid's admin has revoked the key of this host, so no member uses it; to lend again, \
+                 ask for a token and join with another data directory (ckpt-store join TOKEN --data DIR)"
+            )?;
+        }
         print_ways(&one.reached, out)?;
     }
     match (paused, current) {

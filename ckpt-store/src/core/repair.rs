@@ -124,30 +124,61 @@ impl Situation {
         answering: &BTreeSet<OwnerId>,
         shard: ShardIndex,
     ) -> Vec<OwnerId> {
-        let all = || self.held.iter().chain(&self.claimed);
-        let answering = answering
-            .iter()
-            .filter(|host| !self.failed.values().any(|hosts| hosts.contains(*host)));
-        let is_free = |host: &&OwnerId| !all().any(|(_, holders)| holders.contains(*host));
-        let none: Vec<OwnerId> = answering.clone().filter(is_free).copied().collect();
+        let is_free = |host: &&OwnerId| !self.shown().any(|(_, hosts)| hosts.contains(*host));
+        let none: Vec<OwnerId> = self.unfailed(answering).filter(is_free).copied().collect();
         if !none.is_empty() {
             return none;
         }
-        let holds_it =
-            |host: &OwnerId| all().any(|(held, holders)| *held == shard && holders.contains(host));
-        // Whether as many shards have a holder without this host as with it. That must also hold if all
-        // claims are true, because the host's claim may be the only one of its shard.
+        if self.awaits_spare(own, answering, shard) {
+            return Vec::new();
+        }
+        let mut doubles = self.doubles(answering);
+        doubles.retain(|host| !self.is_shown(shard, host));
+        doubles
+    }
+
+    /// Whether a host other than `own` has `shard` and another one that a further host has, too. It gives
+    /// the latter back in its next round, and counts for `shard` then.
+    pub fn awaits_spare(
+        &self,
+        own: OwnerId,
+        answering: &BTreeSet<OwnerId>,
+        shard: ShardIndex,
+    ) -> bool {
+        let mut doubles = self.doubles(answering).into_iter();
+        doubles.any(|host| host != own && self.is_shown(shard, &host))
+    }
+
+    /// The answering hosts without which as many shards have a holder. That must also hold if all claims
+    /// are true, because a host's claim may be the only one of its shard.
+    fn doubles(&self, answering: &BTreeSet<OwnerId>) -> Vec<OwnerId> {
         let likely = self.likely();
         let is_double = |host: &&OwnerId| {
             let is_spare = |all: &Holders| assign(&without(all, host)).len() == assign(all).len();
             is_spare(&self.held) && is_spare(&likely)
         };
-        let doubles: Vec<OwnerId> = answering.filter(is_double).copied().collect();
-        // One that has the shard already gives its other shard back, and counts for this one then.
-        if doubles.iter().any(|host| *host != own && holds_it(host)) {
-            return Vec::new();
-        }
-        doubles.into_iter().filter(|host| !holds_it(host)).collect()
+        self.unfailed(answering)
+            .filter(is_double)
+            .copied()
+            .collect()
+    }
+
+    /// The holders of each shard, and who claims it.
+    fn shown(&self) -> impl Iterator<Item = (&ShardIndex, &BTreeSet<OwnerId>)> {
+        self.held.iter().chain(&self.claimed)
+    }
+
+    fn is_shown(&self, shard: ShardIndex, host: &OwnerId) -> bool {
+        let mut shown = self.shown();
+        shown.any(|(held, hosts)| *held == shard && hosts.contains(host))
+    }
+
+    fn unfailed<'a>(
+        &self,
+        answering: &'a BTreeSet<OwnerId>,
+    ) -> impl Iterator<Item = &'a OwnerId> + use<'a, '_> {
+        let failed = |host: &OwnerId| self.failed.values().any(|hosts| hosts.contains(host));
+        answering.iter().filter(move |host| !failed(host))
     }
 
     /// Whether each of these hosts holds or claims a shard of the checkpoint.

@@ -361,6 +361,13 @@ impl Monitor {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
+    /// The host is not about to end any more.
+    pub fn stay(&self) {
+        self.leaving.store(false, Ordering::Relaxed);
+        self.conditions
+            .send_modify(|conditions| conditions.leaving = None);
+    }
+
     /// The limits of speed: those of the owner and, while the host stands back, that of slow reads.
     pub fn rates(&self) -> Rates {
         let inner = self.inner();

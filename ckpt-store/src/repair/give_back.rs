@@ -2,11 +2,12 @@
 //! host leaves the grid. This host removes its copy of a shard only after another host proved its own
 //! copy. That host proves it with parts of the shard that this host chose; its word alone is not enough.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use codec::{OwnerId, ShardIndex};
+use command_line::text::count;
 use protocol::wire::limits::PEER_HOLDS_ASKED_MAX;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -21,6 +22,10 @@ use crate::core::repair::{Caretaker, Removed, Situation};
 /// Pause between two rounds of a drain: shards that could not be handed over are tried again after it.
 const DRAIN_PAUSE: Duration = Duration::from_secs(2);
 
+/// A drain ends after this many rounds in a row in which only a further host could have helped. In one round alone, a
+/// host may have been about to give up its shard.
+const HOPELESS_ROUNDS: usize = 2;
+
 /// At most this many different reasons are kept for the report.
 const REASONS_MAX: usize = 8;
 
@@ -33,6 +38,8 @@ pub struct Drained {
     pub left: usize,
     /// Why those shards were not handed over. Each reason occurs once; there are at most `REASONS_MAX`.
     pub reasons: BTreeSet<String>,
+    /// The shards that were handed over. This host does not prove its own copies any more.
+    done: BTreeSet<(Key, ShardIndex)>,
 }
 
 /// What a search for a stand-in found.
@@ -50,6 +57,12 @@ struct DrainProgress {
     done: BTreeSet<(Key, ShardIndex)>,
     /// Why other shards were not handed over in this round.
     reasons: BTreeSet<String>,
+    /// Whether the next round may do better than this one with the hosts that there are.
+    may_improve: bool,
+    /// How many shards of a checkpoint no host can take, by checkpoint, in this round.
+    stuck: BTreeMap<Key, usize>,
+    /// How many rounds in a row only a further host could have helped.
+    hopeless: usize,
 }
 
 impl DrainProgress {
@@ -57,6 +70,22 @@ impl DrainProgress {
         if self.reasons.len() < REASONS_MAX {
             self.reasons.insert(why);
         }
+    }
+
+    fn begin_round(&mut self) {
+        self.may_improve = false;
+        self.stuck.clear();
+    }
+
+    /// Why the drain can't succeed, if it can't.
+    fn end_round(&mut self) -> Option<String> {
+        let lacking = self.stuck.values().max().filter(|_| !self.may_improve);
+        self.hopeless = lacking.map_or(0, |_| self.hopeless + 1);
+        let lacking = lacking.filter(|_| self.hopeless >= HOPELESS_ROUNDS)?;
+        Some(format!(
+            "the grid lacks {} without a shard of these checkpoints",
+            count(*lacking, "host")
+        ))
     }
 }
 
@@ -176,9 +205,9 @@ impl Repairer {
     /// Looks for a host that holds this shard, too, and can stand in. `None` if this host does not hold
     /// the checkpoint any more.
     ///
-    /// This host first refuses to prove its own copy (`begin_leaving`), and only after that asks another
-    /// host for a proof. So if two hosts hold the same shard and both want to remove it, at most one of
-    /// them does: the host that asks second is refused by the first.
+    /// This host first refuses to prove its own copy (`begin_leaving`, which the caller has to end), and
+    /// only after that asks another host for a proof. So if two hosts hold the same shard and both want to
+    /// remove it, at most one of them does: the host that asks second is refused by the first.
     async fn find_stand_in(
         &self,
         around: &Around,
@@ -188,10 +217,10 @@ impl Repairer {
         removed: Removed,
     ) -> Option<Replacement> {
         let own = self.own();
+        self.host.store.begin_leaving(key, shard);
         let holdings = self.host.store.holdings_of(&BTreeSet::from([key]));
         let answers = self.ask_holders(around, holdings, None).await;
         let situation = self.check_closely(around, caretaker, &answers).await?;
-        self.host.store.begin_leaving(key, shard);
         let mut trusted = BTreeSet::new();
         for other in situation.others_with(own, shard) {
             if self
@@ -258,8 +287,8 @@ impl Repairer {
         self.check(around, caretaker, answers, None).await.pop()
     }
 
-    /// Hands all shards of this host over to other hosts, in rounds, until none is left or `limit` has
-    /// passed.
+    /// Hands all shards of this host over to other hosts, in rounds, until none is left, `limit` has passed, or all
+    /// hosts answer and none of them can take any.
     pub async fn drain(&self, limit: Duration) -> Drained {
         let until = Instant::now() + limit;
         let total = self.host.store.held_count();
@@ -267,7 +296,9 @@ impl Repairer {
         let mut caretaker = self.new_caretaker();
         let mut reasons = BTreeSet::from([RepairError::Late.to_string()]);
         loop {
+            progress.begin_round();
             self.hand_over(&mut caretaker, &mut progress, until).await;
+            let hopeless = progress.end_round();
             // The time limit can end a round before the round has found a reason. The reasons of the
             // round before stay then.
             let found = std::mem::take(&mut progress.reasons);
@@ -278,15 +309,24 @@ impl Repairer {
             let held = self.host.store.held_count().min(total);
             let left = held.saturating_sub(progress.done.len());
             let pause = DRAIN_PAUSE.min(until.saturating_duration_since(Instant::now()));
-            if left == 0 || pause.is_zero() {
+            if left == 0 || pause.is_zero() || hopeless.is_some() {
+                reasons.extend(hopeless);
                 return Drained {
                     handed_over: progress.done.len(),
                     left,
                     reasons: if left == 0 { BTreeSet::new() } else { reasons },
+                    done: progress.done,
                 };
             }
             // Hosts may have returned or joined when the next round begins.
             tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// After a drain that failed, proves the copies on this host again.
+    pub fn stay(&self, drained: &Drained) {
+        for (key, shard) in &drained.done {
+            self.host.store.end_leaving(*key, *shard);
         }
     }
 
@@ -303,6 +343,7 @@ impl Repairer {
             Err(cause) => {
                 warn!(%cause, "can't hand shards over");
                 progress.reasons.insert(cause.to_string());
+                progress.may_improve = true;
                 return;
             }
         };
@@ -312,6 +353,8 @@ impl Repairer {
             let Some(last) = holdings.last() else { return };
             after = Some(last.key);
             let answers = self.ask_holders(&around, holdings, None).await;
+            let mut others = around.others();
+            progress.may_improve |= others.any(|(id, _)| !answers.answering.contains(&id));
             let mut situations = answers.situations(caretaker, self);
             // Checkpoints that can lose the fewest shards come first.
             situations.sort_by_key(|one| (one.spare(), one.key));
@@ -332,13 +375,21 @@ impl Repairer {
                             let host = around.name(&host);
                             info!(%checkpoint, shard = number, host, "shard handed over");
                             progress.done.insert(place);
+                            progress.may_improve = true;
+                            continue;
                         }
                         Ok(Err((why, _))) => {
                             warn!(%checkpoint, shard = number, %why, "shard not handed over");
+                            progress.may_improve |= !matches!(why, RepairError::AllHoldSome);
+                            *progress.stuck.entry(one.key).or_default() += 1;
                             progress.note(why.to_string());
                         }
-                        Err(_) => return,
+                        Err(_) => {
+                            self.host.store.end_leaving(one.key, *shard);
+                            return;
+                        }
                     }
+                    self.host.store.end_leaving(one.key, *shard);
                 }
             }
         }

@@ -43,6 +43,9 @@ impl Repairer {
         if answers.answering.len() <= 1 {
             return Err(RepairError::Alone);
         }
+        if free.is_empty() && situation.awaits_spare(self.own(), &answers.answering, shard) {
+            return Err(RepairError::Needed);
+        }
         if situation.all_hold_some(&answers.answering) && free.is_empty() {
             return Err(RepairError::AllHoldSome);
         }

@@ -125,7 +125,7 @@ impl Store {
             owner,
             checkpoint: name.checkpoint,
         };
-        if self.leaving().contains(&(key, reader.identity().shard)) {
+        if self.leaving().contains_key(&(key, reader.identity().shard)) {
             return Ok(None);
         }
         let proof = reader.prove(spot).map_err(StoreError::Damaged)?;
@@ -134,15 +134,21 @@ impl Store {
 
     /// Notes that a shard is being handed over: it is not proved to other hosts from now on.
     pub fn begin_leaving(&self, key: Key, shard: ShardIndex) {
-        self.leaving().insert((key, shard));
+        *self.leaving().entry((key, shard)).or_default() += 1;
     }
 
-    /// Ends [`Self::begin_leaving`], whether the shard stays or has been removed.
+    /// Ends one [`Self::begin_leaving`], whether the shard stays or has been removed.
     pub fn end_leaving(&self, key: Key, shard: ShardIndex) {
-        self.leaving().remove(&(key, shard));
+        let mut leaving = self.leaving();
+        if let Some(tasks) = leaving.get_mut(&(key, shard)) {
+            *tasks -= 1;
+            if *tasks == 0 {
+                leaving.remove(&(key, shard));
+            }
+        }
     }
 
-    fn leaving(&self) -> MutexGuard<'_, BTreeSet<(Key, ShardIndex)>> {
+    fn leaving(&self) -> MutexGuard<'_, BTreeMap<(Key, ShardIndex), usize>> {
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -50,9 +50,9 @@ pub struct Store {
     pub(super) agreed_clock: AtomicU64,
     /// Shards whose transfers broke off.
     pub(super) broken: Mutex<BrokenPuts>,
-    /// Shards that are being handed over. They are not proved to other hosts, so that none relies on
-    /// them.
-    pub(super) leaving: Mutex<BTreeSet<(Key, ShardIndex)>>,
+    /// Shards that are being handed over, and by how many tasks. They are not proved to other hosts, so that none
+    /// relies on them.
+    pub(super) leaving: Mutex<BTreeMap<(Key, ShardIndex), usize>>,
 }
 
 /// What the owner of the machine lends.

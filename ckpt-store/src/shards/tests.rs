@@ -142,7 +142,10 @@ fn a_copy_that_is_about_to_go_is_proved_to_nobody() {
     let leaving = sample.manifest.public().redundancy.shard(0).unwrap();
     assert!(proves(0) && proves(1));
     // Of two that hold the same shard, one that gives its copy back can't prove it, so the other keeps its own.
+    // For two tasks.
     store.begin_leaving(key, leaving);
+    store.begin_leaving(key, leaving);
+    store.end_leaving(key, leaving);
     assert!(!proves(0) && proves(1));
     store.end_leaving(key, leaving);
     assert!(proves(0));

@@ -53,7 +53,7 @@ pub(crate) fn named_grid(global: &Global) -> Result<(PathBuf, Grid), Failure> {
 }
 
 /// There is no grid file. Whoever has a key or a certificate was in a grid, and has lost the file.
-fn no_grid_file(global: &Global) -> Failure {
+pub(crate) fn no_grid_file(global: &Global) -> Failure {
     let failure = Failure::new(ExitStatus::Usage, "no grid file");
     let files = identity::files(global, None).ok();
     let was_member = files.is_some_and(|files| files.key.exists() || files.certificate.exists());
@@ -63,7 +63,7 @@ fn no_grid_file(global: &Global) -> Failure {
             path.display()
         )),
         _ => failure.next(
-            "ckpt join TOKEN; or --grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR",
+            "ckpt join TOKEN, or ckpt key import FILE if you have a copy of your key; or --grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR",
         ),
     }
 }

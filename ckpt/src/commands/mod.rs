@@ -40,9 +40,9 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use args::{Cli, Command};
+use args::{Cli, Command, PlanCommand};
 use call::Call;
-use ckpt_agent::agent::{self, AdviseRequest, Which};
+use ckpt_agent::agent::{self, AdviseRequest, Superseded, Which};
 use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use connect::grid_file;
 use output::Form;
@@ -152,17 +152,12 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         }
 
         // These need hosts.
-        Command::Advise(args) if grid_file(global).is_none() => done(agent::advise(&advice(args)?)),
-        Command::Advise(args) => {
-            let wish = advice(args)?;
-            call.agent(async |agent| done(agent.advise(&wish).await?))
-        }
-        Command::Pool { job_length } => {
-            call.agent(async |agent| done(agent.pool(job_length).await?))
-        }
+        Command::Plan(command) => plan(call, command),
+        Command::Rank(args) => plan(call, PlanCommand::Where(args)),
+        Command::Advise(args) => plan(call, PlanCommand::When(args)),
+        Command::Pool(args) => plan(call, PlanCommand::Pool(args)),
         Command::Map(args) => of_job::map(call, args),
         Command::Hosts(args) => call.agent(async |agent| hosts::run(agent, args).await),
-        Command::Rank(args) => call.agent(async |agent| done(rank::run(agent, &args).await?)),
         Command::Key(command) => key::run(call, command),
 
         // These need hosts, and reach what retired keys saved.
@@ -173,7 +168,15 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::Verify(args) => of_job::verify(call, args),
         Command::Forget(args) => of_job::forget(call, args),
         Command::Touch { job, ttl } => of_job::touch(call, &job, ttl),
-        Command::Gc { dry_run, keep } => call.keys("", async |keys| keys.gc(keep, dry_run).await),
+        Command::Gc {
+            dry_run,
+            keep,
+            older_than,
+        } => {
+            let older_than = older_than.unwrap_or_default();
+            let superseded = keep.map(|keep| Superseded { keep, older_than });
+            call.keys("", async |keys| keys.gc(superseded, dry_run).await)
+        }
     }
 }
 
@@ -223,6 +226,24 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 
 fn which(version: Option<codec::Version>) -> Which {
     version.map_or(Which::Newest, Which::Version)
+}
+
+/// On which host and when a job had best run.
+fn plan(call: Call<'_>, command: PlanCommand) -> Result<Answer, Failure> {
+    match command {
+        PlanCommand::Where(args) => call.agent(async |agent| done(rank::run(agent, &args).await?)),
+        // This one needs no hosts.
+        PlanCommand::When(args) if grid_file(call.global).is_none() => {
+            done(agent::advise(&advice(args)?))
+        }
+        PlanCommand::When(args) => {
+            let wish = advice(args)?;
+            call.agent(async |agent| done(agent.advise(&wish).await?))
+        }
+        PlanCommand::Pool(args) => {
+            call.agent(async |agent| done(agent.pool(args.job_length).await?))
+        }
+    }
 }
 
 fn advice(advise: args::Advise) -> Result<AdviseRequest, Failure> {

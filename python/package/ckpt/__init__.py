@@ -14,7 +14,8 @@
 
 The functions use the grid file that ``CKPT_GRID`` names, otherwise the one that ``ckpt join`` wrote, with one
 client per process. A :class:`Client` has the same methods for other grids, keys and limits. A call that fails
-raises a :class:`CkptError`, whose ``exit_code`` is the exit status of the program ``ckpt``.
+raises a :class:`CkptError`, whose ``exit_code`` is the exit status of the program ``ckpt``. The types of the
+dictionaries that calls return are in :mod:`ckpt.reports`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ from ._errors import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .reports import ForgetReport, RestoreReport, SaveReport
+
 __all__ = [
     "AnotherSuccessorError",
     "Checkpoint",
@@ -86,7 +89,7 @@ def save(
     *,
     background: Literal[False] = False,
     **options: Unpack[SaveKeywords],
-) -> dict[str, Any]: ...
+) -> SaveReport: ...
 
 
 @overload
@@ -107,7 +110,7 @@ def restore(
     version: int | None = None,
     labels: Mapping[str, str] | None = None,
     existing: Literal["stay", "replace", "clear"] = "stay",
-) -> dict[str, Any]:
+) -> RestoreReport:
     """See :meth:`Client.restore`."""
     return shared_client().restore(to, job, version=version, labels=labels, existing=existing)
 
@@ -141,6 +144,6 @@ def list(job: str | None = None) -> Any:
 
 def forget(
     job: str, *, version: int | None = None, keep: int | None = None, all: bool = False
-) -> dict[str, Any]:
+) -> ForgetReport:
     """See :meth:`Client.forget`."""
     return shared_client().forget(job, version=version, keep=keep, all=all)

@@ -8,9 +8,12 @@ import warnings
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ._errors import CkptError, DegradedWarning, ReplacedError
+
+if TYPE_CHECKING:
+    from .reports import SaveReport
 
 #: Most saves that run at once. A client keeps connections for as many.
 RUNNING_MAX = 4
@@ -26,8 +29,8 @@ def _of_another_process() -> RuntimeError:
     return RuntimeError("this save was started before a fork: only the parent process knows its end")
 
 
-class Pending(Future[dict[str, Any]]):
-    """A save in the background. Its result is a *SaveReport* (``docs/use/json.md``).
+class Pending(Future["SaveReport"]):
+    """A save in the background. Its result is a *SaveReport* (:mod:`ckpt.reports`).
 
     It is a ``concurrent.futures.Future``, so ``asyncio.wrap_future`` takes it, too. Python does not exit before
     it is done. A failure that nobody asks for is said by a :class:`DegradedWarning`.
@@ -43,7 +46,7 @@ class Pending(Future[dict[str, Any]]):
         _open.add(self)
         self.add_done_callback(_open.discard)
 
-    def result(self, timeout: float | None = None) -> dict[str, Any]:
+    def result(self, timeout: float | None = None) -> SaveReport:
         """Waits for the end of the save, at most ``timeout`` seconds, and returns its report.
 
         Raises what the save failed with, :class:`ReplacedError` if a newer save of the job took its place
@@ -78,7 +81,7 @@ class Pending(Future[dict[str, Any]]):
         if self._process != os.getpid() and not self.done():
             raise _of_another_process()
 
-    def _end(self, work: Callable[[], dict[str, Any]]) -> None:
+    def _end(self, work: Callable[[], SaveReport]) -> None:
         """Has the outcome of ``work``."""
         try:
             report = work()
@@ -110,7 +113,7 @@ class Task(NamedTuple):
     """A save that has not begun, and what becomes of it."""
 
     pending: Pending
-    work: Callable[[], dict[str, Any]]
+    work: Callable[[], SaveReport]
     #: Gives back what the save holds: memory, a directory. Called once, whatever becomes of it.
     release: Callable[[], None]
 
@@ -260,7 +263,7 @@ def _next() -> tuple[Key, Task] | None:
 
 
 def _run(key: Key, task: Task) -> None:
-    def work() -> dict[str, Any]:
+    def work() -> SaveReport:
         try:
             return task.work()
         finally:

@@ -24,6 +24,15 @@ from ._memory import free_kept, give_back, memory_of, staged
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
 
+    from .reports import (
+        ForgetReport,
+        ListedCheckpoint,
+        ListReport,
+        RestoreReport,
+        SaveReport,
+        SkippedVersion,
+    )
+
 Path = Union[str, "os.PathLike[str]"]
 
 #: What can be saved: paths, a file object, or bytes in memory.
@@ -69,7 +78,7 @@ def _warn(what: Iterable[str]) -> None:
         warnings.warn(text, DegradedWarning, stacklevel=4)
 
 
-def _passed_over(job: str, skipped: list[dict[str, Any]]) -> list[str]:
+def _passed_over(job: str, skipped: Iterable[SkippedVersion]) -> list[str]:
     return [f"job {job}: version {one['version']} can't be read: {one['reason']}" for one in skipped]
 
 
@@ -137,7 +146,7 @@ class Client:
         *,
         background: Literal[False] = False,
         **options: Unpack[SaveKeywords],
-    ) -> dict[str, Any]: ...
+    ) -> SaveReport: ...
 
     @overload
     def save(
@@ -156,7 +165,7 @@ class Client:
         *,
         background: bool = False,
         **options: Unpack[SaveKeywords],
-    ) -> dict[str, Any] | Pending:
+    ) -> SaveReport | Pending:
         """Saves files, directories or bytes as the next version of a job.
 
         ``source`` is a path, several paths, a mapping of names to the paths that are stored under them, an
@@ -165,7 +174,7 @@ class Client:
         ``redundancy`` is data and parity shards, such as ``"3+2"``. With ``after``, the save is committed
         only as the single successor of a version: its number, the id of a checkpoint, or ``"none"``.
         ``deadline`` and ``ttl`` are in seconds; an infinite ``ttl`` ends the lease. Returns a *SaveReport*
-        (``docs/use/json.md``).
+        (:mod:`ckpt.reports`).
 
         An empty list of paths, such as that of a pattern without a match, and an object that returns no byte
         raise :class:`UsageError` unless ``allow_empty``: the empty version would take the place of an
@@ -205,7 +214,7 @@ class Client:
 
     def _save_parts(
         self, parts: Iterable[Any], job: str, options: _ckpt.SaveOptions
-    ) -> dict[str, Any]:
+    ) -> SaveReport:
         settle(self._key(job))
         writer = self._inner.writer(job, options)
         try:
@@ -296,7 +305,7 @@ class Client:
         version: int | None = None,
         labels: Mapping[str, str] | None = None,
         existing: Literal["stay", "replace", "clear"] = "stay",
-    ) -> dict[str, Any]:
+    ) -> RestoreReport:
         """Restores a checkpoint into the directory ``to``, whether it exists or not.
 
         Afterwards, a file that :meth:`open` knows as ``path`` is at ``to/path``; a stream, which has no name, is
@@ -312,7 +321,7 @@ class Client:
         Returns a *RestoreReport*.
         """
         pairs = list((labels or {}).items())
-        report: dict[str, Any] = json.loads(self._inner.restore(job, version, to, pairs, existing))
+        report: RestoreReport = json.loads(self._inner.restore(job, version, to, pairs, existing))
         _warn(_passed_over(job, report["skipped"]))
         _warn(report["warnings"])
         return report
@@ -334,7 +343,7 @@ class Client:
         _warn(_passed_over(job, file.skipped))
         return file if buffering == 0 else io.BufferedReader(file, buffering)
 
-    def list(self, job: str | None = None) -> list[dict[str, Any]]:
+    def list(self, job: str | None = None) -> list[ListedCheckpoint]:
         """Lists the checkpoints of a job, or of all jobs, each as a *ListedCheckpoint*.
 
         A warning names the hosts that do not answer; checkpoints that only they hold are missing in the list.
@@ -343,24 +352,23 @@ class Client:
         if report["silent"]:
             names = ", ".join(sorted(note["host"] for note in report["silent"]))
             _warn([f"the list may be incomplete: no answer from {names}"])
-        checkpoints: list[dict[str, Any]] = report["checkpoints"]
-        return checkpoints
+        return report["checkpoints"]
 
-    def list_report(self, job: str | None = None) -> dict[str, Any]:
+    def list_report(self, job: str | None = None) -> ListReport:
         """Like :meth:`list`, but returns the whole *ListReport*, and does not warn."""
-        report: dict[str, Any] = json.loads(self._inner.list(job))
+        report: ListReport = json.loads(self._inner.list(job))
         return report
 
     def forget(
         self, job: str, *, version: int | None = None, keep: int | None = None, all: bool = False
-    ) -> dict[str, Any]:
+    ) -> ForgetReport:
         """Removes one version of a job, all but the newest ``keep``, or ``all``.
 
         Returns a *ForgetReport*.
         """
         if (version is not None) + (keep is not None) + bool(all) != 1:
             raise UsageError("forget: use exactly one of version=V, keep=N and all=True")
-        report: dict[str, Any] = json.loads(self._inner.forget(job, version, keep))
+        report: ForgetReport = json.loads(self._inner.forget(job, version, keep))
         if report["unheard"]:
             names = ", ".join(sorted(note["host"] for note in report["unheard"]))
             _warn([f"job {job}: {names} were not informed that versions are removed"])
@@ -419,8 +427,8 @@ def _nothing() -> None:
     pass
 
 
-def _saved(text: str) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(text)
+def _saved(text: str) -> SaveReport:
+    report: SaveReport = json.loads(text)
     _warn(report["warnings"])
     return report
 
@@ -429,7 +437,7 @@ class Checkpoint:
     """A directory whose content is saved at the end of the ``with`` block, see :meth:`Client.checkpoint`."""
 
     #: The *SaveReport*, after the block.
-    report: dict[str, Any] | None = None
+    report: SaveReport | None = None
     #: The save in the background, after the block.
     pending: Pending | None = None
 
@@ -499,7 +507,7 @@ class File(io.RawIOBase):
         #: The version of the open checkpoint.
         self.version: int = image.version()
         #: Newer versions that can't be read: each a *SkippedVersion*.
-        self.skipped: list[dict[str, Any]] = json.loads(image.skipped())
+        self.skipped: list[SkippedVersion] = json.loads(image.skipped())
 
     @property
     def size(self) -> int:
@@ -560,7 +568,7 @@ class Writer(io.RawIOBase):
     """
 
     #: The *SaveReport*, once the file is closed.
-    report: dict[str, Any] | None = None
+    report: SaveReport | None = None
 
     def __init__(self, inner: _ckpt.Writer, client: Client, job: str) -> None:
         super().__init__()
@@ -602,12 +610,12 @@ class Writer(io.RawIOBase):
             super().close()
 
     @overload
-    def finish(self, *, background: Literal[False] = False) -> dict[str, Any]: ...
+    def finish(self, *, background: Literal[False] = False) -> SaveReport: ...
 
     @overload
     def finish(self, *, background: Literal[True]) -> Pending: ...
 
-    def finish(self, *, background: bool = False) -> dict[str, Any] | Pending:
+    def finish(self, *, background: bool = False) -> SaveReport | Pending:
         """Closes the file, and returns the *SaveReport*; with ``background`` a :class:`Pending`, at once.
 
         The file's save has begun already, so it waits for no other one; later ones of the job wait for it.
@@ -616,7 +624,8 @@ class Writer(io.RawIOBase):
             raise ValueError("I/O operation on closed file.")
         if not background:
             self.close()
-            return self.report or {}
+            assert self.report is not None
+            return self.report
         inner, self._inner = self._inner, None
         pending = self._client._remember(Pending(self._job, inner.cancel))
         task = Task(pending, lambda: _saved(inner.finish()), _nothing)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .reports import Failure, HostNote, SuccessorNote
 
 
 class CkptError(Exception):
     """A call failed. Nothing was committed, and the target of a restore is unchanged.
 
     ``exit_code`` is the exit status that the program ``ckpt`` has for the same failure. The other
-    attributes are the fields of *Failure* in ``docs/use/json.md``.
+    attributes are the fields of *Failure* in :mod:`ckpt.reports`.
     """
 
     exit_code: int = 1
     status: str = "failed"
     message: str = ""
-    hosts: list[dict[str, str]] = []
+    hosts: list[HostNote] = []
     state: str | None = None
     next: str | None = None
-    successor: dict[str, Any] | None = None
+    successor: SuccessorNote | None = None
 
     def __str__(self) -> str:
         return self.message or super().__str__()
@@ -100,7 +103,7 @@ _CLASSES = {
 
 def exception(exit_code: int, fields: str) -> CkptError:
     """The exception for a failure: its exit status, and its fields as JSON."""
-    failure: dict[str, Any] = json.loads(fields)
+    failure: Failure = json.loads(fields)
     message = failure["message"]
     if failure.get("state"):
         message += f"; {failure['state']}"

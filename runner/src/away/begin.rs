@@ -15,7 +15,7 @@ use crate::files::remove;
 use crate::incarnation::mark;
 use crate::job_dir::JobDir;
 use crate::job_dir::RESULT;
-use crate::journal::Entry;
+use crate::journal::JournalEvent;
 use crate::not_started;
 use crate::run_log::RunLog;
 use crate::saver::{Release, SaveJob};
@@ -65,7 +65,7 @@ pub(super) async fn begin(
         newest => {
             let after = newest.map(|version| version.version);
             let (report, listing) = save(orders, away, after, signals).await?;
-            log.enter(Entry::Staged {
+            log.enter(JournalEvent::Staged {
                 version: report.version.number(),
                 files: listing.count(),
                 seconds: report.seconds,

@@ -15,7 +15,7 @@ use super::{Away, AwayOrders};
 use crate::files::{clear, remove, restored};
 use crate::history::PastLine;
 use crate::job_dir::JobDir;
-use crate::journal::Entry;
+use crate::journal::JournalEvent;
 use crate::signals::Signals;
 use crate::stage::PREFIX;
 use ckpt_agent::agent::{RestoreRequest, RestoreTarget, Which};
@@ -64,7 +64,7 @@ pub(super) async fn end(
                  them in {dir}"
             ));
         }
-        ended.log.enter(Entry::BroughtBack {
+        ended.log.enter(JournalEvent::BroughtBack {
             version: report.version.map(|version| version.number()),
             files: merged.files,
             seconds: report.seconds,
@@ -112,7 +112,7 @@ fn report(
         None => "it runs on no host".to_owned(),
     };
     let ended_by = if by_job { "job" } else { "supervisor" };
-    ended.log.enter(Entry::Ended {
+    ended.log.enter(JournalEvent::Ended {
         exit_code,
         ended_by,
         why: why.clone(),

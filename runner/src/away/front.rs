@@ -23,7 +23,7 @@ use crate::begin::newest;
 use crate::clock::Clock;
 use crate::history::History;
 use crate::job_dir::JobDir;
-use crate::journal::Entry;
+use crate::journal::JournalEvent;
 use crate::kind::Kind;
 use crate::ledger::{LedgerLine, Loss};
 use crate::run_log::RunLog;
@@ -509,7 +509,7 @@ impl<'a> Front<'a> {
                     } => There::Supervisor { status },
                 };
                 let host = self.mover.host().map(|(host, _)| host.to_owned());
-                self.log.enter(Entry::EndedThere {
+                self.log.enter(JournalEvent::EndedThere {
                     host: host.unwrap_or_default(),
                     exit_code: end.exit_code,
                     why: end.why.clone(),
@@ -542,24 +542,24 @@ impl<'a> Front<'a> {
                 let after_s = after_ms.map(seconds);
                 self.moves_seconds.extend(after_s);
                 self.complaint.clear();
-                Entry::RunsThere { host, after_s }
+                JournalEvent::RunsThere { host, after_s }
             }
             Report::Failed { host, back_off_ms } => {
                 self.kept.now = None;
-                Entry::LeftAlone {
+                JournalEvent::LeftAlone {
                     host,
                     seconds: seconds(back_off_ms),
                 }
             }
             Report::Lost { host, back_off_ms } => {
                 self.enter_lost(&host);
-                Entry::Lost {
+                JournalEvent::Lost {
                     host,
                     seconds: seconds(back_off_ms),
                 }
             }
-            Report::Better { host, there } => Entry::Better { host, there },
-            Report::Waits { ms } => Entry::Waits {
+            Report::Better { host, there } => JournalEvent::Better { host, there },
+            Report::Waits { ms } => JournalEvent::Waits {
                 seconds: seconds(ms),
             },
         };
@@ -590,7 +590,9 @@ impl<'a> Front<'a> {
         };
         let goes_on = end.version.is_some();
         let host = self.mover.host().map(|(host, _)| host.to_owned());
-        self.enter(loss, host, goes_on, end.work_seconds, end.lost_seconds);
+        let job = self.orders.job.to_string();
+        let line = LedgerLine::now(&job, loss, goes_on, end.work_seconds, end.lost_seconds);
+        self.enter(&LedgerLine { host, ..line });
     }
 
     /// Enters into the ledger that the host is lost, with what it reported last.
@@ -598,23 +600,22 @@ impl<'a> Front<'a> {
         // A host that was lost before the job ran there had nothing to lose.
         if let Some(standing) = self.standing.take().filter(|one| one.work_s > 0.0) {
             let goes_on = standing.version.is_some();
-            let host = Some(host.to_owned());
-            self.enter(
-                Loss::Killed,
-                host,
-                goes_on,
-                standing.work_s,
-                standing.unsaved_s,
-            );
+            let job = self.orders.job.to_string();
+            self.enter(&LedgerLine {
+                host: Some(host.to_owned()),
+                why: standing.not_saved,
+                ..LedgerLine::now(
+                    &job,
+                    Loss::Killed,
+                    goes_on,
+                    standing.work_s,
+                    standing.unsaved_s,
+                )
+            });
         }
     }
 
-    fn enter(&mut self, loss: Loss, host: Option<String>, goes_on: bool, work_s: f64, lost_s: f64) {
-        let job = self.orders.job.to_string();
-        let line = LedgerLine {
-            host,
-            ..LedgerLine::now(&job, loss, goes_on, work_s, lost_s)
-        };
+    fn enter(&mut self, line: &LedgerLine) {
         if let Err(cause) = line.append(self.orders.state_dir.as_deref()) {
             self.log.warn(format!("the ledger: {cause}"));
         }

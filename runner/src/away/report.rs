@@ -3,14 +3,14 @@
 use codec::JobId;
 use serde::Serialize;
 
-/// Answer of `ckpt run --on`.
+/// Answer of `ckpt run --on`, on standard error.
 #[derive(Clone, Debug, Serialize)]
 pub struct AwayReport {
     /// Name of the job.
     pub job: JobId,
     /// Exit status of `ckpt run`.
     pub exit_code: u8,
-    /// Who ended it: `job` or `supervisor`.
+    /// Whose decision the end was: `job` or `supervisor`.
     pub ended_by: &'static str,
     /// The reason for which the run ended.
     pub why: String,
@@ -29,10 +29,10 @@ pub struct AwayReport {
     /// Number of files of the working directory that are new or different; `None` if nothing was
     /// restored.
     pub changed_files: Option<usize>,
-    /// Paths to which files were moved that both the user and the job had changed.
+    /// Paths under which this machine's copies lie of files that were changed both here and by the job.
     pub aside: Vec<String>,
-    /// The directory with new hidden files and programs, which were not put in their places; `None` if
-    /// there are none.
+    /// The directory with hidden files, programs and links to elsewhere that the job made or changed, which were not
+    /// put in their places; `None` when there are none.
     pub held_back: Option<String>,
     /// Path of the journal.
     pub journal: String,

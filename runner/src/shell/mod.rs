@@ -28,7 +28,7 @@ use crate::files::{Fingerprint, resolved};
 use crate::incarnation::mark;
 use crate::job::{Job, JobCommand, StartError};
 use crate::job_dir::JobDir;
-use crate::journal::Entry;
+use crate::journal::JournalEvent;
 use crate::kept_state::KeptState;
 use crate::kind::Kind;
 use crate::notice::JobNotice;
@@ -81,6 +81,8 @@ pub(super) struct FinishedRun {
     pub accounts: Accounts,
     /// Why work was lost, as far as it is known: what kept the job's files from being whole.
     pub obstacle: Option<String>,
+    /// Why the last save did not happen; `None` if it did.
+    pub not_saved: Option<String>,
     /// The newest version that was committed or restored.
     pub version: Option<u64>,
     /// The record of what the job used.
@@ -308,6 +310,7 @@ impl<'a> RunShell<'a> {
             ending,
             accounts,
             obstacle,
+            not_saved: self.shown.not_saved,
             recorder: self.recorder,
             follows: self.saves.follows,
             version: newest,
@@ -452,7 +455,7 @@ impl<'a> RunShell<'a> {
     }
 
     fn ask(&mut self, is_final: bool) {
-        self.log.enter(Entry::Asked { is_final });
+        self.log.enter(JournalEvent::Asked { is_final });
         self.is_asked = true;
         let command = match &self.orders.way {
             Way::Files { ask: Ask::None, .. } => return,
@@ -516,7 +519,7 @@ impl<'a> RunShell<'a> {
                 (true, Some(left), least)
             }
         };
-        self.log.enter(Entry::Saving {
+        self.log.enter(JournalEvent::Saving {
             is_final,
             is_torn: order.is_torn,
             deadline_s: deadline.map(|time| time.as_secs_f64()),
@@ -563,7 +566,7 @@ impl<'a> RunShell<'a> {
             Err(failure) => {
                 self.saves.holds_next = true;
                 self.shown.not_saved = Some(failure.message.clone());
-                self.log.enter(Entry::SaveFailed {
+                self.log.enter(JournalEvent::SaveFailed {
                     message: failure.message.clone(),
                     status: failure.status as u8,
                 });
@@ -734,9 +737,9 @@ fn recorder(
     recorder
 }
 
-fn started(begun: &Begun, pid: i32, outlook: &MachineOutlook) -> Entry {
+fn started(begun: &Begun, pid: i32, outlook: &MachineOutlook) -> JournalEvent {
     let aside = begun.aside.iter();
-    Entry::Started {
+    JournalEvent::Started {
         pid,
         version: begun.version.map(|version| version.number()),
         at_hand_bytes: begun

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{RunShell, SAMPLE_PERIOD};
 use crate::files::{Fingerprint, written_by};
-use crate::journal::Entry;
+use crate::journal::JournalEvent;
 use crate::kept_state::KeptState;
 use crate::run_log::{needed, reason};
 use crate::standing::{JobStanding, JobState};
@@ -153,6 +153,7 @@ impl RunShell<'_> {
         let why = why.unwrap_or_else(|| "the job has written nothing new".to_owned());
         self.shown.not_saved = Some(why.clone());
         let unsaved_s = self.supervisor.unsaved_seconds();
-        self.log.enter(Entry::NoCheckpoint { why, unsaved_s });
+        self.log
+            .enter(JournalEvent::NoCheckpoint { why, unsaved_s });
     }
 }

@@ -66,7 +66,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// The best of the free hosts by a rule of `ckpt rank`.
+    /// The best of the free hosts by a rule of `ckpt plan where`.
     fn first(
         &mut self,
         free: &[usize],

@@ -7,6 +7,7 @@ use codec::notice::{Stamp, Words};
 use codec::{JobId, Version};
 
 use crate::agent::ask::gather::Gathered;
+use crate::agent::keep::gc::Disposal;
 use crate::agent::keep::notices::{LeaseChange, NamedJob};
 use crate::agent::{Agent, ForgetWhich};
 use crate::core::clocks::Clocks;
@@ -30,7 +31,24 @@ impl Agent {
         which: ForgetWhich,
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
-        self.forget_within(job, which, sought, Wait::ForAll).await
+        let disposal = Disposal::Remove;
+        self.forget_within(job, which, sought, (Wait::ForAll, disposal))
+            .await
+    }
+
+    /// What [`Self::forget`] would remove.
+    ///
+    /// # Errors
+    /// As [`Self::forget`].
+    pub async fn would_forget(
+        &self,
+        job: &JobId,
+        which: ForgetWhich,
+        sought: &Sought,
+    ) -> Result<ForgetReport, Failure> {
+        let disposal = Disposal::Show;
+        self.forget_within(job, which, sought, (Wait::ForAll, disposal))
+            .await
     }
 
     /// Like [`Self::forget`], but does not wait for silent hosts when others have answered.
@@ -43,7 +61,8 @@ impl Agent {
         which: ForgetWhich,
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
-        self.forget_within(job, which, sought, Wait::NotForSilent)
+        let disposal = Disposal::Remove;
+        self.forget_within(job, which, sought, (Wait::NotForSilent, disposal))
             .await
     }
 
@@ -52,11 +71,13 @@ impl Agent {
         job: &JobId,
         which: ForgetWhich,
         sought: &Sought,
-        wait: Wait,
+        (wait, disposal): (Wait, Disposal),
     ) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");
         let named = self.named_job(job)?;
-        self.needs(Rights::REMOVE, &doing)?;
+        if disposal == Disposal::Remove {
+            self.needs(Rights::REMOVE, &doing)?;
+        }
         let wish = Wish {
             which,
             sought,
@@ -71,13 +92,12 @@ impl Agent {
         if chosen.versions.is_empty() && !wish.is_keeping() && unfound.is_none() {
             return Err(self.not_found(&doing, which.wanted(), sought, Some(named.tag), &gathered));
         }
+        if disposal == Disposal::Show {
+            return Ok(self.shown(job, &gathered, &chosen, unfound.as_ref()));
+        }
         let announcing = self.announced(&mut gathered, &named, chosen, &wish, wait);
         let mut chosen = announcing.await?;
-        let mut removed: Vec<Version> = chosen
-            .versions
-            .iter()
-            .map(KnownCheckpoint::version)
-            .collect();
+        let mut removed = chosen.numbers();
         // A host takes no notice on a job of which it has nothing.
         let place = unfound.as_ref().and_then(Sighting::place);
         if let Some((version, stamp)) = place.filter(|_| !chosen.versions.is_empty()) {
@@ -110,11 +130,33 @@ impl Agent {
         let notes = only_here.map(|seen| forgotten_here(&seen));
         Ok(ForgetReport {
             job: job.clone(),
+            dry_run: false,
             removed,
             notes: Vec::from_iter(notes),
             silent: self.silent_notes(&gathered),
             unheard,
         })
+    }
+
+    /// The report of a dry run.
+    fn shown(
+        &self,
+        job: &JobId,
+        gathered: &Gathered,
+        chosen: &Chosen,
+        unfound: Option<&Sighting>,
+    ) -> ForgetReport {
+        let mut removed = chosen.numbers();
+        let only_here = unfound.map(|seen| seen.version);
+        removed.splice(0..0, only_here.filter(|one| !removed.contains(one)));
+        ForgetReport {
+            job: job.clone(),
+            dry_run: true,
+            removed,
+            notes: Vec::new(),
+            silent: self.silent_notes(gathered),
+            unheard: Vec::new(),
+        }
     }
 
     /// The time by which it is decided what is old, if the deletion has such a condition: hosts are asked, since this
@@ -315,6 +357,11 @@ struct Chosen {
 }
 
 impl Chosen {
+    /// The versions that are to be removed.
+    fn numbers(&self) -> Vec<Version> {
+        self.versions.iter().map(KnownCheckpoint::version).collect()
+    }
+
     /// Leaves out what was not announced: a save may be building on it.
     fn only(&mut self, announced: &BTreeSet<Stamp>, said: Option<&Words>, reach: Reach) {
         if self.plan.gone.iter().all(|one| announced.contains(one)) {

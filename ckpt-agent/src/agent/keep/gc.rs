@@ -1,6 +1,7 @@
 //! Finds and removes what is kept for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use codec::grant::Rights;
 use codec::notice::{Stamp, Words};
@@ -29,6 +30,15 @@ pub enum Disposal {
     Remove,
 }
 
+/// Which versions of each job are garbage although they can be restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superseded {
+    /// This many of the newest versions are none.
+    pub keep: u32,
+    /// Nor are those that were saved within this time.
+    pub older_than: Duration,
+}
+
 /// What hosts show of all jobs, and what of it is unwanted.
 struct Look {
     gathered: Gathered,
@@ -51,17 +61,21 @@ struct JobLook {
 }
 
 impl Agent {
-    /// Finds checkpoints that are kept for nothing, and removes them if that is wanted. With `keep`, all but
-    /// that many of the newest versions of each job count as such.
+    /// Finds checkpoints that are kept for nothing, and removes them if that is wanted. `superseded` versions count
+    /// as such.
     ///
     /// # Errors
     /// When no host answers.
-    pub async fn gc(&self, keep: Option<u32>, disposal: Disposal) -> Result<GcReport, Failure> {
+    pub async fn gc(
+        &self,
+        superseded: Option<Superseded>,
+        disposal: Disposal,
+    ) -> Result<GcReport, Failure> {
         if disposal == Disposal::Remove {
             self.needs(Rights::REMOVE, "cannot look for garbage")?;
         }
-        let first = self.look_for_garbage(keep).await?;
-        let plans = first.plans(None, keep);
+        let first = self.look_for_garbage(superseded).await?;
+        let plans = first.plans(None, superseded);
         if disposal == Disposal::Show || plans.values().all(|plan| plan.gone.is_empty()) {
             return Ok(self.gc_report(&first, &plans, disposal, &[]));
         }
@@ -74,8 +88,8 @@ impl Agent {
                 .await;
         }
         // What was saved in between may need something that was unwanted before.
-        let second = self.look_for_garbage(keep).await?;
-        let plans = second.plans(Some((&first, &plans)), keep);
+        let second = self.look_for_garbage(superseded).await?;
+        let plans = second.plans(Some((&first, &plans)), superseded);
         let failed = self.announce_gone(&second, &plans).await?;
         if plans.values().any(|plan| !plan.gone.is_empty()) {
             self.require_heard(&second.gathered, &failed, "cannot remove garbage")?;
@@ -83,7 +97,7 @@ impl Agent {
         Ok(self.gc_report(&second, &plans, disposal, &failed))
     }
 
-    async fn look_for_garbage(&self, keep: Option<u32>) -> Result<Look, Failure> {
+    async fn look_for_garbage(&self, superseded: Option<Superseded>) -> Result<Look, Failure> {
         let doing = "cannot look for garbage";
         let (gathered, opened) = self.show_all(doing, None).await?;
         let asked_at = unix_millis();
@@ -96,7 +110,7 @@ impl Agent {
             let public = one.known.manifest.public();
             let age = ages.entry(public.job_tag).or_default();
             let notice = notices.get(&public.job_tag);
-            let why = why_garbage(one, notice, clock, *age, keep, everybody_answered);
+            let why = why_garbage(one, notice, clock, *age, superseded, everybody_answered);
             let job = jobs.entry(public.job_tag).or_default();
             let checkpoint = self.judged(&one.known);
             let Some(why) = why else {
@@ -233,11 +247,12 @@ impl Look {
     fn plans(
         &self,
         before: Option<(&Self, &BTreeMap<JobTag, Plan>)>,
-        keep: Option<u32>,
+        superseded: Option<Superseded>,
     ) -> BTreeMap<JobTag, Plan> {
-        let reach = match keep {
-            Some(_) => self.gathered.reach(),
-            None => Reach::Named,
+        let reach = match superseded {
+            Some(one) if one.older_than.is_zero() => self.gathered.reach(),
+            // A checkpoint that turns up later may be younger.
+            Some(_) | None => Reach::Named,
         };
         let plans = self.jobs.iter().map(|(tag, job)| {
             let mut keeps = job.keeps.clone();
@@ -289,7 +304,7 @@ fn why_garbage(
     words: Option<&Words>,
     clock: u64,
     age: usize,
-    keep: Option<u32>,
+    superseded: Option<Superseded>,
     everybody_answered: bool,
 ) -> Option<&'static str> {
     let id = one.known.manifest.public().checkpoint;
@@ -322,8 +337,10 @@ fn why_garbage(
         let is_settled = created.saturating_add(UNCOMMITTED_LIFETIME.as_secs()) <= clock;
         return is_settled.then_some("left of an interrupted save, and no version uses it");
     }
-    if keep.is_some_and(|keep| age >= keep as usize) {
-        return Some("superseded");
-    }
-    None
+    let created = one.known.manifest.public().created;
+    let is_superseded = superseded.is_some_and(|which| {
+        let is_old = created.saturating_add(which.older_than.as_secs()) <= clock;
+        age >= which.keep as usize && is_old
+    });
+    is_superseded.then_some("superseded")
 }

@@ -20,8 +20,8 @@ use crate::core::{Fault, HostIndex};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::knowledge::Contact;
 use crate::report::{
-    BadShard, ExitStatus, Failure, Holder, Observer, Progress, ProgressEvent, VerifiedCheckpoint,
-    VerifyReport,
+    BadShard, Checked, ExitStatus, Failure, Holder, Observer, Progress, ProgressEvent,
+    VerifiedCheckpoint, VerifyReport,
 };
 use transfer::get::BlockReader;
 
@@ -89,6 +89,11 @@ impl Agent {
         count_needs(&found, versions.collect(), &said, gathered.away());
         Ok(VerifyReport {
             checkpoints,
+            checked: match depth {
+                Depth::Tables => Checked::Present,
+                Depth::Sample(_) => Checked::Sampled,
+                Depth::All => Checked::Read,
+            },
             read_data: depth == Depth::All,
             sampled_blocks: match depth {
                 Depth::Sample(blocks) => Some(blocks),

@@ -1,4 +1,4 @@
-//! `ckpt advise`: when to take checkpoints.
+//! `ckpt plan when`: when to take checkpoints.
 
 use codec::JobId;
 use placement::SurvivalCurve;

@@ -27,10 +27,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Tidy up", &["forget", "touch", "gc"]),
     ("Join and keys", &["join", "init", "key"]),
     ("Run a grid", &["grid", "demo"]),
-    (
-        "Plan and automate",
-        &["advise", "pool", "rank", "trace", "watch", "wait"],
-    ),
+    ("Plan and automate", &["plan", "trace", "watch", "wait"]),
 ];
 
 /// Commands that people rarely type: they are named, without a line of their own.

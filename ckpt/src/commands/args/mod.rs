@@ -200,19 +200,15 @@ pub enum Command {
         /// Also remove all but the newest N versions of each job.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         keep: Option<u32>,
+        /// Of these, remove only versions older than this, such as 7d.
+        #[arg(long, value_name = "TIME", requires = "keep", value_parser = time::parse_with_unit)]
+        older_than: Option<Duration>,
     },
     /// Show the state of all hosts: availability, load, free space, expected stay.
     #[command(
         after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42      or: ckpt hosts 42\n  ckpt hosts --model"
     )]
     Hosts(HostsArgs),
-    /// Rank hosts for running a job, by when the job would finish there.
-    ///
-    /// Takes into account how fast each host is and how long it is expected to stay.
-    #[command(
-        after_help = "Example:\n  ckpt rank --work 6h --cores 2 --memory 2GiB\n  ckpt rank --work 6h --no-checkpoints\n  ckpt rank --work 6h --format slurm | sh     as an operator of Slurm\n\nExit status: see ckpt --help; 5 when no host that answers is large enough."
-    )]
-    Rank(RankArgs),
     /// Report the health of your checkpoints, leases, keys, hosts and disk space.
     ///
     /// For monitoring: ends with 0 when all is well, with 3 when something needs attention, and with 5
@@ -231,20 +227,18 @@ pub enum Command {
     /// Checks the grid file, key, certificate, hosts, clock and limits. Ends with 0 when there is no
     /// problem, with 6 when the key or certificate is the problem, otherwise with 3.
     Doctor,
-    /// Show the week of the pool: when hosts are there, and when a job had best begin.
-    ///
-    /// What hosts announce of their last four weeks, by hour of the week in UTC.
-    #[command(after_help = "Example:\n  ckpt pool\n  ckpt pool --job-length 12h")]
-    Pool {
-        /// Time that the job takes.
-        #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "6h")]
-        job_length: Duration,
-    },
-    /// Recommend how often to take checkpoints.
-    #[command(
-        after_help = "Example:\n  ckpt advise 42 --job-length 12h\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf, the failure rate comes from the machine's own prediction, if it is a host of the grid."
-    )]
+    /// Plan a job: on which host, when to begin, and how often to take checkpoints.
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// The earlier name of `ckpt plan where`.
+    #[command(hide = true)]
+    Rank(RankArgs),
+    /// The earlier name of `ckpt plan when`.
+    #[command(hide = true)]
     Advise(Advise),
+    /// The earlier name of `ckpt plan pool`.
+    #[command(hide = true)]
+    Pool(PoolArgs),
     /// Describe a pool of machines from traces of its availability.
     #[command(subcommand)]
     Trace(TraceCommand),
@@ -296,6 +290,36 @@ pub enum Command {
         #[arg(long, default_value = ".")]
         dir: PathBuf,
     },
+}
+
+/// Commands that plan a job.
+#[derive(Debug, Subcommand)]
+pub enum PlanCommand {
+    /// Rank hosts for running a job, by when the job would finish there.
+    ///
+    /// Takes into account how fast each host is and how long it is expected to stay.
+    #[command(
+        after_help = "Example:\n  ckpt plan where --work 6h --cores 2 --memory 2GiB\n  ckpt plan where --work 6h --no-checkpoints\n  ckpt plan where --work 6h --format slurm | sh     as an operator of Slurm\n\nExit status: see ckpt --help; 5 when no host that answers is large enough."
+    )]
+    Where(RankArgs),
+    /// Recommend how often to take checkpoints.
+    #[command(
+        after_help = "Example:\n  ckpt plan when 42 --job-length 12h\n  ckpt plan when --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf, the failure rate comes from the machine's own prediction, if it is a host of the grid."
+    )]
+    When(Advise),
+    /// Show the week of the pool: when hosts are there, and when a job had best begin.
+    ///
+    /// What hosts announce of their last four weeks, by hour of the week in UTC.
+    #[command(after_help = "Example:\n  ckpt plan pool\n  ckpt plan pool --job-length 12h")]
+    Pool(PoolArgs),
+}
+
+/// Options of `plan pool`.
+#[derive(Debug, Args)]
+pub struct PoolArgs {
+    /// Time that the job takes.
+    #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "6h")]
+    pub job_length: Duration,
 }
 
 /// The name of a file that node_exporter reads.
@@ -602,7 +626,7 @@ impl HealthArgs {
     }
 }
 
-/// Options of `advise`.
+/// Options of `plan when`.
 #[derive(Debug, Args)]
 pub struct Advise {
     /// Computing time that the job still needs, such as 12h.
@@ -712,6 +736,9 @@ pub struct Forget {
     /// Of these.
     #[command(flatten)]
     pub filter: Filter,
+    /// Only show what would be removed.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Which checkpoints to remove: exactly one of these.

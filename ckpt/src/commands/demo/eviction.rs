@@ -34,7 +34,7 @@ while [ -z "$leaves" ] && [ "$n" -lt "$1" ]; do
 done
 [ "$n" = "$1" ]"#;
 
-/// The results of the demonstration.
+/// Answer of `ckpt demo`.
 #[derive(Debug, Serialize)]
 struct EvictionReport {
     /// Steps that the job had to compute.
@@ -49,6 +49,7 @@ struct EvictionReport {
     computed_twice: usize,
     /// The hosts that were killed meanwhile.
     killed: Vec<String>,
+    /// Seconds from start to end.
     seconds: f64,
 }
 

@@ -21,13 +21,18 @@ use ckpt_agent::agent::{
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::report::{ExitStatus, Failure, RestoreReport, SaveReport};
 
-/// The results of the demonstration.
+/// Answer of `ckpt demo PATH`.
 #[derive(Debug, Serialize)]
 pub(super) struct DemoReport {
+    /// The report of the save.
     save: SaveReport,
+    /// The report of the restore.
     restore: RestoreReport,
+    /// Names of the hosts that were killed between them.
     killed: Vec<String>,
+    /// Whether what was restored equals what was saved.
     identical: bool,
+    /// Seconds from start to end.
     seconds: f64,
 }
 

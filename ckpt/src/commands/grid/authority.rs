@@ -22,12 +22,16 @@ use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
 use protocol::errors::chain;
 
-/// Answer of `grid init`.
+/// Answer of `ckpt grid init`.
 #[derive(Debug, Serialize)]
 pub(super) struct InitReport {
+    /// Name of the grid.
     grid: String,
+    /// Directory of the authority.
     dir: PathBuf,
+    /// The grid file.
     grid_file: PathBuf,
+    /// When the certificate of the authority ends, Unix seconds.
     expires: u64,
     /// Data directory of the registry, if one was made.
     registry: Option<PathBuf>,
@@ -68,16 +72,24 @@ impl Report for InitReport {
     json_of_self!();
 }
 
-/// Answer of `grid sign`.
+/// Answer of `ckpt grid sign`.
 #[derive(Debug, Serialize)]
 pub(super) struct SignReport {
+    /// Name of the member.
     name: String,
+    /// Its public key, hexadecimal.
     key: String,
+    /// Its roles, such as `donor` and `submitter`.
     roles: Vec<&'static str>,
+    /// When the certificate ends, Unix seconds.
     expires: u64,
+    /// The certificate's file.
     certificate: PathBuf,
+    /// The grid file.
     grid_file: PathBuf,
+    /// Whether the list of the grid names its address.
     listed: bool,
+    /// Which members have the changed list; `None` if nothing was sent.
     pub(super) sent: Option<Sent>,
 }
 
@@ -125,11 +137,14 @@ pub(super) const REPEATED: &str =
     "the same command again, once members can be reached, sends the list again";
 const WITH_LATER: &str = "the next command that changes the list sends this change, too";
 
-/// Answer of `grid remove`.
+/// Answer of `ckpt grid remove`.
 #[derive(Debug, Serialize)]
 pub(super) struct RemoveReport {
+    /// The key that was removed, hexadecimal.
     key: String,
+    /// Number of the list of the grid.
     number: u64,
+    /// Which members have the changed list; `None` if nothing was sent.
     pub(super) sent: Option<Sent>,
 }
 
@@ -147,21 +162,29 @@ impl Report for RemoveReport {
     json_of_self!();
 }
 
-/// Answer of `grid renew`.
+/// Answer of `ckpt grid renew`.
 #[derive(Debug, Serialize)]
 pub(super) struct RenewReport {
+    /// The certificates that were renewed.
     renewed: Vec<Renewed>,
+    /// Which members have the changed list; `None` if nothing was sent.
     pub(super) sent: Option<Sent>,
 }
 
+/// A certificate that was renewed.
 #[derive(Debug, Serialize)]
 struct Renewed {
+    /// Name of the member.
     name: String,
+    /// Its roles, such as `donor` and `submitter`.
     roles: Vec<&'static str>,
+    /// Its public key, hexadecimal.
     key: String,
     /// When the certificate before it ends, Unix seconds.
     ended: u64,
+    /// When the new one ends, Unix seconds.
     expires: u64,
+    /// The new one's file.
     certificate: PathBuf,
 }
 
@@ -346,12 +369,16 @@ pub(super) fn sign(dir: &Path, asked: SignArgs) -> Result<SignReport, Failure> {
     })
 }
 
-/// Answer of `grid delegate`.
+/// Answer of `ckpt grid delegate`.
 #[derive(Debug, Serialize)]
 pub(super) struct DelegateReport {
+    /// Name of the registry.
     registry: String,
+    /// The roles that it may certify.
     roles: Vec<&'static str>,
+    /// When its certificate for that ends, Unix seconds.
     expires: u64,
+    /// That certificate's file.
     certificate: PathBuf,
 }
 

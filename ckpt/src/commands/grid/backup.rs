@@ -33,11 +33,14 @@ const FILES: [&str; 5] = [
 /// Most bytes of a backup that are read; certificates and lists have limits, too.
 const BACKUP_BYTES_MAX: u64 = MEMBERS_BYTES_MAX + (64 << 20);
 
-/// Answer of `grid backup` and `grid restore`.
+/// Answer of `ckpt grid backup` and `ckpt grid restore`.
 #[derive(Debug, Serialize)]
 pub(super) struct BackupReport {
+    /// Directory of the authority.
     dir: PathBuf,
+    /// The copy.
     file: PathBuf,
+    /// Names of the files in the copy.
     files: Vec<String>,
     /// Number of the list of the grid.
     list: u64,

@@ -17,10 +17,12 @@ use crate::commands::render::{Report, json_of_self};
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
 
-/// Answer of `grid invite`.
+/// Answer of `ckpt grid invite`.
 #[derive(Debug, Serialize)]
 pub(super) struct InviteReport {
+    /// When the tokens expire, Unix seconds.
     expires: u64,
+    /// The tokens, each for one member.
     tokens: Vec<String>,
     /// The name of the member that the new one replaces.
     replaces: Option<String>,

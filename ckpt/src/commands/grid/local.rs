@@ -49,16 +49,22 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// One host of a local grid.
 #[derive(Debug, Serialize)]
 pub(crate) struct LocalHost {
+    /// Name of the host.
     name: String,
+    /// Its address.
     addr: String,
+    /// The id of its process; `None` when it is down.
     pid: Option<i32>,
+    /// Its data directory.
     data: PathBuf,
 }
 
-/// Answer of `grid up`, `grid status` and `grid add`.
+/// Answer of `ckpt grid up`, `ckpt grid status` and `ckpt grid add`.
 #[derive(Debug, Serialize)]
 pub(crate) struct GridReport {
+    /// The grid file.
     grid: PathBuf,
+    /// The hosts of the grid.
     hosts: Vec<LocalHost>,
     #[serde(skip)]
     advice: Option<String>,
@@ -84,9 +90,10 @@ impl Report for GridReport {
     json_of_self!();
 }
 
-/// Answer of `grid down`.
+/// Answer of `ckpt grid down`.
 #[derive(Debug, Serialize)]
 pub(crate) struct DownReport {
+    /// Names of the hosts that were stopped.
     stopped: Vec<String>,
     /// Hosts that did not end in time.
     pub(crate) still_running: Vec<String>,

@@ -18,14 +18,18 @@ use ckpt_agent::unix_time::unix_seconds;
 /// Most bytes of an answer on the terminal.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// Answer of `grid revoke`.
+/// Answer of `ckpt grid revoke`.
 #[derive(Debug, Serialize)]
 pub(super) struct RevokeReport {
+    /// The revoked key, hexadecimal.
     key: String,
     /// Whether the key was revoked before.
     was_already: bool,
+    /// Number of the list of revoked keys.
     number: u64,
+    /// The grid file.
     grid_file: PathBuf,
+    /// Which members have the changed list; `None` if nothing was sent.
     pub(super) sent: Option<Sent>,
 }
 

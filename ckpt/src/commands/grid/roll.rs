@@ -20,29 +20,40 @@ use crate::commands::runtime;
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
 
-/// Answer of `grid show`.
+/// Answer of `ckpt grid show`.
 #[derive(Debug, Serialize)]
 pub(super) struct RollReport {
+    /// Name of the grid.
     grid: String,
+    /// When the certificate of the authority ends, Unix seconds.
     authority_expires: u64,
     /// Number of the list of the grid.
     list: u64,
+    /// Number of the list of revoked keys.
     revoked_list: u64,
+    /// The members.
     members: Vec<Member>,
-    /// Registries that did not answer who joined, and why.
+    /// Registries that did not answer who joined: the name of each, and why.
     silent: Vec<(String, String)>,
 }
 
+/// A member of the grid.
 #[derive(Debug, Serialize)]
 struct Member {
+    /// Its name.
     name: String,
+    /// Its roles, such as `donor` and `submitter`.
     roles: Vec<&'static str>,
+    /// Its public key, hexadecimal.
     key: String,
     /// When the certificate ends, Unix seconds. Unknown for members of which a registry reports only that
     /// they are there.
     expires: Option<u64>,
+    /// When its key was revoked, Unix seconds, if the record of the authority names that.
     revoked: Option<u64>,
+    /// Its address, if it is known.
     addr: Option<String>,
+    /// `valid`, `joined` (with a token), `ends soon`, `expired` or `revoked`.
     state: &'static str,
     /// When the member joined with a token, or when its certificate was signed, Unix seconds.
     joined: Option<u64>,

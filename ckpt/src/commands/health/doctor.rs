@@ -10,7 +10,7 @@ use protocol::identity::{Identity, Role};
 use rustix::process::{Resource, getrlimit};
 
 use crate::commands::args::options::Global;
-use crate::commands::connect::{agent_for, grid_file};
+use crate::commands::connect::{agent_for, grid_file, no_grid_file};
 use crate::commands::health::doctor_report::{Check, DoctorReport, Verdict};
 use crate::commands::key::identity;
 use crate::commands::render::{Report, bytes, json_of_self, one_line};
@@ -67,8 +67,7 @@ fn status(report: &DoctorReport) -> ExitStatus {
 /// Checks the grid file. Returns its path and contents.
 fn check_grid(global: &Global, report: &mut DoctorReport) -> Option<(PathBuf, Grid)> {
     let Some(path) = grid_file(global) else {
-        let remedy =
-            "--grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR";
+        let remedy = no_grid_file(global).next.unwrap_or_default();
         report.bad(Check::GridFile, "no grid file is named", remedy);
         return None;
     };

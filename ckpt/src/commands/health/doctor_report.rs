@@ -36,7 +36,7 @@ impl DoctorReport {
 pub struct Finding {
     /// The check that was made.
     pub check: Check,
-    /// `good` or `bad`, as the check came out.
+    /// How the check came out.
     pub verdict: Verdict,
     /// What the check found, for people.
     pub what: String,

@@ -139,7 +139,8 @@ fn work_here() -> Result<Option<WorkHealth>, Failure> {
     };
     let found = jobs(&state);
     let found = found.map_err(|cause| Failure::new(ExitStatus::LocalIo, cause.to_string()))?;
-    let sum = ledger()?.all;
+    let ledger = ledger()?;
+    let sum = ledger.all;
     let is_known = !found.jobs.is_empty() || sum != LedgerSum::default();
     Ok(is_known.then_some(WorkHealth {
         running: found.jobs.len(),
@@ -148,6 +149,7 @@ fn work_here() -> Result<Option<WorkHealth>, Failure> {
         survived: sum.survived,
         rescued_seconds: sum.rescued_seconds,
         lost_seconds: sum.lost_seconds,
+        why: ledger.newest_why,
     }))
 }
 

@@ -12,7 +12,7 @@ use crate::commands::key::identity;
 use crate::commands::{Answer, done, heard, which};
 use ckpt_agent::agent::{
     Agent, CatRequest, Depth, Disposal, ForgetWhich, HealthRequest, RestoreRequest, RestoreTarget,
-    Tenure,
+    Superseded, Tenure,
 };
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::sought::Sought;
@@ -265,17 +265,21 @@ impl<'a> AnyKey<'a> {
     pub(crate) async fn forget(&self, job: &JobId, args: Forget) -> Result<Answer, Failure> {
         let which = forget_which(&args.which);
         let sought = args.filter.sought();
-        let report = self.forgotten(job, which, &sought).await?;
+        let report = self.forgotten(job, (which, args.dry_run), &sought).await?;
         heard(report, |one| &one.unheard)
     }
 
     async fn forgotten(
         &self,
         job: &JobId,
-        which: ForgetWhich,
+        (which, dry_run): (ForgetWhich, bool),
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
-        let mut all = self.present.forget(job, which, sought).await;
+        let forget = async |agent: &Agent, which| match dry_run {
+            true => agent.would_forget(job, which, sought).await,
+            false => agent.forget(job, which, sought).await,
+        };
+        let mut all = forget(self.present, which).await;
         if all.is_err() && !is_missing(&all) {
             return all;
         }
@@ -297,7 +301,7 @@ impl<'a> AnyKey<'a> {
                 which =
                     ForgetWhich::Keep(keep.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX)));
             }
-            let more = agent.forget(job, which, sought).await;
+            let more = forget(agent, which).await;
             all = match (all, more) {
                 (Ok(all), Ok(more)) => Ok(with_removed(all, more)),
                 (Err(_), Ok(more)) => Ok(more),
@@ -314,14 +318,18 @@ impl<'a> AnyKey<'a> {
     }
 
     /// Removes what hosts keep without use, of all keys.
-    pub(crate) async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<Answer, Failure> {
+    pub(crate) async fn gc(
+        &self,
+        superseded: Option<Superseded>,
+        dry_run: bool,
+    ) -> Result<Answer, Failure> {
         let disposal = match dry_run {
             true => Disposal::Show,
             false => Disposal::Remove,
         };
-        let mut all = self.present.gc(keep, disposal).await?;
+        let mut all = self.present.gc(superseded, disposal).await?;
         for agent in &self.retired {
-            let Ok(more) = agent.gc(keep, disposal).await else {
+            let Ok(more) = agent.gc(superseded, disposal).await else {
                 continue;
             };
             all.garbage.extend(more.garbage);

@@ -19,7 +19,7 @@ use ckpt_agent::report::{ExitStatus, Failure, HostNote};
 use ckpt_agent::unix_time::unix_millis;
 use protocol::errors::chain;
 
-/// Answer of `key for-job`.
+/// Answer of `ckpt key for-job`.
 #[derive(Debug, Serialize)]
 pub(super) struct JobKeyReport {
     /// The job, or the prefix followed by a slash.
@@ -52,9 +52,9 @@ impl Report for JobKeyReport {
     json_of_self!();
 }
 
-/// Answer of `key revoke`.
+/// Answer of `ckpt key revoke`.
 #[derive(Debug, Serialize)]
-struct RevokeReport {
+struct RevokedJobKeysReport {
     /// Keys with lower serial numbers are void.
     serials_below: u64,
     /// Hosts that know of it, and pass it on.
@@ -63,7 +63,7 @@ struct RevokeReport {
     silent: Vec<HostNote>,
 }
 
-impl Report for RevokeReport {
+impl Report for RevokedJobKeysReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         let below = self.serials_below;
         writeln!(
@@ -105,7 +105,7 @@ pub(super) async fn revoke(connected: &Connected, file: Option<&Path>) -> Result
     } else {
         ExitStatus::Degraded
     };
-    let report = RevokeReport {
+    let report = RevokedJobKeysReport {
         serials_below,
         heard,
         silent,

@@ -20,16 +20,22 @@ use crate::commands::state_dir::usual_grid_file;
 use ckpt_agent::report::{ExitStatus, Failure};
 use protocol::errors::chain;
 
-/// Answer of `join`.
+/// Answer of `ckpt join`.
 #[derive(Debug, Serialize)]
 pub(crate) struct JoinReport {
+    /// Name of the new member.
     name: String,
+    /// Name of the grid.
     grid: String,
     /// The public key, hexadecimal.
     id: String,
+    /// The secret key's file.
     key: PathBuf,
+    /// The certificate's file.
     certificate: PathBuf,
+    /// The grid file.
     grid_file: PathBuf,
+    /// When the certificate ends, Unix seconds.
     expires: u64,
     #[serde(skip)]
     options: String,

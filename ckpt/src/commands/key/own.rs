@@ -27,7 +27,7 @@ fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
     Failure::new(ExitStatus::LocalIo, message)
 }
 
-/// Answer of `init`, `key export` and `key rotate`.
+/// Answer of `ckpt init` and `ckpt key rotate`.
 #[derive(Debug, Serialize)]
 pub(crate) struct KeyReport {
     /// The public key, hexadecimal.
@@ -40,6 +40,7 @@ pub(crate) struct KeyReport {
     certificate: PathBuf,
     /// Whether the key existed before.
     existed: bool,
+    /// What to do next.
     next: Option<String>,
 }
 

@@ -35,7 +35,7 @@ const HOSTS: &str = "hosts.json";
 /// Most bytes of a file that is read. What is learnt of hosts is the largest part.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Answer of `key export` and `key import`.
+/// Answer of `ckpt key export` and `ckpt key import`.
 #[derive(Debug, Serialize)]
 pub(super) struct TravelReport {
     /// The public key, hexadecimal.
@@ -44,6 +44,7 @@ pub(super) struct TravelReport {
     file: PathBuf,
     /// What is in it, or what was put in place.
     parts: Vec<String>,
+    /// What to do next.
     next: Option<String>,
 }
 

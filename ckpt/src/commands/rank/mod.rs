@@ -1,4 +1,4 @@
-//! `ckpt rank`: ranks the hosts for a job.
+//! `ckpt plan where`: ranks the hosts for a job.
 
 pub mod report;
 

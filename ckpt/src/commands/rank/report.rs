@@ -1,10 +1,10 @@
-//! The answer of `ckpt rank`.
+//! The answer of `ckpt plan where`.
 
 use serde::Serialize;
 
 use ckpt_agent::report::HostNote;
 
-/// Answer of `ckpt rank`.
+/// Answer of `ckpt plan where`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankReport {
     /// The job's work: seconds on processors of speed 1 that it has for itself.

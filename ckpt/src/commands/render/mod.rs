@@ -22,9 +22,9 @@ use ckpt_agent::unix_time::unix_seconds;
 use serde::Serialize;
 
 use ckpt_agent::report::{
-    CatReport, ForgetReport, GarbageItem, GcReport, Holder, HostNote, HostReport, HostsReport,
-    HostsSummary, ListReport, ListedCheckpoint, RestoreReport, SaveReport, ShowReport, TouchReport,
-    VerifyReport,
+    CatReport, Checked, ForgetReport, GarbageItem, GcReport, Holder, HostNote, HostReport,
+    HostsReport, HostsSummary, ListReport, ListedCheckpoint, RestoreReport, SaveReport, ShowReport,
+    TouchReport, VerifyReport,
 };
 
 /// Up to this many silent hosts get a line each; more of them get one line together.
@@ -489,11 +489,16 @@ fn letter(kind: &str) -> char {
 
 impl Report for VerifyReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let are = match self.checked {
+            Checked::Present => "present, not read",
+            Checked::Sampled => "present, some blocks read",
+            Checked::Read => "good",
+        };
         for one in &self.checkpoints {
             let total = one.good.len() + one.bad.len();
             writeln!(
                 out,
-                "job {} version {}: {} of {} shards good, {}",
+                "job {} version {}: {} of {} shards {are}, {}",
                 one.job,
                 one.version,
                 one.good.len(),
@@ -531,8 +536,13 @@ impl Report for ForgetReport {
         if !self.removed.is_empty() {
             write_unheard(out, &self.unheard)?;
         }
+        let is = if self.dry_run {
+            "would be removed"
+        } else {
+            "removed"
+        };
         for version in &self.removed {
-            writeln!(out, "job {} version {version} removed", self.job)?;
+            writeln!(out, "job {} version {version} {is}", self.job)?;
         }
         if self.removed.is_empty() {
             writeln!(out, "job {}: nothing to remove", self.job)?;
@@ -540,19 +550,20 @@ impl Report for ForgetReport {
         for note in &self.notes {
             writeln!(out, "note: {note}")?;
         }
+        let what = if self.dry_run {
+            "not asked"
+        } else {
+            "not informed"
+        };
         if self.silent.len() > UNINFORMED_SHOWN && !is_verbose() {
             let hosts = count(self.silent.len(), "host");
             return writeln!(
                 out,
-                "not informed: {hosts} that may still hold shards; -v shows which"
+                "{what}: {hosts} that may still hold shards; -v shows which"
             );
         }
         for note in &self.silent {
-            writeln!(
-                out,
-                "not informed: {}; it may still hold shards",
-                of_host(note)
-            )?;
+            writeln!(out, "{what}: {}; it may still hold shards", of_host(note))?;
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::commands::args::Cli;
 use crate::commands::args::options::Global;
 use crate::commands::args::run::RunArgs;
 use crate::commands::call::Call;
-use crate::commands::connect::{connect, grid_file};
+use crate::commands::connect::{connect, grid_file, no_grid_file};
 use crate::commands::rank::{Format, RankArgs, report::RankReport};
 use crate::commands::render::{Report, json_of_self, one_line};
 use crate::commands::run::{Connection, orders, write_end};
@@ -227,7 +227,7 @@ impl Away for Here {
 
     fn letter(&self, job: &JobId) -> Result<Letter, Failure> {
         let path = grid_file(&self.connection.global);
-        let path = path.ok_or_else(|| Failure::new(ExitStatus::Usage, "no grid file"))?;
+        let path = path.ok_or_else(|| no_grid_file(&self.connection.global))?;
         let grid = std::fs::read_to_string(&path).map_err(|cause| {
             Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
         })?;

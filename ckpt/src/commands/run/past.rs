@@ -22,6 +22,9 @@ use runner::past_report::{JobLedger, LedgerReport, PastRunReport, RunForecastRep
 /// Longest command in the table, characters.
 const COMMAND_WIDTH: usize = 60;
 
+/// Longest reason in the table, characters.
+const WHY_WIDTH: usize = 80;
+
 /// Options of `runs`.
 #[derive(Debug, Args)]
 pub struct RunsArgs {
@@ -125,6 +128,7 @@ fn ledger_report(ledger: &Ledger, job: Option<&JobId>) -> LedgerReport {
         .map(|(job, sum)| JobLedger {
             job: job.clone(),
             sum: *sum,
+            why: ledger.why.get(job).cloned(),
         })
         .collect();
     let all = match wanted {
@@ -261,7 +265,7 @@ impl Report for RunsReport {
 
 fn write_ledger(out: &mut dyn Write, ledger: &LedgerReport) -> io::Result<()> {
     if !ledger.jobs.is_empty() {
-        let head = ["JOB", "EVICTIONS", "SURVIVED", "RESCUED", "LOST"];
+        let head = ["JOB", "EVICTIONS", "SURVIVED", "RESCUED", "LOST", "WHY"];
         let mut table = Table::new(&head);
         for one in &ledger.jobs {
             table.row(vec![
@@ -270,6 +274,7 @@ fn write_ledger(out: &mut dyn Write, ledger: &LedgerReport) -> io::Result<()> {
                 one.sum.survived.to_string(),
                 work(one.sum.rescued_seconds),
                 work(one.sum.lost_seconds),
+                shown(one.why.as_deref().unwrap_or("-"), WHY_WIDTH),
             ]);
         }
         table.write(out)?;

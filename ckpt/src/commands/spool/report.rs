@@ -31,7 +31,7 @@ pub struct DetachedReport {
     pub job: JobId,
     /// The number of the image in the job's queue.
     pub number: u64,
-    /// How it was set aside: `taken`, `linked`, `shared` (copies that share their blocks) or `copied`.
+    /// How it was set aside.
     pub how: How,
     /// Bytes of its files, which the spool keeps until they are saved.
     pub bytes: u64,
@@ -51,7 +51,7 @@ pub struct QueuedReport {
 pub struct QueuedSave {
     /// Name of the job.
     pub job: String,
-    /// `queued`, `saving` or `failed`: it is tried again.
+    /// `queued`, `saving` or `failed`: one that failed is tried again.
     pub state: &'static str,
     /// When it was set aside, Unix seconds.
     pub set_aside_at: u64,

@@ -22,7 +22,7 @@ use trial::Trial;
 /// Answer of `ckpt run --setup`.
 #[derive(Debug, Serialize)]
 pub struct SetupReport {
-    /// The file that was written.
+    /// The script or submit file that was written.
     pub file: PathBuf,
     /// Name of the job.
     pub job: String,
