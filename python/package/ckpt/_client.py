@@ -183,7 +183,8 @@ class Client:
                     f"cannot save job {job} in the background: it would read a file object that the program "
                     "may close; pass its path, or write to a writer and finish(background=True)"
                 )
-            return self._save_parts(iter(lambda: source.read(COPY_BYTES), b""), job, given)
+            reader: Any = source
+            return self._save_parts(iter(lambda: reader.read(COPY_BYTES), b""), job, given)
         view = memory_of(source)
         if view is not None:
             if background:
