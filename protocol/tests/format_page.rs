@@ -1,6 +1,6 @@
-//! The tables of messages and limits in `docs/inside/format.md` match the definitions in the source.
+//! The tables of messages and limits in `docs/inside/messages.md` match the definitions in the source.
 //!
-//! `CKPT_WRITE_TABLES=1 cargo test -p protocol --test format_page` writes the tables anew.
+//! `CKPT_WRITE_TABLES=1 cargo test -p protocol --test format_page` writes the page anew.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,9 +17,15 @@ const PROOF: &str = include_str!("../../codec/src/proof.rs");
 const PROPOSAL: &str = include_str!("../../codec/src/proposal/mod.rs");
 const LIMITS: &str = include_str!("../../protocol/src/wire/limits.rs");
 
-/// The lines before and after the tables in the page.
-const BEGIN: &str = "<!-- tables of the definitions: begin -->\n";
-const END: &str = "<!-- tables of the definitions: end -->\n";
+/// The text above the tables.
+const INTRODUCTION: &str = "\
+# Messages
+
+`CKPT_WRITE_TABLES=1 cargo test -p protocol --test format_page` writes this page from the definitions; \
+nothing on it is edited by hand. [format.md](format.md#messages) says how messages are encoded and who \
+sends them.
+
+";
 
 /// A field of a struct or of a variant.
 #[derive(Debug)]
@@ -190,7 +196,7 @@ fn known() -> BTreeSet<String> {
 
 fn table_of_variants(out: &mut String, title: &str, all: &[Variant]) {
     out.push_str(&format!(
-        "### {title}\n\n| number | name | fields | meaning |\n|---|---|---|---|\n"
+        "## {title}\n\n| number | name | fields | meaning |\n|---|---|---|---|\n"
     ));
     for (number, variant) in all.iter().enumerate() {
         let fields = match &variant.carries {
@@ -220,7 +226,7 @@ fn table_of_struct(
 ) -> Result<()> {
     let lines = body(source, &format!("pub struct {name} {{"))?;
     out.push_str(&format!(
-        "### {name}\n\n| field | type | meaning |\n|---|---|---|\n"
+        "## {name}\n\n| field | type | meaning |\n|---|---|---|\n"
     ));
     for field in fields(&lines, "    ", known)? {
         out.push_str(&format!(
@@ -294,7 +300,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         STALL_TIMEOUT,
         UNCOMMITTED_LIFETIME,
     ];
-    out.push_str("### Limits\n\n| name | value | meaning |\n|---|---|---|\n");
+    out.push_str("## Limits\n\n| name | value | meaning |\n|---|---|---|\n");
     let mut docs = Vec::new();
     let mut count = 0;
     for line in LIMITS.lines() {
@@ -316,8 +322,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
 
 fn tables() -> Result<String> {
     let known = known();
-    let mut out = String::from(BEGIN);
-    out.push('\n');
+    let mut out = String::from(INTRODUCTION);
     let requests = variants(MESSAGES, "pub enum Request {", &known)?;
     table_of_variants(&mut out, "Request", &requests);
     let responses = variants(MESSAGES, "pub enum Response {", &known)?;
@@ -347,31 +352,30 @@ fn tables() -> Result<String> {
     }
     table_of_struct(&mut out, PROPOSAL, "Ballot", &known)?;
     table_of_limits(&mut out)?;
-    out.push_str(END);
+    // A page ends with one line feed.
+    out.pop();
     Ok(out)
 }
 
 #[test]
 fn every_message_field_code_and_limit_is_in_the_page_as_it_is_defined() -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/inside/format.md");
-    let page = fs::read_to_string(&path)?;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/inside/messages.md");
     let tables = tables()?;
     ensure!(tables.matches("\n| ").count() > 100, "{tables}");
-    let (before, rest) = page.split_once(BEGIN).context("no begin of the tables")?;
-    let (found, after) = rest.split_once(END).context("no end of the tables")?;
     if std::env::var_os("CKPT_WRITE_TABLES").is_some() {
-        fs::write(&path, format!("{before}{tables}{after}"))?;
+        fs::write(&path, tables)?;
         return Ok(());
     }
-    let found = format!("{BEGIN}{found}{END}");
-    for (line, (is, should)) in found.lines().zip(tables.lines()).enumerate() {
+    let page = fs::read_to_string(&path)?;
+    for (line, (is, should)) in page.lines().zip(tables.lines()).enumerate() {
         ensure!(
             is == should,
-            "line {line} of the tables\n is        {is}\n should be {should}"
+            "line {} of the page\n is        {is}\n should be {should}",
+            line + 1
         );
     }
     ensure!(
-        found == tables,
+        page == tables,
         "the page has more lines or fewer than the definitions"
     );
     Ok(())

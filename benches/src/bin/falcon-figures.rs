@@ -1,5 +1,5 @@
 //! FALCON's figures with real programs: donors, compute machines and a server in network namespaces with
-//! links of limited rate. Prints the tables of `docs/research/studies.md`. Needs root, and two hours for all.
+//! links of limited rate. Prints the tables of `benches/tables/falcon.md`. Needs root, and two hours for all.
 //!
 //! ```text
 //! cargo build --release -p tests --bin hash-job

@@ -1,5 +1,5 @@
 //! Compares rules for choosing a job's host by simulation over availability traces, also in FALCON's setting,
-//! and AVAM's strategies on simulated machines. Prints tables of `docs/research/studies.md`.
+//! and AVAM's strategies on simulated machines. Prints tables of `benches/tables/scheduling.md`.
 
 use std::path::PathBuf;
 use std::thread::available_parallelism;

@@ -1,6 +1,6 @@
 //! Compares, by simulation over availability traces, jobs under the supervisor of `ckpt run` with jobs that
 //! take checkpoints at Daly's interval and are killed if the owner of their machine stays. Prints the tables
-//! of `docs/use/run.md`.
+//! of `benches/tables/supervision.md`.
 
 use std::path::PathBuf;
 use std::thread::available_parallelism;

@@ -1,5 +1,5 @@
 //! Compares rules for choosing a job's host on real traces, and repeats AVAM's experiments on simulated
-//! machines: the tables of `docs/research/studies.md`.
+//! machines: the tables of `benches/tables/scheduling.md`.
 
 mod avam;
 

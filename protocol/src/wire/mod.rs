@@ -2,8 +2,8 @@
 //!
 //! [`message`] has the requests, the responses and the records in them; [`announcement`], [`machine`],
 //! [`status`] and [`parts`] have what hosts report about themselves; [`code`] has the reasons of
-//! refusals and [`limits`] every maximum. The bytes are described in `docs/inside/format.md`, whose tables are
-//! made of the comments in these files.
+//! refusals and [`limits`] every maximum. The bytes are described in `docs/inside/format.md`, and the fields in
+//! `docs/inside/messages.md`, which is made of the comments in these files.
 
 #![cfg_attr(
     not(test),
