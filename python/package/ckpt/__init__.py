@@ -19,7 +19,7 @@ raises a :class:`CkptError`, whose ``exit_code`` is the exit status of the progr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ._background import Pending
@@ -48,6 +48,7 @@ from ._errors import (
     TooFewHostsError,
     UsageError,
 )
+from ._notify import notify
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -72,10 +73,14 @@ __all__ = [
     "__version__",
     "checkpoint",
     "forget",
+    "hosts",
     "list",
+    "notify",
     "open",
     "restore",
     "save",
+    "show",
+    "verify",
 ]
 
 
@@ -107,9 +112,28 @@ def restore(
     version: int | None = None,
     labels: Mapping[str, str] | None = None,
     existing: Literal["stay", "replace", "clear"] = "stay",
+    path: str | Iterable[str] = (),
 ) -> dict[str, Any]:
     """See :meth:`Client.restore`."""
-    return shared_client().restore(to, job, version=version, labels=labels, existing=existing)
+    client = shared_client()
+    return client.restore(to, job, version=version, labels=labels, existing=existing, path=path)
+
+
+def show(job: str, version: int | None = None) -> dict[str, Any]:
+    """See :meth:`Client.show`."""
+    return shared_client().show(job, version)
+
+
+def verify(
+    job: str | None = None, *, version: int | None = None, all_blocks: bool = False
+) -> dict[str, Any]:
+    """See :meth:`Client.verify`."""
+    return shared_client().verify(job, version=version, all_blocks=all_blocks)
+
+
+def hosts() -> dict[str, Any]:
+    """See :meth:`Client.hosts`."""
+    return shared_client().hosts()
 
 
 def checkpoint(

@@ -129,6 +129,26 @@ class Client:
         """The time at which the key expires, in Unix seconds."""
         return self._inner.identity_ends()
 
+    def show(self, job: str, version: int | None = None) -> dict[str, Any]:
+        """Describes a version, by default the newest: its files, sizes and hosts. Returns a *ShowReport*."""
+        report: dict[str, Any] = json.loads(self._inner.show(job, version))
+        return report
+
+    def verify(
+        self, job: str | None = None, *, version: int | None = None, all_blocks: bool = False
+    ) -> dict[str, Any]:
+        """Checks that hosts have the shards of a version, a job or all jobs; with ``all_blocks``, reads every block.
+
+        Returns a *VerifyReport*: what is damaged is in it, and raises nothing.
+        """
+        report: dict[str, Any] = json.loads(self._inner.verify(job, version, all_blocks))
+        return report
+
+    def hosts(self) -> dict[str, Any]:
+        """Asks the hosts how they are. Returns a *HostsReport*."""
+        report: dict[str, Any] = json.loads(self._inner.hosts())
+        return report
+
     @overload
     def save(
         self,
@@ -297,10 +317,11 @@ class Client:
         version: int | None = None,
         labels: Mapping[str, str] | None = None,
         existing: Literal["stay", "replace", "clear"] = "stay",
+        path: str | Iterable[str] = (),
     ) -> dict[str, Any]:
         """Restores a checkpoint into the directory ``to``, whether it exists or not.
 
-        Afterwards, a file that :meth:`open` knows as ``path`` is at ``to/path``; a stream, which has no name, is
+        With ``path``, only what this pattern (``"*.pt"``, ``"logs/**"``) or one of several matches. Afterwards, a file that :meth:`open` knows as ``path`` is at ``to/path``; a stream, which has no name, is
         at the name of the job. Restores ``version``, by default the newest version that can be restored.
         ``existing`` says what becomes of names in ``to``:
 
@@ -313,7 +334,9 @@ class Client:
         Returns a *RestoreReport*.
         """
         pairs = list((labels or {}).items())
-        report: dict[str, Any] = json.loads(self._inner.restore(job, version, to, pairs, existing))
+        paths = [os.fsencode(one) for one in ([path] if isinstance(path, str) else path)]
+        restored = self._inner.restore(job, version, to, pairs, existing, paths)
+        report: dict[str, Any] = json.loads(restored)
         _warn(_passed_over(job, report["skipped"]))
         _warn(report["warnings"])
         return report
