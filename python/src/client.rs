@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ckpt_agent::client::{
-    Existing, ExitStatus, Failure, ForgetWhich, OnceReader, Restore, Save, SaveInput, Settings,
-    Version, Which, canceller,
+    Depth, Existing, ExitStatus, Failure, ForgetWhich, Glob, OnceReader, Restore, Save, SaveInput,
+    Settings, Version, Which, canceller,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -133,7 +133,8 @@ impl Client {
         Writer::start(py, self.session.get()?, &job(py, name)?, options)
     }
 
-    /// Restores a version, by default the newest, into the directory `to`. Returns a RestoreReport.
+    /// Restores a version, by default the newest, into the directory `to`; with `paths`, only what one of these patterns
+    /// matches. Returns a RestoreReport.
     fn restore(
         &self,
         py: Python<'_>,
@@ -142,6 +143,7 @@ impl Client {
         to: PathBuf,
         labels: Vec<(String, String)>,
         existing: &str,
+        paths: Vec<Vec<u8>>,
     ) -> PyResult<String> {
         let existing = match existing {
             "stay" => Existing::Stay,
@@ -157,6 +159,14 @@ impl Client {
         let mut restore = Restore::new(&job(py, name)?, which(version)?, to).cancel(cancel);
         for (key, value) in labels {
             restore = restore.label(&key, value);
+        }
+        for path in paths {
+            let pattern = Glob::new(&path).map_err(|cause| {
+                let text = String::from_utf8_lossy(&path);
+                let message = format!("the path {text:?} is no pattern: {cause}");
+                exception(py, &Failure::new(ExitStatus::Usage, message))
+            })?;
+            restore = restore.path(pattern);
         }
         let call = session.client.restore_into(restore, existing);
         let restored = session.wait(py, call, Some(&canceller))?;
@@ -178,6 +188,39 @@ impl Client {
         let job = name.map(|name| job(py, name)).transpose()?;
         let listed = session.wait(py, session.client.list(job.as_ref()), None)?;
         report(&listed)
+    }
+
+    /// Describes a version, by default the newest. Returns a ShowReport.
+    fn show(&self, py: Python<'_>, name: &str, version: Option<u64>) -> PyResult<String> {
+        let session = self.session.get()?;
+        let job = job(py, name)?;
+        let shown = session.client.show(&job, which(version)?);
+        report(&session.wait(py, shown, None)?)
+    }
+
+    /// Checks the shards of a job, or of all jobs; with `all_blocks`, reads every block. Returns a VerifyReport.
+    fn verify(
+        &self,
+        py: Python<'_>,
+        name: Option<&str>,
+        version: Option<u64>,
+        all_blocks: bool,
+    ) -> PyResult<String> {
+        let session = self.session.get()?;
+        let job = name.map(|name| job(py, name)).transpose()?;
+        let version = version.map(numbered).transpose()?;
+        let depth = match all_blocks {
+            true => Depth::All,
+            false => Depth::Tables,
+        };
+        let verified = session.client.verify(job.as_ref(), version, depth);
+        report(&session.wait(py, verified, None)?)
+    }
+
+    /// Asks the hosts how they are. Returns a HostsReport.
+    fn hosts(&self, py: Python<'_>) -> PyResult<String> {
+        let session = self.session.get()?;
+        report(&session.wait(py, session.client.hosts(), None)?)
     }
 
     /// Removes one version, all versions but the newest `keep`, or all versions. Returns a ForgetReport.

@@ -7,6 +7,7 @@ import pathlib
 import pickle
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -464,3 +465,35 @@ def test_a_restored_file_is_where_open_knows_it(grid, tmp_path, monkeypatch):
     assert list(tree(tmp_path / "stream").values()) == [b"stream"]
     ckpt.restore("none", job="roots/none")
     assert os.listdir(tmp_path / "none") == []
+
+
+def test_a_job_is_shown_verified_and_restored_in_part(grid, tmp_path):
+    with ckpt.checkpoint("parts") as directory:
+        (directory / "model.pt").write_bytes(b"weights")
+        (directory / "logs").mkdir()
+        (directory / "logs" / "a").write_text("log")
+    shown = ckpt.show("parts")
+    assert shown["version"] == 1 and "model.pt" in [file["path"] for file in shown["files"]]
+    assert ckpt.verify("parts")["checkpoints"][0]["version"] == 1
+    assert ckpt.verify("parts", version=1, all_blocks=True)["checkpoints"]
+    assert len(ckpt.hosts()["hosts"]) == 5
+    ckpt.restore(tmp_path / "part", job="parts", path="*.pt")
+    assert [one.name for one in (tmp_path / "part").iterdir()] == ["model.pt"]
+    ckpt.restore(tmp_path / "both", job="parts", path=["*.pt", "logs/**"])
+    assert (tmp_path / "both" / "logs" / "a").read_text() == "log"
+    for wrong, raised in [("none", ckpt.NotFoundError), ("[", ckpt.UsageError)]:
+        with pytest.raises(raised):
+            ckpt.restore(tmp_path / "none", job="parts", path=wrong)
+    with pytest.raises(ckpt.NotFoundError):
+        ckpt.show("parts", 2)
+
+
+def test_what_a_job_reports_is_sent_to_ckpt_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("CKPT_NOTIFY", raising=False)
+    assert not ckpt.notify(step=1)
+    monkeypatch.setenv("CKPT_NOTIFY", str(tmp_path / "socket"))
+    assert not ckpt.notify(step=1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "socket"))
+        assert ckpt.notify(saved=True, progress=0.25, step=12, busy=False)
+        assert receiver.recv(4096) == b"SAVED=1\nPROGRESS=0.25\nSTEP=12\nBUSY=0"

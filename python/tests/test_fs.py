@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -94,7 +95,7 @@ def test_a_file_appears_when_it_is_closed_and_not_on_an_exception(fs):
         del file
     assert fs.find("close") == ["close/file"]
     with pytest.raises(NotImplementedError):
-        fs.open("close/file", "ab")
+        fs.open("close/file", "r+b")
     with pytest.raises(FileExistsError):
         fs.open("close/file", "xb")
     first, second = fs.open("close/x", "xb"), fs.open("close/x", "xb")
@@ -104,6 +105,63 @@ def test_a_file_appears_when_it_is_closed_and_not_on_an_exception(fs):
     with pytest.raises(FileExistsError):
         second.close()
     assert fs.cat_file("close/x") == b"first"
+
+
+def test_a_file_is_appended_to_by_writing_it_again(fs):
+    for part in (b"first", noise(5 << 20), b"last"):
+        with fs.open("append/file", "ab") as file:
+            before = file.tell()
+            file.write(part)
+            assert file.tell() == before + len(part)
+    assert fs.cat_file("append/file") == b"first" + noise(5 << 20) + b"last"
+    with pytest.raises(KeyError), fs.open("append/file", "ab") as file:
+        raise KeyError("no")
+    assert fs.info("append/file")["size"] == (5 << 20) + 9
+    assert fs.info("append/file")["mtime"] == fs.modified("append/file").timestamp()
+
+
+def test_many_files_are_written_read_renamed_and_removed_by_one_call(fs):
+    many = {f"many/{n % 3}/{n}": bytes([n]) * n for n in range(60)}
+    fs.pipe({**many, "many/again": b"old"})
+    fs.pipe({"ckpt://many/again": b"new", "many/more": b""})
+    many.update({"many/again": b"new", "many/more": b""})
+    assert fs.cat("many", recursive=True) == many
+    assert fs.cat(["many/again", "many/more"]) == {"many/again": b"new", "many/more": b""}
+    with pytest.raises(IsADirectoryError):
+        fs.pipe({"many/0": b"", "many/new": b""})
+    assert not fs.exists("many/new")
+    fs.mv("many", "moved", recursive=True)
+    assert fs.cat("moved", recursive=True) == {f"moved{name[4:]}": data for name, data in many.items()}
+    fs.rm("moved", recursive=True)
+    assert [one for one in ckpt.list() if one["job"].startswith(("many/", "moved/"))] == []
+
+
+def test_a_dead_host_is_waited_for_once(grid, tmp_path):
+    fs = fsspec.filesystem("ckpt", grid=grid.file, skip_instance_cache=True)
+    fs.pipe_file("dead/file", b"here")
+    grid.kill_one()
+    try:
+        # The first looks may wait until the host counts as silent.
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            began = time.monotonic()
+            assert fs.ls("dead", detail=False) == ["dead/file"]
+            if time.monotonic() - began < 0.5:
+                break
+        began = time.monotonic()
+        for _ in range(10):
+            assert fs.exists("dead/file") and fs.cat_file("dead/file") == b"here"
+        assert time.monotonic() - began < 5
+        with pytest.warns(ckpt.DegradedWarning):
+            ckpt.list("none")
+    finally:
+        grid.up()
+    # A host that is back is asked again.
+    deadline = time.monotonic() + 60
+    while fs.client.list_report()["silent"] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not fs.client.list_report()["silent"]
+    fs.rm("dead", recursive=True)
 
 
 def test_a_transaction_is_committed_at_its_end_and_nothing_of_it_if_it_raises(fs):

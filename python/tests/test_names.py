@@ -23,7 +23,7 @@ class Store:
         self.count += 1
         now = self.random.randrange(1000)
         order = self.names.next_order(path, of, now)
-        number = self.random.choice(self.names.free_numbers("r"))
+        number = self.random.choice(self.names.free_numbers("r", 1))
         entry = Entry(f"r/files/{number}", 1, f"{self.count:032x}", path, order, of, self.count, 0)
         self.entries.append(entry)
         return entry
@@ -85,7 +85,7 @@ def test_numbers_are_used_again():
         store.remove(store.names.replaced("a"), killed=False)
     jobs = {f"r/files/{number}" for number in range(NUMBERS_MIN)}
     assert {entry.job for entry in store.entries} <= jobs
-    assert len(store.names.free_numbers("r")) == NUMBERS_MIN - 1
+    assert len(store.names.free_numbers("r", 1)) == NUMBERS_MIN - 1
 
 
 def test_other_checkpoints_are_no_files():

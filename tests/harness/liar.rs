@@ -26,40 +26,18 @@ use protocol::wire::message::{
 use protocol::wire::parts::Parts;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 
-use crate::replay::Replay;
-use crate::witness::Witness;
-
 use crate::lies::claimed_rows;
 pub use crate::lies::{Kind, Lie};
+use crate::passed_on::OtherHosts;
+pub use crate::replay::Hoard;
+use crate::replay::{Held, Replay, Shard};
+use crate::witness::Witness;
 
 /// Longest wait for a client.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How far the clock of a host that lies about the time is ahead.
 const AHEAD: Duration = Duration::from_secs(3 * 365 * 86_400);
-
-/// A shard in memory.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Shard {
-    pub(crate) identity: Option<ShardIdentity>,
-    pub(crate) blocks: Vec<Vec<u8>>,
-    pub(crate) pages: Vec<Vec<u8>>,
-    pub(crate) outline: Option<Outline>,
-}
-
-/// What the host has of one checkpoint.
-#[derive(Clone, Debug)]
-pub(crate) struct Held {
-    pub(crate) owner: OwnerId,
-    pub(crate) job: JobTag,
-    pub(crate) version: Version,
-    pub(crate) manifest: Option<Vec<u8>>,
-    pub(crate) shards: BTreeMap<u8, Shard>,
-}
-
-/// All checkpoints of which a host has shards, with these shards.
-#[derive(Clone, Debug, Default)]
-pub struct Hoard(pub(crate) BTreeMap<CheckpointId, Held>);
 
 #[derive(Debug)]
 struct State {
@@ -72,6 +50,8 @@ struct State {
     /// How often a host asked this one for its notices and its clock.
     clock_asked: AtomicU64,
     witness: Mutex<Witness>,
+    /// Whom it asks in place of an answer of its own.
+    others: Mutex<Option<Arc<OtherHosts>>>,
 }
 
 /// A host that can lie. Dropping it stops it.
@@ -128,6 +108,7 @@ impl Liar {
             offered: Mutex::default(),
             clock_asked: AtomicU64::new(0),
             witness: Mutex::default(),
+            others: Mutex::default(),
         });
         let addr = endpoint.local_addr()?;
         tokio::spawn(accept(endpoint.clone(), Arc::clone(&state)));
@@ -163,6 +144,21 @@ impl Liar {
     pub fn hoard(&self) -> Hoard {
         let held = &self.state.held;
         Hoard(held.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Lets the host pass questions on to all other hosts of the grid ([`Lie::PassesQuestionsOn`]).
+    ///
+    /// # Errors
+    /// When no socket can be opened.
+    pub fn knows(&self, grid: &protocol::grid::Grid) -> Result<()> {
+        let config = EndpointConfig::new(self.identity.clone(), self.authority.clone());
+        let others = Arc::new(OtherHosts::of(&config, grid)?);
+        *self
+            .state
+            .others
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(others);
+        Ok(())
     }
 
     /// A [`Replay`] that sends all committed shards of this host to every other host of the grid, as if they
@@ -259,7 +255,10 @@ impl Serving {
             Request::Status => self.status().await,
             Request::Claim(claim) => self.claim(&claim).await,
             Request::PutShard(_) | Request::PutRebuilt(_)
-                if matches!(self.lie, Lie::ClaimsToHoldAll | Lie::ClockAhead) =>
+                if matches!(
+                    self.lie,
+                    Lie::ClaimsToHoldAll | Lie::PassesQuestionsOn | Lie::ClockAhead
+                ) =>
             {
                 self.refuse(Code::NoSpace, "").await
             }
@@ -271,6 +270,18 @@ impl Serving {
                 self.put(rebuilt.put, owner, Some(bytes)).await
             }
             Request::PeerHolds { salt, tags } => self.peer_holds(&salt, &tags).await,
+            Request::Prove { .. } if self.lie == Lie::PassesQuestionsOn => {
+                let others = self
+                    .state
+                    .others
+                    .lock()
+                    .map_err(|_| anyhow!("a test failed"))?
+                    .clone();
+                match others.context("knows no grid")?.prove(&asked).await {
+                    Some(proof) => self.say(&proof).await,
+                    None => self.refuse(Code::NotFound, "").await,
+                }
+            }
             Request::Prove { shard, spot, .. } => self.prove(shard, spot).await,
             Request::Commit { manifest } => self.commit(manifest).await,
             Request::Find { job_tag, after } => self.find(job_tag, after).await,
@@ -432,7 +443,7 @@ impl Serving {
     async fn peer_holds(&mut self, salt: &[u8; 32], tags: &[Tag]) -> Result<()> {
         let asking = Asking::new(self.owner, self.state.id, salt);
         let known: BTreeMap<(OwnerId, CheckpointId), u64> = match self.lie {
-            Lie::ClaimsToHoldAll => {
+            Lie::ClaimsToHoldAll | Lie::PassesQuestionsOn => {
                 let offered = self.state.offered.lock();
                 let offered = offered.map_err(|_| anyhow!("a test failed"))?;
                 offered.iter().map(|one| (*one, 0b11111)).collect()

@@ -13,6 +13,7 @@ pub mod machines;
 mod members;
 pub mod mixed;
 pub mod net;
+mod passed_on;
 pub mod port;
 pub mod program;
 pub mod relay;

@@ -45,6 +45,8 @@ pub enum Lie {
     /// The host refuses shards for lack of room, and answers other donors that it holds all shards of the
     /// checkpoints of which it was offered one.
     ClaimsToHoldAll,
+    /// Like [`Self::ClaimsToHoldAll`]; and the host proves each shard that another host can prove to it.
+    PassesQuestionsOn,
     /// The host acknowledges shards as they are, and keeps other bytes.
     StoresOther,
     /// The host never answers.

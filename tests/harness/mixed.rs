@@ -163,6 +163,21 @@ impl MixedGrid {
         }
     }
 
+    /// Has all hosts that can lie pass questions for proofs on to the others.
+    ///
+    /// # Errors
+    /// When the grid file can't be read.
+    pub fn pass_questions_on(&self) -> Result<()> {
+        let grid = Grid::load(&self.path("grid.toml"))?;
+        let runtime = self.runtime.as_ref().context("no runtime")?;
+        let _inside = runtime.enter();
+        for liar in &self.liars {
+            liar.knows(&grid)?;
+        }
+        self.lie(Lie::PassesQuestionsOn);
+        Ok(())
+    }
+
     /// Has some of the hosts that can lie do so: those with the numbers `which`, counted from 0.
     pub fn lie_at(&self, which: std::ops::Range<usize>, lie: Lie) {
         for liar in self.liars.get(which).unwrap_or_default() {

@@ -1,6 +1,6 @@
 //! A donor that sends shards which it kept to other hosts, as if it had rebuilt them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
@@ -8,19 +8,40 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ckpt_store::disk::{Disk, RealDisk};
 use ckpt_store::shards::ShardReader;
-use codec::CheckpointId;
 use codec::manifest::Manifest;
-use codec::shard_file::{HEADER_BYTES, Header};
+use codec::shard_file::{HEADER_BYTES, Header, Outline, ShardIdentity};
+use codec::{CheckpointId, JobTag, OwnerId, Version};
 use protocol::grid::{Grid, GridHost};
 use protocol::net::stream::{read_frame, write_frame};
 use protocol::net::{EndpointConfig, client, connect};
 use protocol::wire::message::{PutEnd, PutRebuilt, PutShard, Request, Response};
 use quinn::{Connection, Endpoint};
 
-use crate::liar::{Held, Hoard, Shard};
-
 /// Longest wait for a host.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// A shard in memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shard {
+    pub(crate) identity: Option<ShardIdentity>,
+    pub(crate) blocks: Vec<Vec<u8>>,
+    pub(crate) pages: Vec<Vec<u8>>,
+    pub(crate) outline: Option<Outline>,
+}
+
+/// What the host has of one checkpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) owner: OwnerId,
+    pub(crate) job: JobTag,
+    pub(crate) version: Version,
+    pub(crate) manifest: Option<Vec<u8>>,
+    pub(crate) shards: BTreeMap<u8, Shard>,
+}
+
+/// All checkpoints of which a host has shards, with these shards.
+#[derive(Clone, Debug, Default)]
+pub struct Hoard(pub(crate) BTreeMap<CheckpointId, Held>);
 
 /// Shards to send, and the hosts to send them to.
 #[derive(Debug)]

@@ -102,6 +102,19 @@ fn a_host_that_leaves_does_not_take_claims_for_copies() -> Result<()> {
 }
 
 #[test]
+fn a_host_that_passes_questions_on_lets_no_other_host_leave() -> Result<()> {
+    let grid = MixedGrid::up_with(5, 1, |_| quick_repair())?;
+    grid.pass_questions_on()?;
+    save(&grid, "42")?;
+    let before = good(&grid, "42")?;
+    ensure!(before.len() == 5, "{before:?}");
+    // The liar refused its shard, so each of the five honest hosts has one; and it proves all of them.
+    let leaving = first_holder(&grid, "42")?;
+    ensure!(grid.drain(&leaving, DRAIN_TIMEOUT)? == (0, 1));
+    Ok(())
+}
+
+#[test]
 fn a_host_that_stores_other_bytes_is_no_place_to_hand_shards_to() -> Result<()> {
     let grid = MixedGrid::up_with(5, 1, |_| quick_repair())?;
     // At first the liar refuses shards for lack of room, so that the honest hosts hold all of them.

@@ -243,6 +243,34 @@ fn a_host_whose_shards_all_have_a_second_holder_can_leave_when_no_other_has_room
 }
 
 #[test]
+fn a_host_whose_shard_another_has_takes_a_second_one_and_gives_its_own_back() -> Result<()> {
+    let grid = grid(6)?;
+    save(&grid, "42", 1)?;
+    let away = good(&grid, "42")?.first().context("no holder")?.1.clone();
+    grid.kill(&away)?;
+    wait_until("the sixth host has the shard", LIMIT, || {
+        Ok(shards(&good(&grid, "42")?).len() == 5)
+    })?;
+    grid.restart()?;
+    let held = good(&grid, "42")?;
+    ensure!(held.len() == 6, "{held:?}");
+    let copies = |of: u64| held.iter().filter(|(shard, _)| *shard == of).count();
+    let alone = held.iter().find(|(shard, _)| copies(*shard) == 1);
+    let leaving = &alone.context("no shard with one holder")?.1;
+    // Only the two with the same shard can take another one. Whether the one that does so counts for it
+    // is not known before it has given the first back.
+    drain(&grid, leaving, "60s")?.expect(0)?;
+    grid.kill(leaving)?;
+    let held = good(&grid, "42")?;
+    let hosts: BTreeSet<&String> = held.iter().map(|(_, host)| host).collect();
+    ensure!(
+        held.len() == 5 && hosts.len() == 5 && shards(&held).len() == 5,
+        "{held:?}"
+    );
+    Ok(())
+}
+
+#[test]
 fn a_drain_that_only_a_further_host_could_help_stops_early_and_the_daemon_goes_on() -> Result<()> {
     let grid = Grid::up(5)?;
     let bytes = save(&grid, "42", 1)?;

@@ -229,8 +229,9 @@ def main():
     if unknown or not given.ckpt:
         parser.error(f"unknown: {', '.join(unknown)}" if unknown else "no program: use --ckpt")
     given.ckpt = str(Path(given.ckpt).resolve())
-    # `ckpt` of the jobs, too.
-    os.environ["PATH"] = f"{Path(given.ckpt).parent}{os.pathsep}{os.environ['PATH']}"
+    # What the jobs start: `ckpt`, and tools beside Python.
+    programs = [str(Path(given.ckpt).parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    os.environ["PATH"] = os.pathsep.join(programs)
     failed = []
     measures = [("stall", given.stall), ("gpu_stall", given.gpu_stall)]
     if given.names or not any(mib for _, mib in measures):

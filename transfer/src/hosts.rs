@@ -29,7 +29,7 @@ use crate::names::{Names, note_asked};
 use crate::rate_limit::RateLimit;
 use crate::rejection::{rejection, why};
 use crate::roster::{Reported, Silent};
-use crate::watch::{self, SILENCE, Watches, Watching};
+use crate::watch::{self, AGAIN, SILENCE, Watches, Watching};
 use crate::{Fault, HostIndex};
 
 /// A caller that asks for a window of at most this many bytes wants to save memory, not time.
@@ -53,9 +53,6 @@ const LEAVING_MAX: Duration = Duration::from_millis(200);
 
 /// Longest wait for a connection that loses datagrams. For this long its host may ask for the end again.
 const DRAIN_MAX: Duration = Duration::from_millis(200);
-
-/// Time limit for connecting to a host that fell silent: short, because the silence has cost time.
-pub const AGAIN: Duration = Duration::from_millis(1_200);
 
 /// The hosts of a grid, with connections to them.
 #[derive(Clone, Debug)]
@@ -315,7 +312,7 @@ impl Hosts {
                 inner.names.look(&inner.hosts, host, &connection);
                 inner.introduce(connection).await
             }
-            Err(fault) => Err(fault),
+            Err(fault) => Err(inner.watches.not_reached(host, fault)),
         };
         *slot = match &connected {
             Ok(connection) => Slot::Made(connection.clone()),
@@ -327,7 +324,7 @@ impl Hosts {
     /// Connects to a host, with a shorter time limit if the host fell silent.
     async fn connect(&self, host: HostIndex, entry: &GridHost) -> Result<Connection, Fault> {
         let connecting = self.0.connect(entry);
-        if !self.is_silent(host) {
+        if !self.0.watches.is_silent(host) {
             return connecting.await;
         }
         let waited_ms = u64::try_from(AGAIN.as_millis()).unwrap_or(u64::MAX);
@@ -335,9 +332,9 @@ impl Hosts {
         reached.unwrap_or_else(|_| Err(Fault::no_answer(waited_ms)))
     }
 
-    /// Whether a host fell silent and was not reached since.
-    pub fn is_silent(&self, host: HostIndex) -> bool {
-        self.0.watches.is_silent(host)
+    /// What is remembered of hosts that did not answer.
+    pub(crate) fn watches(&self) -> &Watches {
+        &self.0.watches
     }
 
     /// The fault of a host whose exchange failed with `fault`. It is `Silent` if the host fell silent.
@@ -348,7 +345,7 @@ impl Hosts {
         if let Some(rejected) = self.rejection(host) {
             return rejected;
         }
-        if self.is_silent(host) {
+        if self.0.watches.is_silent(host) {
             return Fault::Silent(u64::try_from(SILENCE.as_millis()).unwrap_or(u64::MAX));
         }
         fault

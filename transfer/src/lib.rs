@@ -24,9 +24,10 @@ pub mod registry_answer;
 mod rejection;
 mod remains;
 pub mod roster;
+mod unreached;
 mod voids;
 mod watch;
 
 pub use hosts::Hosts;
 pub use protocol::fault::{Fault, HostIndex};
-pub use watch::SILENCE;
+pub use watch::{AGAIN, SILENCE};

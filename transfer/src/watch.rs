@@ -5,15 +5,15 @@
 //! So if no datagram of a host has arrived for some seconds, the host or its network is down. QUIC itself
 //! would notice that only after its idle timeout of 20 s.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use protocol::net::close::DONE;
 use quinn::Connection;
 use tokio::task::JoinSet;
 
-use crate::HostIndex;
+use crate::{Fault, HostIndex};
 
 /// A host is given up after this long without a datagram from it. A machine that is stopped or cut off
 /// for two seconds is silent for less than that.
@@ -28,6 +28,12 @@ const CHECK_PERIOD: Duration = Duration::from_millis(200);
 
 /// The time limit is at least this many round trips, for connections with long queues.
 const SILENCE_RTTS: u32 = 3;
+
+/// Time limit for connecting to a host that fell silent: short, because the silence has cost time.
+pub const AGAIN: Duration = Duration::from_millis(1_200);
+
+/// For this long after it could not be reached, a host counts as unreached unless it is reached.
+const LATELY: Duration = Duration::from_secs(60);
 
 /// Measures for how long no datagram has arrived.
 #[derive(Debug)]
@@ -68,12 +74,23 @@ pub(crate) enum Watching {
     Off,
 }
 
-/// Watches connections, and remembers which hosts fell silent.
+/// A host that could not be reached.
+#[derive(Debug)]
+struct Unreached {
+    at: Instant,
+    fault: Fault,
+}
+
+/// Watches connections, and remembers which hosts fell silent, and which ones could not be reached.
 #[derive(Debug)]
 pub(crate) struct Watches {
     watching: Watching,
     /// Hosts that fell silent and have not been reached since.
     silent: Arc<Mutex<BTreeSet<HostIndex>>>,
+    /// Hosts to which no connection could be made since the last one.
+    unreached: Mutex<BTreeMap<HostIndex, Unreached>>,
+    /// Hosts that tasks in the background try to reach.
+    trying: Mutex<BTreeSet<HostIndex>>,
     /// One task for each connection, as long as it lasts.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -83,6 +100,8 @@ impl Watches {
         Self {
             watching,
             silent: Arc::default(),
+            unreached: Mutex::default(),
+            trying: Mutex::default(),
             tasks: Mutex::default(),
         }
     }
@@ -93,11 +112,47 @@ impl Watches {
         silent.contains(&host)
     }
 
+    fn unreached(&self) -> MutexGuard<'_, BTreeMap<HostIndex, Unreached>> {
+        self.unreached
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a host could not be reached. Returns why.
+    pub(crate) fn not_reached(&self, host: HostIndex, fault: Fault) -> Fault {
+        let noted = Unreached {
+            at: Instant::now(),
+            fault: fault.clone(),
+        };
+        self.unreached().insert(host, noted);
+        fault
+    }
+
+    /// Why a host could not be reached, if that was a moment ago.
+    pub(crate) fn lately_unreached(&self, host: HostIndex, now: Instant) -> Option<Fault> {
+        let unreached = self.unreached();
+        let noted = unreached.get(&host)?;
+        (now.saturating_duration_since(noted.at) < LATELY).then(|| noted.fault.clone())
+    }
+
+    /// Whether the caller has to try to reach a host, since no other task does so until it calls [`Self::tried`].
+    pub(crate) fn tries(&self, host: HostIndex) -> bool {
+        let mut trying = self.trying.lock().unwrap_or_else(PoisonError::into_inner);
+        trying.insert(host)
+    }
+
+    /// A task has tried to reach a host.
+    pub(crate) fn tried(&self, host: HostIndex) {
+        let mut trying = self.trying.lock().unwrap_or_else(PoisonError::into_inner);
+        trying.remove(&host);
+    }
+
     /// Watches a new connection. The connection is closed when its host falls silent.
     pub(crate) fn begin(&self, host: HostIndex, connection: &Connection) {
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         silent.remove(&host);
         drop(silent);
+        self.unreached().remove(&host);
         if self.watching == Watching::Off {
             return;
         }
@@ -135,6 +190,22 @@ async fn falls_silent(connection: &Connection) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_counts_as_unreached_for_a_minute_and_one_task_tries_it() {
+        let watches = Watches::new(Watching::Off);
+        let host = HostIndex(1);
+        let is_unreached = |now| watches.lately_unreached(host, now).is_some();
+        assert!(!is_unreached(Instant::now()));
+        for _ in 0..2 {
+            let fault = watches.not_reached(host, Fault::Gone("down".into()));
+            assert_eq!(fault, Fault::Gone("down".into()));
+            assert!(is_unreached(Instant::now()));
+            assert!(!is_unreached(Instant::now() + LATELY));
+            assert!(watches.tries(host) && !watches.tries(host));
+            watches.tried(host);
+        }
+    }
 
     #[test]
     fn silence_ends_with_a_word() {

@@ -27,15 +27,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use crate::agent::{
-    After, AfterError, AfterWhich, Choose, ForgetWhich, Image, ImageFile, PlacementWish, ReadCost,
-    RestoreTarget, SaveInput, SaveOptions, Strength, Tenure, Which, given_code,
+    After, AfterError, AfterWhich, Choose, Depth, ForgetWhich, Image, ImageFile, PlacementWish,
+    ReadCost, RestoreTarget, SaveInput, SaveOptions, Strength, Tenure, Which, given_code,
 };
 pub use crate::cancel::{Cancel, Canceller, canceller};
+pub use crate::core::glob::{Glob, GlobError};
 pub use crate::core::read::FileNumber;
 pub use crate::image::{Existing, NamedPath, OnceReader};
 pub use crate::report::{
-    CatReport, ExitStatus, Failure, ForgetReport, ListReport, Observer, Progress, ProgressEvent,
-    RestoreReport, SaveReport, Silent,
+    CatReport, ExitStatus, Failure, ForgetReport, HostsReport, ListReport, Observer, Progress,
+    ProgressEvent, RestoreReport, SaveReport, ShowReport, Silent, VerifyReport,
 };
 pub use codec::labels::{LabelError, Labels};
 pub use codec::{JobId, Redundancy, Version};
@@ -213,6 +214,13 @@ impl Restore {
     pub fn label(mut self, key: &str, value: impl Into<String>) -> Self {
         let label = SoughtLabel::is(key, value);
         self.request.sought.labels.push(label);
+        self
+    }
+
+    /// Restores only what matches this pattern, or one of several.
+    #[must_use]
+    pub fn path(mut self, pattern: Glob) -> Self {
+        self.request.globs.push(pattern);
         self
     }
 
@@ -394,6 +402,37 @@ impl Client {
     /// When no host answers.
     pub async fn list(&self, job: Option<&JobId>) -> Result<ListReport, Failure> {
         self.agent.list(job, &Sought::default(), None).await
+    }
+
+    /// Describes one checkpoint: its files, sizes and holders.
+    ///
+    /// # Errors
+    /// When there is no such checkpoint, or its list of files can't be read.
+    pub async fn show(&self, job: &JobId, which: Which) -> Result<ShowReport, Failure> {
+        self.agent.show(job, which).await
+    }
+
+    /// Checks the shards of one version or of all versions of a job, or of all jobs.
+    ///
+    /// # Errors
+    /// When no host answers, or there is no such checkpoint. Damage is in the report.
+    pub async fn verify(
+        &self,
+        job: Option<&JobId>,
+        version: Option<Version>,
+        depth: Depth,
+    ) -> Result<VerifyReport, Failure> {
+        let (observer, cancel) = CallOptions::default().parts();
+        let agent = &self.agent;
+        agent.verify(job, version, depth, observer, cancel).await
+    }
+
+    /// Asks the hosts how they are.
+    ///
+    /// # Errors
+    /// When no host answers.
+    pub async fn hosts(&self) -> Result<HostsReport, Failure> {
+        self.agent.hosts().await
     }
 
     /// Removes checkpoints of a job. `unheard` of the report names hosts that do not know of it.

@@ -116,29 +116,69 @@ impl Situation {
     }
 
     /// Which of the `answering` hosts may take another shard of the checkpoint: those that hold and claim
-    /// none. If there are none of these, those whose shards other hosts hold as well, except hosts that
-    /// hold or claim `except`. Hosts that failed a proof are never among them.
-    pub fn targets(&self, answering: &BTreeSet<OwnerId>, except: ShardIndex) -> Vec<OwnerId> {
-        let all = || self.held.iter().chain(&self.claimed);
-        let answering = answering
-            .iter()
-            .filter(|host| !self.failed.values().any(|hosts| hosts.contains(*host)));
-        let is_free = |host: &&OwnerId| !all().any(|(_, holders)| holders.contains(*host));
-        let none: Vec<OwnerId> = answering.clone().filter(is_free).copied().collect();
+    /// none. If there are none of these, those whose shards other hosts hold as well, unless one of these
+    /// other than `own` has `shard` already. Hosts that failed a proof are never among them.
+    pub fn targets(
+        &self,
+        own: OwnerId,
+        answering: &BTreeSet<OwnerId>,
+        shard: ShardIndex,
+    ) -> Vec<OwnerId> {
+        let is_free = |host: &&OwnerId| !self.shown().any(|(_, hosts)| hosts.contains(*host));
+        let none: Vec<OwnerId> = self.unfailed(answering).filter(is_free).copied().collect();
         if !none.is_empty() {
             return none;
         }
-        let holds_it = |host: &OwnerId| {
-            all().any(|(shard, holders)| *shard == except && holders.contains(host))
-        };
-        // Whether as many shards have a holder without this host as with it. That must also hold if all
-        // claims are true, because the host's claim may be the only one of its shard.
+        if self.awaits_spare(own, answering, shard) {
+            return Vec::new();
+        }
+        let mut doubles = self.doubles(answering);
+        doubles.retain(|host| !self.is_shown(shard, host));
+        doubles
+    }
+
+    /// Whether a host other than `own` has `shard` and another one that a further host has, too. It gives
+    /// the latter back in its next round, and counts for `shard` then.
+    pub fn awaits_spare(
+        &self,
+        own: OwnerId,
+        answering: &BTreeSet<OwnerId>,
+        shard: ShardIndex,
+    ) -> bool {
+        let mut doubles = self.doubles(answering).into_iter();
+        doubles.any(|host| host != own && self.is_shown(shard, &host))
+    }
+
+    /// The answering hosts without which as many shards have a holder. That must also hold if all claims
+    /// are true, because a host's claim may be the only one of its shard.
+    fn doubles(&self, answering: &BTreeSet<OwnerId>) -> Vec<OwnerId> {
         let likely = self.likely();
         let is_double = |host: &&OwnerId| {
             let is_spare = |all: &Holders| assign(&without(all, host)).len() == assign(all).len();
-            !holds_it(host) && is_spare(&self.held) && is_spare(&likely)
+            is_spare(&self.held) && is_spare(&likely)
         };
-        answering.filter(is_double).copied().collect()
+        self.unfailed(answering)
+            .filter(is_double)
+            .copied()
+            .collect()
+    }
+
+    /// The holders of each shard, and who claims it.
+    fn shown(&self) -> impl Iterator<Item = (&ShardIndex, &BTreeSet<OwnerId>)> {
+        self.held.iter().chain(&self.claimed)
+    }
+
+    fn is_shown(&self, shard: ShardIndex, host: &OwnerId) -> bool {
+        let mut shown = self.shown();
+        shown.any(|(held, hosts)| *held == shard && hosts.contains(host))
+    }
+
+    fn unfailed<'a>(
+        &self,
+        answering: &'a BTreeSet<OwnerId>,
+    ) -> impl Iterator<Item = &'a OwnerId> + use<'a, '_> {
+        let failed = |host: &OwnerId| self.failed.values().any(|hosts| hosts.contains(host));
+        answering.iter().filter(move |host| !failed(host))
     }
 
     /// Whether each of these hosts holds or claims a shard of the checkpoint.
@@ -177,26 +217,48 @@ impl Situation {
             .is_some_and(|hosts| !hosts.is_empty())
     }
 
-    /// A host whose copy of `shard` can replace that of `own`, so that `own` may remove its copy. The
-    /// host is one of `trusted` and counts for no other shard: without the copy of `own`, as many shards
-    /// have a holder of their own as before. That must be true of the proved shards, and also if all
-    /// claims are true.
+    /// A host whose copy of `shard` can replace that of `own`, so that `own` may remove what `removed`
+    /// names. The host is one of `trusted` and counts for no other shard: afterwards as many shards have a
+    /// holder of their own as before. That must be true of the proved shards, and also if all claims are
+    /// true; in both cases it must stay true if any one host passes proofs on ([`assured`]).
     pub fn stand_in(
         &self,
         own: OwnerId,
         shard: ShardIndex,
+        removed: Removed,
         trusted: &BTreeSet<OwnerId>,
     ) -> Option<OwnerId> {
         let replacement = |all: &Holders| {
-            let mut others = without(all, &own);
+            let mut others = match removed {
+                Removed::AllShards => without(all, &own),
+                Removed::ThisShard => all.clone(),
+            };
             let copies = others.get_mut(&shard)?;
-            copies.retain(|host| trusted.contains(host));
-            let assigned = assign(&others);
-            let is_enough = assigned.len() >= assign(all).len();
-            assigned.get(&shard).copied().filter(|_| is_enough)
+            copies.retain(|host| trusted.contains(host) && *host != own);
+            let is_enough = assured(own, &others) >= assured(own, all);
+            assign(&others).get(&shard).copied().filter(|_| is_enough)
         };
         replacement(&self.likely())?;
         replacement(&self.held)
+    }
+
+    /// The shards of `own` that it holds besides another shard of the checkpoint, although a further host
+    /// holds or claims them. `own` counts for one shard only, so these are of no use. None, unless each
+    /// shard has a holder of its own: a host that is away may come back, and `own` count for another shard
+    /// then.
+    pub fn spare_copies(&self, own: OwnerId) -> Vec<ShardIndex> {
+        if assured(own, &self.held) < self.redundancy.total() {
+            return Vec::new();
+        }
+        let holders = self.held.iter();
+        let mine = holders.filter(|(_, holders)| holders.contains(&own));
+        let mine: Vec<ShardIndex> = mine.map(|(shard, _)| *shard).collect();
+        if mine.len() < 2 {
+            return Vec::new();
+        }
+        let copies = mine.into_iter();
+        let copies = copies.filter(|shard| !self.others_with(own, *shard).is_empty());
+        copies.collect()
     }
 
     /// Hosts other than `own` that hold or claim `shard`.
@@ -215,6 +277,32 @@ impl Situation {
             .filter(|host| weight(self.key, shard, host) > mine);
         u32::try_from(before.count()).unwrap_or(u32::MAX)
     }
+}
+
+/// What a host wants to remove when it looks for a stand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// All shards that it has: the host leaves.
+    AllShards,
+    /// The one shard.
+    ThisShard,
+}
+
+/// How many shards have a holder of their own, if any one host but `own` may be lying about the shards that
+/// other hosts have, too. A host without a shard can prove it by passing the question on to the host that has
+/// it. So a shard that two hosts prove counts for one of them, whichever of the two leaves fewer shards
+/// with a holder.
+fn assured(own: OwnerId, holders: &Holders) -> usize {
+    let doubled = holders.values().filter(|hosts| hosts.len() > 1);
+    let doubtful: BTreeSet<&OwnerId> = doubled.flatten().filter(|host| **host != own).collect();
+    let counts = doubtful.into_iter().map(|host| {
+        let mut rest = holders.clone();
+        for hosts in rest.values_mut().filter(|hosts| hosts.len() > 1) {
+            hosts.remove(host);
+        }
+        assign(&rest).len()
+    });
+    counts.chain([assign(holders).len()]).min().unwrap_or(0)
 }
 
 fn without(holders: &Holders, host: &OwnerId) -> Holders {
@@ -610,12 +698,22 @@ mod tests {
         let mut of = situation(1, &[(0, 1), (0, 2), (4, 4)]);
         of.claimed.insert(shard(3), BTreeSet::from([id(2)]));
         let trusted = BTreeSet::from([id(2)]);
-        assert_eq!(of.stand_in(id(1), shard(0), &trusted), None);
+        assert_eq!(
+            of.stand_in(id(1), shard(0), Removed::AllShards, &trusted),
+            None
+        );
         let answering = BTreeSet::from([id(1), id(2)]);
-        assert!(!of.targets(&answering, shard(1)).contains(&id(2)));
-        // Once host 5 claims shard 3 as well, host 2 need not count for it and can stand in.
+        assert!(!of.targets(id(1), &answering, shard(1)).contains(&id(2)));
+        // Host 5 claims shard 3 as well, but may pass questions on to host 2.
         of.claimed.get_mut(&shard(3)).unwrap().insert(id(5));
-        assert_eq!(of.stand_in(id(1), shard(0), &trusted), Some(id(2)));
+        assert_eq!(
+            of.stand_in(id(1), shard(0), Removed::AllShards, &trusted),
+            None
+        );
+        // Host 2 has given shard 3 back.
+        of.claimed.insert(shard(3), BTreeSet::from([id(5)]));
+        let found = of.stand_in(id(1), shard(0), Removed::AllShards, &trusted);
+        assert_eq!(found, Some(id(2)));
     }
 
     #[test]
@@ -790,13 +888,19 @@ mod tests {
         let both = situation(1, &[(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 6)]);
         let relies = |own: u8| {
             let others = both.others_with(id(own), shard(0));
-            both.stand_in(id(own), shard(0), &others)
+            both.stand_in(id(own), shard(0), Removed::AllShards, &others)
         };
         assert_eq!([relies(1), relies(2)], [Some(id(2)), Some(id(1))]);
-        assert_eq!(both.stand_in(id(1), shard(0), &BTreeSet::new()), None);
+        assert_eq!(
+            both.stand_in(id(1), shard(0), Removed::AllShards, &BTreeSet::new()),
+            None
+        );
         // A copy that does not exist can't stand in.
         let second = BTreeSet::from([id(2)]);
-        assert_eq!(both.stand_in(id(3), shard(1), &second), None);
+        assert_eq!(
+            both.stand_in(id(3), shard(1), Removed::AllShards, &second),
+            None
+        );
     }
 
     #[test]
@@ -804,9 +908,58 @@ mod tests {
         // Host 2 holds shards 0 and 1. Without host 1 it would be the only holder of both.
         let doubled = situation(1, &[(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5)]);
         let all = (1..=5).map(id).collect();
-        assert_eq!(doubled.stand_in(id(1), shard(0), &all), None);
-        let spread = situation(1, &[(0, 1), (0, 2), (1, 2), (1, 6), (2, 3), (3, 4), (4, 5)]);
-        assert_eq!(spread.stand_in(id(1), shard(0), &all), Some(id(2)));
+        assert_eq!(
+            doubled.stand_in(id(1), shard(0), Removed::AllShards, &all),
+            None
+        );
+    }
+
+    #[test]
+    fn a_proof_that_may_have_been_passed_on_lets_no_host_remove_its_shard() {
+        // Host 5 stores nothing, and passes questions on. Host 1 leaves, and gave its shard to host 2.
+        let relayed = [(0, 1), (0, 2), (1, 2), (1, 5), (2, 3), (3, 4)];
+        let trusted = BTreeSet::from([id(2)]);
+        let may_leave = |holders: &[(u8, u8)]| {
+            let of = situation(1, holders);
+            of.stand_in(id(1), shard(0), Removed::AllShards, &trusted)
+        };
+        assert_eq!(may_leave(&relayed), None);
+        // A doubt about other shards, which was there before, keeps nobody.
+        let elsewhere = [(0, 1), (0, 2), (1, 3), (1, 5), (2, 3), (3, 4)];
+        assert_eq!(may_leave(&elsewhere), Some(id(2)));
+        // The shard is copied to no third host meanwhile.
+        let answering = (1..=5).map(id).collect();
+        let targets =
+            |holders: &[(u8, u8)]| situation(1, holders).targets(id(1), &answering, shard(0));
+        assert_eq!(targets(&relayed), []);
+        assert_eq!(
+            targets(&[(0, 1), (1, 2), (1, 5), (2, 3), (3, 4)]),
+            [id(2), id(5)]
+        );
+        // Host 2 can't rely on host 5 either. An honest host 2 gives back what host 5 has, and host 1 may
+        // leave.
+        assert_eq!(
+            may_leave(&[(0, 1), (0, 2), (1, 5), (2, 3), (3, 4)]),
+            Some(id(2))
+        );
+    }
+
+    #[test]
+    fn a_host_with_two_shards_gives_back_the_one_that_another_host_has() {
+        let of = situation(1, &[(0, 1), (0, 2), (1, 2), (1, 5), (2, 3), (3, 4), (4, 6)]);
+        assert_eq!(of.spare_copies(id(2)), [shard(0), shard(1)]);
+        assert_eq!(of.spare_copies(id(5)), []);
+        let trusted = BTreeSet::from([id(5)]);
+        let gives = |of: &Situation| of.stand_in(id(2), shard(1), Removed::ThisShard, &trusted);
+        assert_eq!(gives(&of), Some(id(5)));
+        // If nobody else has shard 0, host 5 may be one that passes questions on to host 2.
+        let later = situation(1, &[(0, 2), (1, 2), (1, 5), (2, 3), (3, 4), (4, 6)]);
+        assert_eq!(later.spare_copies(id(2)), []);
+        // While a shard is missing, nothing is of no use; one shard alone never is.
+        let torn = situation(1, &[(0, 2), (1, 2), (1, 5), (2, 3), (3, 4)]);
+        assert_eq!(torn.spare_copies(id(2)), []);
+        let one = situation(1, &[(0, 1), (1, 2), (1, 5), (2, 3), (3, 4), (4, 6)]);
+        assert_eq!(one.spare_copies(id(2)), []);
     }
 
     #[test]
@@ -814,7 +967,7 @@ mod tests {
         let all: BTreeSet<_> = (1..=6).map(id).collect();
         let mut lost = situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
         lost.failed.insert(shard(0), BTreeSet::from([id(5)]));
-        assert_eq!(lost.targets(&all, shard(4)), [id(6)]);
+        assert_eq!(lost.targets(id(1), &all, shard(4)), [id(6)]);
     }
 
     #[test]
@@ -830,9 +983,9 @@ mod tests {
         let all: BTreeSet<_> = (1..=6).map(id).collect();
         let whole = situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
         let missing = whole.redundancy.shard(4).unwrap();
-        assert_eq!(whole.targets(&all, missing), [id(5), id(6)]);
+        assert_eq!(whole.targets(id(1), &all, missing), [id(5), id(6)]);
         let crowded = situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4), (3, 5), (0, 6)]);
-        let targets = crowded.targets(&all, missing);
+        let targets = crowded.targets(id(1), &all, missing);
         assert_eq!(targets, [id(1), id(4), id(5), id(6)]);
     }
 

@@ -17,7 +17,7 @@ use super::links::Around;
 use super::{REPAIR_TIMEOUT, RepairError, Repairer};
 use crate::core::Key;
 use crate::core::release::{self, Burden};
-use crate::core::repair::{Caretaker, Situation};
+use crate::core::repair::{Caretaker, Removed, Situation};
 
 /// Pause between two rounds of a drain: shards that could not be handed over are tried again after it.
 const DRAIN_PAUSE: Duration = Duration::from_secs(2);
@@ -40,6 +40,15 @@ pub struct Drained {
     pub reasons: BTreeSet<String>,
     /// The shards that were handed over. This host does not prove its own copies any more.
     done: BTreeSet<(Key, ShardIndex)>,
+}
+
+/// What a search for a stand-in found.
+struct Replacement {
+    /// A host that can stand in.
+    host: Option<OwnerId>,
+    answers: HolderAnswers,
+    /// The situation of the checkpoint after all proofs.
+    now: Situation,
 }
 
 /// The progress of a drain over its rounds.
@@ -142,51 +151,76 @@ impl Repairer {
         burden: Burden,
     ) -> Result<(), RepairError> {
         let Burden { key, shard, .. } = burden;
-        let passing = self.pass_on(around, caretaker, key, shard);
+        let passing = self.pass_on(around, caretaker, key, shard, Removed::ThisShard);
         let passed = tokio::time::timeout(REPAIR_TIMEOUT, passing).await;
-        let mut done = match passed.unwrap_or(Err((RepairError::Late, None))) {
+        let done = match passed.unwrap_or(Err((RepairError::Late, None))) {
             Ok(_) => Ok(()),
             // The owner of this machine needs the space, and no other host has room. A newer version of
             // the job is here, so the old version may do with one shard less.
             Err((_, Some(1..))) if burden.is_superseded => Ok(()),
             Err((why, _)) => Err(why),
         };
-        if done.is_ok() {
-            let store = Arc::clone(&self.host.store);
-            let now = self.host.clock.now();
-            let releasing = tokio::task::spawn_blocking(move || store.release(now, key, shard));
-            done = match releasing.await {
-                Ok(released) => released.map_err(RepairError::from),
-                Err(panicked) => Err(panicked.into()),
-            };
-        }
+        let done = match done {
+            Ok(()) => self.remove(key, shard).await,
+            Err(why) => Err(why),
+        };
         self.host.store.end_leaving(key, shard);
         done
     }
 
-    /// Makes another host the holder of a shard that this host holds. If a host that holds the shard
-    /// already can stand in, nothing is copied; otherwise the shard is rebuilt on another host. Returns
-    /// the new holder. The error carries the reason, and how many of the checkpoint's proved shards may
-    /// still be lost.
+    async fn remove(&self, key: Key, shard: ShardIndex) -> Result<(), RepairError> {
+        let store = Arc::clone(&self.host.store);
+        let now = self.host.clock.now();
+        let releasing = tokio::task::spawn_blocking(move || store.release(now, key, shard));
+        Ok(releasing.await??)
+    }
+
+    /// Gives back shards that are of no use here ([`Situation::spare_copies`]), once another host has
+    /// proved its copy. A host that leaves may wait for that: it can't know otherwise whether this host
+    /// counts for the shard that it handed over.
+    pub(super) async fn give_back_spare(
+        &self,
+        around: &Around,
+        caretaker: &mut Caretaker,
+        spare: BTreeSet<(Key, ShardIndex)>,
+    ) {
+        for (key, shard) in spare {
+            let replacing = self.find_stand_in(around, caretaker, key, shard, Removed::ThisShard);
+            let found = tokio::time::timeout(REPAIR_TIMEOUT, replacing).await;
+            let found = found.ok().flatten();
+            // The other shard may have been given back just now; then this one counts.
+            let found = found.filter(|one| one.now.spare_copies(self.own()).contains(&shard));
+            if let Some(host) = found.and_then(|one| one.host) {
+                let (checkpoint, number) = (key.checkpoint, shard.number());
+                let host = around.name(&host);
+                match self.remove(key, shard).await {
+                    Ok(()) => info!(%checkpoint, shard = number, host, "spare shard given back"),
+                    Err(why) => warn!(%checkpoint, shard = number, %why, "shard not given back"),
+                }
+            }
+            self.host.store.end_leaving(key, shard);
+        }
+    }
+
+    /// Looks for a host that holds this shard, too, and can stand in. `None` if this host does not hold
+    /// the checkpoint any more.
     ///
-    /// This host first refuses to prove its own copy (`begin_leaving`, which the caller has to end), and only after that
-    /// asks another host for a proof. So if two hosts hold the same shard and both want to remove it, at most one of
-    /// them does: the host that asks second is refused by the first.
-    async fn pass_on(
+    /// This host first refuses to prove its own copy (`begin_leaving`, which the caller has to end), and
+    /// only after that asks another host for a proof. So if two hosts hold the same shard and both want to
+    /// remove it, at most one of them does: the host that asks second is refused by the first.
+    async fn find_stand_in(
         &self,
         around: &Around,
         caretaker: &mut Caretaker,
         key: Key,
         shard: ShardIndex,
-    ) -> Result<OwnerId, (RepairError, Option<usize>)> {
+        removed: Removed,
+    ) -> Option<Replacement> {
         let own = self.own();
         self.host.store.begin_leaving(key, shard);
         let holdings = self.host.store.holdings_of(&BTreeSet::from([key]));
-        let mut answers = self.ask_holders(around, holdings, None).await;
-        let situation = self.check_closely(around, caretaker, &answers).await;
-        let Some(situation) = situation else {
-            return Err((RepairError::NotHeld, None));
-        };
+        let answers = self.ask_holders(around, holdings, None).await;
+        let situation = self.check_closely(around, caretaker, &answers).await?;
         let mut trusted = BTreeSet::new();
         for other in situation.others_with(own, shard) {
             if self
@@ -196,24 +230,48 @@ impl Repairer {
                 trusted.insert(other);
             }
         }
-        let mut now = answers.situations(caretaker, self).pop();
-        if let Some(host) = now
-            .as_ref()
-            .and_then(|one| one.stand_in(own, shard, &trusted))
-        {
+        let now = answers.situations(caretaker, self).pop()?;
+        Some(Replacement {
+            host: now.stand_in(own, shard, removed, &trusted),
+            answers,
+            now,
+        })
+    }
+
+    /// Makes another host the holder of a shard that this host holds. If a host that holds the shard
+    /// already can stand in, nothing is copied; otherwise the shard is rebuilt on another host. Returns
+    /// the new holder. The error carries the reason, and how many of the checkpoint's proved shards may
+    /// still be lost.
+    async fn pass_on(
+        &self,
+        around: &Around,
+        caretaker: &mut Caretaker,
+        key: Key,
+        shard: ShardIndex,
+        removed: Removed,
+    ) -> Result<OwnerId, (RepairError, Option<usize>)> {
+        let replacement = self
+            .find_stand_in(around, caretaker, key, shard, removed)
+            .await;
+        let Some(Replacement {
+            host,
+            mut answers,
+            now,
+        }) = replacement
+        else {
+            return Err((RepairError::NotHeld, None));
+        };
+        if let Some(host) = host {
             return Ok(host);
         }
-        let spare = now.as_ref().and_then(Situation::proved_spare);
-        let Some(before) = now.take() else {
-            return Err((RepairError::NotHeld, spare));
-        };
+        let spare = now.proved_spare();
         let rebuilt = self
-            .rebuild(around, caretaker, &mut answers, &before, shard)
+            .rebuild(around, caretaker, &mut answers, &now, shard)
             .await;
         let host = rebuilt.map_err(|why| (why, spare))?;
         let now = answers.situations(caretaker, self).pop();
         let trusted = BTreeSet::from([host]);
-        let stand_in = now.and_then(|one| one.stand_in(own, shard, &trusted));
+        let stand_in = now.and_then(|one| one.stand_in(self.own(), shard, removed, &trusted));
         stand_in.ok_or((RepairError::Needed, spare))
     }
 
@@ -308,7 +366,8 @@ impl Repairer {
                     if progress.done.contains(&place) {
                         continue;
                     }
-                    let passing = self.pass_on(&around, caretaker, one.key, *shard);
+                    let passing =
+                        self.pass_on(&around, caretaker, one.key, *shard, Removed::AllShards);
                     let checkpoint = one.key.checkpoint;
                     let number = shard.number();
                     match tokio::time::timeout_at(until, passing).await {

@@ -29,8 +29,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use codec::OwnerId;
 use codec::notice::{agreed_clock, latest_clock};
+use codec::{OwnerId, ShardIndex};
 use placement::AvailabilityBitmap;
 use protocol::identity::Identity;
 use protocol::net::Members;
@@ -42,6 +42,7 @@ pub use error::RepairError;
 pub use give_back::Drained;
 pub use links::Links;
 
+use crate::core::Key;
 use crate::core::census::Census;
 use crate::core::proofs::Budget;
 use crate::core::release::Burden;
@@ -120,6 +121,9 @@ struct RoundFindings {
     due: Vec<Repair>,
     /// The shards that this host could give back. Empty unless it holds more than its owner lends.
     burdens: Vec<Burden>,
+    /// Shards of no use here, because this host has another shard of the checkpoint and a further host
+    /// has these; at most `REPAIRS_PER_ROUND`.
+    spare: BTreeSet<(Key, ShardIndex)>,
     /// How many checkpoints can still lose how many shards.
     census: Census,
     /// The clocks of the hosts that answered, in Unix seconds.
@@ -191,6 +195,7 @@ impl Repairer {
         self.fetch_voids(&around, &found.owners).await;
         caretaker.retain(|key| self.host.store.is_held(*key));
         self.give_back(&around, caretaker, found.burdens).await;
+        self.give_back_spare(&around, caretaker, found.spare).await;
         if !self.settings.rebuilds || found.due.is_empty() {
             return Ok(0);
         }
@@ -245,6 +250,11 @@ impl Repairer {
                 .await;
             for situation in &situations {
                 found.census.enter(self.own(), situation);
+                let room = REPAIRS_PER_ROUND.saturating_sub(found.spare.len());
+                let spare = situation.spare_copies(self.own()).into_iter();
+                found
+                    .spare
+                    .extend(spare.map(|shard| (situation.key, shard)).take(room));
             }
             let due = self.due(around, caretaker, &situations, &answers.answering);
             found.due.extend(due);

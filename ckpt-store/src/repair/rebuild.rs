@@ -37,11 +37,14 @@ impl Repairer {
         // The shards on this host are the first sources.
         places.splice(0..0, mine.collect::<Vec<_>>());
         let free: BTreeSet<OwnerId> = situation
-            .targets(&answers.answering, shard)
+            .targets(self.own(), &answers.answering, shard)
             .into_iter()
             .collect();
         if answers.answering.len() <= 1 {
             return Err(RepairError::Alone);
+        }
+        if free.is_empty() && situation.awaits_spare(self.own(), &answers.answering, shard) {
+            return Err(RepairError::Needed);
         }
         if situation.all_hold_some(&answers.answering) && free.is_empty() {
             return Err(RepairError::AllHoldSome);

@@ -20,7 +20,7 @@ dictionaries that calls return are in :mod:`ckpt.reports`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ._background import Pending
@@ -49,11 +49,12 @@ from ._errors import (
     TooFewHostsError,
     UsageError,
 )
+from ._notify import notify
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .reports import ForgetReport, RestoreReport, SaveReport
+    from .reports import ForgetReport, HostsReport, RestoreReport, SaveReport, ShowReport, VerifyReport
 
 __all__ = [
     "AnotherSuccessorError",
@@ -75,10 +76,14 @@ __all__ = [
     "__version__",
     "checkpoint",
     "forget",
+    "hosts",
     "list",
+    "notify",
     "open",
     "restore",
     "save",
+    "show",
+    "verify",
 ]
 
 
@@ -110,9 +115,28 @@ def restore(
     version: int | None = None,
     labels: Mapping[str, str] | None = None,
     existing: Literal["stay", "replace", "clear"] = "stay",
+    path: str | Iterable[str] = (),
 ) -> RestoreReport:
     """See :meth:`Client.restore`."""
-    return shared_client().restore(to, job, version=version, labels=labels, existing=existing)
+    client = shared_client()
+    return client.restore(to, job, version=version, labels=labels, existing=existing, path=path)
+
+
+def show(job: str, version: int | None = None) -> ShowReport:
+    """See :meth:`Client.show`."""
+    return shared_client().show(job, version)
+
+
+def verify(
+    job: str | None = None, *, version: int | None = None, all_blocks: bool = False
+) -> VerifyReport:
+    """See :meth:`Client.verify`."""
+    return shared_client().verify(job, version=version, all_blocks=all_blocks)
+
+
+def hosts() -> HostsReport:
+    """See :meth:`Client.hosts`."""
+    return shared_client().hosts()
 
 
 def checkpoint(

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
     from .reports import (
         ForgetReport,
+        HostsReport,
         ListedCheckpoint,
         ListReport,
         RestoreReport,
         SaveReport,
+        ShowReport,
+        VerifyReport,
         SkippedVersion,
     )
 
@@ -138,6 +141,26 @@ class Client:
         """The time at which the key expires, in Unix seconds."""
         return self._inner.identity_ends()
 
+    def show(self, job: str, version: int | None = None) -> ShowReport:
+        """Describes a version, by default the newest: its files, sizes and hosts. Returns a *ShowReport*."""
+        report: ShowReport = json.loads(self._inner.show(job, version))
+        return report
+
+    def verify(
+        self, job: str | None = None, *, version: int | None = None, all_blocks: bool = False
+    ) -> VerifyReport:
+        """Checks that hosts have the shards of a version, a job or all jobs; with ``all_blocks``, reads every block.
+
+        Returns a *VerifyReport*: what is damaged is in it, and raises nothing.
+        """
+        report: VerifyReport = json.loads(self._inner.verify(job, version, all_blocks))
+        return report
+
+    def hosts(self) -> HostsReport:
+        """Asks the hosts how they are. Returns a *HostsReport*."""
+        report: HostsReport = json.loads(self._inner.hosts())
+        return report
+
     @overload
     def save(
         self,
@@ -192,7 +215,8 @@ class Client:
                     f"cannot save job {job} in the background: it would read a file object that the program "
                     "may close; pass its path, or write to a writer and finish(background=True)"
                 )
-            return self._save_parts(iter(lambda: source.read(COPY_BYTES), b""), job, given)
+            reader: Any = source
+            return self._save_parts(iter(lambda: reader.read(COPY_BYTES), b""), job, given)
         view = memory_of(source)
         if view is not None:
             if background:
@@ -305,10 +329,12 @@ class Client:
         version: int | None = None,
         labels: Mapping[str, str] | None = None,
         existing: Literal["stay", "replace", "clear"] = "stay",
+        path: str | Iterable[str] = (),
     ) -> RestoreReport:
         """Restores a checkpoint into the directory ``to``, whether it exists or not.
 
-        Afterwards, a file that :meth:`open` knows as ``path`` is at ``to/path``; a stream, which has no name, is
+        With ``path``, only what this pattern (``"*.pt"``, ``"logs/**"``) or one of several matches.
+        Afterwards, a file that :meth:`open` knows as ``name`` is at ``to/name``; a stream, which has no name, is
         at the name of the job. Restores ``version``, by default the newest version that can be restored.
         ``existing`` says what becomes of names in ``to``:
 
@@ -321,7 +347,9 @@ class Client:
         Returns a *RestoreReport*.
         """
         pairs = list((labels or {}).items())
-        report: RestoreReport = json.loads(self._inner.restore(job, version, to, pairs, existing))
+        paths = [os.fsencode(one) for one in ([path] if isinstance(path, str) else path)]
+        restored = self._inner.restore(job, version, to, pairs, existing, paths)
+        report: RestoreReport = json.loads(restored)
         _warn(_passed_over(job, report["skipped"]))
         _warn(report["warnings"])
         return report

@@ -88,15 +88,15 @@ class Names:
         """All entries of a path. What another one outdoes goes first: it would come back otherwise."""
         return list(dict.fromkeys(self.replaced(path) + self.all_of(self.files[path].checkpoint)))
 
-    def free_numbers(self, root: str) -> list[int]:
-        """Numbers of jobs of this root that have no checkpoint, twice as many as there are with some.
+    def free_numbers(self, root: str, count: int) -> list[int]:
+        """Numbers of jobs of this root that have no checkpoint: at least ``count``, so many that few are chosen twice.
 
         Jobs are used again, since hosts remember for months of each what was deleted.
         """
         start = f"{root}/{FILES}/"
         used = {one.job[len(start) :] for one in self.entries if one.job.startswith(start)}
-        count = max(NUMBERS_MIN, 2 * len(used))
-        return [number for number in range(count) if str(number) not in used]
+        end = max(NUMBERS_MIN, 2 * (len(used) + count))
+        return [number for number in range(end) if str(number) not in used]
 
 
 def entry_of(listed: Mapping[str, Any]) -> Entry | None:

@@ -13,8 +13,10 @@ from __future__ import annotations
 import random
 import time
 import warnings
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from fsspec.utils import stringify_path
@@ -25,6 +27,11 @@ from ._names import FILES, OF, ORDER, PATH, Entry, Names, entry_of, names_of, ro
 
 #: Bytes that are written before a file begins to be saved.
 BLOCK_BYTES = 4 << 20
+
+#: Files that one call writes, reads or removes at a time. A client keeps connections for as many saves.
+AT_ONCE = 4
+
+T = TypeVar("T")
 
 
 class CkptFileSystem(AbstractFileSystem):
@@ -137,30 +144,44 @@ class CkptFileSystem(AbstractFileSystem):
         return {name: found[name] for name in names} if detail else names
 
     def created(self, path: str) -> datetime:
-        return self.info(path)["created"]
+        created: datetime = self.info(path)["created"]
+        return created
 
     modified = created
 
     def ukey(self, path: str) -> str:
-        return self.info(path)["checkpoint"]
+        checkpoint: str = self.info(path)["checkpoint"]
+        return checkpoint
 
     # Changes
 
     def _save(self, path: str, of: str | None, names: Names) -> tuple[str, dict[str, Any]]:
         """A job for a new entry, and the options with which it is saved."""
-        if not path or any(part in ("", ".", "..") for part in path.split("/")):
-            raise UsageError(f"{path!r} is not the path of a file: no part may be empty, . or ..")
-        root = root_of(path)
-        order = names.next_order(path, of, time.time_ns())
-        labels = {PATH: path, ORDER: str(order)}
-        if of is not None:
-            labels[OF] = of
-        number = random.choice(names.free_numbers(root))
-        # Another process may choose the same number. Then both have a version of the job, which keeps all.
-        options = {**self._saving, "labels": labels, "keep": 2**32 - 1, "full": True}
-        # A file may be empty, and a new name is an entry without bytes.
-        options["allow_empty"] = True
-        return f"{root}/{FILES}/{number}", options
+        return self._save_all({path: of}, names)[0]
+
+    def _save_all(
+        self, wanted: dict[str, str | None], names: Names
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """As :meth:`_save`, for several paths, each a file or with the checkpoint of which it is a name."""
+        for path in wanted:
+            if not path or any(part in ("", ".", "..") for part in path.split("/")):
+                raise UsageError(f"{path!r} is not the path of a file: no part may be empty, . or ..")
+        roots = [root_of(path) for path in wanted]
+        numbers: dict[str, list[int]] = {}
+        for root in set(roots):
+            count = roots.count(root)
+            numbers[root] = random.sample(names.free_numbers(root, count), count)
+        saves = []
+        for (path, of), root in zip(wanted.items(), roots):
+            labels = {PATH: path, ORDER: str(names.next_order(path, of, time.time_ns()))}
+            if of is not None:
+                labels[OF] = of
+            # Another process may choose the same number. Then both have a version of the job, which keeps all.
+            options = {**self._saving, "labels": labels, "keep": 2**32 - 1, "full": True}
+            # A file may be empty, and a new name is an entry without bytes.
+            options["allow_empty"] = True
+            saves.append((f"{root}/{FILES}/{numbers[root].pop()}", options))
+        return saves
 
     def _remove(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -169,9 +190,10 @@ class CkptFileSystem(AbstractFileSystem):
             except NotFoundError:
                 pass  # Another process was faster.
 
-    def _remove_replaced(self, path: str) -> None:
-        """Removes what a new entry replaced: other files of its path, and earlier names of its file."""
-        self._remove(self._names().replaced(path))
+    def _remove_replaced(self, paths: Iterable[str]) -> None:
+        """Removes what new entries replaced: other files of their paths, and earlier names of their files."""
+        names = self._names()
+        _for_each(self._remove, filter(None, map(names.replaced, paths)))
 
     def rm_file(self, path: str) -> None:
         path = self._strip_protocol(path)
@@ -185,13 +207,15 @@ class CkptFileSystem(AbstractFileSystem):
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         paths = [path] if isinstance(path, str) or hasattr(path, "__fspath__") else path
         names, is_complete = self._listing()
+        removed = []
         for name in self.expand_path(list(paths), recursive=recursive, maxdepth=maxdepth):
             if name in names.files:
-                self._remove(names.all_at(name))
+                removed.append(names.all_at(name))
             elif not any(file.startswith(f"{name}/") for file in names.files):
                 raise FileNotFoundError(name)
             elif not recursive:
                 raise IsADirectoryError(name)
+        _for_each(self._remove, removed)
         if is_complete:
             # What a process left that was killed while it removed a file.
             self._remove(names.dangling())
@@ -216,24 +240,29 @@ class CkptFileSystem(AbstractFileSystem):
         if into or (target not in names.files and _is_directory(target, names.files)):
             target = f"{target}/{source.rsplit('/', 1)[-1]}".lstrip("/")
         if source in names.files:
-            self._rename(source, target, names)
+            self._rename({source: target}, names)
             return
         if not _is_directory(source, names.files):
             raise FileNotFoundError(source)
         if not recursive:
             raise IsADirectoryError(source)
         below = self.find(source, maxdepth=maxdepth)
-        for name in below:
-            self._rename(name, target + name[len(source) :], self._names())
+        self._rename({name: target + name[len(source) :] for name in below}, names)
 
-    def _rename(self, source: str, target: str, names: Names) -> None:
-        entry = names.files[source]
+    def _rename(self, targets: dict[str, str], names: Names) -> None:
+        """Renames each file to the path that stands with it."""
         # A file that was replaced, and whose writer was killed before it removed it, would come back.
-        self._remove(names.replaced(source))
-        job, options = self._save(target, entry.checkpoint, names)
-        with self.client.writer(job, **options):
-            pass
-        self._remove_replaced(target)
+        _for_each(self._remove, filter(None, map(names.replaced, targets)))
+        wanted = {path: names.files[source].checkpoint for source, path in targets.items()}
+        saves = self._save_all({**wanted}, names)
+        _for_each(lambda save: self._write(save, b""), saves)
+        self._remove_replaced(wanted)
+
+    def _write(self, save: tuple[str, dict[str, Any]], value: Any) -> None:
+        job, options = save
+        with self.client.writer(job, **options) as writer:
+            if value:
+                writer.write(value)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
@@ -261,6 +290,35 @@ class CkptFileSystem(AbstractFileSystem):
         with self.open(path, "xb" if mode == "create" else "wb") as file:
             file.write(value)
 
+    def pipe(self, path: Any, value: Any = None, **kwargs: Any) -> None:
+        """Writes a file, or with a mapping of paths to contents many at once."""
+        if not isinstance(path, dict) or self._intrans or kwargs:
+            super().pipe(path, value, **kwargs)
+            return
+        values = {self._strip_protocol(one): value for one, value in path.items()}
+        names = self._names()
+        for one in values:
+            _require_no_directory(one, names)
+        saves = self._save_all(dict.fromkeys(values), names)
+        _for_each(lambda pair: self._write(*pair), zip(saves, values.values()))
+        self._remove_replaced(values)
+
+    def cat(
+        self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any
+    ) -> Any:
+        """Reads a file, or many at once as a dictionary of their contents."""
+        paths = self.expand_path(path, recursive=recursive)
+        if len(paths) < 2 or on_error != "raise" or kwargs:
+            return super().cat(path, recursive=recursive, on_error=on_error, **kwargs)
+        names = self._names()
+        files = [one for one in paths if one in names.files or not _is_directory(one, names.files)]
+
+        def read(one: str) -> tuple[str, bytes]:
+            with self._file(one, names) as file:
+                return one, file.read_at(0, file.size)
+
+        return dict(_for_each(read, files))
+
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
     ) -> bytes:
@@ -270,11 +328,14 @@ class CkptFileSystem(AbstractFileSystem):
             end = size if end is None else end + size if end < 0 else min(end, size)
             return file.read_at(start, max(end - start, 0))
 
-    def _file(self, path: str) -> File:
+    def _file(self, path: str, names: Names | None = None) -> File:
         for _ in range(3):
-            entry = self._found(path)
+            entry = names.files.get(path) if names else None
+            names = None
+            entry = entry or self._found(path)
             try:
-                return self.client.open(entry.job, version=entry.version, buffering=0)
+                file: File = self.client.open(entry.job, version=entry.version, buffering=0)
+                return file
             except NotFoundError:
                 continue  # It was replaced or renamed since it was listed.
         raise FileNotFoundError(path)
@@ -289,8 +350,8 @@ class CkptFileSystem(AbstractFileSystem):
         **kwargs: Any,
     ) -> CkptFile:
         path = self._strip_protocol(path)
-        if mode not in ("rb", "wb", "xb"):
-            raise NotImplementedError(f"{mode}: a checkpoint is written whole (rb, wb, xb)")
+        if mode not in ("rb", "wb", "xb", "ab"):
+            raise NotImplementedError(f"{mode}: a checkpoint is written from its beginning (rb, wb, xb, ab)")
         return CkptFile(
             self,
             path,
@@ -306,7 +367,8 @@ class CkptFileSystem(AbstractFileSystem):
 class CkptFile(AbstractBufferedFile):
     """A file of the file system. A file that is written is committed by ``close`` or by a transaction.
 
-    Nothing is committed after an exception in the ``with`` block, or if the file is never closed.
+    Nothing is committed after an exception in the ``with`` block, or if the file is never closed. Appending (``ab``)
+    reads the file and writes it again.
     """
 
     def __init__(self, fs: CkptFileSystem, path: str, mode: str, block_size: int, **kwargs: Any) -> None:
@@ -320,12 +382,15 @@ class CkptFile(AbstractBufferedFile):
             names = fs._names()
             if mode == "xb" and path in names.files:
                 raise FileExistsError(path)
-            if _is_directory(path, names.files) and path not in names.files:
-                raise IsADirectoryError(path)
+            _require_no_directory(path, names)
             self._job, self._options = fs._save(path, None, names)
             # What is wrong with the options is said now, not when everything has been written.
             save_options(**self._options)
+            if mode == "ab" and path in names.files:
+                self._source = fs._file(path, names)
         super().__init__(fs, path, mode, block_size, **kwargs)
+        if mode == "ab" and self._source is not None:
+            self.loc = self._source.size
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         if self._source is None:
@@ -340,6 +405,9 @@ class CkptFile(AbstractBufferedFile):
 
     def _initiate_upload(self) -> None:
         self._writer = self.fs.client.writer(self._job, **self._options)
+        if self.mode == "ab" and self._source is not None:
+            for at in range(0, self._source.size, BLOCK_BYTES):
+                self._writer.write(self._source.read_at(at, BLOCK_BYTES))
 
     def _upload_chunk(self, final: bool = False) -> bool:
         self._writer.write(self.buffer.getvalue())
@@ -355,7 +423,7 @@ class CkptFile(AbstractBufferedFile):
             writer.abort()
             raise FileExistsError(self.path)
         writer.close()
-        self.fs._remove_replaced(self.path)
+        self.fs._remove_replaced([self.path])
 
     def discard(self) -> None:
         writer, self._writer = self._writer, None
@@ -363,14 +431,20 @@ class CkptFile(AbstractBufferedFile):
             writer.abort()
 
     def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._close_source()
+
+    def _close_source(self) -> None:
         source, self._source = self._source, None
-        super().close()
         if source is not None:
             source.close()
 
     def __exit__(self, kind: Any, *_: object) -> None:
         if kind is not None and self.mode != "rb":
             self.discard()
+            self._close_source()
             self.closed = True
         else:
             self.close()
@@ -382,12 +456,35 @@ class CkptFile(AbstractBufferedFile):
             warnings.warn(f"{self.path} was not closed, so it was not saved", ResourceWarning, stacklevel=2)
 
 
+def _for_each(call: Callable[[Any], T], values: Iterable[Any]) -> list[T]:
+    """Calls a function with each value, of several at once, and returns the results in their order.
+
+    The first exception is raised when all calls that have begun have ended.
+    """
+    values = [*values]
+    if len(values) < 2:
+        return [call(value) for value in values]
+    with ThreadPoolExecutor(min(AT_ONCE, len(values))) as pool:
+        calls = [pool.submit(call, value) for value in values]
+        try:
+            return [one.result() for one in calls]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _require_no_directory(path: str, names: Names) -> None:
+    if _is_directory(path, names.files) and path not in names.files:
+        raise IsADirectoryError(path)
+
+
 def _file(path: str, entry: Entry) -> dict[str, Any]:
     return {
         "name": path,
         "size": entry.size,
         "type": "file",
         "created": datetime.fromtimestamp(entry.created, tz=timezone.utc),
+        "mtime": float(entry.created),
         "checkpoint": entry.checkpoint,
         "job": entry.job,
         "version": entry.version,

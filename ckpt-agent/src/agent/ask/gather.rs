@@ -324,9 +324,19 @@ impl Agent {
         let mut slept = 0;
         loop {
             let showing = self.showing();
-            let all = self.hosts.all().collect();
-            let mut asked = self.gather_of(all, job_tag, wait_until, &showing).await;
-            self.ask_absent(job_tag, wait_until, &showing, &mut asked.gathered)
+            let unreached = self.not_to_be_asked(wait_until);
+            let all = self.hosts.all();
+            let all = all.filter(|host| !unreached.contains_key(host)).collect();
+            let asking = self.gather_of(all, &unreached, job_tag, wait_until, &showing);
+            let mut asked = asking.await;
+            for host in &asked.waiting {
+                if !self.hosts.is_connected(*host) {
+                    // Whether it can't be reached is known at the next call.
+                    self.hosts.try_again(*host);
+                }
+            }
+            let aside = unreached.keys().copied().collect();
+            self.ask_absent(aside, job_tag, wait_until, &showing, &mut asked.gathered)
                 .await;
             let now = sleep.slept().times;
             if now == slept {
@@ -357,13 +367,16 @@ impl Agent {
     ) -> Gathered {
         let showing = self.showing();
         let hurried = WaitUntil::Answers(Wait::NotForSilent);
-        let asked = self.gather_of(hosts, Some(job_tag), hurried, &showing);
-        self.settled(asked.await, &showing)
+        let unreached = BTreeMap::new();
+        let asking = self.gather_of(hosts, &unreached, Some(job_tag), hurried, &showing);
+        self.settled(asking.await, &showing)
     }
 
+    /// Asks `hosts`. The answer of `unreached` hosts is that they were not reached.
     async fn gather_of(
         &self,
         hosts: BTreeSet<HostIndex>,
+        unreached: &BTreeMap<HostIndex, Fault>,
         job_tag: Option<JobTag>,
         wait_until: WaitUntil,
         showing: &Showing,
@@ -384,7 +397,12 @@ impl Agent {
         let mut lists_end: Option<Instant> = None;
         let mut is_cut = false;
         let best = || best(&showing.lock().0, wait_until);
-        let mut gathering = Gathering::begin(wait_until, hosts, now());
+        let all = hosts.into_iter().chain(unreached.keys().copied());
+        let mut gathering = Gathering::begin(wait_until, all, now());
+        for (host, fault) in unreached {
+            gathered.silent.push((*host, fault.clone()));
+            gathering.failed(*host, best(), now());
+        }
         loop {
             lists_end = lists_end.or_else(|| lists_end_of(&gathering, begun));
             let deadline = gathering.deadline();

@@ -30,9 +30,11 @@ const NAMES_MAX: usize = 5;
 
 impl Agent {
     /// Asks absent hosts if the others lack something. Those that do not answer, or were not asked, are silent
-    /// members: they may have it.
+    /// members: they may have it. If a restore lacks something, hosts that were not asked because they could not be
+    /// reached a moment ago (`unreached`) are asked, too.
     pub(crate) async fn ask_absent(
         &self,
+        unreached: Vec<HostIndex>,
         job_tag: Option<JobTag>,
         wait_until: WaitUntil,
         showing: &Showing,
@@ -43,8 +45,15 @@ impl Agent {
         if !is_save && !gathered.is_too_much {
             let seen = job_tag.and_then(|tag| self.kept_sighting(tag, gathered));
             if is_lacking(&showing.lock().0, gathered, wait_until, job_tag, seen) {
-                let answered = self.answers_of_absent(&absent, job_tag, showing).await;
-                absent.retain(|host| answered.iter().all(|(one, _)| one != host));
+                let mut away = match is_restore_of(wait_until) || gathered.answered.is_empty() {
+                    true => unreached,
+                    false => Vec::new(),
+                };
+                away.extend(&absent);
+                let answered = self.answers_of_absent(&away, job_tag, showing).await;
+                let is_away = |host: HostIndex| answered.iter().all(|(one, _)| *one != host);
+                absent.retain(|host| is_away(*host));
+                gathered.silent.retain(|(host, _)| is_away(*host));
                 for (host, answered) in answered {
                     gathered.enter(host, answered);
                 }
@@ -52,6 +61,29 @@ impl Agent {
         }
         let silent = absent.into_iter();
         gathered.absent = silent.map(|host| (host, not_there())).collect();
+    }
+
+    /// Hosts that need not be asked since they could not be reached a moment ago, and why. It is tried again in the
+    /// background, so that the next call asks those that are back. With no connection at all, the network may have been
+    /// down, and all are asked; a save asks all if it can't do without them.
+    pub(crate) fn not_to_be_asked(&self, wait_until: WaitUntil) -> BTreeMap<HostIndex, Fault> {
+        let hosts = &self.hosts;
+        let unreached: BTreeMap<HostIndex, Fault> = hosts
+            .all()
+            .filter_map(|host| Some((host, hosts.lately_unreached(host)?)))
+            .collect();
+        let others = hosts.all().count() - unreached.len();
+        let needed = match wait_until {
+            WaitUntil::ToSave { shards } => shards,
+            _ => 1,
+        };
+        if others < needed || !hosts.all().any(|host| hosts.is_connected(host)) {
+            return BTreeMap::new();
+        }
+        for host in unreached.keys() {
+            hosts.try_again(*host);
+        }
+        unreached
     }
 
     async fn answers_of_absent(
@@ -190,10 +222,7 @@ fn is_lacking(
     {
         return true;
     }
-    let is_restore = matches!(
-        wait_until,
-        WaitUntil::ToRestoreNewest | WaitUntil::ToRestoreVersion(_)
-    );
+    let is_restore = is_restore_of(wait_until);
     // Hosts that are not waited for have what other versions lack here.
     if is_restore && gathered.is_cut_short {
         return false;
@@ -210,6 +239,13 @@ fn is_lacking(
         _ => true,
     };
     all.clone().any(is_short) || (job_tag.is_some() && !all.any(is_wanted))
+}
+
+const fn is_restore_of(wait_until: WaitUntil) -> bool {
+    matches!(
+        wait_until,
+        WaitUntil::ToRestoreNewest | WaitUntil::ToRestoreVersion(_)
+    )
 }
 
 /// Whether hosts show this version of the job or a later one.

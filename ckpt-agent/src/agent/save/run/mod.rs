@@ -28,7 +28,7 @@ use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{self, EncodeFailure, Encoded, EncodedImage, ReadyRow};
 use crate::report::{ExitStatus, Failure, HostNote, Observer, ProgressEvent, SaveReport};
 use crate::sleep::{SleepWatch, Slept};
-use transfer::hosts::AGAIN;
+use transfer::AGAIN;
 use transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
 

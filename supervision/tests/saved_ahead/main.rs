@@ -1,6 +1,8 @@
 //! A job that changes all the time, on a line that is barely fast enough, evicted a thousand times: the last checkpoint
 //! is in time, short, and as long as was announced.
 
+mod table;
+
 use std::num::NonZeroU32;
 
 use placement::SurvivalCurve;
@@ -31,6 +33,8 @@ struct Lab {
     image_bytes: f64,
     /// Bytes of blocks that change in a second, drawn anew each time.
     changed_bytes_per_s: f64,
+    /// The share of the blocks that are drawn from.
+    changing: f64,
     line_bytes_per_s: f64,
     grace_s: f64,
     spend: f64,
@@ -39,6 +43,7 @@ struct Lab {
 const LAB: Lab = Lab {
     image_bytes: 1_073_741_824.0,
     changed_bytes_per_s: 5e6,
+    changing: 1.0,
     line_bytes_per_s: 12.5e6,
     grace_s: 30.0,
     spend: 0.4,
@@ -200,7 +205,8 @@ impl World {
             let blocks = self.lab.changed_bytes_per_s / BLOCK_BYTES * STEP_MS as f64 / 1000.0;
             let more = self.rng.random_bool(blocks.fract());
             for _ in 0..blocks as usize + usize::from(more) {
-                let block = self.rng.random_range(0..self.changed_at.len());
+                let drawn_from = (self.changed_at.len() as f64 * self.lab.changing) as usize;
+                let block = self.rng.random_range(0..drawn_from.max(1));
                 self.changed_at[block] = self.work_ms;
             }
         }
