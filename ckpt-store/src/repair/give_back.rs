@@ -191,7 +191,8 @@ impl Repairer {
             // The other shard may have been given back just now; then this one counts.
             let found = found.filter(|one| one.now.spare_copies(self.own()).contains(&shard));
             if let Some(host) = found.and_then(|one| one.host) {
-                let (checkpoint, number) = (key.checkpoint, shard.number());
+                let checkpoint = key.checkpoint;
+                let number = shard.number();
                 let host = around.name(&host);
                 match self.remove(key, shard).await {
                     Ok(()) => info!(%checkpoint, shard = number, host, "spare shard given back"),
