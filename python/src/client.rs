@@ -133,19 +133,19 @@ impl Client {
         Writer::start(py, self.session.get()?, &job(py, name)?, options)
     }
 
-    /// Restores a version, by default the newest, into the directory `to`; with `paths`, only what one of these patterns
-    /// matches. Returns a RestoreReport.
+    /// Restores a version, by default the newest, into a directory, with the word for what becomes of names that exist
+    /// there; with `paths`, only what one of these patterns matches. Returns a RestoreReport.
     fn restore(
         &self,
         py: Python<'_>,
         name: &str,
         version: Option<u64>,
-        to: PathBuf,
+        into: (PathBuf, String),
         labels: Vec<(String, String)>,
-        existing: &str,
         paths: Vec<Vec<u8>>,
     ) -> PyResult<String> {
-        let existing = match existing {
+        let (to, existing) = into;
+        let existing = match existing.as_str() {
             "stay" => Existing::Stay,
             "replace" => Existing::Replace,
             "clear" => Existing::Clear,

@@ -55,9 +55,8 @@ class Client:
         self,
         name: str,
         version: int | None,
-        to: str | os.PathLike[str],
+        into: tuple[str | os.PathLike[str], str],
         labels: list[tuple[str, str]],
-        existing: str,
         paths: list[bytes],
     ) -> str: ...
     def show(self, name: str, version: int | None) -> str: ...

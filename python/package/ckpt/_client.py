@@ -348,7 +348,7 @@ class Client:
         """
         pairs = list((labels or {}).items())
         paths = [os.fsencode(one) for one in ([path] if isinstance(path, str) else path)]
-        restored = self._inner.restore(job, version, to, pairs, existing, paths)
+        restored = self._inner.restore(job, version, (to, existing), pairs, paths)
         report: RestoreReport = json.loads(restored)
         _warn(_passed_over(job, report["skipped"]))
         _warn(report["warnings"])

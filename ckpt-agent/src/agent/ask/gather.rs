@@ -329,12 +329,6 @@ impl Agent {
             let all = all.filter(|host| !unreached.contains_key(host)).collect();
             let asking = self.gather_of(all, &unreached, job_tag, wait_until, &showing);
             let mut asked = asking.await;
-            for host in &asked.waiting {
-                if !self.hosts.is_connected(*host) {
-                    // Whether it can't be reached is known at the next call.
-                    self.hosts.try_again(*host);
-                }
-            }
             let aside = unreached.keys().copied().collect();
             self.ask_absent(aside, job_tag, wait_until, &showing, &mut asked.gathered)
                 .await;
