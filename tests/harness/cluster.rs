@@ -511,6 +511,7 @@ impl Cluster {
         let authority = grid.authority.clone();
         let liar = Liar::start_at(node.listen, &node.name, identity, authority, hoard)?;
         liar.lie(lie);
+        liar.knows(&grid)?;
         if lie == Lie::ReplaysDeleted {
             let replay = liar.bring_back(&grid)?;
             self.runtime.spawn(async move { replay.run().await });

@@ -13,7 +13,7 @@ use codec::hash::ShardRoot;
 use codec::holding::{Asking, ShardSet, Tag};
 use codec::notice::Notice;
 use codec::proof::{ShardProof, Spot};
-use codec::shard_file::{BlockEntry, Outline, ShardIdentity, TableBuilder};
+use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
 use codec::{CheckpointId, JobTag, OwnerId, Version};
 use protocol::identity::{Identity, Peer};
 use protocol::net::stream::{read_exact, read_frame, write_frame};
@@ -28,7 +28,7 @@ use quinn::{Connection, Endpoint, RecvStream, SendStream};
 
 use crate::lies::claimed_rows;
 pub use crate::lies::{Kind, Lie};
-use crate::passed_on::OtherHosts;
+use crate::passed_on::{self, OtherHosts};
 pub use crate::replay::Hoard;
 use crate::replay::{Held, Replay, Shard};
 use crate::witness::Witness;
@@ -251,15 +251,14 @@ impl Serving {
         if let Some(answer) = claimed_rows(&asked).filter(|_| self.lie == Lie::ClaimsRows) {
             return self.say(&answer).await;
         }
+        if self.lie == Lie::PassesQuestionsOn && matches!(asked, Request::Prove { .. }) {
+            let answer = passed_on::answer(&self.state.others, &asked).await?;
+            return self.say(&answer).await;
+        }
         match asked {
             Request::Status => self.status().await,
             Request::Claim(claim) => self.claim(&claim).await,
-            Request::PutShard(_) | Request::PutRebuilt(_)
-                if matches!(
-                    self.lie,
-                    Lie::ClaimsToHoldAll | Lie::PassesQuestionsOn | Lie::ClockAhead
-                ) =>
-            {
+            Request::PutShard(_) | Request::PutRebuilt(_) if self.lie.refuses_shards() => {
                 self.refuse(Code::NoSpace, "").await
             }
             Request::PutShard(put) => self.put(put, self.owner, None).await,
@@ -270,18 +269,6 @@ impl Serving {
                 self.put(rebuilt.put, owner, Some(bytes)).await
             }
             Request::PeerHolds { salt, tags } => self.peer_holds(&salt, &tags).await,
-            Request::Prove { .. } if self.lie == Lie::PassesQuestionsOn => {
-                let others = self
-                    .state
-                    .others
-                    .lock()
-                    .map_err(|_| anyhow!("a test failed"))?
-                    .clone();
-                match others.context("knows no grid")?.prove(&asked).await {
-                    Some(proof) => self.say(&proof).await,
-                    None => self.refuse(Code::NotFound, "").await,
-                }
-            }
             Request::Prove { shard, spot, .. } => self.prove(shard, spot).await,
             Request::Commit { manifest } => self.commit(manifest).await,
             Request::Find { job_tag, after } => self.find(job_tag, after).await,

@@ -99,8 +99,16 @@ pub enum Kind {
 }
 
 impl Lie {
+    /// Whether the host takes no shard.
+    pub(crate) const fn refuses_shards(self) -> bool {
+        matches!(
+            self,
+            Self::ClaimsToHoldAll | Self::PassesQuestionsOn | Self::ClockAhead
+        )
+    }
+
     /// Every lie, without [`Self::None`].
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::FlipsBits,
         Self::SwapsBlocks,
         Self::Truncates,
@@ -119,6 +127,7 @@ impl Lie {
         Self::SendsNoise,
         Self::TakesAllVersions,
         Self::ClaimsToHoldAll,
+        Self::PassesQuestionsOn,
         Self::StoresOther,
         Self::IsSilent,
         Self::HangsUpAt(Kind::Status),

@@ -133,7 +133,8 @@ fn picture(panels: &[(f64, Vec<Vec<Cell>>)]) -> String {
     svg
 }
 
-/// Prints the table, and writes the picture to the file that `CKPT_PICTURE` names.
+/// Prints the table, and the picture that `docs/use/img/ahead.svg` is:
+/// `cargo test -p supervision --test saved_ahead --release over_notice -- --ignored --nocapture | sed -n '/^<svg/,/^<.svg>/p'`.
 #[test]
 #[ignore = "minutes of work"]
 fn what_an_eviction_costs_over_notice_line_and_rate() {
@@ -153,9 +154,7 @@ fn what_an_eviction_costs_over_notice_line_and_rate() {
             );
         }
     }
-    if let Some(path) = std::env::var_os("CKPT_PICTURE") {
-        std::fs::write(path, picture(&panels)).unwrap();
-    }
+    print!("{}", picture(&panels));
     // With half a minute and a line that carries it, nothing is lost.
     let (_, rows) = &panels[1];
     assert!(rows[2][1].high_s == 0.0 && rows[2][2].high_s == 0.0);
