@@ -231,10 +231,15 @@ impl Situation {
         let replacement = |all: &Holders| {
             let mut others = match removed {
                 Removed::AllShards => without(all, &own),
-                Removed::ThisShard => all.clone(),
+                Removed::ThisShard | Removed::SpareCopy => all.clone(),
+            };
+            let is_for_this = |host: &OwnerId| {
+                let mut shown = self.shown();
+                removed != Removed::SpareCopy
+                    || !shown.any(|(other, hosts)| *other != shard && hosts.contains(host))
             };
             let copies = others.get_mut(&shard)?;
-            copies.retain(|host| trusted.contains(host) && *host != own);
+            copies.retain(|host| trusted.contains(host) && *host != own && is_for_this(host));
             let is_enough = assured(own, &others) >= assured(own, all);
             assign(&others).get(&shard).copied().filter(|_| is_enough)
         };
@@ -247,7 +252,7 @@ impl Situation {
     /// shard has a holder of its own: a host that is away may come back, and `own` count for another shard
     /// then.
     pub fn spare_copies(&self, own: OwnerId) -> Vec<ShardIndex> {
-        if assured(own, &self.held) < self.redundancy.total() {
+        if assured(own, &self.likely()) < self.redundancy.total() {
             return Vec::new();
         }
         let holders = self.held.iter();
@@ -286,6 +291,9 @@ pub enum Removed {
     AllShards,
     /// The one shard.
     ThisShard,
+    /// The one shard, of which it has no need: only a host that can be needed for no other shard may
+    /// stand in.
+    SpareCopy,
 }
 
 /// How many shards have a holder of their own, if any one host but `own` may be lying about the shards that
@@ -950,8 +958,19 @@ mod tests {
         assert_eq!(of.spare_copies(id(2)), [shard(0), shard(1)]);
         assert_eq!(of.spare_copies(id(5)), []);
         let trusted = BTreeSet::from([id(5)]);
-        let gives = |of: &Situation| of.stand_in(id(2), shard(1), Removed::ThisShard, &trusted);
+        let gives = |of: &Situation| of.stand_in(id(2), shard(1), Removed::SpareCopy, &trusted);
         assert_eq!(gives(&of), Some(id(5)));
+        let needed = [
+            (0, 1),
+            (0, 2),
+            (1, 2),
+            (1, 5),
+            (2, 3),
+            (2, 5),
+            (3, 4),
+            (4, 6),
+        ];
+        assert_eq!(gives(&situation(1, &needed)), None);
         // If nobody else has shard 0, host 5 may be one that passes questions on to host 2.
         let later = situation(1, &[(0, 2), (1, 2), (1, 5), (2, 3), (3, 4), (4, 6)]);
         assert_eq!(later.spare_copies(id(2)), []);

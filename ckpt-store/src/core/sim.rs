@@ -496,7 +496,7 @@ impl Sim {
                     continue;
                 };
                 if now.spare_copies(own).contains(&of)
-                    && now.stand_in(own, of, Removed::ThisShard, &others).is_some()
+                    && now.stand_in(own, of, Removed::SpareCopy, &others).is_some()
                 {
                     self.remove(host, piece);
                     self.given_back += 1;

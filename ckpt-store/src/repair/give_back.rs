@@ -185,7 +185,7 @@ impl Repairer {
         spare: BTreeSet<(Key, ShardIndex)>,
     ) {
         for (key, shard) in spare {
-            let replacing = self.find_stand_in(around, caretaker, key, shard, Removed::ThisShard);
+            let replacing = self.find_stand_in(around, caretaker, key, shard, Removed::SpareCopy);
             let found = tokio::time::timeout(REPAIR_TIMEOUT, replacing).await;
             let found = found.ok().flatten();
             // The other shard may have been given back just now; then this one counts.
