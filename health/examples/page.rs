@@ -1,6 +1,6 @@
 //! Writes the page of an invented grid to standard output, to be looked at in a browser:
-//! `cargo run -p health --features view --example page -- many > many.html`. `many` has 1000 hosts, `tricks`
-//! has names that try to be more than names.
+//! `cargo run -p health --features view --example page -- many > many.html`. `many` has 1000 hosts, `pool` 200
+//! hosts and 1000 jobs, `tricks` has names that try to be more than names.
 
 use codec::{Redundancy, Version};
 use health::history::History;
@@ -74,8 +74,13 @@ fn job(number: u64, lose: Option<usize>) -> JobHealth {
     reason = "a program, not a part of the pure crate"
 )]
 fn main() {
-    let has_tricks = std::env::args().nth(1).as_deref() == Some("tricks");
-    let count = if has_tricks { 20 } else { 1000 };
+    let kind = std::env::args().nth(1).unwrap_or_default();
+    let has_tricks = kind == "tricks";
+    let (count, jobs) = match kind.as_str() {
+        "tricks" => (20, 0),
+        "pool" => (200, 1000),
+        _ => (1000, 0),
+    };
     let mut history = History::default();
     let mut shown = Health::default();
     for sample in 0..500_u64 {
@@ -93,11 +98,16 @@ fn main() {
         });
         shown = Health {
             at: NOW - (500 - sample) * 600,
-            jobs: vec![
+            jobs: [
                 job(1, Some(2)),
                 job(5, Some(1 + usize::from(sample % 90 > 40))),
                 job(9, if sample > 400 { None } else { Some(2) }),
-            ],
+            ]
+            .into_iter()
+            .chain(
+                (10..10 + jobs).map(|number| job(number, Some(2 - usize::from(number % 7 == 0)))),
+            )
+            .collect(),
             hosts: HostsHealth {
                 stay: (0..=10).map(|hour| 0.97_f64.powi(hour)).collect(),
                 ..HostsHealth::of(each.collect(), Some(0))

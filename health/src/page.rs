@@ -25,6 +25,9 @@ pub const RELOAD_S: u32 = 30;
 /// Longest text that others chose, in a cell, characters.
 const CELL_WIDTH: usize = 60;
 
+/// Longest text of what needs attention: eight names of hosts, and what jobs lack behind them.
+const ATTENTION_WIDTH: usize = 12 * CELL_WIDTH;
+
 /// Most jobs and hosts of the map, those that can lose least first.
 const MAP_JOBS_MAX: usize = 100;
 const MAP_HOSTS_MAX: usize = 200;
@@ -122,7 +125,7 @@ fn attention(health: &Health) -> Markup {
                 ul.alarms {
                     @for one in &health.attention {
                         li {
-                            strong { (one_line(&one.about)) } ": " (shortened(&one.what, CELL_WIDTH * 4))
+                            strong { (one_line(&one.about)) } ": " (shortened(&one.what, ATTENTION_WIDTH))
                             @if let Some(remedy) = &one.remedy { br; "To do: " (one_line(remedy)) }
                         }
                     }

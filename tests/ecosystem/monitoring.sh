@@ -138,16 +138,21 @@ wait_for 60 "the dashboard answers" fetched "http://127.0.0.1:$dashboard/"
 shot dashboard-wide 1280 1400 "http://127.0.0.1:$dashboard/"
 shot dashboard-narrow 500 1800 "http://127.0.0.1:$dashboard/"
 
-say "1000 hosts, and names full of markup"
+say "1000 hosts, 200 hosts and 1000 jobs, and names full of markup"
 mkdir pages
-cp "$top/health/src/page.css" pages/style.css
-for page in many tricks; do
+cat "$top"/health/src/{page,map}.css >pages/style.css
+for page in many pool tricks; do
     cargo run --locked --quiet --manifest-path "$top/Cargo.toml" -p health --features view --example page -- "$page" \
         >"pages/$page.html" || die "no page $page"
 done
-shot many-wide 1280 2000 "file://$work/pages/many.html"
-shot many-narrow 500 2000 "file://$work/pages/many.html"
-shot tricks-wide 1280 1400 "file://$work/pages/tricks.html"
+if npm install --prefix "$work/axe" --no-audit --no-fund --ignore-scripts axe-core@4.14.1 puppeteer-core@24.43.1 >npm.log 2>&1; then
+    (cd "$work/axe" && node "$here/pages.mjs" "$(command -v chromium)" "$pictures" "registry=http://127.0.0.1:$registry/" \
+        "dashboard=http://127.0.0.1:$dashboard/" "many=file://$work/pages/many.html" \
+        "pool=file://$work/pages/pool.html" "tricks=file://$work/pages/tricks.html") || die "axe found something"
+else
+    tail -n 5 npm.log >&2
+    missing "axe on the pages, light, dark and on a phone: npm can't install axe-core and puppeteer-core"
+fi
 browser --dump-dom "file://$work/pages/tricks.html" >tricks.dom
 # A script that ran would have renamed the page; an element that a name had opened would be in the tree.
 grep -q '<title>needs attention: ' tricks.dom || die "the page was renamed"
