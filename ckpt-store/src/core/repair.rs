@@ -183,9 +183,8 @@ impl Situation {
 
     /// Whether each of these hosts holds or claims a shard of the checkpoint.
     pub fn all_hold_some(&self, hosts: &BTreeSet<OwnerId>) -> bool {
-        let all = || self.held.values().chain(self.claimed.values());
         let mut hosts = hosts.iter();
-        hosts.all(|host| all().any(|holders| holders.contains(host)))
+        hosts.all(|host| self.shown().any(|(_, holders)| holders.contains(host)))
     }
 
     /// How many shards the checkpoint can still lose if all claims are true. `None` if it can't be
@@ -252,13 +251,10 @@ impl Situation {
     /// shard has a holder of its own: a host that is away may come back, and `own` count for another shard
     /// then.
     pub fn spare_copies(&self, own: OwnerId) -> Vec<ShardIndex> {
-        if assured(own, &self.likely()) < self.redundancy.total() {
-            return Vec::new();
-        }
         let holders = self.held.iter();
         let mine = holders.filter(|(_, holders)| holders.contains(&own));
         let mine: Vec<ShardIndex> = mine.map(|(shard, _)| *shard).collect();
-        if mine.len() < 2 {
+        if mine.len() < 2 || assured(own, &self.likely()) < self.redundancy.total() {
             return Vec::new();
         }
         let copies = mine.into_iter();

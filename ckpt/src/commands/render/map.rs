@@ -29,6 +29,12 @@ impl Report for MapReport {
             table.row(row(job, &columns, self.is_supposed));
         }
         table.write(out)?;
+        if !columns.is_empty() {
+            writeln!(
+                out,
+                "A field is the shard that the host of that number has; a dot is none."
+            )?;
+        }
         for (number, host) in columns.iter().enumerate() {
             let goes = if host.goes { ", goes" } else { "" };
             let site = host.site.as_deref();
