@@ -193,35 +193,60 @@ fn a_short_help_leaves_out_what_is_rarely_needed() -> Result<()> {
     Ok(())
 }
 
+/// What systemd says of a unit, with the program under test in place of the installed ones.
+fn analyzed(args: &[&str], name: &str, unit: &str) -> Result<Option<std::process::Output>> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join(name);
+    let program = tests::ckpt()?.display().to_string();
+    let unit = unit.replace("/usr/bin/ckpt-store", &program);
+    std::fs::write(
+        &path,
+        unit.replace("/usr/bin/ckpt ", &format!("{program} ")),
+    )?;
+    let mut analyze = std::process::Command::new("systemd-analyze");
+    Ok(analyze.args(args).arg(&path).output().ok())
+}
+
 #[test]
-fn the_systemd_unit_is_sound_and_tight() -> Result<()> {
-    const UNIT: &str = include_str!("../../packaging/ckpt-store.service");
+fn the_systemd_units_are_sound_and_tight() -> Result<()> {
     /// Highest exposure level, on a scale to 10; a unit without any settings has 9.6.
     const EXPOSURE_MAX: f64 = 1.5;
-    let analyze = |args: &[&str], unit: &std::path::Path| {
-        std::process::Command::new("systemd-analyze")
-            .args(args)
-            .arg(unit)
-            .output()
-    };
-    let dir = tempfile::tempdir()?;
-    let unit = dir.path().join("ckpt-store.service");
-    let program = tests::ckpt()?.display().to_string();
-    std::fs::write(&unit, UNIT.replace("/usr/bin/ckpt-store", &program))?;
-    let Ok(verified) = analyze(&["verify"], &unit) else {
-        return tests::skip::not_checked("the systemd unit", "systemd-analyze is not installed");
-    };
-    let said = String::from_utf8_lossy(&verified.stderr).into_owned();
-    assert!(
-        verified.status.success() && !said.contains("ckpt-store"),
-        "{said}"
-    );
-    let rated = analyze(&["security", "--offline=true", "--no-pager"], &unit)?;
-    let rated = String::from_utf8_lossy(&rated.stdout).into_owned();
-    let level = rated.lines().find_map(|line| {
-        let (_, level) = line.split_once("exposure level for ckpt-store.service: ")?;
-        level.split_whitespace().next()?.parse::<f64>().ok()
-    });
-    assert!(level.is_some_and(|level| level <= EXPOSURE_MAX), "{rated}");
+    let units = [
+        (
+            "ckpt-store.service",
+            include_str!("../../packaging/ckpt-store.service"),
+        ),
+        (
+            "ckpt-registry.service",
+            include_str!("../../packaging/ckpt-registry.service"),
+        ),
+    ];
+    let watch = include_str!("../../packaging/ckpt-watch@.service");
+    for (name, unit) in units
+        .into_iter()
+        .chain([("ckpt-watch@run3.service", watch)])
+    {
+        let Some(verified) = analyzed(&["verify"], name, unit)? else {
+            return tests::skip::not_checked(
+                "the systemd units",
+                "systemd-analyze is not installed",
+            );
+        };
+        let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+        assert!(
+            verified.status.success() && !said.contains("ckpt-"),
+            "{said}"
+        );
+    }
+    for (name, unit) in units {
+        let rated = analyzed(&["security", "--offline=true", "--no-pager"], name, unit)?;
+        let rated = rated.map(|rated| String::from_utf8_lossy(&rated.stdout).into_owned());
+        let rated = rated.unwrap_or_default();
+        let level = rated.lines().find_map(|line| {
+            let (_, level) = line.split_once(&format!("exposure level for {name}: "))?;
+            level.split_whitespace().next()?.parse::<f64>().ok()
+        });
+        assert!(level.is_some_and(|level| level <= EXPOSURE_MAX), "{rated}");
+    }
     Ok(())
 }
