@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::ValueEnum;
 use rustix::fs::{FileType, fstat, ftruncate};
-use tracing::Level;
+use tracing::{Level, Metadata};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
@@ -31,6 +31,10 @@ pub(super) fn log_to_stderr(format: LogFormat, bytes_max: Option<u64>) {
     let wanted: Option<Targets> = wanted.and_then(|wanted| wanted.parse().ok());
     let filter = wanted.unwrap_or_else(|| Targets::new().with_default(Level::INFO));
     let bounded = Bounded {
+        has_priorities: fstat(io::stderr()).is_ok_and(|found| {
+            let stream = std::env::var("JOURNAL_STREAM").ok();
+            is_journal(stream.as_deref(), found.st_dev, found.st_ino)
+        }),
         bytes_max,
         since: AtomicU64::new(LOOKED_AFTER),
     };
@@ -45,8 +49,26 @@ pub(super) fn log_to_stderr(format: LogFormat, bytes_max: Option<u64>) {
         .try_init();
 }
 
+/// Whether the file with this device and inode is the stream of the journal that systemd names in
+/// `JOURNAL_STREAM` (systemd.exec(5)).
+fn is_journal(stream: Option<&str>, device: u64, inode: u64) -> bool {
+    stream == Some(&format!("{device}:{inode}"))
+}
+
+/// The priority of a line for the journal (sd-daemon(3)).
+const fn priority(level: Level) -> &'static [u8] {
+    match level {
+        Level::ERROR => b"<3>",
+        Level::WARN => b"<4>",
+        Level::INFO => b"<6>",
+        _ => b"<7>",
+    }
+}
+
 /// Standard error, if it is a file, with a bound.
 struct Bounded {
+    /// Whether each line begins with its priority, which the journal takes off.
+    has_priorities: bool,
     bytes_max: Option<u64>,
     /// Bytes that were written since the last look.
     since: AtomicU64,
@@ -79,23 +101,51 @@ impl<'a> MakeWriter<'a> for Bounded {
 
     fn make_writer(&'a self) -> Line<'a> {
         let to = io::stderr();
-        Line { bounded: self, to }
+        Line {
+            bounded: self,
+            begins_with: b"",
+            to,
+        }
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Line<'a> {
+        let mut line = self.make_writer();
+        if self.has_priorities {
+            line.begins_with = priority(*meta.level());
+        }
+        line
     }
 }
 
 /// One line of the log.
 struct Line<'a> {
     bounded: &'a Bounded,
+    /// What is written before the first byte.
+    begins_with: &'static [u8],
     to: Stderr,
 }
 
 impl Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bounded.look(bytes.len());
+        self.to.write_all(std::mem::take(&mut self.begins_with))?;
         self.to.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_stream_that_systemd_names_is_the_journal() {
+        assert!(is_journal(Some("8:123"), 8, 123));
+        for stream in [None, Some(""), Some("8:124"), Some("9:123"), Some("8:1234")] {
+            assert!(!is_journal(stream, 8, 123), "{stream:?}");
+        }
     }
 }
