@@ -219,7 +219,7 @@ impl Situation {
     /// A host whose copy of `shard` can replace that of `own`, so that `own` may remove what `removed`
     /// names. The host is one of `trusted` and counts for no other shard: afterwards as many shards have a
     /// holder of their own as before. That must be true of the proved shards, and also if all claims are
-    /// true; in both cases it must stay true if any one host passes proofs on ([`assured`]).
+    /// true; in both cases it must stay true if any one host passes proofs on (`assured`).
     pub fn stand_in(
         &self,
         own: OwnerId,
