@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -96,6 +97,23 @@ class Machine:
 
     def remove(self):
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def again_on_a_line(mbit):
+    """Runs this program again, with --inside, in a network namespace whose loopback carries this many Mbit/s.
+
+    Needs root, ip and tc. Returns the exit status.
+    """
+    space = f"ckpt-long-{os.getpid()}"
+    inside = ["ip", "netns", "exec", space]
+    shape = ["tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", f"{mbit}mbit", "burst", "128kb", "latency", "100ms"]
+    subprocess.run(["ip", "netns", "add", space], check=True)
+    try:
+        subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
+        subprocess.run([*inside, *shape], check=True)
+        return subprocess.run([*inside, sys.executable, *sys.argv, "--inside"]).returncode
+    finally:
+        subprocess.run(["ip", "netns", "delete", space])
 
 
 def wait_for(what, is_so, patience=PATIENCE_S):

@@ -14,14 +14,13 @@ Prints a line for each eviction, and the figures of all of them.
 
 import argparse
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
 
-from lab import Lab, Machine
+from lab import Lab, Machine, again_on_a_line, wait_for
 
 JOB = r"""
 import os, random, signal, sys, time
@@ -62,22 +61,6 @@ write()
 """
 
 
-def shaped(space, mbit):
-    """A network namespace whose loopback carries this many Mbit/s."""
-    subprocess.run(["ip", "netns", "add", space], check=True)
-    inside = ["ip", "netns", "exec", space]
-    subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
-    shape = ["tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", f"{mbit}mbit", "burst", "128kb", "latency", "100ms"]
-    subprocess.run([*inside, *shape], check=True)
-
-
-def entries(machine, event, job):
-    path = machine.dir / "memory/run" / job / "journal.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    read = (json.loads(line) for line in lines if line.endswith("}"))
-    return [entry for entry in read if entry["event"] == event]
-
-
 def regular_seconds(machine, job, first):
     """Seconds of the regular saves from this one on: what the last ones take is not bounded."""
     path = machine.dir / "memory/run" / job / "journal.jsonl"
@@ -92,15 +75,7 @@ def regular_seconds(machine, job, first):
     return seconds
 
 
-def wait_for(what, seconds, is_it):
-    end = time.monotonic() + seconds
-    while not is_it():
-        if time.monotonic() > end:
-            raise RuntimeError(f"not within {seconds} s: {what}")
-        time.sleep(0.2)
-
-
-def evict(machine, job, after_s):
+def evict(machine, after_s):
     """Sends SIGTERM, and SIGKILL 30 s later. Returns what came of it."""
     time.sleep(after_s)
     jobs = json.loads(machine.lab.run("--json", "jobs", env=machine.env).stdout)["jobs"]
@@ -119,7 +94,7 @@ def evict(machine, job, after_s):
         if line.startswith("{") and "exit_code" in line:
             report = json.loads(line)
             break
-    leaving = entries(machine, "leaving", job)[-1]
+    leaving = machine.entries("leaving")[-1]
     return {
         "status": status,
         "seconds": round(took, 1),
@@ -146,13 +121,7 @@ def main():
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.inside:
-        space = f"ckpt-ahead-{os.getpid()}"
-        shaped(space, args.mbit)
-        try:
-            words = ["ip", "netns", "exec", space, sys.executable, *sys.argv, "--inside"]
-            return subprocess.run(words).returncode
-        finally:
-            subprocess.run(["ip", "netns", "delete", space])
+        return again_on_a_line(args.mbit)
     rng = random.Random(args.seed)
     found = []
     with Lab(args.ckpt, under=args.dir) as lab:
@@ -162,12 +131,12 @@ def main():
         command = [sys.executable, script, machine.state, args.size, args.changes, args.period]
         options = ["--batch", "--files", str(machine.state), "--grace", "30s", "--mtbf", "10h", "--spend", args.spend]
         for number in range(args.count):
-            saved = len(entries(machine, "saved", "ahead"))
+            saved = len(machine.entries("saved")) if machine.supervisor else 0
             machine.start("ahead", options, command)
             # The first version stores all there is.
-            wait_for("a save", 400, lambda: len(entries(machine, "saved", "ahead")) > saved)
+            wait_for("a save", lambda: len(machine.entries("saved")) > saved, 400)
             busy = time.monotonic()
-            fate = evict(machine, "ahead", rng.uniform(*args.seconds))
+            fate = evict(machine, rng.uniform(*args.seconds))
             fate["line"] = round(regular_seconds(machine, "ahead", saved + 1) / (time.monotonic() - busy), 2)
             found.append(fate)
             print(number, json.dumps(fate), flush=True)

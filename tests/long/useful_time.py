@@ -20,12 +20,10 @@ import argparse
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 
-from lab import Lab, Machine
-from saved_ahead import entries, shaped, wait_for
+from lab import Lab, Machine, again_on_a_line, wait_for
 
 JOB = r"""
 import os, random, sys, time
@@ -98,7 +96,7 @@ def kill(machine):
         except ProcessLookupError:
             pass
     machine.supervisor.wait()
-    wait_for("the processes end", 10, lambda: not processes_of(machine))
+    wait_for("the processes end", lambda: not processes_of(machine), 10)
 
 
 def last(path, word):
@@ -123,13 +121,7 @@ def main():
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.inside:
-        space = f"ckpt-useful-{os.getpid()}"
-        shaped(space, args.mbit)
-        try:
-            words = ["ip", "netns", "exec", space, sys.executable, *sys.argv, "--inside"]
-            return subprocess.run(words).returncode
-        finally:
-            subprocess.run(["ip", "netns", "delete", space])
+        return again_on_a_line(args.mbit)
     rng = random.Random(args.seed)
     with Lab(args.ckpt, under=args.dir) as lab:
         script = lab.dir / "job.py"
@@ -147,7 +139,7 @@ def main():
             machine.start("useful", chosen, command)
 
         start()
-        wait_for("a save of the whole state", 900, lambda: entries(machine, "saved", "useful"))
+        wait_for("a save of the whole state", lambda: machine.entries("saved"), 900)
         first, _ = last(log, "at")
         began = time.time()
         end = began + 60 * args.minutes
@@ -166,7 +158,7 @@ def main():
                 machine.remove()
                 machine = Machine(lab, f"machine-{number}")
             start()
-            wait_for("the job computes again", 900, lambda: last(log, "began")[1] > killed)
+            wait_for("the job computes again", lambda: last(log, "began")[1] > killed, 900)
             count, when = last(log, "began")
             costs.append((reached - count, when - killed))
             done = time.time() - began
