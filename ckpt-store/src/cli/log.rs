@@ -128,8 +128,13 @@ struct Line<'a> {
 impl Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bounded.look(bytes.len());
-        self.to.write_all(std::mem::take(&mut self.begins_with))?;
-        self.to.write(bytes)
+        if self.begins_with.is_empty() {
+            return self.to.write(bytes);
+        }
+        // In one piece, or the lines of two threads would take each other's priorities.
+        let line = [std::mem::take(&mut self.begins_with), bytes].concat();
+        self.to.write_all(&line)?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
