@@ -23,7 +23,7 @@ use super::reach::Reach;
 use super::record::RecordOrders;
 use super::run_log::Says;
 use super::saver::SavePlan;
-use ckpt_agent::agent::{ForgetWhich, MachineOutlook, Tenure};
+use ckpt_agent::agent::{Disposal, ForgetWhich, MachineOutlook, Tenure};
 use ckpt_agent::core::sought::Sought;
 use ckpt_agent::image::Exclude;
 use ckpt_agent::report::Failure;
@@ -320,7 +320,7 @@ impl AfterSuccess {
             Self::Keep => Ok(()),
             Self::Lease(time) => agent.touch(job, Some(Tenure::For(time))).await.map(drop),
             Self::Forget => agent
-                .forget(job, ForgetWhich::All, &Sought::default())
+                .forget(job, ForgetWhich::All, &Sought::default(), Disposal::Remove)
                 .await
                 .map(drop),
         };

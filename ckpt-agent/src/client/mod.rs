@@ -43,7 +43,7 @@ pub use codec::{JobId, Redundancy, Version};
 pub use placement::Probability;
 
 use crate::agent::{
-    Agent, ByteRange, CatRequest, MEMORY_USUAL, Resources, RestoreRequest, SaveRequest,
+    Agent, ByteRange, CatRequest, Disposal, MEMORY_USUAL, Resources, RestoreRequest, SaveRequest,
 };
 use crate::connection;
 use crate::core::sought::{Sought, SoughtLabel};
@@ -440,7 +440,9 @@ impl Client {
     /// # Errors
     /// When there is nothing to remove, or when no host could be reached.
     pub async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
-        self.agent.forget(job, which, &Sought::default()).await
+        let sought = Sought::default();
+        let disposal = Disposal::Remove;
+        self.agent.forget(job, which, &sought, disposal).await
     }
 
     /// Like [`Self::forget`] for the checkpoints that `sought` matches, without waiting for silent hosts.

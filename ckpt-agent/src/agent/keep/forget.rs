@@ -21,7 +21,7 @@ use crate::report::{ExitStatus, Failure, ForgetReport};
 use crate::unix_time::unix_seconds;
 
 impl Agent {
-    /// Removes checkpoints of a job.
+    /// Removes checkpoints of a job, or shows what would be removed.
     ///
     /// # Errors
     /// When no checkpoint is selected.
@@ -30,23 +30,8 @@ impl Agent {
         job: &JobId,
         which: ForgetWhich,
         sought: &Sought,
+        disposal: Disposal,
     ) -> Result<ForgetReport, Failure> {
-        let disposal = Disposal::Remove;
-        self.forget_within(job, which, sought, (Wait::ForAll, disposal))
-            .await
-    }
-
-    /// What [`Self::forget`] would remove.
-    ///
-    /// # Errors
-    /// As [`Self::forget`].
-    pub async fn would_forget(
-        &self,
-        job: &JobId,
-        which: ForgetWhich,
-        sought: &Sought,
-    ) -> Result<ForgetReport, Failure> {
-        let disposal = Disposal::Show;
         self.forget_within(job, which, sought, (Wait::ForAll, disposal))
             .await
     }
@@ -61,9 +46,8 @@ impl Agent {
         which: ForgetWhich,
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
-        let disposal = Disposal::Remove;
-        self.forget_within(job, which, sought, (Wait::NotForSilent, disposal))
-            .await
+        let waits = (Wait::NotForSilent, Disposal::Remove);
+        self.forget_within(job, which, sought, waits).await
     }
 
     async fn forget_within(

@@ -21,13 +21,20 @@ use crate::unix_time::unix_millis;
 /// A save that began longer ago than this is not being committed any more, seconds.
 const SETTLED_S: u64 = 2 * 86_400;
 
-/// What becomes of checkpoints that are kept for nothing.
+/// What becomes of checkpoints that a command chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposal {
     /// They are listed and stay.
     Show,
     /// They are listed and removed.
     Remove,
+}
+
+impl Disposal {
+    /// That of a command with or without `--dry-run`.
+    pub const fn of(dry_run: bool) -> Self {
+        if dry_run { Self::Show } else { Self::Remove }
+    }
 }
 
 /// Which versions of each job are garbage although they can be restored.

@@ -265,21 +265,19 @@ impl<'a> AnyKey<'a> {
     pub(crate) async fn forget(&self, job: &JobId, args: Forget) -> Result<Answer, Failure> {
         let which = forget_which(&args.which);
         let sought = args.filter.sought();
-        let report = self.forgotten(job, (which, args.dry_run), &sought).await?;
+        let disposal = Disposal::of(args.dry_run);
+        let report = self.forgotten(job, which, &sought, disposal).await?;
         heard(report, |one| &one.unheard)
     }
 
     async fn forgotten(
         &self,
         job: &JobId,
-        (which, dry_run): (ForgetWhich, bool),
+        which: ForgetWhich,
         sought: &Sought,
+        disposal: Disposal,
     ) -> Result<ForgetReport, Failure> {
-        let forget = async |agent: &Agent, which| match dry_run {
-            true => agent.would_forget(job, which, sought).await,
-            false => agent.forget(job, which, sought).await,
-        };
-        let mut all = forget(self.present, which).await;
+        let mut all = self.present.forget(job, which, sought, disposal).await;
         if all.is_err() && !is_missing(&all) {
             return all;
         }
@@ -301,7 +299,7 @@ impl<'a> AnyKey<'a> {
                 which =
                     ForgetWhich::Keep(keep.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX)));
             }
-            let more = forget(agent, which).await;
+            let more = agent.forget(job, which, sought, disposal).await;
             all = match (all, more) {
                 (Ok(all), Ok(more)) => Ok(with_removed(all, more)),
                 (Err(_), Ok(more)) => Ok(more),
@@ -323,10 +321,7 @@ impl<'a> AnyKey<'a> {
         superseded: Option<Superseded>,
         dry_run: bool,
     ) -> Result<Answer, Failure> {
-        let disposal = match dry_run {
-            true => Disposal::Show,
-            false => Disposal::Remove,
-        };
+        let disposal = Disposal::of(dry_run);
         let mut all = self.present.gc(superseded, disposal).await?;
         for agent in &self.retired {
             let Ok(more) = agent.gc(superseded, disposal).await else {
