@@ -21,9 +21,9 @@ impl Hosts {
         if self.watches().tries(host) {
             let hosts = self.clone();
             tokio::spawn(async move {
-                let connected = hosts.connection(host).await;
+                // Whether it was reached is noted where connections are made.
+                let _ = hosts.connection(host).await;
                 hosts.watches().tried(host);
-                connected.is_ok()
             });
         }
     }

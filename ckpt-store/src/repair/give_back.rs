@@ -154,15 +154,11 @@ impl Repairer {
         let passing = self.pass_on(around, caretaker, key, shard, Removed::ThisShard);
         let passed = tokio::time::timeout(REPAIR_TIMEOUT, passing).await;
         let done = match passed.unwrap_or(Err((RepairError::Late, None))) {
-            Ok(_) => Ok(()),
+            Ok(_) => self.remove(key, shard).await,
             // The owner of this machine needs the space, and no other host has room. A newer version of
             // the job is here, so the old version may do with one shard less.
-            Err((_, Some(1..))) if burden.is_superseded => Ok(()),
+            Err((_, Some(1..))) if burden.is_superseded => self.remove(key, shard).await,
             Err((why, _)) => Err(why),
-        };
-        let done = match done {
-            Ok(()) => self.remove(key, shard).await,
-            Err(why) => Err(why),
         };
         self.host.store.end_leaving(key, shard);
         done
