@@ -54,6 +54,16 @@ pub(crate) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> Identit
     identity
 }
 
+/// The identity of a process that has run for long: with the certificate that is in the file by now, or that the grid's
+/// admin has renewed since. A job key stays as it is.
+pub(crate) fn of_now(identity: &Identity, grid: &Grid, files: &Files) -> Identity {
+    let read = match &identity.job {
+        None => with_certificate(identity.secret.clone(), &files.certificate).ok(),
+        Some(_) => None,
+    };
+    renewed(read.unwrap_or_else(|| identity.clone()), grid, files)
+}
+
 /// Fails if the certificate has ended, before any host has to refuse it. Warns if it ends soon.
 pub(crate) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failure> {
     let now = unix_seconds();
@@ -154,7 +164,7 @@ mod tests {
     use codec::seal::OwnerSecret;
 
     use ckpt_agent::report::ExitStatus;
-    use protocol::identity::key_to_text;
+    use protocol::identity::{Authority, Role, Validity, certificate_to_pem, key_to_text};
 
     use super::*;
 
@@ -173,5 +183,39 @@ mod tests {
         assert!(refused.message.contains('3'), "{}", refused.message);
         // A command that prints without end is stopped reading, and does not hang.
         assert!(key_of_command("yes").is_err());
+    }
+
+    #[test]
+    fn a_process_that_runs_for_long_takes_the_certificate_that_is_in_the_file_by_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let from = unix_seconds();
+        let lasting = |days: u64| Validity {
+            from,
+            lasting: Duration::from_secs(days * 86_400),
+        };
+        let authority = Authority::create(OwnerSecret::new([1; 32]), "lab", lasting(99)).unwrap();
+        let grid = Grid::new("lab", authority.certificate().clone());
+        let secret = OwnerSecret::new([2; 32]);
+        let certified = |secret: &OwnerSecret, days: u64| {
+            let roles = [Role::Submitter];
+            let signed = authority.sign(&roles, "ada", secret.id(), lasting(days));
+            Identity::new(secret.clone(), signed.unwrap()).unwrap()
+        };
+        let files = Files {
+            key: dir.path().join("owner.key"),
+            certificate: dir.path().join("owner.crt"),
+        };
+        let days_left = |identity: &Identity| (identity.peer().unwrap().not_after - from) / 86_400;
+        let began = certified(&secret, 1);
+        // The file is missing, is of another key, or has a later certificate.
+        assert_eq!(days_left(&of_now(&began, &grid, &files)), 1);
+        for (found, days) in [
+            (certified(&OwnerSecret::new([3; 32]), 60), 1),
+            (certified(&secret, 30), 30),
+        ] {
+            let pem = certificate_to_pem(&found.certificate);
+            std::fs::write(&files.certificate, pem).unwrap();
+            assert_eq!(days_left(&of_now(&began, &grid, &files)), days);
+        }
     }
 }

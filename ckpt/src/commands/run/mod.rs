@@ -19,6 +19,7 @@ use tokio::sync::Mutex;
 use super::args::options::{Global, ProgressMode};
 use super::args::run::{NotifyArgs, RunArgs, RunSave, Via};
 use super::connect::{Connected, agent_for, connect, grid_file};
+use super::key::identity::{self, Files};
 use super::render::{self, Report, json_of_self, one_line};
 use super::{Answer, done};
 use ckpt_agent::agent::{Agent, SaveOptions};
@@ -206,6 +207,7 @@ pub(super) struct Connection {
     pub(super) grid: Grid,
     pub(super) identity: Identity,
     lists: ListFiles,
+    files: Files,
     agent: Mutex<Option<HeldAgent>>,
 }
 
@@ -235,15 +237,17 @@ impl Connection {
             grid: connected.grid,
             identity: connected.identity,
             lists: connected.lists,
+            files: connected.files,
             agent: Mutex::new(Some(HeldAgent::new(connected.agent))),
         }
     }
 
-    /// An agent that knows the hosts as they are now.
+    /// An agent that knows the hosts as they are now, with the certificate of now.
     async fn fresh(&self) -> Result<Agent, Failure> {
         let newest = grid_file(&self.global).and_then(|path| load_grid(&path).ok());
         let mut grid = newest.unwrap_or_else(|| self.grid.clone());
-        agent_for(&self.global, &mut grid, &self.lists, &self.identity).await
+        let identity = identity::of_now(&self.identity, &grid, &self.files);
+        agent_for(&self.global, &mut grid, &self.lists, &identity).await
     }
 
     pub(super) async fn close(&self) {
