@@ -575,7 +575,20 @@ pub(crate) fn sink_failure(job: &JobId, cause: &SinkError) -> Failure {
         }
         _ => ExitStatus::LocalIo,
     };
-    Failure::new(status, message)
+    let failure = Failure::new(status, message);
+    match cause {
+        SinkError::Exists(_) => failure.next("-o with another path, or --force, which replaces it"),
+        SinkError::Taken(_) | SinkError::Unlike { .. } | SinkError::Name(_) => {
+            failure.next("-o with another path")
+        }
+        SinkError::NoDirectory(_) => failure.next("-o with a path in a directory that exists"),
+        SinkError::TreeToStdout => failure.next("-o DIR"),
+        SinkError::NoSpace { .. } => {
+            failure.next("-o with a path on another disk, or make room: df -h")
+        }
+        SinkError::Io { cause, .. } => failure.next_for(cause),
+        _ => failure,
+    }
 }
 
 /// The line on setuid and setgid bits that are not restored.
