@@ -50,7 +50,6 @@ const WITHOUT: [(&str, &[(&str, usize)]); 5] = [
             ("ckpt-agent/src/agent/report/list.rs show", 2),
             ("ckpt-agent/src/agent/report/pool.rs pool", 1),
             ("ckpt-agent/src/agent/save/follow.rs fence", 1),
-            ("ckpt-agent/src/agent/save/prepare.rs claim", 1),
             ("ckpt-agent/src/agent/save/run/mod.rs conclude", 1),
             ("ckpt-agent/src/agent/save/run/mod.rs failure", 5),
             ("ckpt/src/commands/completion.rs script", 1),
@@ -229,6 +228,8 @@ impl<'a> Visit<'a> for Reader<'a> {
             self.read_stepped(&init.expr);
         } else {
             visit::visit_local(self, local);
+            // No function of this name is meant after it.
+            self.closures.insert(name, false);
         }
     }
 

@@ -104,7 +104,7 @@ impl Agent {
         let Some((tag, path)) = self.keys.tag_and_path(job) else {
             let message = format!("the key is not for job {job}");
             return Err(Failure::new(ExitStatus::Denied, message).next(format!(
-                "the owner's key; a key for this job: ckpt key for-job --job {job}"
+                "the owner's key; a key for this job: ckpt key for-job --job {job} -o FILE"
             )));
         };
         let grant = self.keys.grant().map(Grant::terms);

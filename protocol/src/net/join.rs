@@ -70,6 +70,21 @@ pub enum JoinError {
     },
 }
 
+impl JoinError {
+    /// What whoever joins can try next; `None` after a fault of this machine.
+    pub const fn next(&self) -> Option<&'static str> {
+        match self {
+            Self::Exchange { .. } | Self::Wrong { .. } => {
+                Some("a new token from the grid's admin: ckpt grid invite")
+            }
+            Self::Connect { .. } | Self::Old { .. } => {
+                Some("again when the registry runs: ckpt-store registry, on its machine")
+            }
+            Self::Endpoint(_) => None,
+        }
+    }
+}
+
 /// An endpoint of a machine that has no certificate yet. It connects only to the holder of `registry`'s
 /// key.
 ///

@@ -1,5 +1,6 @@
 //! What the programs say to try next.
 
+mod carried_out;
 mod grammar;
 mod sources;
 

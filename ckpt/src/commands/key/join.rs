@@ -175,14 +175,7 @@ fn not_joined(cause: &JoinError) -> Failure {
         JoinError::Connect { .. } | JoinError::Old { .. } => ExitStatus::TooFewHosts,
         JoinError::Endpoint(_) => ExitStatus::Failed,
     };
-    let failure = Failure::new(status, chain(cause));
-    match cause {
-        JoinError::Exchange { .. } | JoinError::Wrong { .. } => {
-            failure.next("a new token from the grid's admin: ckpt grid invite")
-        }
-        JoinError::Connect { .. } | JoinError::Old { .. } => {
-            failure.next("again later; the registry has to run: ckpt-store registry")
-        }
-        JoinError::Endpoint(cause) => failure.next_for(cause),
-    }
+    let mut failure = Failure::new(status, chain(cause));
+    failure.next = cause.next().map(str::to_owned);
+    failure
 }

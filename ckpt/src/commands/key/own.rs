@@ -152,7 +152,9 @@ pub(crate) fn rotate(
     let secret = read_key(&next)
         .map_err(|cause| denied(chain(&cause)).next("first: ckpt key rotate, without --cert"))?;
     let id = secret.id().hex();
-    with_certificate(secret, certificate)?;
+    with_certificate(secret, certificate).map_err(|failure| {
+        failure.next("--cert FILE, with the certificate that ckpt grid sign made of the next key")
+    })?;
     let number = (1..=RETIRED_MAX)
         .find(|number| !suffixed(&files.key, &format!("retired-{number}")).exists())
         .ok_or_else(|| {
