@@ -98,7 +98,7 @@ fn forecast(file: String, history: &History, kind: &Kind) -> Result<RunForecastR
         let others = render::count(history.runs.len(), "other run");
         let message = format!("no earlier run of {:?} in {file}; {others}", kind.shape());
         Failure::new(ExitStatus::NotFound, message)
-            .next("ckpt run records each run that ends with 0; ckpt runs lists them")
+            .next("ckpt runs; each run under ckpt run that ends with 0 is recorded")
     })?;
     let speed = machine::speed::measure();
     Ok(RunForecastReport {
