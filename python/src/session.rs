@@ -5,7 +5,7 @@ use std::mem;
 use std::pin::pin;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ckpt_agent::client::{Canceller, Client, ExitStatus, Failure, Save, SaveReport, Settings};
 use pyo3::exceptions::PyRuntimeError;
@@ -24,9 +24,6 @@ const CANCEL_WAIT: Duration = Duration::from_secs(10);
 /// Most idle clients that are kept for the next save.
 const SAVERS_MAX: usize = 4;
 
-/// Age from which a client is replaced by a new one, which asks anew which hosts are up.
-const SAVER_AGE_MAX: Duration = Duration::from_secs(600);
-
 /// A client of one grid, and the threads on which it works.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -34,7 +31,7 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     /// Idle clients, each for one save at a time. A cancelled save closes its connections, so that hosts drop
     /// the shards that they were receiving; so no call of another thread may use these connections.
-    savers: Mutex<Vec<(Client, Instant)>>,
+    savers: Mutex<Vec<Client>>,
     settings: Settings,
     runtime: Option<Runtime>,
 }
@@ -61,14 +58,14 @@ impl Session {
     /// Saves over connections that no other call uses.
     pub(crate) async fn save(&self, save: Save) -> Result<SaveReport, Failure> {
         let idle = self.savers().pop();
-        let (saver, since) = match idle {
-            Some((saver, since)) if since.elapsed() < SAVER_AGE_MAX => (saver, since),
-            _ => (Client::connect(&self.settings).await?, Instant::now()),
+        let saver = match idle {
+            Some(saver) => saver,
+            None => Client::connect(&self.settings).await?,
         };
         let saved = saver.save(save).await?;
         let mut savers = self.savers();
         if savers.len() < SAVERS_MAX {
-            savers.push((saver, since));
+            savers.push(saver);
         }
         Ok(saved)
     }
@@ -76,14 +73,14 @@ impl Session {
     /// Closes the connections, and writes what was observed of hosts to the state directory.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
         let savers = mem::take(&mut *self.savers());
-        for (saver, _) in savers {
+        for saver in savers {
             saver.close().await;
         }
         self.client.clone().close().await;
         Ok(())
     }
 
-    fn savers(&self) -> MutexGuard<'_, Vec<(Client, Instant)>> {
+    fn savers(&self) -> MutexGuard<'_, Vec<Client>> {
         self.savers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

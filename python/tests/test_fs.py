@@ -3,6 +3,7 @@
 import pickle
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -157,11 +158,28 @@ def test_a_dead_host_is_waited_for_once(grid, tmp_path):
     finally:
         grid.up()
     # A host that is back is asked again.
-    deadline = time.monotonic() + 60
+    wait_until_all_answer(fs)
+    fs.rm("dead", recursive=True)
+
+
+def wait_until_all_answer(fs):
+    deadline = time.monotonic() + 120
     while fs.client.list_report()["silent"] and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not fs.client.list_report()["silent"]
-    fs.rm("dead", recursive=True)
+
+
+def test_a_host_that_comes_back_at_another_address_is_found(grid):
+    fs = fsspec.filesystem("ckpt", grid=grid.file, skip_instance_cache=True)
+    fs.pipe_file("moved/file", b"here")
+    address = grid.up()["hosts"][0]["addr"]
+    grid.kill_one()
+    host, port = address.rsplit(":", 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((host, int(port)))
+        assert grid.up()["hosts"][0]["addr"] != address
+        wait_until_all_answer(fs)
+    fs.rm("moved", recursive=True)
 
 
 def test_a_transaction_is_committed_at_its_end_and_nothing_of_it_if_it_raises(fs):

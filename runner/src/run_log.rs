@@ -363,6 +363,8 @@ fn promise(loss_s: f64, interval_s: f64, limit: Option<&str>) -> (String, bool) 
         Some(_) => format!(
             "this job stands still for each checkpoint; at most {loss_s:.0} s can be promised"
         ),
+        // The hazards decide when it is saved.
+        None if interval_s >= 86_400.0 => format!("with notice at most {loss_s:.0} s are lost"),
         None => format!(
             "saved every {interval_s:.0} s of work: with notice at most {loss_s:.0} s are lost"
         ),

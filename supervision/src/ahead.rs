@@ -20,8 +20,8 @@ const LAST_PART: f64 = 0.5;
 const INTERVAL_RANGE: (f64, f64) = (10.0, 30.0 * 86_400.0);
 /// The job stands still for this part of the share that may be spent at most: what it loses by that, it loses always.
 const STANDSTILL_PART: f64 = 0.05;
-/// The forecast of what checkpoints take of the line may be wrong by this factor: the part of a save that does not grow
-/// with its bytes makes the measured rate of short ones lower. The share itself is kept by what each save took.
+/// The forecast of what checkpoints take of the line may be wrong by this factor. The share itself is kept by what each
+/// save took.
 const SLACK: f64 = 1.2;
 /// Steps that halve the range of an interval, on a logarithmic scale.
 const HALVINGS: u32 = 40;
@@ -62,7 +62,7 @@ impl Ahead {
             return None;
         }
         let target = LAST_SECONDS.min(LAST_PART * last.grace_seconds);
-        let takes = |work: f64| last.stored_bytes(work) / last.bytes_per_second;
+        let takes = |work: f64| last.saving_seconds(work);
         let (shortest, longest) = INTERVAL_RANGE;
         // Both conditions hold on one side of an interval, and fail on the other.
         let short_enough = least(|work| last.seconds_at_most(work) > target).max(shortest);
@@ -133,6 +133,7 @@ mod tests {
     const fn vector() -> FinalSave {
         FinalSave {
             ask_seconds: 0.3,
+            fixed_seconds: 0.0,
             image_bytes: 1_073_741_824.0,
             // D(u) is near 2.42 MB/s times u for short u.
             change_seconds: 444.0,
@@ -187,6 +188,7 @@ mod tests {
         ) {
             let last = FinalSave {
                 ask_seconds: 0.1,
+                fixed_seconds: 0.0,
                 image_bytes: image,
                 change_seconds: change,
                 bytes_per_second: rate,

@@ -151,6 +151,7 @@ mod tests {
     fn final_checkpoints_that_are_surely_in_time_leave_the_hazard_of_presence() {
         let last = FinalSave {
             ask_seconds: 0.0,
+            fixed_seconds: 0.0,
             image_bytes: 1.0,
             change_seconds: 1800.0,
             bytes_per_second: 1e9,
@@ -166,6 +167,7 @@ mod tests {
     fn a_chance_that_falls_brings_the_checkpoint_before_the_fall() {
         let last = FinalSave {
             ask_seconds: 2.0,
+            fixed_seconds: 0.0,
             image_bytes: f64::from(1 << 30) * 4.0,
             change_seconds: 1800.0,
             bytes_per_second: 50e6,
@@ -185,6 +187,7 @@ mod tests {
         let hazards = Hazards::new(0.02 / HOUR, 0.4 / HOUR);
         let last = FinalSave {
             ask_seconds: 2.0,
+            fixed_seconds: 0.0,
             image_bytes: f64::from(1 << 30),
             change_seconds: 1800.0,
             bytes_per_second: 20e6,

@@ -66,6 +66,8 @@ impl Hazards {
 pub struct FinalSave {
     /// Time from asking the job for a checkpoint to having it on disk.
     pub ask_seconds: f64,
+    /// Time that a save takes even if it stores nothing, seconds.
+    pub fixed_seconds: f64,
     /// Size of the image, bytes.
     pub image_bytes: f64,
     /// Work, in seconds, after which 63% (1 - 1/e) of the image have changed.
@@ -88,7 +90,13 @@ impl FinalSave {
     /// Expected time of the final checkpoint after `work` seconds of unsaved work.
     #[must_use]
     pub fn seconds(&self, work: f64) -> f64 {
-        self.ask_seconds + self.stored_bytes(work) / self.bytes_per_second
+        self.ask_seconds + self.saving_seconds(work)
+    }
+
+    /// The same for the saving alone, without the time to ask the job.
+    #[must_use]
+    pub fn saving_seconds(&self, work: f64) -> f64 {
+        self.fixed_seconds + self.stored_bytes(work) / self.bytes_per_second
     }
 
     /// Time after `work` seconds of unsaved work that 99 of 100 final checkpoints need at most.
@@ -100,7 +108,7 @@ impl FinalSave {
     /// The same for the saving alone, without the time to ask the job.
     #[must_use]
     pub fn saving_seconds_at_most(&self, work: f64) -> f64 {
-        self.stored_bytes(work) / self.bytes_per_second * self.lateness()
+        self.saving_seconds(work) * self.lateness()
     }
 
     fn lateness(&self) -> f64 {
@@ -187,6 +195,7 @@ mod tests {
     fn vector() -> (FinalSave, Hazards) {
         let last = FinalSave {
             ask_seconds: 2.0,
+            fixed_seconds: 0.0,
             image_bytes: f64::from(1 << 30) * 4.0,
             change_seconds: 1800.0,
             bytes_per_second: 50e6,

@@ -143,6 +143,8 @@ pub struct Costs {
     pub standstill_seconds: f64,
     /// Time from asking the job to a checkpoint on disk, seconds.
     pub ask_seconds: f64,
+    /// Time that a save takes even if it stores nothing, seconds.
+    pub fixed_seconds: f64,
     /// Size of the image, bytes.
     pub image_bytes: f64,
     /// Work, in seconds, after which 63% (1 - 1/e) of the image have changed.
@@ -159,6 +161,7 @@ impl Default for Costs {
         Self {
             standstill_seconds: 1.0,
             ask_seconds: 2.0,
+            fixed_seconds: 0.02,
             image_bytes: 268_435_456.0,
             change_seconds: 1800.0,
             bytes_per_second: 25e6,

@@ -5,12 +5,13 @@ use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use ckpt_agent::client::blocking::Client;
 use ckpt_agent::client::{
     Bytes, ExitStatus, ForgetWhich, JobId, Observer, ProgressEvent, Restore, Save, Settings, Which,
     canceller,
 };
+use tests::program::wait_until;
 use tests::{Grid, image};
 
 #[allow(
@@ -208,5 +209,35 @@ fn asynchronous_calls_can_be_spawned() -> Result<()> {
         anyhow::Ok(read)
     })?;
     ensure!((one, other) == (5, 5));
+    Ok(())
+}
+
+/// A program keeps its client for long: it finds a host that was added since.
+#[test]
+fn a_client_finds_a_host_that_joins_later() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let client = connect(&grid)?;
+    let job: JobId = "42".parse()?;
+    let has = |name: &str| -> Result<bool> {
+        // Connects to all hosts, so that the client learns that one is down.
+        client.list(Some(&job))?;
+        let saved = client.save(Save::of_reader(&job, io::Cursor::new(vec![7; 9])))?;
+        Ok(saved
+            .holders
+            .iter()
+            .any(|holder| holder.host.as_deref() == Some(name)))
+    };
+    ensure!(!has("h06")?);
+    let mut add = grid.command(["grid", "add", "--name", "h06", "--listen", "127.0.0.1:0"])?;
+    add.arg("--data").arg(grid.path("h06"));
+    add.arg("--dir")
+        .arg(grid.file().parent().context("no directory")?);
+    tests::program::run(&mut add)?.expect(0)?;
+    grid.restart()?;
+    grid.kill("h01")?;
+    wait_until("the new host gets a shard", Duration::from_secs(90), || {
+        has("h06")
+    })?;
+    client.close();
     Ok(())
 }

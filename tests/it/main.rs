@@ -53,6 +53,7 @@ mod reached;
 mod reading;
 mod readme_grid;
 mod recipes;
+mod reflinks;
 mod repair;
 mod restoring;
 mod resume;

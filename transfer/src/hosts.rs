@@ -9,20 +9,20 @@ use codec::grant::VoidList;
 use codec::notice::Notice;
 use codec::scope::Blinded;
 use codec::{CheckpointId, OwnerId};
+use protocol::address::Address;
 use protocol::grid::{Grid, GridHost};
-use protocol::identity::{HostId, Identity, Peer, Revocations, Role};
+use protocol::identity::{HostId, Identity, Peer, Revocations};
 use protocol::list::{Contents, GridList};
 use protocol::net::close::{DONE, EXPIRED, NOT_ALLOWED, REVOKED};
+use protocol::net::compare_lists;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
-use protocol::net::{ConnectError, compare_lists, connect_at};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::{Announced, Announcement};
 use protocol::wire::limits::REQUEST_TIMEOUT;
 use protocol::wire::message::{Audit, Claim, HostStatus, Request, Response};
 use quinn::{Connection, ConnectionError, Endpoint};
 use tokio::sync::Mutex;
-use tokio::task::JoinSet;
 
 use crate::leaving::Leaving;
 use crate::names::{Names, note_asked};
@@ -41,9 +41,6 @@ const PROBE_RTTS: u32 = 8;
 /// A probe that takes less than this shows that the connection is fast enough.
 const PROBE_FAST: Duration = Duration::from_millis(40);
 
-/// The first address of a host is tried for this long before the others are tried as well.
-const HEAD_START: Duration = Duration::from_millis(300);
-
 /// How often it is checked whether the last datagrams have been sent.
 const LEAVING_PERIOD: Duration = Duration::from_millis(1);
 
@@ -56,39 +53,41 @@ const DRAIN_MAX: Duration = Duration::from_millis(200);
 
 /// The hosts of a grid, with connections to them.
 #[derive(Clone, Debug)]
-pub struct Hosts(Arc<Inner>);
+pub struct Hosts(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
+    /// The certificate under which connections are made, DER.
+    pub(crate) certificate: Vec<u8>,
     /// First the hosts that are there as far as is known, then the absent ones.
-    hosts: Vec<GridHost>,
+    pub(crate) hosts: Vec<GridHost>,
     /// How many of the hosts are not absent.
     present: usize,
     /// Other addresses at which the hosts may be.
-    elsewhere: BTreeMap<HostId, Vec<SocketAddr>>,
+    pub(crate) elsewhere: BTreeMap<HostId, Vec<SocketAddr>>,
     /// Members that no registry hears.
     silent: BTreeMap<HostId, Silent>,
     unreached: BTreeSet<HostId>,
-    names: Names,
-    revoked: Revocations,
-    v4: Option<Endpoint>,
-    v6: Option<Endpoint>,
+    pub(crate) names: Names,
+    pub(crate) revoked: Revocations,
+    pub(crate) v4: Option<Endpoint>,
+    pub(crate) v6: Option<Endpoint>,
     window: u32,
     /// Most bytes per second in each direction, over all connections together.
     rate: OnceLock<f64>,
-    sending: RateLimit,
-    receiving: RateLimit,
-    connections: Vec<Mutex<Slot>>,
+    pub(crate) sending: Arc<RateLimit>,
+    pub(crate) receiving: Arc<RateLimit>,
+    pub(crate) connections: Vec<Mutex<Slot>>,
     /// Where the jobs of a job key for a prefix lie. Each new connection begins with these.
-    paths: std::sync::Mutex<BTreeSet<Vec<Blinded>>>,
+    pub(crate) paths: std::sync::Mutex<BTreeSet<Vec<Blinded>>>,
     /// The number of the list of the grid that each host has, as far as the host stated it.
     lists: std::sync::Mutex<BTreeMap<HostIndex, u64>>,
-    watches: Watches,
+    pub(crate) watches: Watches,
 }
 
 /// The connection to a host.
 #[derive(Debug, Default)]
-enum Slot {
+pub(crate) enum Slot {
     /// Nothing was tried so far.
     #[default]
     Untried,
@@ -188,6 +187,7 @@ impl Hosts {
             }
         });
         Ok(Self(Arc::new(Inner {
+            certificate: identity.certificate.to_vec(),
             connections: hosts.iter().map(|_| Mutex::default()).collect(),
             names: Names::new(&hosts, &reported.named),
             present: grid.hosts.len(),
@@ -200,8 +200,8 @@ impl Hosts {
             v6: v6?,
             window,
             rate: OnceLock::new(),
-            sending: RateLimit::default(),
-            receiving: RateLimit::default(),
+            sending: Arc::default(),
+            receiving: Arc::default(),
             paths: std::sync::Mutex::default(),
             lists: std::sync::Mutex::default(),
             watches: Watches::new(watching),
@@ -323,7 +323,7 @@ impl Hosts {
 
     /// Connects to a host, with a shorter time limit if the host fell silent.
     async fn connect(&self, host: HostIndex, entry: &GridHost) -> Result<Connection, Fault> {
-        let connecting = self.0.connect(entry);
+        let connecting = self.0.connect_to(entry);
         if !self.0.watches.is_silent(host) {
             return connecting.await;
         }
@@ -700,6 +700,15 @@ impl Hosts {
 }
 
 impl Inner {
+    /// All addresses at which a host may be: the one in the list, and those that registries report.
+    pub(crate) fn addresses(&self, host: HostIndex) -> Option<(&Address, Option<&[SocketAddr]>)> {
+        let entry = self.hosts.get(host.0)?;
+        Some((
+            &entry.addr,
+            self.elsewhere.get(&entry.id).map(Vec::as_slice),
+        ))
+    }
+
     /// Begins a new connection with the proofs that jobs lie below the key's prefix.
     async fn introduce(&self, connection: Connection) -> Result<Connection, Fault> {
         let paths = self
@@ -713,83 +722,7 @@ impl Inner {
         }
         Ok(connection)
     }
-
-    /// Connects to a host at the first of its addresses at which a machine has its key.
-    async fn connect(&self, entry: &GridHost) -> Result<Connection, Fault> {
-        let mut others = self.elsewhere.get(&entry.id).map(Vec::as_slice);
-        let mut dialing = JoinSet::new();
-        self.dial_listed(&mut dialing, entry);
-        let mut head_start = std::pin::pin!(tokio::time::sleep(HEAD_START));
-        let mut why = None;
-        let connection = loop {
-            let is_over = tokio::select! {
-                Some(ended) = dialing.join_next() => match ended {
-                    Ok((_, Ok(connection))) => break connection,
-                    Ok((from, Err(fault))) => {
-                        // The fault at the listed address is returned, because people can look after that
-                        // address.
-                        if from == SaidBy::List || why.is_none() {
-                            why = Some(fault);
-                        }
-                        true
-                    }
-                    Err(_) => true,
-                },
-                () = &mut head_start, if others.is_some() => true,
-                else => return Err(why.unwrap_or_else(|| Fault::Gone("no socket".into()))),
-            };
-            if is_over && let Some(others) = others.take() {
-                for addr in others {
-                    self.dial(&mut dialing, *addr, entry.id);
-                }
-            }
-        };
-        let mut issuers = Peer::issuers_of(&connection).into_iter();
-        if let Some(issuer) = issuers.find(|issuer| self.revoked.contains(issuer)) {
-            connection.close(DONE, b"");
-            let why = format!("its certificate is from registry {issuer}, whose key was revoked");
-            return Err(Fault::Gone(why));
-        }
-        Ok(connection)
-    }
-
-    /// Begins to connect to a host at the address in the list of the grid.
-    fn dial_listed(&self, dialing: &mut JoinSet<Dialed>, entry: &GridHost) {
-        let v4 = self.v4.clone();
-        let v6 = self.v6.clone();
-        let address = entry.addr.clone();
-        let id = entry.id;
-        dialing.spawn(async move {
-            let socket = |addr: SocketAddr| {
-                let made = if addr.is_ipv4() { &v4 } else { &v6 }.clone();
-                made.ok_or_else(|| ConnectError::Other("no socket".into()))
-            };
-            let connected = connect_at(socket, &address, id, Role::Donor).await;
-            (SaidBy::List, connected.map_err(Fault::from))
-        });
-    }
-
-    /// Begins to connect to the host `id` at `addr`, if there is a socket for that kind of address.
-    fn dial(&self, dialing: &mut JoinSet<Dialed>, addr: SocketAddr, id: HostId) {
-        let endpoint = if addr.is_ipv4() { &self.v4 } else { &self.v6 };
-        if let Some(endpoint) = endpoint.clone() {
-            dialing.spawn(async move {
-                let connected = endpoint::connect(&endpoint, addr, id).await;
-                (SaidBy::Registry, connected.map_err(Fault::from))
-            });
-        }
-    }
 }
-
-/// The source of a host's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SaidBy {
-    List,
-    Registry,
-}
-
-/// The source of the address that was tried, and the result.
-type Dialed = (SaidBy, Result<Connection, Fault>);
 
 /// The fault of an answer of the wrong kind. It counts as a lie, like wrong bytes.
 pub(crate) fn unexpected(question: &'static str) -> Fault {

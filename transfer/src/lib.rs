@@ -3,6 +3,7 @@
 
 pub mod cards;
 pub mod census;
+mod dial;
 #[cfg_attr(not(feature = "etcd"), path = "no_etcd.rs")]
 pub mod etcd;
 pub mod fences;
@@ -24,6 +25,7 @@ pub mod registry_answer;
 mod rejection;
 mod remains;
 pub mod roster;
+mod successor;
 mod unreached;
 mod voids;
 mod watch;

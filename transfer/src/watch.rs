@@ -75,7 +75,7 @@ pub(crate) enum Watching {
 }
 
 /// A host that could not be reached.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Unreached {
     at: Instant,
     fault: Fault,
@@ -133,6 +133,17 @@ impl Watches {
         let unreached = self.unreached();
         let noted = unreached.get(&host)?;
         (now.saturating_duration_since(noted.at) < LATELY).then(|| noted.fault.clone())
+    }
+
+    /// Takes over that a host could not be reached, if so: in `before` it was `former`.
+    pub(crate) fn take_over(&self, host: HostIndex, before: &Self, former: HostIndex) {
+        if let Some(noted) = before.unreached().get(&former) {
+            self.unreached().insert(host, noted.clone());
+        }
+        if before.is_silent(former) {
+            let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+            silent.insert(host);
+        }
     }
 
     /// Whether the caller has to try to reach a host, since no other task does so until it calls [`Self::tried`].

@@ -27,6 +27,7 @@ pub const CHECKPOINT_SECONDS: f64 = 20.0;
 /// A save of an image of 4 GiB, and the grace of an eviction.
 pub const SAVE: FinalSave = FinalSave {
     ask_seconds: 2.0,
+    fixed_seconds: 0.0,
     image_bytes: 4_294_967_296.0,
     change_seconds: 1800.0,
     bytes_per_second: 50e6,

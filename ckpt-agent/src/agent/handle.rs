@@ -79,6 +79,27 @@ impl Agent {
         self
     }
 
+    /// Takes over what `before` knows of the hosts, and the limits of its rates.
+    pub fn take_over(&mut self, before: &Self) {
+        self.hosts.take_over(&before.hosts);
+    }
+
+    /// Uses the connections that `before` has. If either closes one, it is closed for both.
+    pub fn share_connections(&mut self, before: &Self) {
+        self.hosts.share_connections(&before.hosts);
+    }
+
+    /// Connects to all hosts, so that the next call does not wait for that.
+    pub async fn connect_to_all(&self) {
+        self.hosts.connect_to_all().await;
+    }
+
+    /// Whether a host could not be reached a moment ago.
+    pub fn has_unreached_hosts(&self) -> bool {
+        let mut all = self.hosts.all();
+        all.any(|host| self.hosts.lately_unreached(host).is_some())
+    }
+
     /// Whether a clone of this agent exists, which may be at work.
     pub fn is_shared(&self) -> bool {
         self.hosts.are_shared()
@@ -92,9 +113,13 @@ impl Agent {
     /// Closes the connections to all hosts, and writes the observations to the notebook.
     pub async fn close(&self) {
         self.pass_lists_on().await;
+        tokio::join!(self.note_down(), self.hosts.close());
+    }
+
+    /// Writes the observations to the notebook.
+    pub async fn note_down(&self) {
         let notebook = self.notebook.clone();
         let writing = tokio::task::spawn_blocking(move || notebook.write(unix_seconds()));
-        self.hosts.close().await;
         // The write takes bounded time: see the notebook.
         let _ = writing.await;
     }

@@ -43,7 +43,7 @@ impl Client {
 
     /// When the certificate ends, as [`super::Client::identity_ends`] returns it.
     #[must_use]
-    pub const fn identity_ends(&self) -> u64 {
+    pub fn identity_ends(&self) -> u64 {
         self.inner.identity_ends()
     }
 

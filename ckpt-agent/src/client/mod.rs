@@ -21,6 +21,7 @@
 //! status that the program would have, and what to try next.
 
 pub mod blocking;
+mod renewing;
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ pub use placement::Probability;
 use crate::agent::{
     Agent, ByteRange, CatRequest, Disposal, MEMORY_USUAL, Resources, RestoreRequest, SaveRequest,
 };
-use crate::connection;
+use crate::client::renewing::Renewing;
 use crate::core::sought::{Sought, SoughtLabel};
 
 /// Which grid to use, with which key, and how much of this machine.
@@ -297,11 +298,12 @@ impl Bytes {
 
 /// A client of one grid with one key. Clones share its connections. It needs a Tokio runtime;
 /// [`blocking::Client`] does not.
+///
+/// A program may keep it for weeks: while it is used, it looks anew about once a minute, in the background, which
+/// hosts there are, where they are, and whether its certificate was renewed.
 #[derive(Clone, Debug)]
 pub struct Client {
-    agent: Agent,
-    /// When the key or its certificate ends, Unix seconds.
-    ends: u64,
+    renewing: Arc<Renewing>,
 }
 
 impl Client {
@@ -311,27 +313,19 @@ impl Client {
     /// # Errors
     /// When a file can't be read, or when the key may neither save nor restore.
     pub async fn connect(settings: &Settings) -> Result<Self, Failure> {
-        let settings = settings.clone();
-        let mut grid = connection::load_grid(&settings.grid)?;
-        let lists = connection::list_files(&settings.grid, &grid);
-        let files = connection::files(settings.key, settings.certificate, Some(&grid))?;
-        let identity = connection::identity(connection::key_of_file(&files)?, &files)?;
-        let (identity, _) = connection::renewed(identity, &grid, &files);
-        let ends = identity.peer().map_or(0, |peer| peer.not_after);
-        let notebook = connection::notebook(&grid);
-        let roster = connection::roster(&mut grid, &lists, &identity, &notebook).await;
-        let agent = Agent::new(&grid, roster, &identity, settings.resources, notebook)?;
-        Ok(Self {
-            agent: agent.with_lists(&grid, lists),
-            ends,
-        })
+        let renewing = Renewing::connect(settings).await?;
+        Ok(Self { renewing })
     }
 
     /// When the certificate or job key of this client ends, Unix seconds; hosts refuse it afterwards. If
-    /// the grid's admin renews the certificate, the next client that connects takes the new one.
+    /// the grid's admin renews the certificate, the client takes the new one.
     #[must_use]
-    pub const fn identity_ends(&self) -> u64 {
-        self.ends
+    pub fn identity_ends(&self) -> u64 {
+        self.renewing.ends()
+    }
+
+    async fn agent(&self) -> Agent {
+        self.renewing.agent().await
     }
 
     /// Saves an image as the next version of a job.
@@ -340,7 +334,10 @@ impl Client {
     /// When it was not committed; the older versions are still there.
     pub async fn save(&self, save: Save) -> Result<SaveReport, Failure> {
         let (observer, cancel) = save.watch.parts();
-        self.agent.save(save.request, observer, cancel).await
+        self.agent()
+            .await
+            .save(save.request, observer, cancel)
+            .await
     }
 
     /// Restores a checkpoint. `skipped` of the report names newer versions that could not be restored.
@@ -349,7 +346,10 @@ impl Client {
     /// When nothing was restored; the target is then as it was.
     pub async fn restore(&self, restore: Restore) -> Result<RestoreReport, Failure> {
         let (observer, cancel) = restore.watch.parts();
-        self.agent.restore(restore.request, observer, cancel).await
+        self.agent()
+            .await
+            .restore(restore.request, observer, cancel)
+            .await
     }
 
     /// Restores a checkpoint into the directory that `restore` names: afterwards it has the files of the checkpoint,
@@ -369,7 +369,8 @@ impl Client {
             _ => PathBuf::new(),
         };
         let request = restore.request;
-        self.agent
+        let agent = self.agent().await;
+        agent
             .restore_into(request, (to, existing), observer, cancel)
             .await
     }
@@ -385,7 +386,10 @@ impl Client {
         bytes: Bytes,
     ) -> Result<CatReport, Failure> {
         let (observer, cancel) = bytes.watch.parts();
-        self.agent.cat(&bytes.request, out, observer, cancel).await
+        self.agent()
+            .await
+            .cat(&bytes.request, out, observer, cancel)
+            .await
     }
 
     /// Opens a checkpoint to read parts of it.
@@ -393,7 +397,7 @@ impl Client {
     /// # Errors
     /// When there is no checkpoint that can be read.
     pub async fn open(&self, job: &JobId, which: Which) -> Result<Image, Failure> {
-        self.agent.open(job, which).await
+        self.agent().await.open(job, which).await
     }
 
     /// Lists the checkpoints of a job, or of all jobs.
@@ -401,7 +405,7 @@ impl Client {
     /// # Errors
     /// When no host answers.
     pub async fn list(&self, job: Option<&JobId>) -> Result<ListReport, Failure> {
-        self.agent.list(job, &Sought::default(), None).await
+        self.agent().await.list(job, &Sought::default(), None).await
     }
 
     /// Describes one checkpoint: its files, sizes and holders.
@@ -409,7 +413,7 @@ impl Client {
     /// # Errors
     /// When there is no such checkpoint, or its list of files can't be read.
     pub async fn show(&self, job: &JobId, which: Which) -> Result<ShowReport, Failure> {
-        self.agent.show(job, which).await
+        self.agent().await.show(job, which).await
     }
 
     /// Checks the shards of one version or of all versions of a job, or of all jobs.
@@ -423,7 +427,7 @@ impl Client {
         depth: Depth,
     ) -> Result<VerifyReport, Failure> {
         let (observer, cancel) = CallOptions::default().parts();
-        let agent = &self.agent;
+        let agent = self.agent().await;
         agent.verify(job, version, depth, observer, cancel).await
     }
 
@@ -432,7 +436,7 @@ impl Client {
     /// # Errors
     /// When no host answers.
     pub async fn hosts(&self) -> Result<HostsReport, Failure> {
-        self.agent.hosts().await
+        self.agent().await.hosts().await
     }
 
     /// Removes checkpoints of a job. `unheard` of the report names hosts that do not know of it.
@@ -442,7 +446,10 @@ impl Client {
     pub async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
         let sought = Sought::default();
         let disposal = Disposal::Remove;
-        self.agent.forget(job, which, &sought, disposal).await
+        self.agent()
+            .await
+            .forget(job, which, &sought, disposal)
+            .await
     }
 
     /// Like [`Self::forget`] for the checkpoints that `sought` matches, without waiting for silent hosts.
@@ -452,16 +459,19 @@ impl Client {
         which: ForgetWhich,
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
-        self.agent.forget_hurriedly(job, which, sought).await
+        self.agent()
+            .await
+            .forget_hurriedly(job, which, sought)
+            .await
     }
 
     /// Whether the client acts with the owner's own key, not with a job key.
     pub fn is_owner(&self) -> bool {
-        self.agent.is_owner()
+        self.renewing.present().is_owner()
     }
 
     /// Closes the connections to all hosts, and writes down what was learnt of them.
     pub async fn close(self) {
-        self.agent.close().await;
+        self.renewing.close().await;
     }
 }

@@ -110,6 +110,7 @@ fn settings(jobs: &GuardedJobs, leave_after: LeaveAfter) -> Settings {
         costs: Costs {
             standstill_seconds: jobs.checkpoint_seconds,
             ask_seconds: jobs.save.ask_seconds,
+            fixed_seconds: jobs.save.fixed_seconds,
             image_bytes: jobs.save.image_bytes,
             change_seconds: jobs.save.change_seconds,
             bytes_per_second: jobs.save.bytes_per_second,

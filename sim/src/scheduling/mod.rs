@@ -241,6 +241,7 @@ mod tests {
             checkpoint_seconds: 20.0,
             save: FinalSave {
                 ask_seconds: 2.0,
+                fixed_seconds: 0.0,
                 image_bytes: 1e9,
                 change_seconds: 1800.0,
                 bytes_per_second: 50e6,

@@ -11,8 +11,14 @@ const SPREAD_WEIGHT: f64 = 4.0;
 const SPREAD_RANGE: (f64, f64) = (0.05, 2.0);
 /// Least cost of a checkpoint, seconds: even without a standstill it takes processor time and bandwidth.
 const STANDSTILL_MIN: f64 = 0.1;
+/// Least and most time of a save that stores nothing, seconds.
+const FIXED_RANGE: (f64, f64) = (1e-3, 60.0);
+/// Least rate that is learnt, bytes per second.
+const RATE_MIN: f64 = 1.0;
 /// Shares of changed bytes from which `change_seconds` is computed. A smaller share counts as the least.
 const CHANGED_SHARE_RANGE: (f64, f64) = (1e-4, 0.99);
+/// Fewer changed bytes than these count as these: of a large image, the least share is many.
+const CHANGED_BYTES_MIN: f64 = 65_536.0;
 /// Smallest and largest `change_seconds` that is used.
 const CHANGE_SECONDS_RANGE: (f64, f64) = (1.0, 1e7);
 
@@ -85,6 +91,7 @@ impl Learned {
         let costs = &self.costs;
         FinalSave {
             ask_seconds: costs.ask_seconds,
+            fixed_seconds: costs.fixed_seconds,
             image_bytes: costs.image_bytes,
             // The first version stores the whole image, as if all of it changed within a second.
             change_seconds: if self.has_version {
@@ -133,7 +140,7 @@ impl Learned {
         let is_first = !self.has_version;
         let took = seconds(save.took_ms).max(1e-3);
         let sends = self.final_save(0);
-        let forecast = (sends.seconds(work) - sends.ask_seconds).max(1e-3);
+        let forecast = sends.saving_seconds(work).max(1e-3);
         if !meanwhile && (is_first || save.new_bytes.is_some()) {
             let error = (took / forecast).ln();
             self.errors.0 += error * error;
@@ -147,16 +154,30 @@ impl Learned {
         let costs = &mut self.costs;
         let spread = (self.errors.0 / self.errors.1).sqrt();
         costs.spread = spread.clamp(SPREAD_RANGE.0, SPREAD_RANGE.1);
-        let stored = save.stored_bytes as f64;
         if save.image_bytes > 0 {
             costs.image_bytes = save.image_bytes as f64;
         }
-        if stored > 0.0 {
-            let rate = stored / took;
-            let before = costs.bytes_per_second;
-            if !meanwhile || rate > before {
-                costs.bytes_per_second = (before * rate).sqrt();
-            }
+        if save.stored_bytes > 0 {
+            self.learn_time(save.stored_bytes as f64, took, meanwhile);
+        }
+    }
+
+    /// Learns how long a save takes. Fixed time and rate explain a difference in proportion to what each contributes, so
+    /// that a save of few bytes, whose time is nearly all fixed, teaches nothing of the rate.
+    fn learn_time(&mut self, stored: f64, took: f64, is_limit: bool) {
+        let costs = &mut self.costs;
+        let sending = stored / costs.bytes_per_second;
+        let expected = costs.fixed_seconds + sending;
+        let ratio = took / expected;
+        if !(ratio.is_finite() && ratio > 0.0) || is_limit && ratio >= 1.0 {
+            return;
+        }
+        let part = sending / expected;
+        let rate = costs.bytes_per_second * ratio.powf(-part / 2.0);
+        costs.bytes_per_second = rate.max(RATE_MIN);
+        if costs.fixed_seconds > 0.0 {
+            let fixed = costs.fixed_seconds * ratio.powf((1.0 - part) / 2.0);
+            costs.fixed_seconds = fixed.clamp(FIXED_RANGE.0, FIXED_RANGE.1);
         }
     }
 
@@ -167,6 +188,7 @@ impl Learned {
         };
         let changed = new as f64 / save.image_bytes as f64;
         let (least, most) = CHANGED_SHARE_RANGE;
+        let least = least.min(CHANGED_BYTES_MIN / save.image_bytes as f64);
         if save.image_bytes == 0 || changed >= most || save.work_seconds <= 0.0 {
             return;
         }
@@ -333,7 +355,7 @@ mod tests {
             bytes_per_second: Some(20e6),
         });
         let expected = learned.final_save(30_000).seconds(60.0);
-        assert!((expected - (2.0 + 10.9)).abs() < 0.01, "{expected}");
+        assert!((expected - (2.0 + 0.02 + 10.9)).abs() < 0.01, "{expected}");
         // Nothing is written and no host is known: the estimate stays.
         learned.foresee(SaveAhead::default());
         learned.foresee(SaveAhead {
@@ -349,7 +371,7 @@ mod tests {
         let next = learned.final_save(30_000);
         assert_eq!(next.change_seconds, Costs::default().change_seconds);
         let measured = next.bytes_per_second;
-        assert!((measured / (20e6 * 40e6_f64).sqrt() - 1.0).abs() < 1e-6);
+        assert!((measured / (20e6 * 40e6_f64).sqrt() - 1.0).abs() < 0.01);
         learned.foresee(SaveAhead {
             image_bytes: 300_000_000,
             bytes_per_second: Some(1e6),
@@ -384,6 +406,57 @@ mod tests {
             ended_with_reading: true,
             ..save(1000, 100_000_000, 1_000_000_000, 60.0)
         });
-        assert_eq!(learned.final_save(0).bytes_per_second, 50e6);
+        let faster = learned.final_save(0).bytes_per_second;
+        assert!((faster / 50e6 - 1.0).abs() < 0.01, "{faster}");
+    }
+
+    /// What short saves take is no measure of the line, however many there are.
+    #[test]
+    fn saves_of_few_bytes_do_not_slow_the_line_that_is_known() {
+        for (image, changed, ms) in [
+            (25_165_828, 4, 110),
+            (20_000_000_000, 1000, 250),
+            (1_000_000_000_000, 100_000, 3000),
+            (1_000_000, 900, 40),
+        ] {
+            let mut learned = Learned::new(Costs::default(), true);
+            for _ in 0..10_000 {
+                learned.saved(&save(ms, changed, image, 10.0));
+                learned.stood_still(20);
+            }
+            let last = learned.final_save(30_000);
+            assert!(last.bytes_per_second > 1e6, "{last:?}");
+            let found = last.saving_seconds(10.0);
+            let took = seconds(ms);
+            assert!(
+                (0.5 * took..2.0 * took).contains(&found),
+                "{found} {last:?}"
+            );
+            let ahead = crate::ahead::Ahead::plan(&last, 0.4, learned.held()).unwrap();
+            assert!(
+                ahead.is_in_time && ahead.limit == crate::ahead::Limit::None,
+                "{ahead:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_that_becomes_slow_is_found_so() {
+        let mut learned = Learned::new(Costs::default(), true);
+        for rate in [20e6, 1e6, 5e6] {
+            for _ in 0..20 {
+                for work in [10.0, 60.0] {
+                    let stored = 400_000.0 * work;
+                    let ms = 100 + crate::clock::millis(stored / rate);
+                    learned.saved(&save(ms, stored as u64, 1_000_000_000, work));
+                }
+            }
+            let last = learned.final_save(30_000);
+            let (found, takes) = (last.saving_seconds(60.0), 0.1 + 24e6 / rate);
+            assert!(
+                (found / takes - 1.0).abs() < 0.25,
+                "{found} {takes} {last:?}"
+            );
+        }
     }
 }

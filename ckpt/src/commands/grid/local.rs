@@ -135,6 +135,7 @@ pub(crate) fn up(
     for (number, host) in grid.hosts.iter().enumerate() {
         let data = data_dir(dir, &host.name);
         if data.is_dir() && running(&data).is_none() {
+            wait_until_ended(&data);
             let started = start(&file, &data, &host.addr, capacity, daemon)?;
             starting.push((number, data, started));
         }
@@ -504,16 +505,29 @@ fn log_tail(data: &Path) -> String {
 /// If the lock is free the number in the file is out of date. A killed daemon holds the lock until all
 /// its threads have ended, but does not serve any more.
 fn running(data: &Path) -> Option<Pid> {
-    let mut file = File::open(data.join("lock")).ok()?;
-    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-        return None;
-    }
+    let mut file = locked(data)?;
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     // A negative number would be a group, or all processes.
     let number = text.trim().parse().ok().filter(|number| *number > 0)?;
     let pid = Pid::from_raw(number)?;
     (!is_ending(pid)).then_some(pid)
+}
+
+/// The file with the process id, if a process holds the lock on it.
+fn locked(data: &Path) -> Option<File> {
+    let file = File::open(data.join("lock")).ok()?;
+    let is_free = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+    (!is_free).then_some(file)
+}
+
+/// Waits until a killed daemon has ended: it holds its port as long as its lock, maybe while a disk syncs. Another
+/// one would have to take another port, at which running clients do not look at once.
+fn wait_until_ended(data: &Path) {
+    let begun = Instant::now();
+    while locked(data).is_some() && begun.elapsed() < STOP_TIMEOUT {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn is_ending(pid: Pid) -> bool {
@@ -539,4 +553,38 @@ pub(crate) fn kill(dir: &Path, name: &str) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_is_killed_and_not_gone_yet_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = dir.path().join("lock");
+        // A process that has ended, and of which nobody has asked the status.
+        let mut ended = Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&ended);
+        while !is_ending(pid) {
+            std::thread::yield_now();
+        }
+        fs::write(&lock, pid.as_raw_nonzero().to_string()).unwrap();
+        let held = File::open(&lock).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        assert!(running(dir.path()).is_none());
+        let is_released = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                is_released.store(true, Ordering::SeqCst);
+                drop(held);
+            });
+            wait_until_ended(dir.path());
+            assert!(is_released.load(Ordering::SeqCst));
+        });
+        ended.wait().unwrap();
+    }
 }

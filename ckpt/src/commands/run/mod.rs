@@ -266,14 +266,18 @@ impl Reach for Connection {
                 return Ok(held.agent.clone());
             }
             let fresh = match (self.fresh().await, &*held) {
-                (Ok(fresh), _) => fresh,
+                (Ok(mut fresh), Some(held)) => {
+                    fresh.take_over(&held.agent);
+                    fresh
+                }
+                (Ok(fresh), None) => fresh,
                 // The hosts that were known may still be there.
                 (Err(_), Some(held)) => return Ok(held.agent.clone()),
                 (Err(failure), None) => return Err(failure),
             };
             if let Some(old) = held.replace(HeldAgent::new(fresh.clone())) {
-                // Not closed: a save may still use a clone of it, whose end closes it.
-                drop(old);
+                // It is not closed: a save may still use a clone of it, whose end closes it.
+                old.agent.note_down().await;
             }
             Ok(fresh)
         })

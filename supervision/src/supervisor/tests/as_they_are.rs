@@ -13,9 +13,9 @@ fn cut_short() -> Desk {
     assert_eq!(desk.handle(Event::Signal(15)), [Action::SignalJob(15)]);
     // 10 MB at 25 MB/s, twice that with its error, and 2 s to stop the job.
     let last_call = desk.supervisor.next_deadline();
-    assert_eq!(last_call, Some(Millis(127_195)));
+    assert_eq!(last_call, Some(Millis(127_155)));
     assert_eq!(desk.samples(27, 0.1), []);
-    assert_eq!(desk.after(195, Event::Tick), [Action::Stop]);
+    assert_eq!(desk.after(155, Event::Tick), [Action::Stop]);
     desk
 }
 

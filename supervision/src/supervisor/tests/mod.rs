@@ -504,7 +504,7 @@ fn a_notice_that_gives_longer_than_the_time_limit_does_not_outlast_it() {
     // The time to kill comes before the limit.
     assert_eq!(desk.handle(notice.clone()), [asks(95_000)]);
     // Until then it is waited for. The rest is for saving.
-    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(92_195)));
+    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(92_155)));
     assert_eq!(desk.after(15_000, Event::Tick), [Action::Kill]);
     let ended = desk.after(5000, Event::Tick);
     assert!(matches!(ended[..], [Action::End(_)]), "{ended:?}");
