@@ -213,7 +213,7 @@ impl Failure {
 /// What to try after a fault of this kind.
 fn step_after(kind: io::ErrorKind) -> Option<String> {
     let step = match kind {
-        io::ErrorKind::NotFound => "a path that exists",
+        io::ErrorKind::NotFound => "another path: this file, or its directory, does not exist",
         io::ErrorKind::PermissionDenied => "a path that this user may use: ls -ld PATH",
         io::ErrorKind::AlreadyExists => "another path, or move that one away",
         io::ErrorKind::IsADirectory => "the path of a file",

@@ -10,8 +10,14 @@ use syn::{
 
 use crate::tree::{self, Source};
 
-/// Crates that make failures.
-const CRATES: [&str; 4] = ["ckpt", "ckpt-agent", "condor", "runner"];
+/// Crates that make failures, and the commands of the daemon.
+const CRATES: [&str; 5] = [
+    "ckpt",
+    "ckpt-agent",
+    "ckpt-store/src/cli",
+    "condor",
+    "runner",
+];
 
 /// Functions that make a failure without a next step, after the reason, with how often they do so.
 const WITHOUT: [(&str, &[(&str, usize)]); 5] = [
@@ -60,6 +66,8 @@ const WITHOUT: [(&str, &[(&str, usize)]); 5] = [
             ("ckpt/src/commands/run/on.rs options", 1),
             ("ckpt/src/commands/save/mod.rs detached_save", 1),
             ("ckpt/src/commands/spool/mod.rs save_entry", 1),
+            ("ckpt-store/src/cli/guest.rs report_for", 1),
+            ("ckpt-store/src/cli/leaving.rs drain", 1),
             ("runner/src/begin.rs put_in_place", 1),
         ],
     ),
@@ -256,6 +264,11 @@ impl<'a> Visit<'a> for Reader<'a> {
 
     fn visit_macro(&mut self, call: &'a syn::Macro) {
         let text = call.tokens.to_string();
+        // The daemon's commands refuse with a `Refusal`, which has a next step.
+        let refuses = call.path.is_ident("bail") || call.path.is_ident("ensure");
+        if refuses && !text.contains("Refusal") {
+            self.bare.push(self.function.clone());
+        }
         let made = text.matches("Failure :: new").count();
         let stepped = text.matches(". next (").count();
         let bare = made.saturating_sub(stepped);
@@ -324,9 +337,12 @@ fn returns_failure(head: &Signature) -> bool {
 fn sources() -> Result<Vec<(Source, syn::File)>> {
     let mut parsed = Vec::new();
     for source in tree::files(&[".rs"])? {
+        let is_listed = CRATES.iter().any(|listed| {
+            let rest = source.path.strip_prefix(listed);
+            rest.is_some_and(|rest| rest.starts_with('/'))
+        });
         let mut parts = source.path.split('/');
-        let is_listed = parts.next().is_some_and(|name| CRATES.contains(&name));
-        let is_source = parts.next() == Some("src");
+        let is_source = parts.any(|part| part == "src");
         let is_test = parts.any(|part| part == "tests" || part == "tests.rs");
         if is_listed && is_source && !is_test {
             let file = syn::parse_file(&source.text).context(source.path.clone())?;
@@ -437,6 +453,8 @@ fn a_failure_without_a_next_step_is_found_wherever_it_is_made() -> Result<()> {
             1,
             "fn f() -> R { select! { a = b => Err(Failure::new(S, m)), } }",
         ),
+        (1, r#"fn f() -> R { bail!("no"); }"#),
+        (0, r#"fn f() -> R { bail!(Refusal::new("no", "try")); }"#),
         (
             0,
             "#[cfg(test)] mod tests { fn f() -> R { Err(Failure::new(S, m)) } }",

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
 use codec::seal::OwnerSecret;
 use command_line::secret::secret;
@@ -122,10 +122,7 @@ fn checked_name(name: Option<String>) -> Result<String> {
     Ok(name)
 }
 
-/// Redeems a token: becomes a member of its grid, and writes key, certificate and grid file.
-pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> Result<ExitCode> {
-    let is_usual = data.is_none();
-    let data = data_dir(data, UsualDir::Store)?;
+fn donor_token(token: &str) -> Result<JoinToken> {
     let token = secret(token).with_context(|| format!("token {token}"))?;
     let token = JoinToken::parse(&token).map_err(|cause| {
         Refusal::new(
@@ -133,12 +130,18 @@ pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> 
             "the whole token, as ckpt grid invite printed it",
         )
     })?;
-    if token.terms.role != TokenRole::Donor {
-        bail!(Refusal::new(
-            "the token is for a submitter",
-            "ckpt join TOKEN"
-        ));
-    }
+    ensure!(
+        token.terms.role == TokenRole::Donor,
+        Refusal::new("the token is for a submitter", "ckpt join TOKEN")
+    );
+    Ok(token)
+}
+
+/// Redeems a token: becomes a member of its grid, and writes key, certificate and grid file.
+pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> Result<ExitCode> {
+    let is_usual = data.is_none();
+    let data = data_dir(data, UsualDir::Store)?;
+    let token = donor_token(token)?;
     // Machines of one image have one name: a name that nobody chose gets a number if it is taken.
     let numbered = name.is_none();
     let wanted = checked_name(name)?;

@@ -565,15 +565,7 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
     let listen = own_address(&args.listen.unwrap_or_else(usual))?;
     let (site, owner) = listed.map_or((None, None), |host| (host.site.clone(), host.owner.clone()));
     for (option, label) in [("--site", &args.site), ("--owner", &args.owner)] {
-        if label.as_ref().is_some_and(|label| !is_label(label)) {
-            let message = format!(
-                "{option}: letters, digits, spaces and ._-/:@+,()#&' only, 63 bytes at most"
-            );
-            bail!(Refusal::new(
-                message,
-                format!("{option} with a shorter or plainer name")
-            ));
-        }
+        check_label(option, label.as_deref())?;
     }
     // The registry would refuse the whole announcement because of a label that is not valid.
     let [site, owner] = [site, owner].map(|listed| listed.filter(|label| is_label(label)));
@@ -678,6 +670,17 @@ fn load_identity(data: &Path) -> Result<Identity> {
         )
     })?;
     Ok(Identity::from_pem(secret, &pem)?)
+}
+
+fn check_label(option: &str, label: Option<&str>) -> Result<()> {
+    ensure!(
+        label.is_none_or(is_label),
+        Refusal::new(
+            format!("{option}: letters, digits, spaces and ._-/:@+,()#&' only, 63 bytes at most"),
+            format!("{option} with a shorter or plainer name")
+        )
+    );
+    Ok(())
 }
 
 /// The threads on which a daemon or a registry runs.

@@ -174,10 +174,11 @@ ckpt trace describe . | 4 | a trace is a folder with trace.csv | as ckpt-store h
 ";
 
 /// Words of the tables in whose place a token is put.
-const NAMED_TOKENS: [&str; 5] = [
+const NAMED_TOKENS: [&str; 6] = [
     "<donor>",
     "<donor-2>",
     "<donor-3>",
+    "<donor-4>",
     "<person>",
     "<person-2>",
 ];
@@ -187,8 +188,9 @@ const OF_A_NEW_MEMBER: &str = "
 ckpt join nonsense | 2 | the whole token | as ckpt join --help
 ckpt join <donor> | 2 | ckpt-store join TOKEN | command <donor>
 ckpt-store join <donor-2> | 1 | --data DIR | options d2
-ckpt-store join <donor> --data d3 | 1 | a new token | as ckpt-store join <donor-3> --data d3
-ckpt-store join <person> --data d4 | 1 | ckpt join TOKEN | command <person>
+ckpt-store join <donor-2> --data d3 | 1 | a new token | as ckpt-store join <donor-3> --data d3 --name taken
+ckpt-store join <donor-4> --data d4 --name taken | 1 | --name with another name | as ckpt-store join <donor-4> --data d4 --name free
+ckpt-store join <person> --data d5 | 1 | ckpt join TOKEN | command <person>
 ckpt join <person-2> | 2 | another --grid FILE with --key-file and --cert-file | as ckpt join <person-2> --grid g2 --key-file k2 --cert-file c2
 ";
 
@@ -324,7 +326,7 @@ fn the_step_of_a_refusal_without_a_grid_is_carried_out_and_works() -> Result<()>
 fn the_step_of_a_refusal_to_join_is_carried_out_and_works() -> Result<()> {
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;
-    let tokens = machines.invite(3, 2)?;
+    let tokens = machines.invite(4, 2)?;
     let on = |machine: &'static str| {
         let machines = &machines;
         let tokens = &tokens;
