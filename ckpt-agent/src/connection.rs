@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use codec::OwnerId;
 use codec::seal::OwnerSecret;
 use protocol::grid::{Grid, GridError};
-use protocol::identity::{AnyKey, Identity, certificate_to_pem, read_any_key, replace_public};
+use protocol::identity::{
+    AnyKey, Identity, KeyFileError, certificate_to_pem, read_any_key, replace_public,
+};
 use protocol::list::ListFiles;
 use transfer::roster::Roster;
 
@@ -69,7 +71,9 @@ fn grid_failure(cause: &GridError) -> Failure {
     let failure = Failure::new(ExitStatus::Usage, chain(cause));
     match cause {
         GridError::Io { .. } => failure.next("--grid FILE, or CKPT_GRID=FILE"),
-        _ => failure,
+        _ => {
+            failure.next("a copy of grid.toml of another member; man 5 ckpt-grid-file has its keys")
+        }
     }
 }
 
@@ -137,13 +141,11 @@ pub fn identity(key: AnyKey, files: &Files) -> Result<Identity, Failure> {
 pub fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
     read_any_key(&files.key).map_err(|cause| {
         let failure = denied(chain(&cause));
-        if files.key.exists() {
-            failure
-        } else {
-            failure.next(
-                "ckpt key import FILE, with a copy of your key; if you never had one: ckpt join TOKEN, or ckpt init, and ask the grid's admin to sign its .pub file",
-            )
-        }
+        failure.next(match &cause {
+            KeyFileError::Mode { path, .. } => format!("chmod 600 {}", path.display()),
+            _ if files.key.exists() => "--key-file FILE, with a file that ckpt key for-job made, or the key of a member".to_owned(),
+            _ => "ckpt key import FILE, with a copy of your key; if you never had one: ckpt join TOKEN, or ckpt init, and ask the grid's admin to sign its .pub file".to_owned(),
+        })
     })
 }
 

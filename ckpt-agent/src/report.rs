@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 
 pub use crate::events::{Observer, Progress, ProgressEvent, Silent};
 pub use crate::verified::{BadShard, Checked, VerifiedCheckpoint, VerifyReport};
 use codec::{CheckpointId, JobId, Redundancy, Version};
 use health::HostState;
+use protocol::errors::chain;
 use serde::{Serialize, Serializer};
 
 /// How a command ended; the number is its exit status, and is stable.
@@ -190,6 +192,39 @@ impl Failure {
         self.next = Some(next.into());
         self
     }
+
+    /// The failure of reading or writing `what` on this machine.
+    pub fn local(what: impl fmt::Display, cause: &(dyn std::error::Error + 'static)) -> Self {
+        let message = format!("{what}: {}", chain(cause));
+        Self::new(ExitStatus::LocalIo, message).next_for(cause)
+    }
+
+    /// Adds what to try next after this fault of reading or writing on this machine. Adds nothing if the system
+    /// gave no reason that a user can do something about.
+    #[must_use]
+    pub fn next_for(mut self, cause: &(dyn std::error::Error + 'static)) -> Self {
+        let causes = std::iter::successors(Some(cause), |cause| cause.source());
+        let system = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+        self.next = system.map(io::Error::kind).find_map(step_after);
+        self
+    }
+}
+
+/// What to try after a fault of this kind.
+fn step_after(kind: io::ErrorKind) -> Option<String> {
+    let step = match kind {
+        io::ErrorKind::NotFound => "another path: this file, or its directory, does not exist",
+        io::ErrorKind::PermissionDenied => "a path that this user may use: ls -ld PATH",
+        io::ErrorKind::AlreadyExists => "another path, or move that one away",
+        io::ErrorKind::IsADirectory => "the path of a file",
+        io::ErrorKind::NotADirectory => "the path of a directory",
+        io::ErrorKind::ReadOnlyFilesystem => "a path on another disk: this one is read-only",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on this disk: df -h"
+        }
+        _ => return None,
+    };
+    Some(step.to_owned())
 }
 
 impl fmt::Display for Failure {

@@ -276,7 +276,7 @@ fn variable_of_process(name: &str) -> Option<OsString> {
 }
 
 pub(super) fn usage(message: String) -> Failure {
-    Failure::new(ExitStatus::Usage, message)
+    Failure::new(ExitStatus::Usage, message).next("ckpt_plugin --help")
 }
 
 /// Reads a file, unless it is longer than `most` bytes.

@@ -283,7 +283,8 @@ fn moved(from: &Path, to: &Path) -> Result<u64, Failure> {
         Ok(file) => file.len(),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
             let message = format!("the checkpoint has no file for {}", to.display());
-            return Err(Failure::new(ExitStatus::NotFound, message));
+            return Err(Failure::new(ExitStatus::NotFound, message)
+                .next("a name from transfer_checkpoint_files of the job"));
         }
         Err(cause) => return Err(failed(&cause)),
     };
@@ -302,7 +303,7 @@ fn moved(from: &Path, to: &Path) -> Result<u64, Failure> {
 }
 
 fn local(what: &str, cause: &io::Error) -> Failure {
-    Failure::new(ExitStatus::LocalIo, format!("{what}: {cause}"))
+    Failure::local(what, cause)
 }
 
 /// A copy of the failure for another file.

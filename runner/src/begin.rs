@@ -277,9 +277,7 @@ impl Staging {
         let name = format!("{PREFIX}{}", job.file_name());
         let dir = first.unwrap_or_else(|| PathBuf::from(".")).join(name);
         let made = clear(&dir).and_then(|()| fs::create_dir_all(&dir));
-        made.map_err(|cause| {
-            Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", dir.display()))
-        })?;
+        made.map_err(|cause| Failure::local(dir.display(), &cause))?;
         Ok(Self { dir })
     }
 

@@ -116,15 +116,12 @@ pub async fn run(
         return supervise(&orders, &place, reach, observer, None, &mut signals).await;
     }
     let beat = Beat::begin(&place);
-    staged::clear(&place).map_err(|cause| {
-        let message = format!("cleaning up after an earlier run: {cause}");
-        not_started(Failure::new(ExitStatus::LocalIo, message))
-    })?;
+    staged::clear(&place)
+        .map_err(|cause| not_started(Failure::local("cleaning up after an earlier run", &cause)))?;
     let beat = Some(beat);
     let done = supervise(&orders, &place, reach, observer, beat, &mut signals).await;
-    staged::end(&place, &end_report(&done)).map_err(|cause| {
-        Failure::new(ExitStatus::LocalIo, format!("the end of the job: {cause}"))
-    })?;
+    staged::end(&place, &end_report(&done))
+        .map_err(|cause| Failure::local("the end of the job", &cause))?;
     done
 }
 
@@ -295,7 +292,8 @@ async fn begin(
     let begun = made.and_then(|begun| match begun.version {
         None if orders.staged => {
             let message = format!("job {}: no version has its working directory", orders.job);
-            Err(Failure::new(ExitStatus::TooFewHosts, message))
+            Err(Failure::new(ExitStatus::TooFewHosts, message)
+                .next("again when more hosts are up: ckpt hosts"))
         }
         _ => Ok(begun),
     });
@@ -314,19 +312,22 @@ pub fn not_started(mut failure: Failure) -> Failure {
 }
 
 fn job_dir_failure(cause: JobDirError) -> Failure {
-    let is_taken = matches!(cause, JobDirError::Taken { .. });
-    let failure = not_started(Failure::new(ExitStatus::LocalIo, cause.to_string()));
-    if is_taken {
-        return failure.next("wait until it ends, or end it with SIGTERM");
-    }
-    failure
+    let failure = Failure::new(ExitStatus::LocalIo, cause.to_string());
+    not_started(match &cause {
+        JobDirError::Taken { .. } => {
+            failure.next("wait until it ends, or end it with SIGTERM; ckpt jobs")
+        }
+        JobDirError::NoStateDirectory => failure.next("CKPT_STATE_DIR=DIR"),
+        JobDirError::Io { cause, .. } => failure.next_for(cause),
+    })
 }
 
 fn start_failure(cause: &StartError) -> Failure {
     let mut failure = Failure::new(
         ExitStatus::LocalIo,
         format!("the job was not started: {cause}"),
-    );
+    )
+    .next("-- COMMAND, with a program that this user can start here");
     failure.exit_code = Some(cause.exit_code());
     failure
 }

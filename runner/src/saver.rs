@@ -230,7 +230,9 @@ impl SavePlan {
         // If these two do not fit beside the user's labels, the checkpoint is saved without them.
         Labels::new(with_record)
             .or_else(|_| Labels::new(pairs))
-            .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))
+            .map_err(|cause| {
+                Failure::new(ExitStatus::Usage, cause.to_string()).next("fewer or shorter --label")
+            })
     }
 }
 

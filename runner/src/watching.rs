@@ -212,8 +212,7 @@ impl Watcher {
             tokio::task::spawn_blocking(move || find_directories(&dir, &excluded, &completeness));
         let looked = looked.await;
         let found: Vec<FoundDir> = looked.unwrap_or_else(|_| Ok(Vec::new())).map_err(|cause| {
-            let message = format!("cannot watch {}: {cause}", self.dir.display());
-            Failure::new(ExitStatus::LocalIo, message)
+            Failure::local(format!("cannot watch {}", self.dir.display()), &cause)
         })?;
         let now = self.clock.now();
         self.arrivals.take(now, found, |path, print| {
@@ -248,8 +247,9 @@ impl Watcher {
         let mut options = orders.save.options.clone();
         let mut labels: Vec<(String, String)> = options.labels.into();
         labels.push((WATCHED.to_owned(), whole.digest.clone()));
-        options.labels = Labels::new(labels)
-            .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))?;
+        options.labels = Labels::new(labels).map_err(|cause| {
+            Failure::new(ExitStatus::Usage, cause.to_string()).next("fewer or shorter --label")
+        })?;
         let request = SaveRequest {
             job: orders.save.job.clone(),
             input: SaveInput::Paths(vec![whole.path.clone()]),

@@ -69,6 +69,7 @@ mod setup;
 mod signals;
 mod silent_members;
 mod slips;
+mod steps;
 mod stolen_keys;
 mod study;
 mod trust;

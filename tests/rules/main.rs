@@ -3,6 +3,7 @@
 mod architecture;
 mod circles;
 mod docs;
+mod refusals;
 mod reports;
 mod tidy;
 mod tree;

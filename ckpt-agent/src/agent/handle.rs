@@ -43,12 +43,13 @@ impl Agent {
         let denied = |cause: &dyn std::fmt::Display| {
             Failure::new(ExitStatus::Denied, format!("identity: {cause}"))
         };
-        let peer = identity.peer().map_err(|cause| denied(&cause))?;
+        let another = "ckpt grid sign --role submitter, by the grid's authority";
+        let peer = identity
+            .peer()
+            .map_err(|cause| denied(&cause).next(another))?;
         if !peer.has(Role::Submitter) {
-            return Err(denied(&format!(
-                "{:?} is not certified as a submitter",
-                peer.name
-            )));
+            let what = format!("{:?} is not certified as a submitter", peer.name);
+            return Err(denied(&what).next(another));
         }
         let window = (resources.memory_bytes / 32).clamp(256 << 10, 8 << 20) as u32;
         let grid = Grid {
@@ -127,7 +128,9 @@ impl Agent {
     pub(in crate::agent) fn job_tag(&self, job: &JobId) -> Result<JobTag, Failure> {
         let Some((tag, path)) = self.keys.tag_and_path(job) else {
             let message = format!("the key is not for job {job}");
-            return Err(Failure::new(ExitStatus::Denied, message));
+            return Err(Failure::new(ExitStatus::Denied, message).next(format!(
+                "the owner's key; a key for this job: ckpt key for-job --job {job} -o FILE"
+            )));
         };
         let grant = self.keys.grant().map(Grant::terms);
         if matches!(grant.map(|terms| terms.scope), Some(GrantScope::Below(_))) {
@@ -157,7 +160,8 @@ impl Agent {
             None => Ok(()),
             Some(_) => {
                 let message = format!("{doing}: only the owner's key can");
-                Err(Failure::new(ExitStatus::Denied, message))
+                Err(Failure::new(ExitStatus::Denied, message)
+                    .next("--key-file FILE, with the owner's key"))
             }
         }
     }

@@ -12,6 +12,7 @@ use placement::bitmap::SLOT_SECONDS;
 use placement::history::DAY_SECONDS;
 use placement::rank::{LOAD_HOURS, mean_seconds};
 
+use super::refusal::Refusal;
 use super::running::running;
 use crate::monitor::history::{self, Run};
 use crate::monitor::outlook::{Outlook, Predictor};
@@ -35,11 +36,12 @@ enum Value {
 /// Prints the attributes of the machine with this data directory.
 pub(super) fn status(data: &Path) -> Result<ExitCode> {
     if !data.join(layout::SHARDS).is_dir() {
-        bail!(
+        let message = format!(
             "{} is not the data directory of a daemon: it has no {}",
             data.display(),
             layout::SHARDS
         );
+        bail!(Refusal::new(message, "--data DIR"));
     }
     let mut attributes = vec![
         (

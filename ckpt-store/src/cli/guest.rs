@@ -21,6 +21,7 @@ use machine::{Machine, ProcessId, Processes};
 use protocol::places::UsualDir;
 
 use super::joining;
+use super::refusal::Refusal;
 
 /// Time between two reports of what a guest uses.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -95,28 +96,28 @@ impl Guest {
                 Err(cause) => reasons.push(format!("{}: {cause}", path.display())),
             }
         }
-        bail!(
-            "no daemon answers on this machine ({}); name its socket with --socket, or its data directory \
-             with --data",
-            reasons.join("; ")
-        )
+        let reasons = reasons.join("; ");
+        bail!(Refusal::new(
+            format!("no daemon answers on this machine ({reasons})"),
+            "--socket PATH of its socket, or --data DIR of the daemon",
+        ))
     }
 }
 
 /// Becomes the command, as a guest. Returns only if that fails.
 pub(super) fn guest(args: &Guest) -> Result<ExitCode> {
     let Some((program, rest)) = args.command.split_first() else {
-        bail!("no command");
+        bail!(Refusal::new("no command", "ckpt-store guest -- COMMAND"));
     };
     if rest.is_empty()
         && program
             .to_str()
             .is_some_and(|text| text.parse::<i32>().is_ok())
     {
-        bail!(
-            "{program:?} is not a command: a running process can't become a guest; start it with \
-             `ckpt-store guest -- COMMAND`"
-        );
+        bail!(Refusal::new(
+            format!("{program:?} is not a command: a running process can't become a guest"),
+            "ckpt-store guest -- COMMAND",
+        ));
     }
     let stream = args.connect()?;
     let own = i32::try_from(std::process::id())?;

@@ -15,6 +15,7 @@ use protocol::places::UsualDir;
 use traces::{RawHost, RawTrace, Sample, format};
 
 use super::joining;
+use super::refusal::Refusal;
 use crate::config::LIST_FILE;
 use crate::monitor::history::{self, Run};
 
@@ -60,8 +61,10 @@ pub(super) fn history(args: &History) -> Result<ExitCode> {
     let has_files = output.exists() && (!output.is_dir() || fs::read_dir(output)?.next().is_some());
     ensure!(
         !has_files || format::is_trace(output),
-        "{} exists already and is not a trace; choose another --output",
-        output.display()
+        Refusal::new(
+            format!("{} exists already and is not a trace", output.display()),
+            "--output DIR, with another directory"
+        )
     );
     let mut hosts = BTreeMap::new();
     let mut runs = 0;
@@ -69,8 +72,13 @@ pub(super) fn history(args: &History) -> Result<ExitCode> {
         let seen: Vec<Run> = history::runs(dir)?.collect();
         ensure!(
             !seen.is_empty(),
-            "there is no history in {}: a running daemon writes it; name the right directory with --data DIR",
-            dir.display()
+            Refusal::new(
+                format!(
+                    "there is no history in {}: a running daemon writes it",
+                    dir.display()
+                ),
+                "--data DIR"
+            )
         );
         runs += seen.len();
         let mut host = host_of(&seen);
@@ -79,7 +87,11 @@ pub(super) fn history(args: &History) -> Result<ExitCode> {
         host.owner = label(args.owner.as_ref().or(member.owner.as_ref()));
         let name = label(Some(&member.name));
         if hosts.insert(name.clone(), host).is_some() {
-            bail!("two of the machines are called {name:?}");
+            let message = format!("two of the machines are called {name:?}");
+            bail!(Refusal::new(
+                message,
+                "a trace of each alone: ckpt-store history --output DIR"
+            ));
         }
     }
     let trace = RawTrace {

@@ -11,6 +11,7 @@ use placement::history::DAY_SECONDS;
 use serde::Serialize;
 
 use super::owner::{self, LentTo, MovedText};
+use super::refusal::Refusal;
 use super::running::{daemon, now};
 use super::settings::OwnerSettings;
 use crate::audit_file::{self, FailureText};
@@ -283,11 +284,12 @@ type Scan = fn(&dyn crate::disk::Disk, &mut dyn FnMut(FoundFile)) -> std::io::Re
 impl Report {
     fn read(data: &Path, scan: Scan) -> Result<Self> {
         if !data.join(layout::SHARDS).is_dir() {
-            bail!(
+            let message = format!(
                 "{} is not the data directory of a daemon: it has no {}",
                 data.display(),
                 layout::SHARDS
             );
+            bail!(Refusal::new(message, "--data DIR"));
         }
         let mut report = Self {
             daemon: daemon(data),

@@ -6,10 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
 use codec::seal::OwnerSecret;
 use command_line::secret::secret;
+use protocol::errors::chain;
 use protocol::grid::Grid;
 use protocol::identity::{
     JoinToken, Peer, PublicPart, Role, TokenRole, certificate_to_pem, is_name, new_key, read_key,
@@ -19,6 +20,7 @@ use protocol::net::join::{NameWish, NewMember};
 use protocol::places::UsualDir;
 use tracing::warn;
 
+use super::refusal::Refusal;
 use crate::clock::Clock;
 
 /// The default address of a daemon that no list names.
@@ -57,7 +59,7 @@ pub(super) fn data_dir(said: Option<PathBuf>, place: UsualDir) -> Result<PathBuf
         place.usual(|name| std::env::var_os(name), is_root)
     };
     said.or_else(usual)
-        .context("there is no home directory: name a data directory with --data DIR")
+        .context(Refusal::new("there is no home directory", "--data DIR"))
 }
 
 /// The grid file: the given one, or the one in the data directory. An empty path, as from an empty
@@ -114,29 +116,45 @@ fn make_key(data: &Path) -> Result<OwnerSecret> {
 fn checked_name(name: Option<String>) -> Result<String> {
     let name = name.unwrap_or_else(machine_name);
     if !is_name(&name) {
-        bail!("name {name:?}: only letters, digits, . _ - are allowed; use --name NAME");
+        let message = format!("name {name:?}: only letters, digits, . _ - are allowed");
+        bail!(Refusal::new(message, "--name NAME"));
     }
     Ok(name)
+}
+
+fn donor_token(token: &str) -> Result<JoinToken> {
+    let token = secret(token).with_context(|| format!("token {token}"))?;
+    let token = JoinToken::parse(&token).map_err(|cause| {
+        Refusal::new(
+            cause.to_string(),
+            "the whole token, as ckpt grid invite printed it",
+        )
+    })?;
+    ensure!(
+        token.terms.role == TokenRole::Donor,
+        Refusal::new("the token is for a submitter", "ckpt join TOKEN")
+    );
+    Ok(token)
 }
 
 /// Redeems a token: becomes a member of its grid, and writes key, certificate and grid file.
 pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> Result<ExitCode> {
     let is_usual = data.is_none();
     let data = data_dir(data, UsualDir::Store)?;
-    let token = secret(token).with_context(|| format!("token {token}"))?;
-    let token = JoinToken::parse(&token)?;
-    if token.terms.role != TokenRole::Donor {
-        bail!("the token is for a submitter; use: ckpt join TOKEN");
-    }
+    let token = donor_token(token)?;
     // Machines of one image have one name: a name that nobody chose gets a number if it is taken.
     let numbered = name.is_none();
     let wanted = checked_name(name)?;
     let certificate = data.join("identity.crt");
     if certificate.exists() {
-        bail!(
+        let message = format!(
             "{} exists already: this machine belongs to a grid",
             certificate.display()
         );
+        bail!(Refusal::new(
+            message,
+            "ckpt-store serve; to join another grid: --data DIR"
+        ));
     }
     let secret = make_key(&data)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -146,7 +164,11 @@ pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> 
         name: &wanted,
         numbered,
     };
-    let joined = runtime.block_on(protocol::net::join::join(&token, secret, wish))?;
+    let joined = runtime.block_on(protocol::net::join::join(&token, secret, wish));
+    let joined = joined.map_err(|cause| match cause.next() {
+        Some(next) => Refusal::new(chain(&cause), next).into(),
+        None => anyhow::Error::from(cause),
+    })?;
     let grid_file = data.join("grid.toml");
     write_grid(&joined, &grid_file)?;
     let identity = &joined.identity;

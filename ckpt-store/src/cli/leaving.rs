@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::refusal::Refusal;
 use super::running;
 use crate::repair::Drained;
 
@@ -58,8 +59,10 @@ pub(super) fn answer(path: &Path, drained: &Drained, stays: bool) {
 
 /// Has the daemon hand its shards over and end, and waits for that. With `force` it ends even if shards are left.
 pub(super) fn drain(data: &Path, within: Duration, force: bool) -> Result<ExitCode> {
-    let pid =
-        running::running(data)?.context("no daemon runs on this data directory, so no shard can be handed over; start it with ckpt-store serve")?;
+    let pid = running::running(data)?.context(Refusal::new(
+        "no daemon runs on this data directory, so no shard can be handed over",
+        "ckpt-store serve, then the same command again; or --data DIR",
+    ))?;
     let request = data.join("drain");
     let stay = if force { "" } else { " stay" };
     fs::write(&request, format!("within {}{stay}", within.as_secs()))

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::refusal::Refusal;
 use anyhow::{Result, ensure};
 use web::{Settings, Token};
 
@@ -30,14 +31,24 @@ impl MetricsArgs {
     pub(super) fn settings(self) -> Result<Option<Settings>> {
         let token = self.metrics_token.as_deref().map(Token::read).transpose()?;
         let Some(listen) = self.metrics else {
-            ensure!(token.is_none(), "--metrics-token needs --metrics ADDR");
+            ensure!(
+                token.is_none(),
+                Refusal::new("--metrics-token needs --metrics", "--metrics ADDRESS:PORT")
+            );
             return Ok(None);
         };
         let is_own = listen.ip().to_canonical().is_loopback();
         ensure!(
             is_own || token.is_some(),
-            "--metrics {listen}: other machines can reach this address, so a token is required: --metrics-token FILE; or --metrics 127.0.0.1:{}",
-            listen.port()
+            Refusal::new(
+                format!(
+                    "--metrics {listen}: other machines can reach this address, so a token is required"
+                ),
+                format!(
+                    "--metrics-token FILE; or --metrics 127.0.0.1:{}",
+                    listen.port()
+                )
+            )
         );
         Ok(Some(Settings { listen, token }))
     }

@@ -12,6 +12,7 @@ mod metrics;
 mod owner;
 mod pages;
 mod quota;
+mod refusal;
 mod renewal;
 mod running;
 mod settings;
@@ -47,6 +48,7 @@ use crate::priority;
 use crate::registry::{RegistryConfig, RegistryError, RegistryServer};
 use crate::repair::RepairSettings;
 use crate::scrub::ScrubSettings;
+use refusal::Refusal;
 
 /// Stores shards of checkpoints on this machine's disk.
 #[derive(Debug, Parser)]
@@ -195,8 +197,10 @@ impl StoreDir {
         let data = joining::data_dir(self.data, UsualDir::Store)?;
         ensure!(
             data.is_dir(),
-            "there is no data directory {}; name the right one with --data DIR",
-            data.display()
+            Refusal::new(
+                format!("there is no data directory {}", data.display()),
+                "--data DIR; ckpt-store join TOKEN makes one"
+            )
         );
         act(&data)
     }
@@ -376,7 +380,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         // The reader of the output has closed it and wants no more.
         Err(cause) if is_broken_pipe(&cause) => ExitCode::SUCCESS,
         Err(cause) => {
-            let _ = writeln!(std::io::stderr(), "ckpt-store: {cause:#}");
+            let mut err = std::io::stderr().lock();
+            let _ = writeln!(err, "ckpt-store: {cause:#}");
+            if let Some(refusal) = cause.downcast_ref::<Refusal>() {
+                let _ = writeln!(err, "try: {}", refusal.next());
+            }
             ExitCode::FAILURE
         }
     }
@@ -475,16 +483,22 @@ fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
     let identity = load_identity(&data_dir)?;
     let peer = identity.peer()?;
     if !peer.has(Role::Registry) {
-        bail!(
+        let message = format!(
             "the certificate of {:?} is not that of a registry",
             peer.name
         );
+        bail!(Refusal::new(
+            message,
+            "ckpt grid sign --role registry, by the grid's authority"
+        ));
     }
     let mut registries = grid.registries.iter();
     let listed = registries.find(|registry| registry.id.0 == peer.id);
     let listen = args.listen.or(listed.map(|registry| registry.addr.clone()));
-    let listen = listen
-        .context("the list of the grid does not name this registry: --listen ADDRESS:PORT")?;
+    let listen = listen.context(Refusal::new(
+        "the list of the grid does not name this registry",
+        "--listen ADDRESS:PORT",
+    ))?;
     let listen = own_address(&listen)?;
     joining::warn_of_end(&peer);
     let identity = renewal::newer(&grid, &identity, &data_dir).unwrap_or(identity);
@@ -539,7 +553,11 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
     let peer = identity.peer()?;
     joining::warn_of_end(&peer);
     if !peer.has(Role::Donor) {
-        bail!("the certificate of {:?} is not that of a donor", peer.name);
+        let message = format!("the certificate of {:?} is not that of a donor", peer.name);
+        bail!(Refusal::new(
+            message,
+            "ckpt-store join TOKEN, with another --data DIR"
+        ));
     }
     let listed = grid.hosts.iter().find(|host| host.id.0 == peer.id);
     let listed_addr = listed.map(|host| host.addr.clone());
@@ -547,9 +565,7 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
     let listen = own_address(&args.listen.unwrap_or_else(usual))?;
     let (site, owner) = listed.map_or((None, None), |host| (host.site.clone(), host.owner.clone()));
     for (option, label) in [("--site", &args.site), ("--owner", &args.owner)] {
-        if label.as_ref().is_some_and(|label| !is_label(label)) {
-            bail!("{option}: letters, digits, spaces and ._-/:@+,()#&' only, 63 bytes at most");
-        }
+        check_label(option, label.as_deref())?;
     }
     // The registry would refuse the whole announcement because of a label that is not valid.
     let [site, owner] = [site, owner].map(|listed| listed.filter(|label| is_label(label)));
@@ -610,7 +626,10 @@ fn own_address(listen: &Address) -> Result<SocketAddr> {
     found.iter().find(is_here).copied().with_context(|| {
         let found: Vec<String> = found.iter().map(|addr| addr.ip().to_string()).collect();
         let found = found.join(", ");
-        format!("listening on {listen}: {found} is not an address of this machine; --listen 0.0.0.0:PORT listens on all addresses")
+        Refusal::new(
+            format!("listening on {listen}: {found} is not an address of this machine"),
+            "--listen 0.0.0.0:PORT, which listens on all addresses",
+        )
     })
 }
 
@@ -639,16 +658,29 @@ fn runtime_socket(directories: Option<OsString>) -> Option<PathBuf> {
 }
 
 fn load_identity(data: &Path) -> Result<Identity> {
-    let secret = read_key(&data.join("identity.key"))
-        .context("this machine has no key of a member: use `ckpt-store join TOKEN`, or `ckpt-store init` and a certificate from the grid's admin")?;
+    let secret = read_key(&data.join("identity.key")).context(Refusal::new(
+        "this machine has no key of a member",
+        "ckpt-store join TOKEN; or ckpt-store init, and a certificate from the grid's admin",
+    ))?;
     let path = data.join("identity.crt");
     let pem = fs::read_to_string(&path).with_context(|| {
-        format!(
-            "certificate {} (the grid's admin makes it: ckpt grid sign)",
-            path.display()
+        Refusal::new(
+            format!("certificate {}", path.display()),
+            "ckpt-store join TOKEN; or ckpt grid sign, by the grid's admin",
         )
     })?;
     Ok(Identity::from_pem(secret, &pem)?)
+}
+
+fn check_label(option: &str, label: Option<&str>) -> Result<()> {
+    ensure!(
+        label.is_none_or(is_label),
+        Refusal::new(
+            format!("{option}: letters, digits, spaces and ._-/:@+,()#&' only, 63 bytes at most"),
+            format!("{option} with a shorter or plainer name")
+        )
+    );
+    Ok(())
 }
 
 /// The threads on which a daemon or a registry runs.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::refusal::Refusal;
 use anyhow::{Result, bail};
 use rustix::fs::{FlockOperation, flock};
 
@@ -12,7 +13,8 @@ use rustix::fs::{FlockOperation, flock};
 /// When there is no such directory.
 pub(super) fn running(data: &Path) -> Result<Option<u32>> {
     if !data.is_dir() {
-        bail!("{} is not a directory", data.display());
+        let message = format!("{} is not a directory", data.display());
+        bail!(Refusal::new(message, "--data DIR"));
     }
     Ok(daemon(data))
 }

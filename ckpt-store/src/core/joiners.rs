@@ -55,9 +55,7 @@ pub enum NoPlace {
     #[error("the registry has signed {JOINERS_MAX} members and has no room for another")]
     Full,
     /// The name is another member's, and no number may be added.
-    #[error(
-        "another member has this name: take another one (--name), or none, so that a number is added; if this machine replaces that member: ckpt grid invite --replace NAME"
-    )]
+    #[error("another member has this name")]
     NameTaken,
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use super::args::Cat;
 use ckpt_agent::agent::CatRequest;
-use ckpt_agent::report::{ExitStatus, Failure};
+use ckpt_agent::report::Failure;
 
 /// Makes the request. `./` before a path and slashes behind it are ignored.
 ///
@@ -37,5 +37,5 @@ pub(super) fn request(cat: Cat) -> Result<CatRequest, Failure> {
 pub(super) fn standard_output() -> Result<File, Failure> {
     let out = io::stdout().as_fd().try_clone_to_owned();
     out.map(File::from)
-        .map_err(|cause| Failure::new(ExitStatus::LocalIo, format!("standard output: {cause}")))
+        .map_err(|cause| Failure::local("standard output", &cause))
 }

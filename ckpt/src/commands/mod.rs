@@ -175,10 +175,8 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
 }
 
 fn man_pages(dir: &Path) -> Result<Answer, Failure> {
-    man::write(Cli::command(), &[grid::man_page::GRID_FILE], dir).map_err(|cause| {
-        let message = format!("man pages in {}: {cause}", dir.display());
-        Failure::new(ExitStatus::LocalIo, message)
-    })?;
+    man::write(Cli::command(), &[grid::man_page::GRID_FILE], dir)
+        .map_err(|cause| Failure::local(format!("man pages in {}", dir.display()), &cause))?;
     done(render::Text(Vec::new()))
 }
 

@@ -83,6 +83,6 @@ fn type_in(prompt: &str) -> Result<Zeroizing<String>, Failure> {
     line.map_err(no_terminal)
 }
 
-fn local(path: &Path, cause: &dyn std::fmt::Display) -> Failure {
-    Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
+fn local(path: &Path, cause: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::local(path.display(), cause)
 }

@@ -20,7 +20,8 @@ use super::lists::compare_lists;
 use super::stream::{ExchangeError, request};
 use crate::grid::Grid;
 use crate::identity::{GridId, Identity, JoinToken, Peer, PeerError, Role};
-use crate::wire::WireVersion;
+use crate::wire::{Code, WireVersion};
+
 use crate::wire::limits::{CONNECT_TIMEOUT, REQUEST_TIMEOUT};
 use crate::wire::message::{JoinRequest, Joined, Request, Response};
 
@@ -68,6 +69,30 @@ pub enum JoinError {
         /// What the registry sent, for the message.
         what: String,
     },
+}
+
+/// What to try when the registry did not answer.
+const AGAIN: &str = "again when the registry runs: ckpt-store registry, on its machine";
+
+impl JoinError {
+    /// What whoever joins can try next; `None` after a fault of this machine.
+    pub fn next(&self) -> Option<&'static str> {
+        match self {
+            Self::Exchange { cause, .. } => Some(match cause {
+                ExchangeError::Refused(refusal) if refusal.code == Code::Exists => {
+                    "--name with another name, or none, so that a number is added; in that member's place: ckpt grid invite --replace NAME"
+                }
+                ExchangeError::Refused(refusal) if refusal.code == Code::NoSpace => {
+                    "a token of another registry: ckpt grid invite --registry NAME"
+                }
+                ExchangeError::Refused(_) => "a new token from the grid's admin: ckpt grid invite",
+                _ => AGAIN,
+            }),
+            Self::Wrong { .. } => Some("a new token from the grid's admin: ckpt grid invite"),
+            Self::Connect { .. } | Self::Old { .. } => Some(AGAIN),
+            Self::Endpoint(_) => None,
+        }
+    }
 }
 
 /// An endpoint of a machine that has no certificate yet. It connects only to the holder of `registry`'s

@@ -1,6 +1,8 @@
 //! The beginning of `ckpt run --on`: saves the working directory as a version, or continues an earlier
 //! start.
 
+use std::fmt::Display;
+use std::io;
 use std::sync::Arc;
 
 use codec::Version;
@@ -39,10 +41,9 @@ pub(super) async fn begin(
     log: &mut RunLog,
     signals: &mut Signals,
 ) -> Result<Kept, Failure> {
-    let local_io = |message: String| not_started(Failure::new(ExitStatus::LocalIo, message));
+    let local_io = |what: &dyn Display, cause: &io::Error| not_started(Failure::local(what, cause));
     let path = place.path(KEPT);
-    let kept =
-        Kept::read(&path).map_err(|cause| local_io(format!("{}: {cause}", path.display())))?;
+    let kept = Kept::read(&path).map_err(|cause| local_io(&path.display(), &cause))?;
     if let Some(kept) = kept
         && is_gone_on_with(&kept, orders)?
     {
@@ -78,9 +79,9 @@ pub(super) async fn begin(
         }
     };
     let listed = listing.write(&place.path(LISTING));
-    listed.map_err(|cause| local_io(format!("the list of files: {cause}")))?;
+    listed.map_err(|cause| local_io(&"the list of files", &cause))?;
     let kept = Kept {
-        run: mark().map_err(|cause| local_io(cause.to_string()))?,
+        run: mark().map_err(|cause| local_io(&"random numbers", &cause))?,
         dir: Word::from(orders.dir.as_os_str()),
         command: words(orders),
         staged,
@@ -90,7 +91,7 @@ pub(super) async fn begin(
         shown: Shown::default(),
     };
     let written = kept.write(&path);
-    written.map_err(|cause| local_io(format!("{}: {cause}", path.display())))?;
+    written.map_err(|cause| local_io(&path.display(), &cause))?;
     Ok(kept)
 }
 
@@ -102,8 +103,10 @@ fn words(orders: &AwayOrders) -> Vec<Word> {
 /// Whether to continue what an earlier process has kept. If not, it is replaced.
 fn is_gone_on_with(kept: &Kept, orders: &AwayOrders) -> Result<bool, Failure> {
     let refuse = |message: String| {
-        let failure = not_started(Failure::new(ExitStatus::Usage, message));
-        Err(failure.next("end that job with SIGTERM to its command there; or use another --job"))
+        let next = "end that job with SIGTERM to its command there; or use another --job";
+        Err(not_started(
+            Failure::new(ExitStatus::Usage, message).next(next),
+        ))
     };
     let dir = std::ffi::OsString::from(kept.dir.clone());
     let job = &orders.job;
@@ -130,10 +133,7 @@ async fn save(
     after: Option<Version>,
     signals: &mut Signals,
 ) -> Result<(SaveReport, Listing), Failure> {
-    let failed = |cause: &dyn std::fmt::Display| {
-        let message = format!("{}: {cause}", orders.dir.display());
-        not_started(Failure::new(ExitStatus::LocalIo, message))
-    };
+    let failed = |cause: &io::Error| not_started(Failure::local(orders.dir.display(), cause));
     // Left by a restore that was killed.
     let left = orders
         .dir

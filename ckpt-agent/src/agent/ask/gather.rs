@@ -627,7 +627,7 @@ impl Agent {
         }
         let mut forbidden = gathered.silent.iter().filter(|(_, f)| f.is_forbidden());
         let mut failure = if let Some((_, fault)) = forbidden.next() {
-            Failure::new(ExitStatus::Denied, format!("{doing}: {fault}"))
+            Failure::new(ExitStatus::Denied, format!("{doing}: {fault}")).next("ckpt doctor")
         } else {
             self.no_host_answers(doing)
         };

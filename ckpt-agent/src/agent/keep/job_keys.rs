@@ -86,7 +86,8 @@ impl Agent {
         let doing = "cannot revoke job keys";
         let Keys::Owner(owner) = &self.keys else {
             let message = format!("{doing}: only their owner can");
-            return Err(Failure::new(ExitStatus::Denied, message));
+            return Err(Failure::new(ExitStatus::Denied, message)
+                .next("--key-file FILE, with the owner's key"));
         };
         let list = VoidList::sign(owner, serials_below)
             .map_err(|cause| Failure::new(ExitStatus::Failed, format!("{doing}: {cause}")))?;

@@ -234,7 +234,7 @@ impl Writer {
             Some(Err(cause)) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(None),
             Some(Err(cause)) => {
                 let message = format!("cannot write the output: {cause}");
-                Err(Failure::new(ExitStatus::LocalIo, message))
+                Err(Failure::new(ExitStatus::LocalIo, message).next_for(&cause))
             }
             None => Ok(None),
         }
@@ -249,7 +249,7 @@ impl Writer {
                 Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
                 Err(cause) => {
                     let message = format!("cannot write the output: {cause}");
-                    return Err(Failure::new(ExitStatus::LocalIo, message));
+                    return Err(Failure::new(ExitStatus::LocalIo, message).next_for(&cause));
                 }
             }
         }

@@ -2,6 +2,7 @@
 //! checkpoint can't be restored, the next older one is tried.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -575,7 +576,23 @@ pub(crate) fn sink_failure(job: &JobId, cause: &SinkError) -> Failure {
         }
         _ => ExitStatus::LocalIo,
     };
-    Failure::new(status, message)
+    let failure = Failure::new(status, message);
+    match cause {
+        SinkError::Exists(_) => failure.next("-o with another path, or --force, which replaces it"),
+        SinkError::Taken(_) | SinkError::Unlike { .. } | SinkError::Name(_) => {
+            failure.next("-o with another path")
+        }
+        SinkError::NoDirectory(_) => failure.next("-o with a path in a directory that exists"),
+        SinkError::TreeToStdout => failure.next("-o DIR"),
+        SinkError::NoSpace { .. } => {
+            failure.next("-o with a path on another disk, or make room: df -h")
+        }
+        SinkError::Io { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
+            failure.next("-o with a path in a directory that exists")
+        }
+        SinkError::Io { cause, .. } => failure.next_for(cause),
+        _ => failure,
+    }
 }
 
 /// The line on setuid and setgid bits that are not restored.
@@ -607,7 +624,7 @@ async fn completed_anyway(
 }
 
 fn is_terminal() -> bool {
-    std::io::IsTerminal::is_terminal(&std::io::stdout())
+    io::IsTerminal::is_terminal(&io::stdout())
 }
 
 /// The image to restore.

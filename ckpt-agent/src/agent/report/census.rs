@@ -30,10 +30,12 @@ pub async fn grid_health(
     keys: Vec<KeyHealth>,
 ) -> Result<Health, Failure> {
     let denied = |what: String| Failure::new(ExitStatus::Denied, what);
-    let peer = identity.peer().map_err(|cause| denied(cause.to_string()))?;
+    let another = "ckpt grid sign --role admin, by the grid's authority";
+    let peer = identity.peer();
+    let peer = peer.map_err(|cause| denied(cause.to_string()).next(another))?;
     if !peer.has(Role::Admin) {
         let what = format!("{:?} is not certified as an admin", peer.name);
-        return Err(denied(what).next("ckpt grid sign --role admin, by the grid's authority"));
+        return Err(denied(what).next(another));
     }
     let silent = silent_health(&roster);
     let absent = silent.len();

@@ -28,7 +28,7 @@ pub const MEMORY_USUAL: u64 = 256 << 20;
 
 /// What helps when an empty image is refused.
 pub const ALLOW_EMPTY: &str =
-    "look why nothing came; --allow-empty (in Python allow_empty=True) saves it nevertheless";
+    "look why nothing came; to save it nevertheless: --allow-empty (in Python allow_empty=True)";
 
 /// What to save.
 #[derive(Clone, Debug, PartialEq, Eq)]

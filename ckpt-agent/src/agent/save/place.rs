@@ -47,7 +47,7 @@ const FIRST_RATIO: f64 = 0.6;
 fn given_width(code: Redundancy) -> Result<Width, Failure> {
     Width::new(code.data(), code.parity()).ok_or_else(|| {
         let message = format!("no hosts can be chosen for {code} shards: {SHARDS_MAX} is the most");
-        Failure::new(ExitStatus::Usage, message)
+        Failure::new(ExitStatus::Usage, message).next("--data 3 --parity 2")
     })
 }
 

@@ -213,7 +213,8 @@ impl Agent {
         Err(Failure::new(
             ExitStatus::Failed,
             "too many saves of this job at once: no free version found",
-        ))
+        )
+        .next("the same command again, when the others have ended"))
     }
 }
 
@@ -318,7 +319,7 @@ fn redundancy_of(request: &SaveRequest, placed: Option<&Placed>) -> Result<Redun
     };
     placed.redundancy().map_err(|cause| {
         let message = format!("{}: {cause}", doing(request));
-        Failure::new(ExitStatus::Failed, message)
+        Failure::new(ExitStatus::Failed, message).next("--data 3 --parity 2")
     })
 }
 

@@ -31,11 +31,15 @@ pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
         SourceError::SameName(_)
         | SourceError::NameTaken { .. }
         | SourceError::NamedLink(_)
-        | SourceError::NotAFile { .. }
         | SourceError::Name(_) => Failure {
             status: ExitStatus::Usage,
-            ..failure
+            ..failure.next("PATH=NAME, with another name; or the directory above")
         },
-        _ => failure,
+        SourceError::NotAFile { path, .. } => Failure {
+            status: ExitStatus::Usage,
+            ..failure.next(format!("ckpt save JOB - < {path:?}"))
+        },
+        SourceError::CommandFailed { .. } => failure.next("the command alone, to see why it fails"),
+        cause => failure.next_for(cause),
     }
 }

@@ -50,15 +50,13 @@ pub struct SinkOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
     /// The target exists already.
-    #[error("{0:?} exists; choose another with -o, or replace it with --force")]
+    #[error("{0:?} exists")]
     Exists(PathBuf),
     /// The name of a root exists in the directory that the image is to be put into.
     #[error("{0:?} exists, and what exists was to stay")]
     Taken(PathBuf),
     /// What is at the target is of a kind that `--force` does not replace by this image.
-    #[error(
-        "{path:?} is {there}, which --force does not replace by {image}; choose another with -o"
-    )]
+    #[error("{path:?} is {there}, which --force does not replace by {image}")]
     Unlike {
         /// Path of the target.
         path: PathBuf,
@@ -71,7 +69,7 @@ pub enum SinkError {
     #[error("{0:?} is not a directory")]
     NoDirectory(PathBuf),
     /// A tree can't go to standard output.
-    #[error("a tree can't be written to standard output; name a directory with -o")]
+    #[error("a tree can't be written to standard output")]
     TreeToStdout,
     /// The target does not end in a name for a new file.
     #[error("{0:?}: not a name for a new file")]

@@ -56,9 +56,7 @@ pub enum SourceError {
         what: &'static str,
     },
     /// A named path that is neither a file nor a directory.
-    #[error(
-        "{path:?} is a {what}, neither a file nor a directory; to save its output, use standard input: ckpt save ... - < {path:?}"
-    )]
+    #[error("{path:?} is a {what}, neither a file nor a directory")]
     NotAFile {
         /// The path that was named.
         path: PathBuf,
@@ -66,7 +64,7 @@ pub enum SourceError {
         what: &'static str,
     },
     /// Two of the named paths end in the same name.
-    #[error("two of the paths are called {0:?}; save the directory above them instead")]
+    #[error("two of the paths are called {0:?}")]
     SameName(OsString),
     /// Two of the named paths would be stored in the same place, or one below the other.
     #[error(
@@ -79,7 +77,7 @@ pub enum SourceError {
         other: PathBuf,
     },
     /// A symbolic link that is to be stored under another name.
-    #[error("{0:?} is a symbolic link; give the path that it points to another name instead")]
+    #[error("{0:?} is a symbolic link, which gets no other name")]
     NamedLink(PathBuf),
     /// A path without a name.
     #[error("{0:?} has no name to save it under")]

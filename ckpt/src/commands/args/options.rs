@@ -155,9 +155,12 @@ impl SaveArgs {
             keep: self.keep,
             tenure: self.ttl,
             effort: self.level,
-            exclude: Exclude::new(self.exclude).map_err(|cause| usage(cause.to_string()))?,
+            exclude: Exclude::new(self.exclude).map_err(|cause| {
+                usage(cause.to_string()).next("--exclude 'PATTERN', such as '*.tmp'")
+            })?,
             placement,
-            labels: labels.map_err(|cause| usage(cause.to_string()))?,
+            labels: labels
+                .map_err(|cause| usage(cause.to_string()).next("--label KEY=VALUE; --note TEXT"))?,
             ..SaveOptions::default()
         })
     }

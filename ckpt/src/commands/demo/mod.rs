@@ -14,7 +14,7 @@ use super::args::options::Global;
 use super::call::Call;
 use super::grid::local;
 use ckpt_agent::cancel::Cancel;
-use ckpt_agent::report::{ExitStatus, Failure};
+use ckpt_agent::report::Failure;
 
 /// Hosts of the demonstration: one more than shards.
 const HOSTS: u16 = 6;
@@ -85,5 +85,5 @@ pub(crate) fn say(global: &Global, text: &str) {
 }
 
 pub(crate) fn io_failure(what: &str, cause: &io::Error) -> Failure {
-    Failure::new(ExitStatus::LocalIo, format!("{what}: {cause}"))
+    Failure::local(what, cause)
 }

@@ -277,8 +277,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// Makes key, certificates, grid file and list of a registry in its data directory.
 fn make_registry(authority: &mut AuthorityDir, addr: Address, data: &Path) -> Result<(), Failure> {
-    let io_failed = |path: &Path, cause: &dyn std::fmt::Display| {
-        Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
+    let io_failed = |path: &Path, cause: &(dyn std::error::Error + 'static)| {
+        Failure::local(path.display(), cause)
     };
     std::fs::create_dir_all(data).map_err(|cause| io_failed(data, &cause))?;
     let key = data.join("identity.key");
@@ -314,8 +314,7 @@ fn make_registry(authority: &mut AuthorityDir, addr: Address, data: &Path) -> Re
         let path = grid.list_path(&file);
         replace_public(&path, list.bytes()).map_err(|cause| io_failed(&path, &cause))?;
     }
-    grid.save(&file)
-        .map_err(|cause| io_failed(&file, &chain(&cause)))
+    grid.save(&file).map_err(|cause| io_failed(&file, &cause))
 }
 
 /// Signs a certificate.
@@ -325,8 +324,10 @@ pub(super) fn sign(dir: &Path, asked: SignArgs) -> Result<SignReport, Failure> {
             key,
             name: String::new(),
         },
-        None => PublicPart::read(Path::new(&asked.pubkey))
-            .map_err(|cause| Failure::new(ExitStatus::Usage, chain(&cause)))?,
+        None => PublicPart::read(Path::new(&asked.pubkey)).map_err(|cause| {
+            Failure::new(ExitStatus::Usage, chain(&cause))
+                .next("--pubkey FILE.pub, which ckpt init or ckpt-store init wrote")
+        })?,
     };
     let name = asked.name.unwrap_or(part.name);
     if name.is_empty() {
@@ -424,10 +425,8 @@ pub(super) fn delegate(
 }
 
 fn write_public(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), Failure> {
-    replace_public(path, certificate_to_pem(certificate).as_bytes()).map_err(|cause| {
-        let message = format!("certificate {}: {cause}", path.display());
-        Failure::new(ExitStatus::LocalIo, message)
-    })
+    replace_public(path, certificate_to_pem(certificate).as_bytes())
+        .map_err(|cause| Failure::local(format!("certificate {}", path.display()), &cause))
 }
 
 /// Takes a host out of the list of the grid.
@@ -450,10 +449,7 @@ pub(super) fn renew(
     audience: Audience,
 ) -> Result<RenewReport, Failure> {
     let output = output.unwrap_or_else(|| dir.join("renewed"));
-    std::fs::create_dir_all(&output).map_err(|cause| {
-        let message = format!("{}: {cause}", output.display());
-        Failure::new(ExitStatus::LocalIo, message)
-    })?;
+    std::fs::create_dir_all(&output).map_err(|cause| Failure::local(output.display(), &cause))?;
     let began = unix_seconds();
     let until = began.saturating_add(within.as_secs());
     let mut before = Vec::new();

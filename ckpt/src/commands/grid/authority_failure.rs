@@ -21,10 +21,10 @@ pub(super) fn failure(cause: &AuthorityDirError) -> Failure {
         )),
         AuthorityDirError::Unknown(_) => failure.next("ckpt grid show"),
         AuthorityDirError::NotListed(_) => {
-            failure.next("ckpt grid revoke KEY, if it joined with a token; ckpt grid show has its key")
+            failure.next("ckpt grid revoke KEY, if it joined with a token; its key: ckpt grid show")
         }
         AuthorityDirError::ManyKeys { .. } | AuthorityDirError::Unrecorded { .. } => failure
-            .next("ckpt grid revoke KEY; ckpt hosts shows names and keys as hosts prove them"),
+            .next("ckpt grid revoke KEY; names and keys as hosts prove them: ckpt hosts"),
         AuthorityDirError::Grid(GridError::Io { .. }) => {
             failure.next("--dir DIR, or CKPT_AUTHORITY=DIR, of the grid's authority")
         }

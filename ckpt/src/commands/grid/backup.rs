@@ -181,7 +181,8 @@ fn opened_backup(
             SealedFileError::Age => failure.next(format!(
                 "age --decrypt {name} | ckpt grid restore /dev/stdin"
             )),
-            _ => failure,
+            SealedFileError::Passphrase => failure.next("the passphrase with which it was made"),
+            _ => failure.next("a file that ckpt grid backup wrote"),
         }
     };
     if is_archive(&sealed) {
@@ -232,6 +233,6 @@ fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure>
     Ok(found.iter().map(|(name, _)| (*name).to_owned()).collect())
 }
 
-fn local(path: &Path, cause: &dyn std::fmt::Display) -> Failure {
-    Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
+fn local(path: &Path, cause: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::local(path.display(), cause)
 }

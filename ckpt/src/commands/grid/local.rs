@@ -384,10 +384,8 @@ fn with_free_port(listen: &Address, grid: &Grid) -> Result<Address, Failure> {
         return Ok(listen.clone());
     };
     let no_port = |cause: &dyn std::fmt::Display| {
-        Failure::new(
-            ExitStatus::LocalIo,
-            format!("no free port at {}: {cause}", addr.ip()),
-        )
+        let message = format!("no free port at {}: {cause}", addr.ip());
+        Failure::new(ExitStatus::LocalIo, message).next("--listen ADDRESS:PORT, with a free port")
     };
     for _ in 0..PORT_TRIES {
         let socket = UdpSocket::bind(addr).map_err(|cause| no_port(&cause))?;
@@ -487,7 +485,11 @@ fn wait_ready(data: &Path, child: &mut Child) -> Result<SocketAddr, Failure> {
                 None => "does not answer".to_owned(),
             };
             let message = format!("host in {}: {what}\n{}", data.display(), log_tail(data));
-            return Err(Failure::new(ExitStatus::Failed, message));
+            let log = data.join("log");
+            return Err(Failure::new(ExitStatus::Failed, message).next(format!(
+                "see {}, then the same command again",
+                log.display()
+            )));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -534,18 +536,17 @@ fn is_ending(pid: Pid) -> bool {
     stat.is_ok_and(|stat| matches!(stat.state, 'Z' | 'X'))
 }
 
-fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
-    Failure::new(
-        ExitStatus::LocalIo,
-        format!("{}: {}", path.display(), chain(cause)),
-    )
+fn failed(path: &Path, cause: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::local(path.display(), cause)
 }
 
 /// Kills the daemon of a host with SIGKILL.
 pub(crate) fn kill(dir: &Path, name: &str) -> Result<(), Failure> {
     let data = data_dir(dir, name);
-    let pid = running(&data)
-        .ok_or_else(|| Failure::new(ExitStatus::Failed, format!("host {name} does not run")))?;
+    let pid = running(&data).ok_or_else(|| {
+        Failure::new(ExitStatus::Failed, format!("host {name} does not run"))
+            .next("ckpt grid status --dir DIR")
+    })?;
     kill_process(pid, Signal::KILL).map_err(|e| failed(&data, &e))?;
     let killed = Instant::now();
     while running(&data).is_some() && killed.elapsed() < STOP_TIMEOUT {

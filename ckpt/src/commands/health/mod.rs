@@ -73,10 +73,7 @@ async fn watch(
             Ok(()) => {}
             // The reader has enough.
             Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => break,
-            Err(cause) => {
-                let message = format!("writing the report: {cause}");
-                return Err(Failure::new(ExitStatus::LocalIo, message));
-            }
+            Err(cause) => return Err(Failure::local("writing the report", &cause)),
         }
         tokio::select! {
             () = tokio::time::sleep(args.period.every()) => {}

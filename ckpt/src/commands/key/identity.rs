@@ -67,7 +67,8 @@ pub(crate) fn of_now(identity: &Identity, grid: &Grid, files: &Files) -> Identit
 /// Fails if the certificate has ended, before any host has to refuse it. Warns if it ends soon.
 pub(crate) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failure> {
     let now = unix_seconds();
-    let peer = identity.peer().map_err(|cause| denied(cause.to_string()))?;
+    let peer = identity.peer();
+    let peer = peer.map_err(|cause| denied(cause.to_string()).next("--cert-file FILE"))?;
     let what = match &identity.job {
         None => format!("your certificate ({})", files.certificate.display()),
         Some(_) => format!(
@@ -116,7 +117,10 @@ pub(crate) fn retired(files: &Files) -> Vec<Identity> {
 
 /// Runs a command that prints the key as the text of a key file.
 fn key_of_command(command: &str) -> Result<AnyKey, Failure> {
-    let failed = |what: String| denied(format!("key command: {what}"));
+    let failed = |what: String| {
+        denied(format!("key command: {what}"))
+            .next("the command alone: it has to print what `ckpt key export -o -` prints")
+    };
     let mut child = Command::new("sh")
         .args(["-c", command])
         .stdout(Stdio::piped())
@@ -147,9 +151,7 @@ fn key_of_command(command: &str) -> Result<AnyKey, Failure> {
         return Err(failed(format!("it ended with {ended}")));
     }
     let text = text.map_err(|cause| failed(cause.to_string()))?;
-    any_key_from_text(&text).ok_or_else(|| {
-        failed("its output is not a key such as `ckpt key export -o -` prints".into())
-    })
+    any_key_from_text(&text).ok_or_else(|| failed("its output is not a key".into()))
 }
 
 pub(crate) fn suffixed(path: &Path, suffix: &str) -> PathBuf {

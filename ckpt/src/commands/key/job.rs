@@ -88,7 +88,9 @@ impl Report for RevokedJobKeysReport {
 fn needs_owner(connected: &Connected) -> Result<(), Failure> {
     if connected.identity.job.is_some() {
         let message = "this is a job key: only the owner's key can create and revoke job keys";
-        return Err(Failure::new(ExitStatus::Denied, message));
+        return Err(
+            Failure::new(ExitStatus::Denied, message).next("--key-file FILE, with the owner's key")
+        );
     }
     Ok(())
 }
@@ -114,7 +116,9 @@ pub(super) async fn revoke(connected: &Connected, file: Option<&Path>) -> Result
 }
 
 fn serial_of(file: &Path) -> Result<u64, Failure> {
-    let denied = |message: String| Failure::new(ExitStatus::Denied, message);
+    let denied = |message: String| {
+        Failure::new(ExitStatus::Denied, message).next("a file that ckpt key for-job made")
+    };
     match read_any_key(file).map_err(|cause| denied(chain(&cause)))? {
         AnyKey::Job(identity) => {
             let grant = identity
@@ -160,10 +164,8 @@ pub(super) fn issue(
     let identity = Identity::of_job(owner, keys).map_err(|cause| failed(&cause))?;
     let text = job_key_to_text(&identity).map_err(|cause| failed(&cause))?;
     let text = text.ok_or_else(|| Failure::new(ExitStatus::Failed, "job key: it has no text"))?;
-    write_private(output, text.as_bytes()).map_err(|cause| {
-        let message = format!("{}: {cause}", output.display());
-        Failure::new(ExitStatus::LocalIo, message)
-    })?;
+    write_private(output, text.as_bytes())
+        .map_err(|cause| Failure::local(output.display(), &cause))?;
     Ok(JobKeyReport {
         job: wish.job.to_string(),
         rights: wish.rights.to_string(),

@@ -145,9 +145,8 @@ fn refuse_members(grid_file: &Path, certificate: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
-    let message = format!("{}: {}", path.display(), chain(cause));
-    Failure::new(ExitStatus::LocalIo, message)
+fn failed(path: &Path, cause: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::local(path.display(), cause)
 }
 
 /// Writes the grid's list, the grid file and the certificate.
@@ -176,5 +175,7 @@ fn not_joined(cause: &JoinError) -> Failure {
         JoinError::Connect { .. } | JoinError::Old { .. } => ExitStatus::TooFewHosts,
         JoinError::Endpoint(_) => ExitStatus::Failed,
     };
-    Failure::new(status, chain(cause))
+    let mut failure = Failure::new(status, chain(cause));
+    failure.next = cause.next().map(str::to_owned);
+    failure
 }

@@ -22,9 +22,8 @@ use crate::commands::render::{Report, json_of_self};
 use ckpt_agent::connection::{denied, with_certificate};
 use ckpt_agent::report::{ExitStatus, Failure};
 
-fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
-    let message = format!("{}: {}", path.display(), chain(cause));
-    Failure::new(ExitStatus::LocalIo, message)
+fn failed(path: &Path, cause: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::local(path.display(), cause)
 }
 
 /// Answer of `ckpt init` and `ckpt key rotate`.
@@ -134,7 +133,9 @@ pub(crate) fn rotate(
     let files = files(global, None)?;
     let next = suffixed(&files.key, "next");
     let Some(certificate) = certificate else {
-        let present = read_key(&files.key).map_err(|cause| denied(chain(&cause)))?;
+        let present = read_key(&files.key).map_err(|cause| {
+            denied(chain(&cause)).next("--key-file FILE, with your present key")
+        })?;
         let certified = with_certificate(present, &files.certificate).ok();
         let certified = certified.and_then(|identity| Some(identity.peer().ok()?.name));
         let following = certified.map(|name| name_after(&name));
@@ -151,10 +152,15 @@ pub(crate) fn rotate(
     let secret = read_key(&next)
         .map_err(|cause| denied(chain(&cause)).next("first: ckpt key rotate, without --cert"))?;
     let id = secret.id().hex();
-    with_certificate(secret, certificate)?;
+    with_certificate(secret, certificate).map_err(|failure| {
+        failure.next("--cert FILE, with the certificate that ckpt grid sign made of the next key")
+    })?;
     let number = (1..=RETIRED_MAX)
         .find(|number| !suffixed(&files.key, &format!("retired-{number}")).exists())
-        .ok_or_else(|| Failure::new(ExitStatus::Failed, "too many retired keys"))?;
+        .ok_or_else(|| {
+            Failure::new(ExitStatus::Failed, "too many retired keys")
+                .next("export the key, then move the oldest retired ones away")
+        })?;
     let retired = format!("retired-{number}");
     let moves = [
         // Links first: after a crash in between, the present key and certificate are still in place.

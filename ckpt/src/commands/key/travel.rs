@@ -61,8 +61,8 @@ impl Report for TravelReport {
     json_of_self!();
 }
 
-fn local(path: &Path, cause: &dyn std::fmt::Display) -> Failure {
-    Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
+fn local(path: &Path, cause: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::local(path.display(), cause)
 }
 
 /// The parts of the file, by their names in the archive.
@@ -120,7 +120,9 @@ pub(super) fn export(
     // The same key as all other commands use, so the grid file counts.
     let grid = grid_file(global).map(|path| load_grid(&path)).transpose()?;
     let files = files(global, grid.as_ref())?;
-    let secret = read_key(&files.key).map_err(|cause| denied(chain(&cause)))?;
+    let secret = read_key(&files.key).map_err(|cause| {
+        denied(chain(&cause)).next("--key-file FILE; a new key: ckpt join TOKEN")
+    })?;
     let text = key_to_text(&secret);
     if output.as_os_str() == "-" {
         io::stdout()
@@ -208,11 +210,12 @@ pub(super) fn import(
     let files = files(global, None)?;
     let mut put = Vec::new();
     if files.key.exists() {
-        let there = read_key(&files.key).map_err(|cause| denied(chain(&cause)))?;
+        let another = "--key-file FILE and --cert-file FILE, for another place";
+        let there = read_key(&files.key);
+        let there = there.map_err(|cause| denied(chain(&cause)).next(another))?;
         if there.id() != secret.id() {
             let message = format!("{} is another key", files.key.display());
-            return Err(Failure::new(ExitStatus::Usage, message)
-                .next("--key-file FILE and --cert-file FILE, for another place"));
+            return Err(Failure::new(ExitStatus::Usage, message).next(another));
         }
     }
     let grid = imported_grid(&parts).map_err(|what| refused(&what))?;

@@ -145,8 +145,9 @@ fn speeds(args: &RankArgs) -> Result<BTreeMap<String, f64>, Failure> {
     let Some(path) = path else {
         return Ok(BTreeMap::new());
     };
-    let history = History::read(&path)
-        .map_err(|cause| Failure::new(ExitStatus::LocalIo, cause.to_string()))?;
+    let history = History::read(&path).map_err(|cause| {
+        Failure::new(ExitStatus::LocalIo, cause.to_string()).next("--history FILE")
+    })?;
     Ok(history.speeds())
 }
 

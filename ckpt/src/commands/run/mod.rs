@@ -117,8 +117,10 @@ pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> 
         job,
         command: args.command,
         way,
-        append: Exclude::new(args.append)
-            .map_err(|cause| Failure::new(ExitStatus::Usage, format!("--append: {cause}")))?,
+        append: Exclude::new(args.append).map_err(|cause| {
+            Failure::new(ExitStatus::Usage, format!("--append: {cause}"))
+                .next("--append 'PATTERN', such as '*.log'")
+        })?,
         save,
         staged: args.staged,
         local: args.local,
@@ -163,6 +165,7 @@ fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     for path in given {
         let absolute = std::path::absolute(&path).map_err(|cause| {
             Failure::new(ExitStatus::Usage, format!("{}: {cause}", path.display()))
+                .next("--files with a file or a directory that has a name")
         })?;
         // Without a trailing slash, which would make a link be followed.
         let absolute: PathBuf = absolute.components().collect();

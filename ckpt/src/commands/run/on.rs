@@ -120,9 +120,8 @@ fn away_orders(global: &Global, args: RunArgs, typed: &[OsString]) -> Result<Awa
         ..MoveTimes::default()
     };
     let work_seconds = args.on.work.map(|work| work.as_secs_f64());
-    let dir = std::env::current_dir().map_err(|cause| {
-        Failure::new(ExitStatus::LocalIo, format!("working directory: {cause}"))
-    })?;
+    let dir =
+        std::env::current_dir().map_err(|cause| Failure::local("working directory", &cause))?;
     if dir.file_name().is_none() {
         let message = "--on: the working directory is /, which is not saved";
         return Err(usage(message.to_owned()).next("cd to the directory of the job's files"));
@@ -228,9 +227,8 @@ impl Away for Here {
     fn letter(&self, job: &JobId) -> Result<Letter, Failure> {
         let path = grid_file(&self.connection.global);
         let path = path.ok_or_else(|| no_grid_file(&self.connection.global))?;
-        let grid = std::fs::read_to_string(&path).map_err(|cause| {
-            Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
-        })?;
+        let grid = std::fs::read_to_string(&path)
+            .map_err(|cause| Failure::local(path.display(), &cause))?;
         let key = job_key(&self.connection.grid, &self.connection.identity, job)?;
         Ok(Letter { grid, key })
     }

@@ -74,8 +74,9 @@ pub(crate) fn history_file(named: Option<PathBuf>) -> Option<PathBuf> {
 pub(crate) fn run(args: RunsArgs) -> Result<Answer, Failure> {
     let path = history_file(args.history);
     let path = path.ok_or_else(|| no_state_dir().next("--history FILE"))?;
-    let history = History::read(&path)
-        .map_err(|cause| Failure::new(ExitStatus::LocalIo, cause.to_string()))?;
+    let history = History::read(&path).map_err(|cause| {
+        Failure::new(ExitStatus::LocalIo, cause.to_string()).next("--history FILE")
+    })?;
     let kind = (!args.command.is_empty()).then(|| Kind::of(&args.command, &args.param));
     let file = path.display().to_string();
     if let (true, Some(kind)) = (args.predict, &kind) {
@@ -97,7 +98,7 @@ fn forecast(file: String, history: &History, kind: &Kind) -> Result<RunForecastR
         let others = render::count(history.runs.len(), "other run");
         let message = format!("no earlier run of {:?} in {file}; {others}", kind.shape());
         Failure::new(ExitStatus::NotFound, message)
-            .next("ckpt run records each run that ends with 0; ckpt runs lists them")
+            .next("ckpt runs; each run under ckpt run that ends with 0 is recorded")
     })?;
     let speed = machine::speed::measure();
     Ok(RunForecastReport {

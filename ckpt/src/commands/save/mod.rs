@@ -78,7 +78,8 @@ pub(super) fn names(save: &Save) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
             .next("ckpt save --detach JOB PATH..."));
     }
     let named = paths.iter().map(|path| {
-        let named = NamedPath::of_argument(path).map_err(|cause| usage(chain(&cause)))?;
+        let named = NamedPath::of_argument(path);
+        let named = named.map_err(|cause| usage(chain(&cause)).next("PATH=NAME"))?;
         let name = named.stored_name().ok_or_else(|| {
             let path = path.display();
             usage(format!("{path} has no name to store it under")).next("PATH=NAME")
@@ -179,7 +180,7 @@ fn save_input(save: &Save, job: &JobId, paths: &[PathBuf]) -> Result<SaveInput, 
         paths => {
             let named = paths.iter().map(|path| NamedPath::of_argument(path));
             let named = named.collect::<Result<Vec<NamedPath>, _>>();
-            SaveInput::Named(named.map_err(|cause| usage(chain(&cause)))?)
+            SaveInput::Named(named.map_err(|cause| usage(chain(&cause)).next("PATH=NAME"))?)
         }
     })
 }

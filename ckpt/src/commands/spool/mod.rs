@@ -40,8 +40,8 @@ const LINKED_PAUSE: Duration = Duration::from_millis(500);
 /// Options that are done with once an image is set aside.
 const OWN_OPTIONS: [&str; 3] = ["--detach", "--take", "--link"];
 
-fn local(cause: impl std::fmt::Display) -> Failure {
-    Failure::new(ExitStatus::LocalIo, format!("the spool: {cause}"))
+fn local(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
+    Failure::local("the spool", &*cause.into())
 }
 
 /// Sets an image aside, and starts the process that saves it.
@@ -341,7 +341,8 @@ async fn wait_for(job: &JobId, mut cancel: Cancel) -> Result<Answer, Failure> {
             () = tokio::time::sleep(LOOK_PERIOD) => {}
             () = cancel.cancelled() => {
                 let message = format!("the save of job {job} goes on");
-                return Err(Failure::new(ExitStatus::Interrupted, message));
+                return Err(Failure::new(ExitStatus::Interrupted, message)
+                    .next(format!("ckpt wait {job}; ckpt list --queued")));
             }
         }
     }
@@ -375,6 +376,7 @@ fn answer(job: &JobId, queue: &Queue, outcome: Outcome) -> Result<Answer, Failur
                 failure.state = Some(format!(
                     "the image of job {job} stays in the spool, and is tried again"
                 ));
+                failure.next = Some(format!("ckpt wait {job}"));
             }
             Err(failure)
         }

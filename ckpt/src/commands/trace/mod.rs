@@ -132,7 +132,9 @@ const A_TRACE: &str = "a trace is a folder with trace.csv, as ckpt-store history
 
 /// Reads all traces as one pool.
 fn read(dirs: &[PathBuf]) -> Result<RawTrace, Failure> {
-    let failed = |cause: anyhow::Error| Failure::new(ExitStatus::LocalIo, format!("{cause:#}"));
+    let failed = |cause: anyhow::Error| {
+        Failure::new(ExitStatus::LocalIo, format!("{cause:#}")).next(A_TRACE)
+    };
     let mut whole: Option<RawTrace> = None;
     for dir in dirs {
         if !dir.is_dir() {
@@ -151,7 +153,7 @@ fn read(dirs: &[PathBuf]) -> Result<RawTrace, Failure> {
             pool.join(raw).map_err(|host| {
                 let folder = folder.display();
                 let message = format!("host {host:?} of {folder} is in another trace already");
-                Failure::new(ExitStatus::Usage, message)
+                Failure::new(ExitStatus::Usage, message).next("one folder for each host")
             })?;
         }
     }
@@ -159,9 +161,7 @@ fn read(dirs: &[PathBuf]) -> Result<RawTrace, Failure> {
 }
 
 fn plot(pool: &Pool, dir: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let failed = |path: &Path, cause: io::Error| {
-        Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
-    };
+    let failed = |path: &Path, cause: io::Error| Failure::local(path.display(), &cause);
     fs::create_dir_all(dir).map_err(|cause| failed(dir, cause))?;
     let mut written = Vec::new();
     for (name, figure) in pool.figures() {

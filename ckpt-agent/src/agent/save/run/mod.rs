@@ -619,7 +619,9 @@ impl<'a> SaveShell<'a> {
             None => {
                 let slept = span(self.slept.all.as_secs());
                 let message = format!("this machine slept for {slept} while it saved");
-                Err(unsaved(Failure::new(ExitStatus::Failed, message)))
+                Err(unsaved(
+                    Failure::new(ExitStatus::Failed, message).next("the same command again"),
+                ))
             }
         }
     }
@@ -687,7 +689,8 @@ impl<'a> SaveShell<'a> {
 
     fn too_few(&self, doing: &str, placed: usize, needed: usize) -> Failure {
         if let Some(fault) = self.shut_out(needed) {
-            return Failure::new(ExitStatus::Denied, format!("{doing}: {fault}"));
+            return Failure::new(ExitStatus::Denied, format!("{doing}: {fault}"))
+                .next("ckpt doctor");
         }
         let ended = self
             .request

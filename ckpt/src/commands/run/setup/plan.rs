@@ -195,10 +195,7 @@ fn unnamed() -> JobId {
 
 /// Asks for a line on the terminal.
 fn ask(question: &str) -> Result<String, Failure> {
-    let failed = |cause: io::Error| {
-        let message = format!("terminal: {cause}");
-        Failure::new(ExitStatus::LocalIo, message)
-    };
+    let failed = |cause: io::Error| Failure::local("terminal", &cause);
     write!(io::stderr(), "{question} ").map_err(failed)?;
     let mut line = String::new();
     if io::stdin().lock().read_line(&mut line).map_err(failed)? == 0 {

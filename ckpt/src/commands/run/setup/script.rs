@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::plan::Plan;
 use crate::commands::args::run::Under;
-use ckpt_agent::report::{ExitStatus, Failure};
+use ckpt_agent::report::Failure;
 
 /// The name of a place as users type it.
 pub(super) const fn name(under: Under) -> &'static str {
@@ -68,8 +68,7 @@ fn directory(file: &Path) -> Result<String, Failure> {
     if file.components().count() == 1 {
         return Ok(r#""$(dirname "$0")""#.to_owned());
     }
-    let here = std::env::current_dir()
-        .map_err(|cause| Failure::new(ExitStatus::LocalIo, format!("this directory: {cause}")))?;
+    let here = std::env::current_dir().map_err(|cause| Failure::local("this directory", &cause))?;
     Ok(quote(&here.display().to_string()))
 }
 
@@ -123,10 +122,8 @@ exit $status
 }
 
 fn htcondor(plan: &Plan) -> Result<String, Failure> {
-    let program = std::env::current_exe().map_err(|cause| {
-        let message = format!("path of this program: {cause}");
-        Failure::new(ExitStatus::LocalIo, message)
-    })?;
+    let program =
+        std::env::current_exe().map_err(|cause| Failure::local("path of this program", &cause))?;
     let options = plan.options_of_trial();
     let words = options.iter().map(String::as_str);
     let own = ["--evict-exit", "85", "--"].into_iter();
