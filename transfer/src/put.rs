@@ -72,6 +72,9 @@ const RATE_BYTES_MIN: u64 = 4 << 20;
 /// A transfer of fewer than [`RATE_BYTES_MIN`] bytes that takes less than this shows nothing.
 const RATE_TIME_MIN: Duration = Duration::from_millis(500);
 
+/// A transfer of fewer bytes shows nothing, however long it takes: a busy disk syncs for seconds.
+const RATE_BYTES_LEAST: u64 = 256 << 10;
+
 /// A transfer that was given up shows how slow its host is if the transfer waited for the host for this
 /// long. Its earlier part had no need to wait.
 const RATE_WAIT_MIN: Duration = Duration::from_millis(250);
@@ -135,7 +138,8 @@ impl Meter {
         let end = measured.ended.unwrap_or_else(Instant::now);
         let took = end.checked_duration_since(measured.started?)?;
         let bytes = measured.bytes.saturating_sub(measured.in_flight);
-        if bytes == 0 || (bytes < RATE_BYTES_MIN && took < RATE_TIME_MIN) {
+        let is_short = bytes < RATE_BYTES_MIN && took < RATE_TIME_MIN;
+        if is_short || bytes < RATE_BYTES_LEAST {
             return None;
         }
         let rate = bytes as f64 / took.as_secs_f64().max(1e-6);
@@ -312,6 +316,9 @@ mod tests {
         assert_eq!(rate(1000, 30, 30), None);
         assert!(rate(1 << 20, 3000, 2900).is_some());
         assert_eq!(rate(0, 3000, 2900), None);
+        // What changed in a large image, on a host whose disk is busy.
+        assert_eq!(rate(100, 800, 790), None);
+        assert_eq!(rate(100_000, 9000, 8900), None);
         assert_eq!(Meter::default().rate(), None);
     }
 
