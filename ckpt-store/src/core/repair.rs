@@ -219,7 +219,7 @@ impl Situation {
     /// A host whose copy of `shard` can replace that of `own`, so that `own` may remove what `removed`
     /// names. The host is one of `trusted` and counts for no other shard: afterwards as many shards have a
     /// holder of their own as before. That must be true of the proved shards, and also if all claims are
-    /// true; in both cases it must stay true if any one host passes proofs on (`assured`).
+    /// true; in both cases, it must be true whichever one host passes questions for proofs on.
     pub fn stand_in(
         &self,
         own: OwnerId,
@@ -239,7 +239,7 @@ impl Situation {
             };
             let copies = others.get_mut(&shard)?;
             copies.retain(|host| trusted.contains(host) && *host != own && is_for_this(host));
-            let is_enough = assured(own, &others) >= assured(own, all);
+            let is_enough = loses_none(own, all, &others);
             assign(&others).get(&shard).copied().filter(|_| is_enough)
         };
         replacement(&self.likely())?;
@@ -307,6 +307,33 @@ fn assured(own: OwnerId, holders: &Holders) -> usize {
         assign(&rest).len()
     });
     counts.chain([assign(holders).len()]).min().unwrap_or(0)
+}
+
+/// Whether as many shards have a holder of their own in `after` as in `before`, from which `own` removes something.
+/// That must be so if no host lies, and for each host if that one does. A liar proves what a third host has: `own`
+/// proves nothing that it is about to remove.
+fn loses_none(own: OwnerId, before: &Holders, after: &Holders) -> bool {
+    let doubled = |hosts: &BTreeSet<OwnerId>| hosts.iter().filter(|host| **host != own).count() > 1;
+    let in_doubt: BTreeSet<ShardIndex> = before
+        .iter()
+        .filter(|(_, hosts)| doubled(hosts))
+        .map(|(shard, _)| *shard)
+        .collect();
+    let count = |holders: &Holders, liar: &OwnerId| {
+        let mut rest = holders.clone();
+        for (_, hosts) in rest
+            .iter_mut()
+            .filter(|(shard, _)| in_doubt.contains(shard))
+        {
+            hosts.remove(liar);
+        }
+        assign(&rest).len()
+    };
+    let of_doubt = before.iter().filter(|(shard, _)| in_doubt.contains(shard));
+    let doubtful: BTreeSet<&OwnerId> = of_doubt.flat_map(|(_, hosts)| hosts).collect();
+    let mut liars = doubtful.into_iter().filter(|host| **host != own);
+    assign(after).len() >= assign(before).len()
+        && liars.all(|liar| count(after, liar) >= count(before, liar))
 }
 
 fn without(holders: &Holders, host: &OwnerId) -> Holders {
@@ -916,6 +943,39 @@ mod tests {
             doubled.stand_in(id(1), shard(0), Removed::AllShards, &all),
             None
         );
+    }
+
+    #[test]
+    fn a_doubt_about_one_shard_hides_no_loss_of_another() {
+        // Host 6 leaves with shards 0 and 2. Host 1 would count for shards 0 and 1 then. That is a shard less if no host
+        // lies, although nothing is lost if host 2 passed a question about shard 2 on.
+        let leaving = [(0, 1), (0, 6), (1, 1), (2, 2), (2, 6), (3, 4)];
+        let trusted = BTreeSet::from([id(1)]);
+        let relies = |holders: &[(u8, u8)]| {
+            situation(1, holders).stand_in(id(6), shard(0), Removed::AllShards, &trusted)
+        };
+        assert_eq!(relies(&leaving), None);
+        // The same with a third host that has shard 2, which makes the doubt real.
+        let third = [(0, 1), (0, 6), (1, 1), (2, 2), (2, 5), (2, 6), (3, 4)];
+        assert_eq!(relies(&third), None);
+        // With another holder of shard 1, host 1 is free for shard 0.
+        let free = [
+            (0, 1),
+            (0, 6),
+            (1, 1),
+            (1, 3),
+            (2, 2),
+            (2, 5),
+            (2, 6),
+            (3, 4),
+        ];
+        assert_eq!(
+            relies(&free),
+            None,
+            "host 3 may pass questions on to host 1"
+        );
+        let sure = [(0, 1), (0, 6), (1, 3), (2, 2), (2, 6), (3, 4)];
+        assert_eq!(relies(&sure), Some(id(1)));
     }
 
     #[test]
