@@ -1,5 +1,5 @@
-//! Asks donors for the cards of the members of the grid, while no registry answers. Donors keep the cards of each
-//! other.
+//! Asks donors for the cards of the members of the grid, while no registry answers, or may have lost what it knew.
+//! Donors keep the cards of each other.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// in seconds, may be there.
 const CARD_IS_RECENT_S: u64 = 2 * 86_400;
 
-/// While no registry answers, hosts are taken from cards until there are so many: each is asked.
+/// Hosts are taken from cards until there are so many: each is asked.
 const HOSTS_BY_CARDS_MAX: usize = 256;
 
 /// Asks some of these donors for the cards that they keep. The cards are not checked yet.
@@ -96,14 +96,15 @@ async fn fetch(connection: &Connection, cards: &mut Vec<CardRecord>) -> Result<(
     }
 }
 
-/// Adds the members whose cards donors sent, each donor as many as it keeps: no registry answers. Those with a card
-/// of the last days may be there, the others are absent.
+/// Adds the members whose cards donors sent, each donor as many as it keeps, and that no registry names. Those with a
+/// card of the last days may be there, the others are absent.
 pub fn add_cards(roster: &mut Roster, grid: &Grid, answers: &[Vec<CardRecord>], now: u64) {
     let Ok(verifier) = CardVerifier::new(&grid.authority) else {
         return;
     };
-    let mut ids: BTreeSet<OwnerId> = roster.hosts.iter().map(|host| host.id.0).collect();
-    let mut names: BTreeSet<String> = roster.hosts.iter().map(|host| host.name.clone()).collect();
+    let known = || roster.hosts.iter().chain(&roster.absent);
+    let mut ids: BTreeSet<OwnerId> = known().map(|host| host.id.0).collect();
+    let mut names: BTreeSet<String> = known().map(|host| host.name.clone()).collect();
     let good = |record: &CardRecord| {
         let card = verifier.read_at(&record.card, record.addr, &grid.revoked);
         let good = card.filter(|card| {

@@ -101,7 +101,7 @@ impl Registries {
         all
     }
 
-    /// Asks some of these donors for the cards of the other members: no registry answers.
+    /// Asks some of these donors for the cards of the other members.
     pub async fn ask_donors(&self, hosts: &[GridHost]) -> Vec<Vec<CardRecord>> {
         cards::of_donors(&self.sockets, hosts).await
     }

@@ -14,6 +14,10 @@ use crate::unix_time::unix_seconds;
 /// Whether this program was built with etcd as a registry.
 pub const KNOWS_ETCD: bool = cfg!(feature = "etcd");
 
+/// A machine that is new to a grid asks donors, too, if registries name fewer members: a registry that has lost what it
+/// knew names few.
+const FEW_MEMBERS: usize = 64;
+
 /// All hosts of `grid`: those of the grid file, and those that a registry lists now, or listed when one last
 /// answered. If a registry has a newer list of the grid, that list applies at once and is kept in `files`.
 pub async fn discover(
@@ -25,7 +29,8 @@ pub async fn discover(
     let registries = Registries::new(identity, grid);
     let mut registries = registries.without_announcements().with_lists();
     let known = notebook.read(unix_seconds());
-    if !grid.hosts.is_empty() || !known.roster().is_empty() {
+    let is_new = grid.hosts.is_empty() && known.roster().is_empty();
+    if !is_new {
         registries = registries.in_a_hurry();
     }
     let mut answers = registries.ask(grid, Vec::new()).await;
@@ -36,10 +41,12 @@ pub async fn discover(
     }
     let now = unix_seconds();
     let mut roster = roster::merge(grid, &answers, known.roster(), now);
-    if answers.is_empty() {
+    let members = roster.hosts.len() + roster.absent.len();
+    if answers.is_empty() || is_new && members < FEW_MEMBERS {
         let sent = registries.ask_donors(&roster.hosts).await;
         cards::add_cards(&mut roster, grid, &sent, now);
-    } else {
+    }
+    if !answers.is_empty() {
         notebook.note(Observation::Roster(named(grid, &roster)));
     }
     // The registries may all have lost members, or hide them. This machine remembers them.
