@@ -1,10 +1,10 @@
 //! How often a job is saved ahead of an end that nobody has announced yet, so that its last checkpoint is short.
 //!
 //! After `u` seconds of unsaved work a checkpoint stores `D(u)` bytes at the rate `R`, so the last one takes
-//! `D(u) / R`: the longer the interval, the longer it takes. The shorter the interval, the more of the line goes into
-//! checkpoints: the share `D(u) / (R u)`, which falls with `u` because bytes that change twice are stored once. So the
-//! interval is the longest one with which the last checkpoint is short enough, but no shorter than the one at which
-//! checkpoints take the share that may be spent.
+//! `c + D(u) / R`, with the fixed time `c` of a save: the longer the interval, the longer it takes. The shorter the
+//! interval, the more of the time goes into checkpoints: the share `(c + D(u) / R) / u`, which falls with `u` because
+//! bytes that change twice are stored once. So the interval is the longest one with which the last checkpoint is short
+//! enough, but no shorter than the one at which checkpoints take the share that may be spent.
 //!
 //! An example: an image of 1 GiB, of which 5 MB change each second, 7.5 MB/s, and compression by half. After 20 s of
 //! work 48 MB are stored in 6.4 s; checkpoints each 20 s take 32% of the line.

@@ -313,24 +313,24 @@ fn assured(own: OwnerId, holders: &Holders) -> usize {
 /// That must be so if no host lies, and for each host if that one does. A liar proves what a third host has: `own`
 /// proves nothing that it is about to remove.
 fn loses_none(own: OwnerId, before: &Holders, after: &Holders) -> bool {
-    let doubled = |hosts: &BTreeSet<OwnerId>| hosts.iter().filter(|host| **host != own).count() > 1;
-    let in_doubt: BTreeSet<ShardIndex> = before
+    let is_doubled = |hosts: &BTreeSet<OwnerId>| {
+        let others = hosts.iter().filter(|host| **host != own);
+        others.count() > 1
+    };
+    let in_doubt: BTreeMap<&ShardIndex, &BTreeSet<OwnerId>> = before
         .iter()
-        .filter(|(_, hosts)| doubled(hosts))
-        .map(|(shard, _)| *shard)
+        .filter(|(_, hosts)| is_doubled(hosts))
         .collect();
     let count = |holders: &Holders, liar: &OwnerId| {
         let mut rest = holders.clone();
-        for (_, hosts) in rest
-            .iter_mut()
-            .filter(|(shard, _)| in_doubt.contains(shard))
-        {
-            hosts.remove(liar);
+        for (shard, hosts) in &mut rest {
+            if in_doubt.contains_key(shard) {
+                hosts.remove(liar);
+            }
         }
         assign(&rest).len()
     };
-    let of_doubt = before.iter().filter(|(shard, _)| in_doubt.contains(shard));
-    let doubtful: BTreeSet<&OwnerId> = of_doubt.flat_map(|(_, hosts)| hosts).collect();
+    let doubtful: BTreeSet<&OwnerId> = in_doubt.values().copied().flatten().collect();
     let mut liars = doubtful.into_iter().filter(|host| **host != own);
     assign(after).len() >= assign(before).len()
         && liars.all(|liar| count(after, liar) >= count(before, liar))

@@ -512,7 +512,7 @@ impl Supervisor {
     /// of a whole version, is expected to go on for as long as it is late.
     pub(super) fn save_left_seconds(&self, saving: &Saving, now: Millis) -> f64 {
         let last = self.final_save();
-        let expected = last.seconds(saving.work) - last.ask_seconds;
+        let expected = last.saving_seconds(saving.work);
         (expected - seconds(now.since(saving.since))).abs()
     }
 
