@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,14 @@ class Grid:
         return [host["pid"] for host in report["hosts"]]
 
     def kill_one(self):
-        os.kill(self.pids()[0], signal.SIGKILL)
+        """Kills the first host's daemon, and waits until its sockets and locks are free."""
+        process = os.pidfd_open(self.pids()[0])
+        try:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            ended, _, _ = select.select([process], [], [], 60)
+            assert ended
+        finally:
+            os.close(process)
 
     def down(self):
         program("grid", "down", "--dir", str(self.directory / "grid"))
