@@ -5,8 +5,8 @@
 #
 # All have one version and the same list of changes. The same tree and tools make the same bytes elsewhere, which
 # tests/ecosystem/reproducible.sh tries; docs/inside/decisions.md says of which files it was seen.
-# With CKPT_PROGRAM that program is packed into deb and wheel.
-# Needs what the other scripts of this directory need; first 60 min on two cores.
+# With CKPT_PROGRAM that program is packed into the deb.
+# Needs what the other scripts of this directory need; first 90 min on two cores.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top"
@@ -21,17 +21,19 @@ rm -rf "$made"
 mkdir -p "$made"
 for part in "${parts[@]}"; do
     case $part in
-    # Deb and wheel have one program.
-    deb | wheel)
-        path=$("packaging/$part.sh")
-        cp "$path" "$made/"
-        export CKPT_PROGRAM=${CKPT_PROGRAM:-$top/target/release/ckpt}
+    deb) cp "$(packaging/deb.sh)" "$made/" ;;
+    wheel)
+        paths=$(packaging/wheel.sh x86_64 aarch64)
+        for path in $paths; do
+            cp "$path" "$made/"
+        done
         ;;
     static)
-        while read -r path; do
+        paths=$(packaging/static.sh)
+        for path in $paths; do
             architecture=${path#target/}
             cp "$path" "$made/ckpt-$version-${architecture%%-*}"
-        done < <(env -u CKPT_PROGRAM packaging/static.sh)
+        done
         ;;
     image) cp "$(env -u CKPT_PROGRAM packaging/image.sh)" "$made/" ;;
     *)

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ckpt_agent::client::{
-    Depth, Existing, ExitStatus, Failure, ForgetWhich, Glob, OnceReader, Restore, Save, SaveInput,
-    Settings, Version, Which, canceller,
+    Depth, Existing, ExitStatus, Failure, ForgetWhich, Glob, HealthRequest, OnceReader, Restore,
+    Save, SaveInput, Settings, Version, Which, canceller,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -221,6 +221,17 @@ impl Client {
     fn hosts(&self, py: Python<'_>) -> PyResult<String> {
         let session = self.session.get()?;
         report(&session.wait(py, session.client.hosts(), None)?)
+    }
+
+    /// Describes the state of jobs, hosts, keys and registries; with `proves`, hosts prove that they have the newest
+    /// shards. Returns a Health.
+    fn health(&self, py: Python<'_>, proves: bool) -> PyResult<String> {
+        let session = self.session.get()?;
+        let request = HealthRequest {
+            proves,
+            ..HealthRequest::default()
+        };
+        report(&session.wait(py, session.client.health(&request), None)?)
     }
 
     /// Removes one version, all versions but the newest `keep`, or all versions. Returns a ForgetReport.

@@ -336,6 +336,22 @@ def test_a_list_without_all_hosts_is_said_to_be_incomplete(grid):
             grid.up()
 
 
+def test_health_names_what_needs_attention(grid):
+    ckpt.save(io.BytesIO(b"x"), job="health")
+    well = ckpt.health(prove=True)
+    assert "health" in [one["job"] for one in well["jobs"]]
+    assert well["hosts"]["up"]["value"] == 5 and well["keys"]
+    with ckpt.Client() as client:
+        grid.kill_one()
+        try:
+            ill = client.health()
+        finally:
+            grid.up()
+    assert ill["hosts"]["up"]["value"] == 4
+    assert {one["what"] for one in ill["attention"]} - {one["what"] for one in well["attention"]}
+    ckpt.forget("health", all=True)
+
+
 def test_the_type_stubs_name_what_is_there():
     from ckpt import _ckpt
 

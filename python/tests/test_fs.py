@@ -43,6 +43,29 @@ def test_a_file_may_be_empty(fs):
     fs.rm("none", recursive=True)
 
 
+def code_of(fs, path):
+    return fs.client.show(fs.info(path)["job"])["redundancy"]
+
+
+def test_small_files_are_three_copies_and_others_are_coded(grid, fs):
+    fs.pipe({f"small/{size}": noise(size) for size in (0, 10_000, 64 << 10, (64 << 10) + 1)})
+    with fs.open("small/by parts", "wb", block_size=1) as file:
+        for _ in range(100):
+            file.write(noise(1000))
+    fs.mv("small/10000", "small/renamed")
+    assert {path.split("/")[1]: code_of(fs, path) for path in fs.find("small")} == {
+        "0": "1+2",
+        "renamed": "1+2",
+        "65536": "1+2",
+        "65537": "3+2",
+        "by parts": "3+2",
+    }
+    other = fsspec.filesystem("ckpt", grid=grid.file, redundancy="2+1", skip_instance_cache=True)
+    other.pipe_file("small/asked", b"few")
+    assert code_of(other, "small/asked") == "2+1"
+    fs.rm("small", recursive=True)
+
+
 def test_a_renamed_file_is_the_same_checkpoint(fs):
     data = noise(5 << 20)
     fs.pipe_file("mv/tmp/model", data)

@@ -98,6 +98,9 @@ class Training:
                 kept["state"][number][name] = state[f"optimizer.{number}.{name}"]
         self.optimizer.load_state_dict(kept)
         self.step = int(state["step"])
+
+    def resume(self, state):
+        self.load(state)
         say("resumed", self.step, digest(self.state()))
 
     def run(self, steps, save):
@@ -130,7 +133,7 @@ def dcp(job, steps, how="wait"):
     if newest is not None:
         state = {name: training.torch.zeros_like(value) for name, value in training.state().items()}
         dcp.load(state, checkpoint_id=f"ckpt://{job}/step-{newest}")
-        training.load(state)
+        training.resume(state)
     last = []
 
     def save(state):
@@ -163,6 +166,60 @@ def dcp_process(job, steps):
     dcp(job, steps, "process")
 
 
+def torchtitan(job, steps):
+    """torchtitan's checkpoint manager, as its trainer uses it. The trainer itself needs a GPU and is not run."""
+    import torch.distributed as dist
+    from torchtitan.components.checkpointer.dcp import CheckpointManager
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["PORT"], RANK="0", WORLD_SIZE="1")
+    dist.init_process_group("gloo")
+    training = Training()
+
+    class Moments:
+        """What the optimizer and the loop know; the manager saves the model by itself."""
+
+        def state_dict(self):
+            of_model = training.model.state_dict()
+            return {name: value for name, value in training.state().items() if name not in of_model}
+
+        def load_state_dict(self, state):
+            training.load({**training.model.state_dict(), **state})
+
+    class Nothing:
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    settings = CheckpointManager.Config(
+        enable=True, folder=f"ckpt://{job}", interval=PERIOD, keep_latest_k=2, async_mode="async"
+    )
+    manager = CheckpointManager(
+        settings,
+        dataloader=Nothing(),
+        model_parts=[training.model],
+        optimizers=Moments(),
+        lr_schedulers=Nothing(),
+        states={},
+        sd_adapter=None,
+        base_folder="outputs",
+    )
+    if manager.load():
+        # The model is loaded after the rest.
+        say("resumed", training.step, digest(training.state()))
+
+    def save(state):
+        manager.save(training.step)
+        saving, step = manager.save_future, training.step
+        saving.add_done_callback(lambda done: done.exception() or say("saved", step))
+
+    training.run(steps, save)
+    manager.maybe_wait_for_saving()
+    manager.close()
+    dist.destroy_process_group()
+
+
 def safetensors(job, steps):
     import safetensors.torch
 
@@ -171,7 +228,7 @@ def safetensors(job, steps):
     training = Training()
     try:
         with ckpt.open(job) as file:
-            training.load(safetensors.torch.load(file.read()))
+            training.resume(safetensors.torch.load(file.read()))
     except ckpt.NotFoundError:
         pass
 
@@ -192,7 +249,7 @@ def zarr(job, steps):
         group = zarr.open_group(f"ckpt://{job}/step-{newest}", mode="r")
         # A name with a dot is one name; a scalar has no dimension.
         state = {name: training.torch.tensor(group[name][...]) for name in group.array_keys()}
-        training.load(state)
+        training.resume(state)
 
     def save(state):
         url = f"ckpt://{job}/step-{training.step}"
@@ -214,7 +271,7 @@ def xarray(job, steps):
     newest = newest_step(job, "whole")
     if newest is not None:
         with xarray.open_zarr(f"ckpt://{job}/step-{newest}") as found:
-            training.load({name: training.torch.tensor(found[name].values) for name in found.data_vars})
+            training.resume({name: training.torch.tensor(found[name].values) for name in found.data_vars})
 
     def save(state):
         url = f"ckpt://{job}/step-{training.step}"
@@ -379,7 +436,7 @@ def ray_train(job, steps):
         newest = get_checkpoint()
         if newest:
             with newest.as_directory() as directory:
-                training.load(torch.load(Path(directory) / "state.pt"))
+                training.resume(torch.load(Path(directory) / "state.pt"))
 
         def save(state):
             with tempfile.TemporaryDirectory() as made:

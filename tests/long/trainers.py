@@ -46,13 +46,14 @@ PROGRAMS = {
     "dcp": ([], None),
     "dcp_thread": ([], None),
     "dcp_process": ([], None),
+    "torchtitan": (["torchtitan"], None),
     "safetensors": (["safetensors"], None),
     "zarr": (["zarr"], None),
     "xarray": (["xarray", "zarr"], None),
     "ray_train": (["ray", "pyarrow"], None),
     "deepspeed": (["deepspeed"], "watch"),
 }
-NOT_WRITTEN = {"torchtitan": "its trainer needs a GPU and a tokenizer from a hub"}
+NOT_WRITTEN = {"torchtitan's trainer": "it needs a GPU and a tokenizer from a hub; its checkpoint manager is tried"}
 
 
 def version_of(packages):

@@ -23,7 +23,9 @@ pub use read::image::{Image, ImageFile, ReadCost};
 pub use report::advise::{AdviseRequest, YEAR_SECONDS, advise};
 pub use report::census::grid_health;
 pub use report::doctor::{MTU_USUAL, Reached, Unreached, Way};
-pub use report::health::{HealthRequest, health_status, registries_health, with_retired};
+pub use report::health::{
+    HealthRequest, health_status, keys_health, registries_health, with_retired,
+};
 pub use report::map::Departures;
 pub use report::outlook::{HostSays, MachineOutlook, Neighbours};
 pub use requests::{

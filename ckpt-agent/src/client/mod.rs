@@ -28,8 +28,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use crate::agent::{
-    After, AfterError, AfterWhich, Choose, Depth, ForgetWhich, Image, ImageFile, PlacementWish,
-    ReadCost, RestoreTarget, SaveInput, SaveOptions, Strength, Tenure, Which, given_code,
+    After, AfterError, AfterWhich, Choose, Depth, ForgetWhich, HealthRequest, Image, ImageFile,
+    PlacementWish, ReadCost, RestoreTarget, SaveInput, SaveOptions, Strength, Tenure, Which,
+    given_code,
 };
 pub use crate::cancel::{Cancel, Canceller, canceller};
 pub use crate::core::glob::{Glob, GlobError};
@@ -41,13 +42,16 @@ pub use crate::report::{
 };
 pub use codec::labels::{LabelError, Labels};
 pub use codec::{JobId, Redundancy, Version};
+pub use health::Health;
 pub use placement::Probability;
 
 use crate::agent::{
     Agent, ByteRange, CatRequest, Disposal, MEMORY_USUAL, Resources, RestoreRequest, SaveRequest,
+    keys_health, registries_health,
 };
 use crate::client::renewing::Renewing;
 use crate::core::sought::{Sought, SoughtLabel};
+use crate::unix_time::unix_seconds;
 
 /// Which grid to use, with which key, and how much of this machine.
 #[derive(Clone, Debug)]
@@ -437,6 +441,18 @@ impl Client {
     /// When no host answers.
     pub async fn hosts(&self) -> Result<HostsReport, Failure> {
         self.agent().await.hosts().await
+    }
+
+    /// Describes the state of the jobs that this key saved, of the hosts, keys and registries. What `ckpt run` knows
+    /// of this machine's jobs, and what keys saved that this one replaced, is left to the program.
+    ///
+    /// # Errors
+    /// When a file can't be read, or the key is not let in. If no host answers, the report states that instead.
+    pub async fn health(&self, request: &HealthRequest) -> Result<Health, Failure> {
+        let (grid, identity) = self.renewing.membership()?;
+        let keys = keys_health(&identity, &grid, unix_seconds());
+        let registries = registries_health(&grid, &identity);
+        self.agent().await.health(request, keys, registries).await
     }
 
     /// Removes checkpoints of a job. `unheard` of the report names hosts that do not know of it.

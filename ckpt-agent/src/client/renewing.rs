@@ -5,6 +5,9 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use protocol::grid::Grid;
+use protocol::identity::Identity;
+
 use super::Settings;
 use crate::agent::Agent;
 use crate::connection;
@@ -19,6 +22,17 @@ const RENEWED_AFTER_UNREACHED: Duration = Duration::from_secs(15);
 /// From this age on, a call waits for a new agent: what the old one knows of the hosts may all be wrong.
 const STALE_AFTER: Duration = Duration::from_secs(600);
 
+/// The grid and the identity of `settings` as the files are now.
+fn membership(settings: &Settings) -> Result<(Grid, Identity), Failure> {
+    let grid = connection::load_grid(&settings.grid)?;
+    let key = settings.key.clone();
+    let certificate = settings.certificate.clone();
+    let files = connection::files(key, certificate, Some(&grid))?;
+    let identity = connection::identity(connection::key_of_file(&files)?, &files)?;
+    let (identity, _) = connection::renewed(identity, &grid, &files);
+    Ok((grid, identity))
+}
+
 /// An agent, and what it was made with.
 #[derive(Debug)]
 struct Made {
@@ -32,12 +46,8 @@ struct Made {
 impl Made {
     /// The first agent of a client, or the one that takes over from `before`.
     async fn of(settings: &Settings, before: Option<&Agent>) -> Result<Self, Failure> {
-        let settings = settings.clone();
-        let mut grid = connection::load_grid(&settings.grid)?;
+        let (mut grid, identity) = membership(settings)?;
         let lists = connection::list_files(&settings.grid, &grid);
-        let files = connection::files(settings.key, settings.certificate, Some(&grid))?;
-        let identity = connection::identity(connection::key_of_file(&files)?, &files)?;
-        let (identity, _) = connection::renewed(identity, &grid, &files);
         let ends = identity.peer().map_or(0, |peer| peer.not_after);
         let notebook = connection::notebook(&grid);
         let roster = connection::roster(&mut grid, &lists, &identity, &notebook).await;
@@ -106,6 +116,14 @@ impl Renewing {
             });
         }
         self.held().made.agent.clone()
+    }
+
+    /// The grid and the identity as the files are now.
+    ///
+    /// # Errors
+    /// When one of the files can't be read.
+    pub(super) fn membership(&self) -> Result<(Grid, Identity), Failure> {
+        membership(&self.settings)
     }
 
     /// When the key or its certificate ends, Unix seconds.

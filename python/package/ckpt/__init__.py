@@ -54,7 +54,15 @@ from ._notify import notify
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .reports import ForgetReport, HostsReport, RestoreReport, SaveReport, ShowReport, VerifyReport
+    from .reports import (
+        ForgetReport,
+        Health,
+        HostsReport,
+        RestoreReport,
+        SaveReport,
+        ShowReport,
+        VerifyReport,
+    )
 
 __all__ = [
     "AnotherSuccessorError",
@@ -76,6 +84,7 @@ __all__ = [
     "__version__",
     "checkpoint",
     "forget",
+    "health",
     "hosts",
     "list",
     "notify",
@@ -137,6 +146,11 @@ def verify(
 def hosts() -> HostsReport:
     """See :meth:`Client.hosts`."""
     return shared_client().hosts()
+
+
+def health(*, prove: bool = False) -> Health:
+    """See :meth:`Client.health`."""
+    return shared_client().health(prove=prove)
 
 
 def checkpoint(

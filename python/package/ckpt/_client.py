@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from .reports import (
         ForgetReport,
+        Health,
         HostsReport,
         ListedCheckpoint,
         ListReport,
@@ -159,6 +160,15 @@ class Client:
     def hosts(self) -> HostsReport:
         """Asks the hosts how they are. Returns a *HostsReport*."""
         report: HostsReport = json.loads(self._inner.hosts())
+        return report
+
+    def health(self, *, prove: bool = False) -> Health:
+        """Describes the state of the jobs that this key saved, of the hosts, keys and registries, as ``ckpt health``.
+
+        With ``prove``, hosts prove that they have a part of each shard of the newest versions. Returns a *Health*:
+        what needs attention is in it, the worst first, and raises nothing.
+        """
+        report: Health = json.loads(self._inner.health(prove))
         return report
 
     @overload

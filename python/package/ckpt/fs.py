@@ -28,6 +28,14 @@ from ._names import FILES, OF, ORDER, PATH, Entry, Names, entry_of, names_of, ro
 #: Bytes that are written before a file begins to be saved.
 BLOCK_BYTES = 4 << 20
 
+#: Files of at most so many bytes are stored as :data:`COPIES`. A shard of such a file fills one block of a disk at
+#: most: fewer shards with more bytes in each take fewer requests, and no more of a disk.
+COPIES_BYTES = 64 << 10
+
+#: One data and two parity shards: each is a copy, and one of the three is enough. Two hosts may be lost, as with the
+#: usual 3 and 2.
+COPIES = "1+2"
+
 #: Files that one call writes, reads or removes at a time. A client keeps connections for as many saves.
 AT_ONCE = 4
 
@@ -38,7 +46,8 @@ class CkptFileSystem(AbstractFileSystem):
     """Files on a grid.
 
     ``grid``, ``key``, ``certificate``, ``memory``, ``cpus`` and ``rate`` are those of :class:`ckpt.Client`;
-    ``redundancy`` and ``ttl`` those of :meth:`ckpt.Client.save` for all files that are written.
+    ``redundancy`` and ``ttl`` those of :meth:`ckpt.Client.save` for all files that are written. Without ``redundancy``,
+    files of up to 64 KiB are stored as three copies.
     """
 
     protocol = "ckpt"
@@ -260,7 +269,7 @@ class CkptFileSystem(AbstractFileSystem):
 
     def _write(self, save: tuple[str, dict[str, Any]], value: Any) -> None:
         job, options = save
-        with self.client.writer(job, **options) as writer:
+        with self.client.writer(job, **_stored(options, memoryview(value).nbytes)) as writer:
             if value:
                 writer.write(value)
 
@@ -388,7 +397,8 @@ class CkptFile(AbstractBufferedFile):
             save_options(**self._options)
             if mode == "ab" and path in names.files:
                 self._source = fs._file(path, names)
-        super().__init__(fs, path, mode, block_size, **kwargs)
+        # What begins to be saved before all is written is no small file.
+        super().__init__(fs, path, mode, max(block_size, COPIES_BYTES + 1), **kwargs)
         if mode == "ab" and self._source is not None:
             self.loc = self._source.size
 
@@ -404,7 +414,9 @@ class CkptFile(AbstractBufferedFile):
         return self._source.cost()
 
     def _initiate_upload(self) -> None:
-        self._writer = self.fs.client.writer(self._job, **self._options)
+        # The buffer holds all of the file if it is shorter than a block.
+        written = self.buffer.getbuffer().nbytes + (self._source.size if self._source else 0)
+        self._writer = self.fs.client.writer(self._job, **_stored(self._options, written))
         if self.mode == "ab" and self._source is not None:
             for at in range(0, self._source.size, BLOCK_BYTES):
                 self._writer.write(self._source.read_at(at, BLOCK_BYTES))
@@ -471,6 +483,13 @@ def _for_each(call: Callable[[Any], T], values: Iterable[Any]) -> list[T]:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _stored(options: dict[str, Any], size: int) -> dict[str, Any]:
+    """The options with which a file of so many bytes is saved."""
+    if options["redundancy"] is None and size <= COPIES_BYTES:
+        return {**options, "redundancy": COPIES}
+    return options
 
 
 def _require_no_directory(path: str, names: Names) -> None:

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use codec::grant::Grant;
 use codec::pieces::BaseRef;
 use codec::proof::Spot;
 use codec::{CheckpointId, ShardIndex};
@@ -26,8 +27,8 @@ use crate::knowledge::Sighting;
 use crate::report::{ExitStatus, Failure};
 use crate::unix_time::unix_seconds;
 use health::{
-    Health, HeldShard, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits,
-    RegistryHealth, UnfoundJob, ahead, average_stay, judged, middle_offset, usual_interval,
+    Health, HeldShard, HostHealth, HostState, HostsHealth, JOB_KEY, JobHealth, KeyHealth, Known,
+    Limits, RegistryHealth, UnfoundJob, ahead, average_stay, judged, middle_offset, usual_interval,
 };
 
 /// What `ckpt health` checks.
@@ -405,6 +406,32 @@ pub fn health_status(health: &Health) -> ExitStatus {
     } else {
         ExitStatus::Degraded
     }
+}
+
+/// Keys and certificates of this machine and the grid, by the time of their end.
+pub fn keys_health(identity: &Identity, grid: &Grid, now: u64) -> Vec<KeyHealth> {
+    let mut found: Vec<(String, u64)> = Vec::new();
+    let certificates = std::iter::once(&identity.certificate).chain(&identity.issuer);
+    for certificate in certificates {
+        let Ok(peer) = Peer::from_certificate(certificate) else {
+            continue;
+        };
+        match peer.grant.as_deref().map(Grant::terms) {
+            Some(terms) => found.push((JOB_KEY.to_owned(), terms.not_after)),
+            None => found.push((format!("certificate of {}", peer.name), peer.not_after)),
+        }
+    }
+    if let Ok(authority) = Peer::from_certificate(&grid.authority) {
+        let what = format!("certificate of the authority of grid {}", grid.name);
+        found.push((what, authority.not_after));
+    }
+    found.sort_by_key(|(_, ends)| *ends);
+    let key = |(what, ends): (String, u64)| KeyHealth {
+        what,
+        ends: Known::proved(ends),
+        left_s: ends.saturating_sub(now),
+    };
+    found.into_iter().map(key).collect()
 }
 
 /// The state of the registries of `grid`, as a member with this identity sees them.

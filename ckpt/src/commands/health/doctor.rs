@@ -9,15 +9,15 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
 use rustix::process::{Resource, getrlimit};
 
+use crate::commands::Answer;
 use crate::commands::args::options::Global;
 use crate::commands::connect::{agent_for, grid_file, no_grid_file};
 use crate::commands::health::doctor_report::{Check, DoctorReport, Verdict};
 use crate::commands::key::identity;
 use crate::commands::render::{Report, bytes, json_of_self, one_line};
 use crate::commands::state_dir::state_dir;
-use crate::commands::{Answer, health};
 use ::health::{ahead, expiry, middle_offset, span};
-use ckpt_agent::agent::{MTU_USUAL, Reached, Way};
+use ckpt_agent::agent::{MTU_USUAL, Reached, Way, keys_health};
 use ckpt_agent::connection::{list_files, load_grid};
 use ckpt_agent::report::{ExitStatus, Failure};
 use ckpt_agent::unix_time::unix_seconds;
@@ -128,7 +128,7 @@ fn check_identity(global: &Global, grid: &Grid, report: &mut DoctorReport) -> Op
         return None;
     }
     let mut is_good = true;
-    for key in health::keys(&identity, grid, unix_seconds()) {
+    for key in keys_health(&identity, grid, unix_seconds()) {
         let what = format!("{} {}", key.what, expiry(key.left_s));
         match key.left_s {
             0 => {

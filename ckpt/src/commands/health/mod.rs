@@ -7,10 +7,6 @@ pub mod page;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
 
-use codec::grant::Grant;
-use protocol::grid::Grid;
-use protocol::identity::{Identity, Peer};
-
 use super::args::options::Global;
 use super::args::{HealthArgs, HealthCommand};
 use super::connect::{connect, named_grid};
@@ -21,12 +17,12 @@ use super::render::{Text, one_line};
 use super::run::past::ledger;
 use super::{Answer, done};
 use crate::commands::state_dir::state_dir;
-use ckpt_agent::agent::{grid_health, health_status, registries_health, with_retired};
+use ckpt_agent::agent::{grid_health, health_status, keys_health, registries_health, with_retired};
 use ckpt_agent::cancel::{Cancel, canceller};
 use ckpt_agent::connection::{list_files, notebook, roster};
 use ckpt_agent::report::{ExitStatus, Failure, Silent};
 use ckpt_agent::unix_time::unix_seconds;
-use health::{Health, JOB_KEY, KeyHealth, Known, WorkHealth};
+use health::{Health, WorkHealth};
 use runner::jobs::jobs;
 use runner::ledger::LedgerSum;
 
@@ -111,7 +107,7 @@ pub(super) async fn find(global: &Global, args: &HealthArgs) -> Result<Health, F
         return of_grid(global, args).await;
     }
     let connected = connect(global).await?;
-    let keys = keys(&connected.identity, &connected.grid, unix_seconds());
+    let keys = keys_health(&connected.identity, &connected.grid, unix_seconds());
     let registries = registries_health(&connected.grid, &connected.identity);
     let request = args.request();
     let (_canceller, cancel) = canceller();
@@ -158,32 +154,6 @@ async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Health, Failure> 
     let notebook = notebook(&grid);
     let roster = roster(&mut grid, &lists, &identity, &notebook).await;
     let limits = args.request().limits;
-    let keys = keys(&identity, &grid, unix_seconds());
+    let keys = keys_health(&identity, &grid, unix_seconds());
     grid_health(&grid, roster, &identity, &limits, keys).await
-}
-
-/// Keys and certificates of this machine and the grid, by the time of their end.
-pub(super) fn keys(identity: &Identity, grid: &Grid, now: u64) -> Vec<KeyHealth> {
-    let mut found: Vec<(String, u64)> = Vec::new();
-    let certificates = std::iter::once(&identity.certificate).chain(&identity.issuer);
-    for certificate in certificates {
-        let Ok(peer) = Peer::from_certificate(certificate) else {
-            continue;
-        };
-        match peer.grant.as_deref().map(Grant::terms) {
-            Some(terms) => found.push((JOB_KEY.to_owned(), terms.not_after)),
-            None => found.push((format!("certificate of {}", peer.name), peer.not_after)),
-        }
-    }
-    if let Ok(authority) = Peer::from_certificate(&grid.authority) {
-        let what = format!("certificate of the authority of grid {}", grid.name);
-        found.push((what, authority.not_after));
-    }
-    found.sort_by_key(|(_, ends)| *ends);
-    let key = |(what, ends): (String, u64)| KeyHealth {
-        what,
-        ends: Known::proved(ends),
-        left_s: ends.saturating_sub(now),
-    };
-    found.into_iter().map(key).collect()
 }
