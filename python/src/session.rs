@@ -32,7 +32,6 @@ pub(crate) struct Session {
     /// Idle clients, each for one save at a time. A cancelled save closes its connections, so that hosts drop
     /// the shards that they were receiving; so no call of another thread may use these connections.
     savers: Mutex<Vec<Client>>,
-    settings: Settings,
     runtime: Option<Runtime>,
 }
 
@@ -50,7 +49,6 @@ impl Session {
         Ok(Arc::new(Self {
             client,
             savers: Mutex::default(),
-            settings: settings.clone(),
             runtime: Some(runtime),
         }))
     }
@@ -60,7 +58,7 @@ impl Session {
         let idle = self.savers().pop();
         let saver = match idle {
             Some(saver) => saver,
-            None => Client::connect(&self.settings).await?,
+            None => self.client.beside().await?,
         };
         let saved = saver.save(save).await?;
         let mut savers = self.savers();

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The Python wheel, installed by pip: its tests with fsspec's own for file systems, numpy, pandas and PyTorch
 # (distributed checkpoints by 1 and 4 processes, one of them killed), the blocks of docs/use/recipes/python.md, and
-# the module under each other Python that is here. Says how long DCP takes with 1 GiB, beside a local directory.
+# the module under each other Python that is here. Says how long files take beside a local directory and S3, and DCP
+# with 1 GiB beside a local directory.
 #
 # Needs Python 3.9 or newer with venv, PyPI, Rust, a C compiler; 6 GB of disk for PyTorch, which brings CUDA,
 # and 10 GB more for 1 GiB of state. First 20 min on two cores; then 6 min. CKPT_WHEEL tries a wheel that is
@@ -78,6 +79,25 @@ for other in 3.9 3.10 3.12 3.13 3.14; do
         "$top/python/tests/test_ckpt.py" "$top/python/tests/test_background.py" "$top/python/tests/test_fs.py"
     say "Python $other"
 done
+
+# The file system beside a local directory and a server of S3 that keeps files in one.
+ckpt grid down --dir grid >/dev/null
+rm -rf grid
+ckpt grid up --dir grid --hosts 5 >/dev/null
+s3=$top/target/s3s/bin/s3s-fs
+[ -x "$s3" ] || (cd "$top" && cargo install --quiet s3s-fs --version 0.14.1 --locked --features binary --root target/s3s) || true
+mkdir s3 local
+url=
+if pip install --quiet s3fs && [ -x "$s3" ]; then
+    port=$(python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    "$s3" --host 127.0.0.1 --port "$port" --access-key ckpt --secret-key ckpt-secret s3 >s3.log 2>&1 &
+    server=$!
+    trap 'kill "$server"; ckpt grid down --dir "$work/grid" >/dev/null; rm -rf "$work"' EXIT
+    url=http://127.0.0.1:$port
+else
+    untried+=("S3: s3fs or its server can't be had")
+fi
+python "$top/python/tests/fs_seconds.py" "$work/local" ${url:+"$url"}
 
 if ((!${#untried[@]})) || [[ " ${untried[*]} " != *PyTorch* ]]; then
     ckpt grid down --dir grid >/dev/null

@@ -321,6 +321,16 @@ impl Client {
         Ok(Self { renewing })
     }
 
+    /// Another client of the same grid, with connections of its own. It knows already which hosts this one can't reach,
+    /// and both together keep to the bytes per second of the settings.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn beside(&self) -> Result<Self, Failure> {
+        let renewing = self.renewing.beside().await?;
+        Ok(Self { renewing })
+    }
+
     /// When the certificate or job key of this client ends, Unix seconds; hosts refuse it afterwards. If
     /// the grid's admin renews the certificate, the client takes the new one.
     #[must_use]

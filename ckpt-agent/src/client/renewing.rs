@@ -44,7 +44,7 @@ struct Made {
 }
 
 impl Made {
-    /// The first agent of a client, or the one that takes over from `before`.
+    /// An agent that knows what `before` knows of the hosts.
     async fn of(settings: &Settings, before: Option<&Agent>) -> Result<Self, Failure> {
         let (mut grid, identity) = membership(settings)?;
         let lists = connection::list_files(&settings.grid, &grid);
@@ -54,13 +54,19 @@ impl Made {
         let mut agent = Agent::new(&grid, roster, &identity, settings.resources, notebook)?;
         if let Some(before) = before {
             agent.take_over(before);
-            agent.share_connections(before);
         }
         Ok(Self {
             agent: agent.with_lists(&grid, lists),
             ends,
             at: Instant::now(),
         })
+    }
+
+    /// The agent that takes over from `before`.
+    async fn after(settings: &Settings, before: &Agent) -> Result<Self, Failure> {
+        let mut made = Self::of(settings, Some(before)).await?;
+        made.agent.share_connections(before);
+        Ok(made)
     }
 }
 
@@ -82,15 +88,26 @@ pub(super) struct Renewing {
 
 impl Renewing {
     pub(super) async fn connect(settings: &Settings) -> Result<Arc<Self>, Failure> {
+        let made = Made::of(settings, None).await?;
+        Ok(Self::beginning(settings, made))
+    }
+
+    /// Makes agents with connections of their own, which begin with what the present agent knows of the hosts.
+    pub(super) async fn beside(&self) -> Result<Arc<Self>, Failure> {
+        let made = Made::of(&self.settings, Some(&self.present())).await?;
+        Ok(Self::beginning(&self.settings, made))
+    }
+
+    fn beginning(settings: &Settings, made: Made) -> Arc<Self> {
         let held = Held {
-            made: Made::of(settings, None).await?,
+            made,
             is_closed: false,
         };
-        Ok(Arc::new(Self {
+        Arc::new(Self {
             settings: settings.clone(),
             held: Mutex::new(held),
             next: Arc::default(),
-        }))
+        })
     }
 
     /// An agent that knows the hosts about as they are now.
@@ -156,7 +173,7 @@ impl Renewing {
 
     async fn made_anew(&self) -> Result<Made, Failure> {
         let before = self.present();
-        Made::of(&self.settings, Some(&before)).await
+        Made::after(&self.settings, &before).await
     }
 
     /// Replaces the agent, unless the client was closed meanwhile. The old one stays if no other could be made: the

@@ -332,6 +332,7 @@ impl Agent {
             let aside = unreached.keys().copied().collect();
             self.ask_absent(aside, job_tag, wait_until, &showing, &mut asked.gathered)
                 .await;
+            self.try_in_background(&asked.waiting);
             let now = sleep.slept().times;
             if now == slept {
                 let given_up = asked.waiting.iter().copied();
@@ -349,6 +350,14 @@ impl Agent {
                 return self.settled(asked, &showing);
             }
             slept = now;
+        }
+    }
+
+    /// Goes on trying to reach hosts that were not waited for, so that the next call knows which of them are down.
+    fn try_in_background(&self, hosts: &[HostIndex]) {
+        let unreached = hosts.iter().filter(|host| !self.hosts.is_connected(**host));
+        for host in unreached {
+            self.hosts.try_again(*host);
         }
     }
 
