@@ -83,7 +83,7 @@ done
 # The file system beside a local directory and a server of S3 that keeps files in one.
 ckpt grid down --dir grid >/dev/null
 rm -rf grid
-ckpt grid up --dir grid --hosts 5 >/dev/null
+pid=$(ckpt --json grid up --dir grid --hosts 6 | python -c 'import json, sys; print(json.load(sys.stdin)["hosts"][2]["pid"])')
 s3=$top/target/s3s/bin/s3s-fs
 [ -x "$s3" ] || (cd "$top" && cargo install --quiet s3s-fs --version 0.14.1 --locked --features binary --root target/s3s) || true
 mkdir s3 local
@@ -97,7 +97,7 @@ if pip install --quiet s3fs && [ -x "$s3" ]; then
 else
     untried+=("S3: s3fs or its server can't be had")
 fi
-python "$top/python/tests/fs_seconds.py" "$work/local" ${url:+"$url"}
+python "$top/python/tests/fs_seconds.py" "$work/local" "$pid" ${url:+"$url"}
 
 if ((!${#untried[@]})) || [[ " ${untried[*]} " != *PyTorch* ]]; then
     ckpt grid down --dir grid >/dev/null
