@@ -43,7 +43,7 @@ def main():
                 os.kill(os.getpid(), signal.SIGKILL)
 
         made = _client.Writer.__init__
-        _client.Writer.__init__ = lambda self, inner: made(self, Dying(inner))
+        _client.Writer.__init__ = lambda self, inner, *of: made(self, Dying(inner), *of)
     if saving:
         dcp.save(state, checkpoint_id=url)
     else:
