@@ -622,7 +622,7 @@ mod tests {
         fs::write(&path, "{\"version\":1,\"hosts\":[{]").unwrap();
         assert!(Knowledge::load(&path).is_err());
         let notebook = Notebook::at(path.clone());
-        assert_eq!(notebook.read(0), Knowledge::default());
+        assert_eq!(*notebook.read(0), Knowledge::default());
         notebook.note(Observation::Rate(HOST, 1e6));
         notebook.write(1);
         assert!(Knowledge::load(&path).unwrap().host(HOST).is_some());

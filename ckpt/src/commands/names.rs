@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ckpt_agent::connection::{load_grid, notebook};
@@ -45,7 +46,7 @@ pub(super) fn hosts() -> ArgValueCandidates {
 }
 
 /// The grid that the environment names, or the usual one, and what this machine has seen of it.
-fn known() -> Option<(Grid, Knowledge, u64)> {
+fn known() -> Option<(Grid, Arc<Knowledge>, u64)> {
     let named = std::env::var_os("CKPT_GRID").filter(|path| !path.is_empty());
     let path = named.map(PathBuf::from).or_else(usual_grid_file)?;
     let grid = load_grid(&path).ok()?;

@@ -7,7 +7,7 @@ use placement::state::AvailabilityState;
 
 use crate::agent::Agent;
 use crate::core::place::presence_of_unknown;
-use crate::knowledge::{Knowledge, SaveTimes};
+use crate::knowledge::SaveTimes;
 use crate::report::{AdviseReport, Failure};
 use crate::unix_time::unix_seconds;
 
@@ -94,7 +94,7 @@ impl Agent {
     /// # Errors
     /// When the named compute host is not one of the grid.
     pub async fn advise(&self, request: &AdviseRequest) -> Result<AdviseReport, Failure> {
-        let known: Knowledge = self.notebook.read(unix_seconds());
+        let known = self.notebook.read(unix_seconds());
         let tag = request.job.as_ref().and_then(|job| self.keys.job_tag(job));
         let last = tag.and_then(|tag| known.save_times(tag));
         let cost = Cost::of(request.cost_seconds, last);
