@@ -307,11 +307,7 @@ impl Hosts {
             _ => {}
         }
         let connected = match self.connect(host, entry).await {
-            Ok(connection) => {
-                inner.watches.begin(host, &connection);
-                inner.names.look(&inner.hosts, host, &connection);
-                inner.introduce(connection).await
-            }
+            Ok(connection) => inner.begin(host, connection).await,
             Err(fault) => Err(inner.watches.not_reached(host, fault)),
         };
         *slot = match &connected {
@@ -319,6 +315,32 @@ impl Hosts {
             Err(fault) => Slot::Failed(Instant::now(), fault.clone()),
         };
         connected
+    }
+
+    /// Tries to reach a host. Nobody waits for that: a task that needs the connection meanwhile makes its own.
+    pub(crate) async fn reach_aside(&self, host: HostIndex) {
+        let inner = &self.0;
+        let (Some(entry), Some(slot)) = (inner.hosts.get(host.0), inner.connections.get(host.0))
+        else {
+            return;
+        };
+        let reached = self.connect(host, entry).await;
+        let Ok(mut slot) = slot.try_lock() else {
+            return;
+        };
+        if matches!(&*slot, Slot::Made(made) if made.close_reason().is_none()) {
+            return;
+        }
+        match reached {
+            Ok(connection) => {
+                if let Ok(connection) = inner.begin(host, connection).await {
+                    *slot = Slot::Made(connection);
+                }
+            }
+            Err(fault) => {
+                inner.watches.not_reached(host, fault);
+            }
+        }
     }
 
     /// Connects to a host, with a shorter time limit if the host fell silent.
@@ -700,6 +722,13 @@ impl Hosts {
 }
 
 impl Inner {
+    /// Begins to use a new connection to a host.
+    async fn begin(&self, host: HostIndex, connection: Connection) -> Result<Connection, Fault> {
+        self.watches.begin(host, &connection);
+        self.names.look(&self.hosts, host, &connection);
+        self.introduce(connection).await
+    }
+
     /// All addresses at which a host may be: the one in the list, and those that registries report.
     pub(crate) fn addresses(&self, host: HostIndex) -> Option<(&Address, Option<&[SocketAddr]>)> {
         let entry = self.hosts.get(host.0)?;

@@ -21,8 +21,7 @@ impl Hosts {
         if self.watches().tries(host) {
             let hosts = self.clone();
             tokio::spawn(async move {
-                // Whether it was reached is noted where connections are made.
-                let _ = hosts.connection(host).await;
+                hosts.reach_aside(host).await;
                 hosts.watches().tried(host);
             });
         }
