@@ -28,8 +28,8 @@ from ._names import FILES, OF, ORDER, PATH, Entry, Names, entry_of, names_of, ro
 #: Bytes that are written before a file begins to be saved.
 BLOCK_BYTES = 4 << 20
 
-#: Files of at most so many bytes are stored as :data:`COPIES`. A shard of such a file fills one block of a disk at
-#: most: fewer shards with more bytes in each take fewer requests, and no more of a disk.
+#: Files of at most so many bytes are stored as :data:`COPIES`. Fewer shards take fewer requests, and no more of a
+#: quota: hosts count each shard as 64 KiB at least.
 COPIES_BYTES = 64 << 10
 
 #: One data and two parity shards: each is a copy, and one of the three is enough. Two hosts may be lost, as with the
