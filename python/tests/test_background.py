@@ -287,19 +287,22 @@ def test_python_exits_when_all_is_saved(grid):
 
 
 INTERRUPTED = """
-import os, random, signal, threading, ckpt
+import os, random, signal, threading, time, ckpt
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def interrupt_the_exit():
     while threading.main_thread().is_alive():
-        pass
-    os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+    # A signal that arrives just before Python begins to wait does not end the wait: whoever sits there presses again.
+    while True:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(2)
 
 # Slow, so that this takes minutes.
 client = ckpt._client.shared_client(rate=64 << 10)
 client.save(random.Random(1).randbytes(32 << 20), job="bg/interrupted", background=True)
 client.save(b"waits", job="bg/interrupted", background=True)
-threading.Thread(target=interrupt_the_exit).start()
+threading.Thread(target=interrupt_the_exit, daemon=True).start()
 """
 
 
