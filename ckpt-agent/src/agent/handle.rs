@@ -11,6 +11,7 @@ use transfer::Hosts;
 use transfer::roster::Roster;
 
 use crate::agent::Resources;
+use crate::agent::ask::recent::Recent;
 use crate::agent::list_files::Lists;
 use crate::core::{Fault, HostIndex};
 use crate::knowledge::Notebook;
@@ -25,6 +26,7 @@ pub struct Agent {
     pub(in crate::agent) resources: Resources,
     pub(in crate::agent) notebook: Notebook,
     pub(in crate::agent) lists: Option<Lists>,
+    pub(in crate::agent) recent: Recent,
 }
 
 impl Agent {
@@ -69,6 +71,7 @@ impl Agent {
             resources,
             notebook,
             lists: None,
+            recent: Recent::default(),
         })
     }
 

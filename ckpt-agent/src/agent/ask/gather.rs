@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use transfer::find::Shown;
 
+use crate::agent::ask::recent::Said;
 use crate::agent::{Agent, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::clocks::Clocks;
@@ -497,13 +498,6 @@ impl Agent {
         to_place: bool,
         showing: &Showing,
     ) -> Result<Answered, Fault> {
-        let announced = async {
-            if to_place {
-                self.announcement(host).await
-            } else {
-                Ok(None)
-            }
-        };
         let owner = self.keys.owner();
         let notices = self.notices_of(host, job_tag);
         let memory_max = self.resources.memory_bytes / MEMORY_SHARE;
@@ -517,20 +511,14 @@ impl Agent {
             }
             void
         };
-        let (status, found, announced, (notices, missed), void) = tokio::join!(
-            self.hosts.status(host),
+        let (said, found, (notices, missed), void) = tokio::join!(
+            self.of_itself(host, to_place),
             self.hosts.find(host, owner, job_tag, known, enter),
-            announced,
             notices,
             void_heard
         );
-        let (status, rtt) = status?;
+        let said = said?;
         found?;
-        // A host with an invalid announcement counts as one without.
-        let announced = announced.unwrap_or_else(|cause| {
-            tracing::warn!(host = self.hosts.name(host), %cause, "ignored an announcement");
-            None
-        });
         if let Some(fault) = missed
             && !fault.is_final()
         {
@@ -538,14 +526,45 @@ impl Agent {
             return Err(fault);
         }
         let answer = HostAnswer {
-            status,
-            rtt,
-            announced,
-            heard: unix_seconds(),
+            status: said.status,
+            rtt: said.rtt,
+            announced: said.announced,
+            heard: said.heard,
             spoken: self.hosts.spoken(host).await?,
             void,
         };
         Ok((answer, notices))
+    }
+
+    /// What a host says of itself, or said a moment ago; with what it announces, if hosts are chosen `to_place`.
+    async fn of_itself(&self, host: HostIndex, to_place: bool) -> Result<Said, Fault> {
+        let before = self.recent.of(host, Instant::now());
+        if let Some(said) = &before
+            && (!to_place || said.announced.is_some())
+        {
+            return Ok(said.clone());
+        }
+        let announced = async {
+            match to_place {
+                true => self.announcement(host).await,
+                false => Ok(None),
+            }
+        };
+        let (status, announced) = tokio::join!(self.hosts.status(host), announced);
+        let (status, rtt) = status?;
+        let said = Said {
+            status,
+            rtt,
+            // A host with an invalid announcement counts as one without.
+            announced: announced.unwrap_or_else(|cause| {
+                tracing::warn!(host = self.hosts.name(host), %cause, "ignored an announcement");
+                None
+            }),
+            heard: unix_seconds(),
+            at: Instant::now(),
+        };
+        self.recent.note(host, said.clone());
+        Ok(said)
     }
 
     /// The notices of a host about a job, and the fault that ended them early.

@@ -3,6 +3,7 @@
 pub(crate) mod gather;
 pub(crate) mod hidden;
 pub(crate) mod lists;
+pub(in crate::agent) mod recent;
 pub(crate) mod select;
 pub(crate) mod uninformed;
 pub(crate) mod unnamed_hosts;
