@@ -92,6 +92,12 @@ impl Anchors {
     /// Bytes of memory for each anchor.
     pub const MEMORY: u64 = 16 + 2 * FILTER_BITS_PER_ANCHOR as u64 / 8;
 
+    /// Bytes of memory that they take.
+    pub const fn memory_bytes(&self) -> u64 {
+        let sorted = self.sorted.len() * size_of::<(Anchor, BasePiece)>();
+        (sorted + self.filter.len() * size_of::<u64>()) as u64
+    }
+
     /// Takes these anchors of a base, without those that its content has in many places.
     pub fn new(mut sorted: Vec<(Anchor, BasePiece)>) -> Self {
         sorted.sort_unstable();

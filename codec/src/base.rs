@@ -53,6 +53,7 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -104,13 +105,49 @@ struct BaseSegment {
     first: usize,
 }
 
+/// Hashes of pieces that are kept elsewhere, because memory would not hold them.
+pub trait HashStore: std::fmt::Debug + Send + Sync {
+    /// So many hashes, from the one of number `first` on; `None` if they can't be read. The pieces then count as
+    /// changed.
+    fn read(&self, first: usize, count: usize) -> Option<Vec<PieceHash>>;
+}
+
+/// The hashes of all pieces of a base, in the order of the stream.
+#[derive(Debug)]
+enum Hashes {
+    Here(Vec<PieceHash>),
+    Elsewhere(Box<dyn HashStore>),
+}
+
+impl Hashes {
+    fn get(&self, first: usize, count: usize) -> Cow<'_, [PieceHash]> {
+        match self {
+            Self::Here(all) => Cow::Borrowed(
+                all.get(first..first.saturating_add(count))
+                    .unwrap_or_default(),
+            ),
+            Self::Elsewhere(store) => {
+                let read = store.read(first, count);
+                Cow::Owned(read.filter(|read| read.len() == count).unwrap_or_default())
+            }
+        }
+    }
+
+    const fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Here(all) => all.len() * size_of::<PieceHash>(),
+            Self::Elsewhere(_) => 0,
+        }
+    }
+}
+
 /// What an earlier version stored to be compared with: its segments, hashes of their pieces, and anchors.
 #[derive(Debug)]
 pub struct Base {
     hasher: PieceHasher,
     /// In the order of the stream; [`BasePiece::segment`] is an index of this list.
     segments: Vec<BaseSegment>,
-    hashes: Vec<PieceHash>,
+    hashes: Hashes,
     /// Hash of the first piece of each segment, with the segment's number. Finds a segment that moved.
     moved: BTreeSet<(PieceHash, u32)>,
     /// Hash of a whole piece of zeros.
@@ -140,7 +177,13 @@ pub struct BaseError {
 impl Base {
     /// Bytes of memory for each piece: its hash, its share of the other lists (layers among them), and its share of an
     /// anchor.
-    pub const PIECE_MEMORY: u64 = 48 + Anchors::MEMORY * PIECE_BYTES as u64 / ANCHOR_STEP as u64;
+    pub const PIECE_MEMORY: u64 = 48 + Self::ANCHOR_MEMORY;
+
+    /// Bytes of memory for each piece if its hash is in a [`HashStore`]: its share of an anchor and of the other lists,
+    /// as long as the segments are full and have [`LAYERS_USUAL`] layers.
+    pub const PIECE_MEMORY_ELSEWHERE: u64 = 11 + Self::ANCHOR_MEMORY;
+
+    const ANCHOR_MEMORY: u64 = Anchors::MEMORY * PIECE_BYTES as u64 / ANCHOR_STEP as u64;
 
     /// The base that has this index. `hashes` has the bytes of the piece hashes of all its stored segments,
     /// in order, then those of their anchors; `key` is the key of these hashes.
@@ -148,6 +191,20 @@ impl Base {
     /// # Errors
     /// When `hashes` has more or fewer bytes than the index asks for.
     pub fn new(index: &Index, hashes: &[u8], key: &DataKey) -> Result<Self, BaseError> {
+        Self::with_hashes_elsewhere(index, hashes, key, |_| None)
+    }
+
+    /// As [`Self::new`]. `put` is given the bytes of the hashes of pieces, 16 each, in order; they take no memory here if
+    /// it returns where they are now.
+    ///
+    /// # Errors
+    /// See [`Self::new`].
+    pub fn with_hashes_elsewhere(
+        index: &Index,
+        hashes: &[u8],
+        key: &DataKey,
+        put: impl FnOnce(&[u8]) -> Option<Box<dyn HashStore>>,
+    ) -> Result<Self, BaseError> {
         let (segments, pieces) = comparable_segments(index);
         let count = |segment: &BaseSegment| anchor_count(segment.len as usize);
         let expected = pieces * 16 + segments.iter().map(count).sum::<usize>() * 8;
@@ -159,17 +216,12 @@ impl Base {
             return Err(wrong);
         }
         let (pieces, anchors) = hashes.split_at_checked(pieces * 16).ok_or(wrong)?;
-        let hashes: Vec<PieceHash> = pieces
-            .as_chunks()
-            .0
-            .iter()
-            .map(|hash| PieceHash(*hash))
-            .collect();
+        let each = pieces.as_chunks().0;
         let hasher = PieceHasher::new(key);
         let zeros = hasher.piece(&[0; PIECE_BYTES]);
         let first = |(segment, number): (&BaseSegment, _)| {
-            let hash = hashes.get(segment.first).copied();
-            hash.map(|hash| (hash, number))
+            let hash = each.get(segment.first);
+            hash.map(|hash| (PieceHash(*hash), number))
         };
         let moved = segments.iter().zip(0..).filter_map(first);
         let moved = moved.filter(|(hash, _)| *hash != zeros).collect();
@@ -183,6 +235,8 @@ impl Base {
         let anchors = anchors.as_chunks().0.iter();
         let anchors = anchors.map(|anchor| Anchor(u64::from_le_bytes(*anchor)));
         let anchors = Anchors::new(anchors.zip(places).collect());
+        let here = || each.iter().map(|hash| PieceHash(*hash)).collect();
+        let hashes = put(pieces).map_or_else(|| Hashes::Here(here()), Hashes::Elsewhere);
         Ok(Self {
             hasher,
             zeros,
@@ -191,6 +245,15 @@ impl Base {
             moved,
             anchors,
         })
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory_bytes(&self) -> u64 {
+        let layers = |segment: &BaseSegment| segment.layers.capacity() * size_of::<Layer>();
+        // An entry of a tree has some room beside it.
+        let each = size_of::<BaseSegment>() + 2 * size_of::<(PieceHash, u32)>();
+        let lists: usize = self.segments.iter().map(|one| each + layers(one)).sum();
+        (self.hashes.memory_bytes() + lists) as u64 + self.anchors.memory_bytes()
     }
 
     /// Hashes pieces of the new version so that they can be compared with the base's.
@@ -236,17 +299,17 @@ impl Base {
     }
 
     /// Hashes of the pieces from a place to the end of its segment.
-    fn pieces(&self, place: BasePiece) -> &[PieceHash] {
+    fn pieces(&self, place: BasePiece) -> Cow<'_, [PieceHash]> {
         let first = self.segment(place).map_or(0, |segment| segment.first) + place.piece as usize;
         let count = self.rest(place).div_ceil(PIECE_BYTES);
-        self.hashes.get(first..first + count).unwrap_or_default()
+        self.hashes.get(first, count)
     }
 
     /// Whether a segment of the base begins at this byte of its stream and has these bytes, by its hashes.
     pub fn has_at(&self, offset: u64, raw: &[u8]) -> bool {
         let place = self.place_of(offset);
         place.is_some_and(|place| {
-            self.rest(place) == raw.len() && self.pieces(place) == self.hasher.hash(raw)
+            self.rest(place) == raw.len() && *self.pieces(place) == *self.hasher.hash(raw)
         })
     }
 
@@ -270,10 +333,11 @@ impl Base {
     /// Compares a new segment of `len` bytes with the base's bytes from `place` on. `None` when these are
     /// fewer than `len`, or when too many pieces changed.
     fn compare(&self, place: BasePiece, len: usize, hashes: &[PieceHash]) -> Option<Match> {
-        let old = self.pieces(place).get(..hashes.len())?;
         if len > self.rest(place) {
             return None;
         }
+        let old = self.pieces(place);
+        let old = old.get(..hashes.len())?;
         Match::of(Origin::Base(place), hashes, old, PIECES_PER_CHANGE_MIN)
     }
 
@@ -342,7 +406,7 @@ impl Base {
 
     /// Which of these pieces differ from those at `place`; bit 0 is the first.
     fn changed(&self, place: BasePiece, hashes: &[PieceHash]) -> u64 {
-        changed_pieces(hashes, self.pieces(place))
+        changed_pieces(hashes, &self.pieces(place))
     }
 }
 
@@ -576,6 +640,13 @@ mod tests {
 
     /// A base of these segments, with 100 zeros before the second.
     fn base(segments: &[Vec<u8>]) -> Arc<Base> {
+        let (index, hashes) = parts(segments);
+        assert!(Base::new(&index, &hashes[1..], &key()).is_err());
+        Arc::new(Base::new(&index, &hashes, &key()).unwrap())
+    }
+
+    /// Its index, and the bytes of its hashes and anchors.
+    fn parts(segments: &[Vec<u8>]) -> (Index, Vec<u8>) {
         let mut index = Index::default();
         let hasher = PieceHasher::new(&key());
         let mut hashes = Vec::new();
@@ -596,8 +667,39 @@ mod tests {
             last.extend(anchors(raw).flat_map(|anchor| anchor.0.to_le_bytes()));
         }
         hashes.extend(last);
-        assert!(Base::new(&index, &hashes[1..], &key()).is_err());
-        Arc::new(Base::new(&index, &hashes, &key()).unwrap())
+        (index, hashes)
+    }
+
+    /// Hashes that can't be read from the third piece on.
+    #[derive(Debug)]
+    struct Torn(Vec<u8>);
+
+    impl HashStore for Torn {
+        fn read(&self, first: usize, count: usize) -> Option<Vec<PieceHash>> {
+            let all = self.0.as_chunks().0.iter();
+            let all = all.map(|hash| PieceHash(*hash));
+            (first < 3).then(|| all.skip(first).take(count).collect())
+        }
+    }
+
+    #[test]
+    fn pieces_whose_hashes_cannot_be_read_count_as_changed() {
+        let segments = [0, 1, 2].map(|seed| noise(seed, 4 * PIECE_BYTES)).to_vec();
+        let (index, hashes) = parts(&segments);
+        let put = |hashes: &[u8]| Some(Box::new(Torn(hashes.to_vec())) as Box<dyn HashStore>);
+        let torn = Base::with_hashes_elsewhere(&index, &hashes, &key(), put).unwrap();
+        let whole = base(&segments);
+        let saved = whole.memory_bytes() - torn.memory_bytes();
+        assert_eq!(saved, 12 * 16, "the hashes take no memory");
+        let torn = Arc::new(torn);
+        let second = (4 * PIECE_BYTES + 100) as u64;
+        assert!(torn.has_at(0, &segments[0]) && !torn.has_at(second, &segments[1]));
+        assert_eq!(torn.same_pieces(second, &segments[1]), 0);
+        assert_eq!(whole.same_pieces(second, &segments[1]), 0b1111);
+        assert_eq!(follow(&torn, &segments[0]), follow(&whole, &segments[0]));
+        let stream = segments[1..].concat();
+        assert!(follow(&torn, &stream).iter().all(|part| part.1.is_none()));
+        assert!(follow(&whole, &stream).iter().any(|part| part.1.is_some()));
     }
 
     fn at(segment: u32, from: u32, changed: u64) -> Option<Match> {

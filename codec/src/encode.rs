@@ -351,6 +351,16 @@ impl CheckpointBuilder {
         kept.cloned().collect()
     }
 
+    /// The hashes that [`Self::take_pieces`] would begin with, 16 bytes each.
+    pub fn piece_hashes(&self) -> &[u8] {
+        &self.pieces
+    }
+
+    /// Forgets these hashes: the caller has written them elsewhere, and puts them before those that follow.
+    pub fn forget_piece_hashes(&mut self) {
+        self.pieces.clear();
+    }
+
     /// Piece hashes of all segments that a later version can be compared with, then their anchors. The caller cuts these bytes into segments,
     /// encodes them and passes them to [`Self::push_piece_row`], before [`Self::finish_image`].
     pub fn take_pieces(&mut self) -> Vec<u8> {

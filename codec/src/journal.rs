@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::anchors::{Anchor, anchor_count};
-use crate::base::{Base, BaseError, layers_of};
+use crate::base::{BaseError, layers_of};
 use crate::geometry::Redundancy;
 use crate::hash::PieceHash;
 use crate::id::{CheckpointId, Version};
@@ -413,11 +413,8 @@ impl Content {
         Self(segments.collect())
     }
 
-    /// What it is to a version that is compared with it.
-    ///
-    /// # Errors
-    /// When there are very many segments.
-    pub fn base(self, key: &DataKey) -> Result<Base, BaseError> {
+    /// The index and the bytes of hashes of which [`crate::base::Base::new`] makes what it is to a version that is compared with it.
+    pub fn into_parts(self) -> (Index, Vec<u8>) {
         let mut hashes = Vec::new();
         for one in &self.0 {
             hashes.extend_from_slice(&one.pieces);
@@ -429,7 +426,7 @@ impl Content {
             files: Vec::new(),
             segments: self.0.into_iter().map(|one| one.entry).collect(),
         };
-        Base::new(&index, &hashes, key)
+        (index, hashes)
     }
 }
 
@@ -438,6 +435,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::Base;
     use crate::compress::Method;
     use crate::hash::SegmentHash;
     use crate::keys::Keys;
@@ -448,6 +446,11 @@ mod tests {
     use crate::seal::OwnerSecret;
     use crate::segment::{Cut, RepeatedSource, Segmenter};
     use crate::stored::StoredSegment;
+
+    fn made(content: Content) -> Base {
+        let (index, hashes) = content.into_parts();
+        Base::new(&index, &hashes, &key()).unwrap()
+    }
 
     /// Bytes of a segment: four pieces and a part of one.
     const SEGMENT: usize = 4 * PIECE_BYTES + 100;
@@ -711,7 +714,7 @@ mod tests {
                 false => Vec::new(),
             };
             let base = |content: &Content| {
-                (content.stream_bytes() > 0).then(|| content.clone().base(&key()).unwrap())
+                (content.stream_bytes() > 0).then(|| made(content.clone()))
             };
             // The first one ends after `p` rows at hosts, the second after `q`.
             let one_image = changed(version, &first, 100);
@@ -738,9 +741,9 @@ mod tests {
             let saved = save(&version, None);
             let whole = saved.journal(&[]).content(u64::MAX);
             let new = changed(version, &first, 100);
-            let one = save(&new, Some(whole.clone().base(&key()).unwrap()));
+            let one = save(&new, Some(made(whole.clone())));
             let left = one.journal(&[1]).content(p).followed_by(whole);
-            let again = save(&new, Some(left.base(&key()).unwrap()));
+            let again = save(&new, Some(made(left)));
             let rows = one.rows.len().saturating_sub(p as usize);
             // Where the beginning goes over to the version, a segment may not be found.
             prop_assert!(again.rows.len() <= rows + 2, "{} {rows}", again.rows.len());

@@ -12,6 +12,7 @@
 pub mod chain;
 pub mod claims;
 pub mod clocks;
+pub mod compared;
 pub mod effort;
 pub mod fence;
 pub mod gather;

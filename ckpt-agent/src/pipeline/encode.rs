@@ -10,6 +10,8 @@
 //! finished rows that follow it.
 
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -34,6 +36,7 @@ use codec::{Redundancy, ShardIndex};
 use super::ahead::Ahead;
 use super::budget::{Budget, Closed, Reservation};
 use super::governor::Governor;
+use super::hash_file::NewHashes;
 use super::hashing::{HashedSegment, Hashing, WAITING_EACH, hash_segment};
 use crate::core::effort::Effort;
 
@@ -130,6 +133,9 @@ pub enum EncodeFailure<E> {
     /// The image exceeds what an index can describe.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// The file with the hashes of pieces can't be read.
+    #[error("reading the hashes of pieces: {0}")]
+    Hashes(std::io::Error),
     /// The save has ended, and its budget is closed.
     #[error(transparent)]
     Closed(#[from] Closed),
@@ -155,6 +161,8 @@ pub struct EncodeSettings {
     pub journal: Option<Notes>,
     /// The first so many origins of the base are remnants.
     pub remnants: u8,
+    /// Where hashes of pieces are put that memory would not hold.
+    pub hashes_dir: Option<PathBuf>,
 }
 
 /// Takes the segments of a save in the order of the image. What does not fit ends the journal.
@@ -189,6 +197,7 @@ where
         refused: None,
         journal: settings.journal.clone(),
         remnants: settings.remnants,
+        hashes: NewHashes::in_dir(settings.hashes_dir.clone()),
         resumed_bytes: 0,
         waiting: BTreeMap::new(),
         next: 0,
@@ -487,6 +496,7 @@ struct Output<E, W, F> {
     refused: Option<BuildError>,
     journal: Option<Notes>,
     remnants: u8,
+    hashes: NewHashes,
     resumed_bytes: u64,
     waiting: BTreeMap<u64, EncodedPart>,
     next: u64,
@@ -502,6 +512,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             let Some(builder) = &mut self.builder else {
                 return;
             };
+            self.hashes.take_from(builder);
             match part {
                 EncodedPart::Zero(bytes) => {
                     builder.push_zero(bytes);
@@ -566,6 +577,8 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             return Err(cause.into());
         }
         let mut builder = self.builder.take().ok_or(Closed)?;
+        let last_hashes = builder.take_pieces();
+        let mut hashes = self.hashes.reader().chain(&*last_hashes);
         self.journal = None;
         let whole = u128::from(builder.row_bytes().max(1));
         let new = u128::from(builder.stored_bytes()) * u128::from(bytes.changed) / whole;
@@ -578,8 +591,15 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             let blocks = budget.buffer(row_bytes_max(redundancy));
             Ok::<_, Closed>((encoder.encode(row, raw, blocks), grant))
         };
-        for raw in builder.take_pieces().chunks(SEGMENT_BYTES) {
-            let (encoded, grant) = encode(builder.rows(), raw)?;
+        let mut raw = Vec::with_capacity(SEGMENT_BYTES);
+        loop {
+            raw.clear();
+            let mut next = hashes.by_ref().take(SEGMENT_BYTES as u64);
+            next.read_to_end(&mut raw).map_err(EncodeFailure::Hashes)?;
+            if raw.is_empty() {
+                break;
+            }
+            let (encoded, grant) = encode(builder.rows(), &raw)?;
             builder.push_piece_row(&encoded)?;
             (self.report)(Encoded::Row(ready(encoded, grant, 0)));
         }

@@ -7,6 +7,7 @@ pub mod budget;
 pub mod decode;
 pub mod encode;
 mod governor;
+pub mod hash_file;
 mod hashing;
 
 #[cfg(test)]

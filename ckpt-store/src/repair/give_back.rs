@@ -16,7 +16,7 @@ use super::ask::HolderAnswers;
 use super::links::Around;
 use super::{REPAIR_TIMEOUT, RepairError, Repairer};
 use crate::core::Key;
-use crate::core::release::{self, Burden};
+use crate::core::release::{self, Burden, Use, Way};
 use crate::core::repair::{Caretaker, Removed, Situation};
 
 /// Pause between two rounds of a drain: shards that could not be handed over are tried again after it.
@@ -90,27 +90,31 @@ impl DrainProgress {
 }
 
 impl Repairer {
-    /// Hands shards over and removes them here, if this host holds more bytes than its owner lends.
+    /// Hands shards over and removes them here, if this host holds more bytes than its owner lends. Only if no other
+    /// host has room, shards that can be missed are removed without a new holder.
     pub(super) async fn give_back(
         &self,
         around: &Around,
         caretaker: &mut Caretaker,
-        burdens: Vec<Burden>,
+        mut burdens: Vec<Burden>,
     ) {
-        let over = self.host.store.excess_bytes();
-        if over == 0 {
-            return;
-        }
-        info!(over, "the shards need more space than is lent");
-        for burden in release::choose(over, burdens) {
-            if self.host.store.excess_bytes() == 0 {
-                break;
+        for way in [Way::HandOver, Way::Drop] {
+            let over = self.host.store.excess_bytes();
+            if over == 0 {
+                return;
             }
-            let checkpoint = burden.key.checkpoint;
-            let number = burden.shard.number();
-            match self.release(around, caretaker, burden).await {
-                Ok(()) => info!(%checkpoint, shard = number, "shard given back"),
-                Err(why) => warn!(%checkpoint, shard = number, %why, "shard not given back"),
+            info!(over, "the shards need more space than is lent");
+            burdens.retain(|one| self.host.store.shard_bytes(one.key, one.shard) > 0);
+            for burden in release::choose(over, way, burdens.clone()) {
+                if self.host.store.excess_bytes() == 0 {
+                    return;
+                }
+                let checkpoint = burden.key.checkpoint;
+                let number = burden.shard.number();
+                match self.release(around, caretaker, burden, way).await {
+                    Ok(()) => info!(%checkpoint, shard = number, "shard given back"),
+                    Err(why) => warn!(%checkpoint, shard = number, %why, "shard not given back"),
+                }
             }
         }
     }
@@ -120,7 +124,7 @@ impl Repairer {
     pub(super) fn burdens(
         &self,
         situations: &[Situation],
-        superseded: &BTreeSet<Key>,
+        uses: &BTreeMap<Key, Use>,
     ) -> Vec<Burden> {
         let own = self.own();
         let mut burdens = Vec::new();
@@ -132,7 +136,7 @@ impl Repairer {
                     key,
                     shard: *shard,
                     bytes: self.host.store.shard_bytes(key, *shard),
-                    is_superseded: superseded.contains(&key),
+                    used: uses.get(&key).copied().unwrap_or_default(),
                     is_elsewhere: !situation.others_with(own, *shard).is_empty(),
                     spare: situation.spare(),
                 });
@@ -143,21 +147,22 @@ impl Repairer {
     }
 
     /// Removes a shard here after another host proved that it holds the shard. The shard is handed over
-    /// first, if no other host holds it.
+    /// first, if no other host holds it; if that fails, it is removed only if it may be dropped and its checkpoint can
+    /// spare it.
     async fn release(
         &self,
         around: &Around,
         caretaker: &mut Caretaker,
         burden: Burden,
+        way: Way,
     ) -> Result<(), RepairError> {
         let Burden { key, shard, .. } = burden;
         let passing = self.pass_on(around, caretaker, key, shard, Removed::ThisShard);
         let passed = tokio::time::timeout(REPAIR_TIMEOUT, passing).await;
         let done = match passed.unwrap_or(Err((RepairError::Late, None))) {
             Ok(_) => self.remove(key, shard).await,
-            // The owner of this machine needs the space, and no other host has room. A newer version of
-            // the job is here, so the old version may do with one shard less.
-            Err((_, Some(1..))) if burden.is_superseded => self.remove(key, shard).await,
+            // The owner of this machine needs the space, and no other host has room.
+            Err((_, Some(1..))) if way == Way::Drop => self.remove(key, shard).await,
             Err((why, _)) => Err(why),
         };
         self.host.store.end_leaving(key, shard);

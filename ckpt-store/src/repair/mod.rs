@@ -228,10 +228,9 @@ impl Repairer {
         let whom = caretaker
             .hosts_to_ask(self.own(), holders)
             .filter(|_| !gives_back);
-        let superseded = if gives_back {
-            self.host.store.superseded()
-        } else {
-            BTreeSet::new()
+        let uses = match gives_back {
+            true => self.host.store.uses(),
+            false => BTreeMap::new(),
         };
         let mut found = RoundFindings::default();
         let mut after = None;
@@ -261,7 +260,7 @@ impl Repairer {
             found.due.sort_by_key(Repair::order);
             found.due.truncate(REPAIRS_PER_ROUND);
             if gives_back {
-                found.burdens.extend(self.burdens(&situations, &superseded));
+                found.burdens.extend(self.burdens(&situations, &uses));
             }
             found.clocks.extend(answers.clocks);
         }

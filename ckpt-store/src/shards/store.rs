@@ -1,6 +1,6 @@
 //! The operations of a host on its shards, as blocking calls.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,7 @@ use crate::core::catalog::{Claimed, CommitStep, Counts};
 use crate::core::ledger::Quota;
 use crate::core::notices::OwnedJob;
 use crate::core::places::Who;
+use crate::core::release::Use;
 use crate::core::{Catalog, Denied, Key, Millis, PutId, Shard};
 use crate::disk::{ChangeError, Disk};
 
@@ -129,9 +130,9 @@ impl Store {
         }
     }
 
-    /// Committed checkpoints for which a later version of the same job is committed here.
-    pub fn superseded(&self) -> BTreeSet<Key> {
-        self.catalog().superseded_keys()
+    /// What is known here of the use of each committed checkpoint.
+    pub fn uses(&self) -> BTreeMap<Key, Use> {
+        self.catalog().uses()
     }
 
     /// Removes a shard that another host holds. If it is the last shard of its checkpoint here, the

@@ -208,7 +208,8 @@ fn write_resumed() -> (Saved, Saved) {
     let (remnant, journal) = write_remnant();
     let manifest = Manifest::parse(remnant.manifest.clone()).unwrap();
     let data_key = journal.head.data_key.clone();
-    let base = journal.content(1).base(&data_key).unwrap();
+    let (index, hashes) = journal.content(1).into_parts();
+    let base = Base::new(&index, &hashes, &data_key).unwrap();
     let link = Link {
         pieces_key: data_key.clone(),
         origins: vec![Origin {

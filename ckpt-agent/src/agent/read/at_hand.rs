@@ -4,6 +4,7 @@
 use codec::base::Base;
 
 use crate::agent::read::restore::{Attempt, Image};
+use crate::core::compared::HashPlace;
 use crate::image::Target;
 use crate::image::at_hand::{FilesAtHand, Places};
 
@@ -13,7 +14,7 @@ impl Attempt<'_> {
         let summary = &image.summary;
         let chain = summary.tail.chain.as_ref()?;
         let is_whole = image.pick.is_none() && *target != Target::Stdout;
-        if !is_whole || !self.agent.has_room_for_hashes(summary) {
+        if !is_whole || self.agent.hash_place(summary) != Some(HashPlace::Memory) {
             return None;
         }
         let index = image.index.clone();

@@ -135,7 +135,13 @@ impl Agent {
         let driver = Driver::new(self, known, reader, &rows, share);
         let keys = RowKeys::of(summary);
         let (read, _) = self.read_with(driver, known, &keys, &rows).await;
-        Ok(read?.into_values().flatten().collect())
+        let parts = read?;
+        let mut all = Vec::with_capacity(parts.values().map(Vec::len).sum());
+        // Each part is dropped as soon as it is copied: the hashes of a large image are tens of MiB.
+        for part in parts.into_values() {
+            all.extend_from_slice(&part);
+        }
+        Ok(all)
     }
 
     /// Reads and decodes these rows of a checkpoint from its known holders, for a caller that searches for

@@ -2,10 +2,11 @@
 //! of the base, and of the origins of the base.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codec::base::{Base, BaseError};
+use codec::base::Base;
 use codec::encode::Link;
 use codec::index::Index;
 use codec::journal::{Content, Journal};
@@ -20,11 +21,12 @@ use tokio::time::{Instant, timeout};
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::fetch::Unreadable;
-use crate::agent::read::hashes::{MEMORY_SHARE, hash_bytes};
+use crate::agent::read::hashes::{NoBase, base_of, pieces};
 use crate::agent::save::remnants::{Asking, Left, Remnant};
 use crate::agent::{Agent, SaveRequest};
 use crate::core::HostIndex;
 use crate::core::chain::{Hurry, OriginState, plan};
+use crate::core::compared::memory_needed;
 use crate::core::retention;
 use crate::inventory::KnownCheckpoint;
 use crate::report::SaveReport;
@@ -35,6 +37,9 @@ const READING_SHARE: u32 = 2;
 
 /// How many of the newest versions a save with a deadline looks at for a base.
 const LOOKED_AT_MAX: usize = 8;
+
+/// One in this many bytes of the memory is for segments of the new version that are remembered.
+const MEMORY_SHARE: u64 = 8;
 
 /// How many segments of the new version are remembered, to find what its files have in common.
 pub(crate) fn remembered(memory_bytes: u64) -> usize {
@@ -70,6 +75,8 @@ struct Start {
     /// Its index, and the hashes of its pieces.
     index: Index,
     hashes: Vec<u8>,
+    /// Where its hashes are put if memory would not hold them.
+    hashes_dir: Option<PathBuf>,
     holders: Vec<HostIndex>,
     /// `None` if it is no version: then the key of the first remnant.
     pieces_key: Option<DataKey>,
@@ -134,6 +141,8 @@ impl ChosenBase {
 /// A version that may be the base.
 struct Candidate<'a> {
     known: &'a KnownCheckpoint,
+    /// Where its hashes are put if memory would not hold them.
+    hashes_dir: Option<PathBuf>,
     summary: Summary,
     chain: Chain,
 }
@@ -208,8 +217,10 @@ impl Agent {
         let key = pieces_key.clone();
         let index = start.index;
         let hashes = start.hashes;
+        let dir = start.hashes_dir;
         // Takes a while for a large image, so it runs on a thread of its own.
-        let building = tokio::task::spawn_blocking(move || build(index, &hashes, &key, &journals));
+        let building =
+            tokio::task::spawn_blocking(move || build(index, hashes, &key, &journals, dir));
         let pieces = building.await.map_err(|cause| cause.to_string());
         let pieces = pieces.and_then(|built| built.map_err(|cause| cause.to_string()));
         let pieces = pieces
@@ -254,8 +265,9 @@ impl Agent {
     pub(crate) fn note_of_memory(&self, newest: Option<&KnownCheckpoint>) -> Option<String> {
         let newest = newest?;
         let summary = newest.manifest.open(&self.keys).ok()?;
-        let needed = hash_bytes(&summary).saturating_mul(MEMORY_SHARE);
-        let is_too_much = summary.tail.chain.is_some() && needed > self.resources.memory_bytes;
+        let has_file = self.notebook.dir().is_some();
+        let needed = memory_needed(pieces(&summary), has_file);
+        let is_too_much = summary.tail.chain.is_some() && self.hash_place(&summary).is_none();
         is_too_much.then(|| {
             format!(
                 "the image was stored whole: comparing it with version {} needs --memory {}MiB",
@@ -280,12 +292,13 @@ impl Agent {
         }
         let summary = version.manifest.open(&self.keys).ok()?;
         let chain = summary.tail.chain.clone()?;
-        let serves = self.has_room_for_hashes(&summary)
-            && summary.stream_bytes >= CHAIN_BYTES_MIN
+        let place = self.hash_place(&summary)?;
+        let serves = summary.stream_bytes >= CHAIN_BYTES_MIN
             && version.manifest.public().cipher == request.options.cipher
             && version.can_lose().is_some();
-        serves.then_some(Candidate {
+        serves.then(|| Candidate {
             known: version,
+            hashes_dir: self.hashes_dir(place),
             summary,
             chain,
         })
@@ -335,7 +348,7 @@ impl Agent {
             .map_err(|cause| unusable(cause.to_string()))?;
         let key = candidate.chain.pieces_key.clone();
         if self.keys.grant().is_some() {
-            let pieces = Base::new(&index, &hashes, &key);
+            let pieces = base_of(&index, &hashes, &key, candidate.hashes_dir.clone());
             let pieces = pieces.map_err(|cause| unusable(cause.to_string()))?;
             self.try_sample(known, gathered, &pieces).await?;
         }
@@ -344,6 +357,7 @@ impl Agent {
             image_bytes: summary.image_bytes,
             index,
             hashes,
+            hashes_dir: candidate.hashes_dir.clone(),
             holders: known.holders.iter().map(|(_, host)| *host).collect(),
             pieces_key: Some(key),
             changed_bytes: candidate.chain.changed_bytes,
@@ -361,6 +375,7 @@ impl Start {
             image_bytes: 0,
             index: Index::default(),
             hashes: Vec::new(),
+            hashes_dir: None,
             holders: Vec::new(),
             pieces_key: None,
             changed_bytes: 0,
@@ -372,19 +387,22 @@ impl Start {
 /// first.
 fn build(
     index: Index,
-    hashes: &[u8],
+    hashes: Vec<u8>,
     key: &DataKey,
     remnants: &[(Journal, u64)],
-) -> Result<Base, BaseError> {
+    hashes_dir: Option<PathBuf>,
+) -> Result<Base, NoBase> {
     if remnants.is_empty() {
-        return Base::new(&index, hashes, key);
+        return base_of(&index, &hashes, key, hashes_dir);
     }
-    let version = Content::of_version(index, hashes)?;
+    let version = Content::of_version(index, &hashes)?;
+    drop(hashes);
     let oldest_first = remnants.iter().rev();
     let content = { oldest_first }.fold(version, |before, (journal, rows)| {
         journal.content(*rows).followed_by(before)
     });
-    content.base(key)
+    let (index, hashes) = content.into_parts();
+    base_of(&index, &hashes, key, hashes_dir)
 }
 
 impl Candidate<'_> {

@@ -32,6 +32,7 @@ use super::decode::{
     self, DecodePool, Decoded, ImageRows, ReadAtHand, RowBlocks, RowKeys, RowSource, StreamSink,
 };
 use super::encode::{self, EncodeFailure, EncodeSettings, Encoded, ReadyRow, SegmentSource};
+use super::hash_file::HashFile;
 use crate::core::effort::Effort;
 use crate::core::pick::{PiecesAtHand, RowFormat, Wanted};
 use crate::core::read::{Layout, Materials, Shared};
@@ -145,6 +146,7 @@ fn settings(redundancy: Redundancy) -> EncodeSettings {
         remembered: 0,
         journal: None,
         remnants: 0,
+        hashes_dir: None,
         cpus: 3,
     }
 }
@@ -340,11 +342,12 @@ impl StoredVersion {
         let rows = &self.rows[first..];
         let pieces = &self.summary.tail.pieces;
         let hashes = raw_of(rows, &self.manifest, &self.summary, pieces);
-        Base::new(
-            &self.index,
-            &hashes,
-            &self.summary.tail.chain.as_ref().unwrap().pieces_key,
-        )
+        let key = &self.summary.tail.chain.as_ref().unwrap().pieces_key;
+        Base::with_hashes_elsewhere(&self.index, &hashes, key, |hashes| {
+            let mut file = HashFile::in_dir(self.settings.hashes_dir.as_ref()?).unwrap();
+            file.append(hashes).unwrap();
+            Some(Box::new(file))
+        })
         .unwrap()
     }
 
@@ -562,6 +565,36 @@ fn parts_of_images_and_of_versions_with_a_base_are_what_they_are() {
     }
 }
 
+#[test]
+fn hashes_in_files_change_nothing_of_a_version() {
+    let mut rng = SmallRng::seed_from_u64(23);
+    let first = image(30 * SEGMENT_BYTES, &mut rng);
+    let mut next = first.clone();
+    for _ in 0..9 {
+        edit(&mut next, &mut rng);
+    }
+    let mut versions = [None, Some(std::env::temp_dir())].map(|hashes_dir| {
+        let settings = EncodeSettings {
+            hashes_dir,
+            ..settings(Redundancy::DEFAULT)
+        };
+        let base = StoredVersion::with(&first, settings);
+        let next = StoredVersion::with(&next, base.next());
+        let memory = base.base().memory_bytes();
+        (memory, [base, next])
+    });
+    let blocks = |one: &StoredVersion| one.rows.iter().map(|row| row.blocks.clone()).collect();
+    let [(memory, in_memory), (rest, in_files)] = &mut versions;
+    for (one, other) in in_memory.iter().zip(in_files) {
+        let of_one: Vec<_> = blocks(one);
+        let of_other: Vec<_> = blocks(other);
+        assert!(of_one == of_other && one.rows.len() == other.rows.len());
+    }
+    let pieces = (*memory - *rest) / 16;
+    assert!(pieces > 1_000, "only {pieces} hashes are in the file");
+    assert!(*rest <= pieces * Base::PIECE_MEMORY_ELSEWHERE, "{rest}");
+}
+
 /// Inserts, removes or replaces some bytes; returns how many were edited.
 fn edit(image: &mut Vec<u8>, rng: &mut SmallRng) -> usize {
     let at = rng.random_range(0..=image.len());
@@ -743,6 +776,7 @@ fn chain_of(versions: usize, seed: u64) {
         let mut settings = all.last().unwrap().next();
         settings.plan.checkpoint = CheckpointId((version as u128 + 900).to_le_bytes());
         settings.remembered = if rng.random_range(0..3) == 0 { 100 } else { 0 };
+        settings.hashes_dir = rng.random_bool(0.5).then(std::env::temp_dir);
         let origins = settings.plan.link.as_ref().unwrap().origins.len();
         let mut again = vec![Again::No; origins];
         for one in &mut again {

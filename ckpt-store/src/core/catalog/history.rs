@@ -77,6 +77,7 @@ mod tests {
     use protocol::wire::message::Claim;
 
     use super::*;
+    use crate::core::release::Use;
 
     const OWNER: OwnerId = OwnerId([1; 32]);
     const TAG: JobTag = JobTag([2; 32]);
@@ -136,6 +137,21 @@ mod tests {
         let over = catalog.inside_keys(1_000 + INSIDE_KEPT_S);
         assert_eq!(over, [key(10), key(20)]);
         assert_eq!(catalog.older_notices((OWNER, TAG)), [1]);
+    }
+
+    #[test]
+    fn a_kept_checkpoint_may_serve_each_later_one_that_is_kept() {
+        let mut catalog = Catalog::default();
+        for created in [10, 20, 30, 40] {
+            commit(&mut catalog, created);
+        }
+        catalog.noted(words(1, &[20]));
+        let uses = catalog.uses();
+        let kept = |later| Some(Use::Kept { later });
+        assert_eq!(uses.get(&key(10)).copied(), kept(2));
+        assert_eq!(uses.get(&key(20)).copied(), Some(Use::Deleted));
+        assert_eq!(uses.get(&key(30)).copied(), kept(1));
+        assert_eq!(uses.get(&key(40)).copied(), kept(0));
     }
 
     #[test]

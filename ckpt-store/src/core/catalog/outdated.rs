@@ -1,14 +1,15 @@
-//! What follows from the notices of owners: which checkpoints are gone, outlived their lease, or are
-//! superseded.
+//! What follows from the notices of owners: which checkpoints are gone or outlived their lease, and on which
+//! ones others may build.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use codec::notice::Words;
+use codec::notice::{Stamp, Words};
 use codec::{OwnerId, Version};
 use protocol::wire::message::Claim;
 
 use super::{Catalog, Checkpoint, Denied, Key};
 use crate::core::notices::{AHEAD_MS, KEPT_MS, Notices, OwnedJob};
+use crate::core::release::Use;
 
 impl Catalog {
     /// The last notice of each job.
@@ -129,19 +130,36 @@ impl Catalog {
             .collect()
     }
 
-    /// Committed checkpoints for which this host also holds a committed later version of the same job.
-    pub fn superseded_keys(&self) -> BTreeSet<Key> {
-        let mut newest: BTreeMap<OwnedJob, Version> = BTreeMap::new();
+    /// What is known here of the use of each committed checkpoint.
+    pub fn uses(&self) -> BTreeMap<Key, Use> {
+        let mut versions: BTreeMap<OwnedJob, Vec<Version>> = BTreeMap::new();
+        let mut deleted = BTreeSet::new();
         for (key, one) in self.all_committed() {
-            let known = newest
-                .entry((key.owner, one.job_tag))
-                .or_insert(one.version);
-            *known = (*known).max(one.version);
+            let job = (key.owner, one.job_tag);
+            let stamp = Stamp {
+                created: one.created,
+                checkpoint: key.checkpoint,
+            };
+            if self.is_inside(job, stamp) {
+                deleted.insert(key);
+            } else {
+                versions.entry(job).or_default().push(one.version);
+            }
         }
-        let is_old = |(key, one): &(Key, &Checkpoint)| {
-            newest.get(&(key.owner, one.job_tag)) > Some(&one.version)
+        for of_job in versions.values_mut() {
+            of_job.sort_unstable();
+        }
+        let use_of = |(key, one): (Key, &Checkpoint)| {
+            let of_job = versions.get(&(key.owner, one.job_tag));
+            let later = of_job.map_or(0, |all| {
+                all.len() - all.partition_point(|version| *version <= one.version)
+            });
+            let known = match deleted.contains(&key) {
+                true => Use::Deleted,
+                false => Use::Kept { later },
+            };
+            (key, known)
         };
-        let old = self.all_committed().filter(is_old);
-        old.map(|(key, _)| key).collect()
+        self.all_committed().map(use_of).collect()
     }
 }

@@ -58,6 +58,7 @@ impl Input {
             cpus: agent.resources.cpus.max(1),
             journal: self.journal.as_mut().and_then(SaveJournal::take_notes),
             remnants: u8::try_from(self.remnants).unwrap_or(u8::MAX),
+            hashes_dir: agent.notebook.dir(),
         }
     }
 }

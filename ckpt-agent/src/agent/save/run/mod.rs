@@ -18,6 +18,7 @@ use crate::agent::save::journal::SaveJournal;
 use crate::agent::save::too_few_hosts::{Shortage, least_parity};
 use crate::agent::{Agent, Resources, SaveRequest};
 use crate::cancel::Cancel;
+use crate::core::compared;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
     SaveSession,
@@ -157,7 +158,8 @@ impl<'a> SaveShell<'a> {
         let source = input.source;
         let (sender, events) = mpsc::unbounded_channel();
         let choosing = Choosing::start(input.fencing, &sender);
-        let rows_bytes = rows_bytes(&agent.resources, plan.redundancy);
+        let base_bytes = settings.base.as_ref().map_or(0, |base| base.memory_bytes());
+        let rows_bytes = rows_bytes(&agent.resources, plan.redundancy, base_bytes);
         let budget = Budget::new(rows_bytes);
         let session = SaveSession::new(
             SavePlan {
@@ -745,14 +747,12 @@ impl<'a> SaveShell<'a> {
     }
 }
 
-/// Memory for rows, bytes: what the reading of the image leaves, but enough for a few rows.
-fn rows_bytes(resources: &Resources, redundancy: Redundancy) -> u64 {
+/// Memory for rows, bytes: what the reading of the image and the base leave, but enough for a few rows.
+fn rows_bytes(resources: &Resources, redundancy: Redundancy, base_bytes: u64) -> u64 {
     let cpus = resources.cpus.max(1);
     let least = (cpus as u64 + ROWS_MIN) * row_bytes_max(redundancy) as u64;
-    let left = resources
-        .memory_bytes
-        .saturating_sub(encode::raw_bytes(cpus));
-    left.max(least)
+    let reading = encode::raw_bytes(cpus);
+    compared::rows_bytes(resources.memory_bytes, reading, base_bytes, least)
 }
 
 /// Time limits of a session, and how many of the `rows_bytes` it retains for hosts that may fail.
