@@ -22,6 +22,8 @@ pub(crate) enum End {
 pub(crate) struct Plan {
     /// The job that it belongs to.
     pub(crate) job: JobIndex,
+    /// Its number among the transfers of the job.
+    pub(crate) number: u64,
     /// The compute host, as an index into the grid's hosts.
     pub(crate) near: usize,
     /// The other end.
@@ -222,6 +224,7 @@ mod tests {
     fn plan(job: JobIndex, far: usize, bytes: f64) -> Plan {
         Plan {
             job,
+            number: 1,
             near: 0,
             far: Keeper::Host(far),
             bytes,

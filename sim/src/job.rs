@@ -1,8 +1,10 @@
 //! A job and its checkpoints.
 
 use placement::Probability;
+use placement::objective::Width;
 
 use crate::keeper::Keeper;
+use crate::layers::{Part, Rows};
 use crate::outcome::{ForecastRestore, JobOutcome};
 use crate::schedule::Stay;
 
@@ -17,26 +19,59 @@ const CHECKPOINTS_KEPT: usize = 2;
 pub(crate) struct Checkpoint {
     /// Work that it holds, seconds.
     pub(crate) progress: f64,
-    /// What keeps a shard of it.
-    pub(crate) keepers: Vec<Keeper>,
+    /// The rows that were stored for it, all of which it uses.
+    pub(crate) own: Part,
+    /// What it uses of rows that were stored for older checkpoints.
+    pub(crate) origins: Vec<Part>,
+    /// The share of the image that had changed; 1 where nothing was compared.
+    pub(crate) changed: f64,
     /// All others that would have taken a shard of it.
     pub(crate) others: Vec<Keeper>,
-    /// Number of shards that are needed to read it.
-    pub(crate) data: usize,
-    /// When it was stored, seconds since the start.
-    pub(crate) stored_at: f64,
     /// See [`Store::readable`].
     pub(crate) readable: Option<Probability>,
     /// Until when it has been checked whether it can be read, seconds since the start.
     looked_until: f64,
 }
 
+impl Checkpoint {
+    /// All that a restore has to read: its own rows, then those of its origins.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        std::iter::once(&self.own).chain(&self.origins)
+    }
+}
+
+/// What a new checkpoint holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Content {
+    /// The share of the image that is stored.
+    pub(crate) stores: f64,
+    /// See [`Checkpoint::changed`].
+    pub(crate) changed: f64,
+    /// See [`Checkpoint::origins`].
+    pub(crate) origins: Vec<Part>,
+    /// The keepers of the version before that are there; none if nothing older is used.
+    pub(crate) keepers_before: Vec<Keeper>,
+}
+
+impl Content {
+    /// That of a checkpoint that uses nothing older.
+    pub(crate) const fn whole() -> Self {
+        Self {
+            stores: 1.0,
+            changed: 1.0,
+            origins: Vec::new(),
+            keepers_before: Vec::new(),
+        }
+    }
+}
+
 /// A checkpoint being stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
-    /// Number of shards that have to be stored at least.
-    pub(crate) data: usize,
+    /// Its code: as many shards as data shards have to be stored at least.
+    pub(crate) width: Width,
     pub(crate) shard_bytes: f64,
+    pub(crate) content: Content,
     /// Probability that enough of the hosts chosen can be read when the job has failed; `None` if the policy does
     /// not forecast it.
     pub(crate) readable: Option<Probability>,
@@ -53,10 +88,57 @@ pub(crate) struct Store {
 pub(crate) struct Restore {
     /// Index into the job's checkpoints.
     pub(crate) checkpoint: usize,
-    /// Number of shards that have been read.
-    pub(crate) read: usize,
-    /// All that were asked for a shard.
-    pub(crate) asked: Vec<Keeper>,
+    /// All shards that were asked for, those of failed transfers included.
+    pub(crate) shards: Vec<AskedShard>,
+}
+
+/// A shard of a part of a checkpoint that is being read back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskedShard {
+    /// Place of the part among [`Checkpoint::parts`].
+    pub(crate) part: usize,
+    pub(crate) keeper: Keeper,
+    /// What is read of it.
+    pub(crate) bytes: f64,
+    pub(crate) progress: ShardProgress,
+}
+
+/// How far the reading of a shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShardProgress {
+    /// No transfer has it yet.
+    Chosen,
+    /// The job's transfer with this number brings it.
+    UnderWay(u64),
+    Read,
+    Failed,
+}
+
+impl Restore {
+    /// Whether all shards have been read. Each failed one was replaced by another.
+    pub(crate) fn is_done(&self) -> bool {
+        let ended = [ShardProgress::Read, ShardProgress::Failed];
+        self.shards
+            .iter()
+            .all(|shard| ended.contains(&shard.progress))
+    }
+
+    /// Notes how the transfer with this number ended, and returns the shards that it was to bring.
+    pub(crate) fn end(&mut self, transfer: u64, progress: ShardProgress) -> Vec<AskedShard> {
+        let all = self.shards.iter_mut();
+        let ended = all.filter(|shard| shard.progress == ShardProgress::UnderWay(transfer));
+        let ended = ended.map(|shard| {
+            shard.progress = progress;
+            *shard
+        });
+        ended.collect()
+    }
+
+    /// All that were asked for a shard of a part.
+    pub(crate) fn asked(&self, part: usize) -> Vec<Keeper> {
+        let of_part = self.shards.iter().filter(|shard| shard.part == part);
+        of_part.map(|shard| shard.keeper).collect()
+    }
 }
 
 /// What a job is doing.
@@ -90,9 +172,11 @@ pub(crate) struct Job {
     reached: f64,
     /// Stored checkpoints, newest last.
     pub(crate) checkpoints: Vec<Checkpoint>,
+    /// Whether a newer checkpoint than those could not be read, so that the next one is compared with none.
+    gave_up_newest: bool,
     /// Number of the next checkpoint.
     pub(crate) number: u64,
-    /// Number of transfers begun; it makes their random draws differ.
+    /// Number of transfers begun, which is that of the last one; it makes their random draws differ.
     pub(crate) transfers: u64,
     /// Time for which a checkpoint is expected to hold the job up, seconds.
     pub(crate) expected_cost: f64,
@@ -115,6 +199,7 @@ impl Job {
             progress: 0.0,
             reached: 0.0,
             checkpoints: Vec::new(),
+            gave_up_newest: false,
             number: 0,
             transfers: 0,
             expected_cost: first_cost,
@@ -227,18 +312,41 @@ impl Job {
         self.reached = progress;
     }
 
+    /// Gives up all checkpoints but the oldest `kept` ones.
+    pub(crate) fn give_up_newest(&mut self, kept: usize) {
+        self.outcome.lost_newest += 1;
+        self.outcome.from_scratch += u64::from(kept == 0);
+        self.checkpoints.truncate(kept);
+        self.gave_up_newest = true;
+    }
+
+    /// The checkpoint with which the next one is compared.
+    pub(crate) fn base(&self) -> Option<&Checkpoint> {
+        self.checkpoints.last().filter(|_| !self.gave_up_newest)
+    }
+
     /// Adds the checkpoint that was stored in the present phase, and drops the oldest one beyond
     /// [`CHECKPOINTS_KEPT`].
     pub(crate) fn commit(&mut self, now: f64, store: Store) {
         if self.checkpoints.len() == CHECKPOINTS_KEPT {
             self.checkpoints.remove(0);
         }
+        let rows = Rows {
+            keepers: store.stored,
+            width: store.width,
+            stored_at: now,
+            held: store.content.stores,
+        };
+        self.gave_up_newest = false;
         self.checkpoints.push(Checkpoint {
             progress: self.progress,
-            keepers: store.stored,
+            own: Part {
+                used: rows.held,
+                rows,
+            },
+            origins: store.content.origins,
+            changed: store.content.changed,
             others: [store.takers, store.asked].concat(),
-            data: store.data,
-            stored_at: now,
             readable: store.readable,
             looked_until: now,
         });

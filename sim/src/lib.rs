@@ -32,6 +32,7 @@ mod job;
 mod jobs;
 mod keeper;
 mod knowledge;
+mod layers;
 mod network;
 mod outcome;
 mod policy;
@@ -53,7 +54,7 @@ pub use outcome::{ForecastRestore, JobOutcome};
 pub use policy::{Policy, Target};
 pub use run::run;
 pub use scheduling::{Choice, Keeping, Scheduled, ScheduledJobs, run_scheduled};
-pub use settings::{Rule, Settings};
+pub use settings::{Rule, Settings, Share, Versions};
 pub use stutter::{
     Background, LoadOverTime, Ran, ShortJobs, Strategy, Stuttered, load_over_time, run_beside,
     run_stuttering,

@@ -232,7 +232,7 @@ fn stake(
     let (guest, bitmap) = knowledge.guest(question.compute, question.now);
     let survives = guest.at(question.interval_seconds);
     let stake = Stake {
-        stored_bytes: settings.image_bytes.max(1),
+        stored_bytes: question.stored_bytes.max(1),
         width,
         lead_seconds: LEAD_SECONDS,
         uplink_bytes_per_second: None,

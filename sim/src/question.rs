@@ -20,6 +20,8 @@ pub(crate) struct Question {
     pub(crate) now: u64,
     /// Seconds until the next checkpoint is stored.
     pub(crate) interval_seconds: f64,
+    /// Bytes that the checkpoint is expected to have: as many as the one before stored.
+    pub(crate) stored_bytes: u64,
     /// Work that would be lost without this checkpoint, seconds.
     pub(crate) work_seconds: f64,
 }

@@ -12,16 +12,17 @@ use rand::Rng;
 
 use crate::draw::{Purpose, draws, lognormal};
 use crate::flow::{End, Flow, Flows, Plan};
-use crate::job::{Checkpoint, Job, Phase, Restore, Store};
+use crate::job::{AskedShard, Checkpoint, Content, Job, Phase, Restore, ShardProgress, Store};
 use crate::jobs::{JobIndex, Jobs};
 use crate::keeper::Keeper;
 use crate::knowledge::Knowledge;
+use crate::layers::{Part, PartState, Rows, next_version};
 use crate::outcome::JobOutcome;
 use crate::policy::{Policy, takers};
 use crate::question::{LEAD_SECONDS, Question};
 use crate::schedule::stays;
 use crate::server::Server;
-use crate::settings::{Rule, Settings};
+use crate::settings::{Rule, Settings, Versions};
 use crate::wipes::Wipes;
 use crate::world::Host;
 
@@ -68,25 +69,49 @@ struct ChosenKeepers {
     readable: Option<Probability>,
 }
 
-/// Which shards of a checkpoint can be read.
-struct Readable {
+/// Which shards of some rows can be read.
+struct ReadableRows {
     /// Keepers that are known to be present.
     here: Vec<Keeper>,
     /// Hosts of which the trace does not say whether they are present.
     unknown: Vec<Keeper>,
-    /// Shards that are needed to read the checkpoint.
+    /// Shards that are needed to read the rows.
     needed: usize,
 }
 
+impl ReadableRows {
+    /// How many can be read if all unknown hosts are present.
+    const fn found(&self) -> usize {
+        self.here.len() + self.unknown.len()
+    }
+
+    /// Whether the rows can be read if all unknown hosts are present.
+    const fn possible(&self) -> bool {
+        self.found() >= self.needed
+    }
+}
+
+/// Which shards of a checkpoint can be read, for each of its parts.
+struct Readable(Vec<ReadableRows>);
+
 impl Readable {
     /// Whether the checkpoint can be read if all unknown hosts are present.
-    const fn possible(&self) -> bool {
-        self.here.len() + self.unknown.len() >= self.needed
+    fn possible(&self) -> bool {
+        self.0.iter().all(ReadableRows::possible)
     }
 
     /// Whether the checkpoint can be read without the unknown hosts.
-    const fn certain(&self) -> bool {
-        self.here.len() >= self.needed
+    fn certain(&self) -> bool {
+        self.0.iter().all(|rows| rows.here.len() >= rows.needed)
+    }
+
+    /// How many shards more than needed can be read of the part that has the fewest.
+    fn spare(&self) -> usize {
+        let spare = self
+            .0
+            .iter()
+            .map(|rows| rows.found().saturating_sub(rows.needed));
+        spare.min().unwrap_or_default()
     }
 }
 
@@ -181,10 +206,9 @@ impl<'a> Simulation<'a> {
         self.jobs[job].arrive();
         if let Some(newest) = self.jobs[job].checkpoints.last() {
             let state = self.readable(newest, self.now);
-            let found = state.here.len() + state.unknown.len();
             let outcome = &mut self.jobs[job].outcome;
-            outcome.without_spare += u64::from(found <= state.needed);
-            outcome.with_one_spare += u64::from(found <= state.needed + 1);
+            outcome.without_spare += u64::from(state.spare() == 0);
+            outcome.with_one_spare += u64::from(state.spare() <= 1);
         }
         self.restore(job);
     }
@@ -250,25 +274,75 @@ impl<'a> Simulation<'a> {
             self.work(job);
             return;
         };
-        let keepers = chosen.keepers;
+        let content = self.content(job);
         let width = chosen.width;
-        let compute = self.jobs[job].host();
-        let now = self.unix(self.now);
-        let takers = compute.map(|compute| takers(&self.knowledge, now, compute, &keepers));
-        let takers = takers.into_iter().flatten().map(Keeper::Host);
-        let shard_bytes = self.settings.image_bytes as f64 / width.data() as f64;
+        let takers = self.takers(job);
+        let keepers = prefer(chosen.keepers, &content.keepers_before, &takers);
+        let others = takers.into_iter().filter(|taker| !keepers.contains(taker));
+        let image_bytes = self.settings.image_bytes as f64;
+        let shard_bytes = image_bytes * content.stores / width.data() as f64;
         let store = Store {
-            data: width.data(),
+            width,
             shard_bytes,
+            content,
             readable: chosen.readable,
             stored: Vec::new(),
             asked: keepers.clone(),
-            takers: takers.collect(),
+            takers: others.collect(),
         };
         self.jobs[job].number += 1;
         self.jobs[job].enter(self.now, Phase::Storing(store), f64::INFINITY);
         for keeper in keepers {
             self.transfer(job, keeper, shard_bytes, self.now, Direction::ToHost);
+        }
+    }
+
+    /// What takes shards of a job's checkpoint now.
+    fn takers(&self, job: JobIndex) -> Vec<Keeper> {
+        let now = self.unix(self.now);
+        let compute = self.jobs[job].host();
+        let takers = compute.map(|compute| takers(&self.knowledge, now, compute, &[]));
+        takers.into_iter().flatten().map(Keeper::Host).collect()
+    }
+
+    /// What the next checkpoint of a job holds.
+    fn content(&self, job: JobIndex) -> Content {
+        let Versions::Layered { changed } = self.settings.versions else {
+            return Content::whole();
+        };
+        let Some(base) = self.jobs[job].base() else {
+            return Content::whole();
+        };
+        let Readable(found) = self.readable(base, self.now);
+        // The index of the version before is in its own rows.
+        if !found.first().is_some_and(ReadableRows::possible) {
+            return Content::whole();
+        }
+        let hosts = 0..self.knowledge.grid.hosts.len();
+        let now = self.unix(self.now);
+        let away = hosts.filter(|host| self.knowledge.host(*host).here(now) == Some(false));
+        let away = away.count();
+        let states = base.parts().zip(&found).map(|(part, found)| PartState {
+            held: part.rows.held,
+            used: part.used,
+            found: found.found(),
+            away: away.min(part.rows.width.total().saturating_sub(found.found())),
+            needed: found.needed,
+        });
+        let states: Vec<PartState> = states.collect();
+        let next = next_version(&states, base.changed, changed.value());
+        let origins = base.parts().zip(next.uses).map(|(part, used)| Part {
+            rows: part.rows.clone(),
+            used,
+        });
+        let origins: Vec<Part> = origins.filter(|part| part.used > 0.0).collect();
+        let own = found.into_iter().next().filter(|_| !origins.is_empty());
+        let keepers = own.map(|own| [own.here, own.unknown].concat());
+        Content {
+            stores: next.stores,
+            changed: changed.value(),
+            origins,
+            keepers_before: keepers.unwrap_or_default(),
         }
     }
 
@@ -282,12 +356,17 @@ impl<'a> Simulation<'a> {
     ) -> Option<ChosenKeepers> {
         let this = &self.jobs[job];
         let cycle = interval + this.expected_cost;
+        let share = this
+            .checkpoints
+            .last()
+            .map_or(1.0, |newest| newest.own.rows.held);
         let question = Question {
             job,
             number: this.number,
             compute: this.host()?,
             now: self.unix(self.now),
             interval_seconds: cycle,
+            stored_bytes: (self.settings.image_bytes as f64 * share) as u64,
             // Older checkpoints are on hosts that may fail together with these, so that all the work is at
             // stake.
             work_seconds: this.progress,
@@ -318,7 +397,8 @@ impl<'a> Simulation<'a> {
         })
     }
 
-    /// Begins a transfer between the job's compute host and `far`, not before `from`.
+    /// Begins a transfer between the job's compute host and `far`, not before `from`. It gets the next number of
+    /// the job's transfers.
     fn transfer(
         &mut self,
         job: JobIndex,
@@ -336,7 +416,8 @@ impl<'a> Simulation<'a> {
         let b = self.knowledge.place_of(far);
         let this = &mut self.jobs[job];
         this.transfers += 1;
-        let keys = [job.key(), this.transfers, b.host];
+        let number = this.transfers;
+        let keys = [job.key(), number, b.host];
         let mut noise = draws(seed, Purpose::Noise, keys);
         let mut chance = draws(seed, Purpose::Breaks, keys);
         let breaks =
@@ -351,6 +432,7 @@ impl<'a> Simulation<'a> {
         };
         self.flows.push(Plan {
             job,
+            number,
             near,
             far,
             bytes,
@@ -400,7 +482,7 @@ impl<'a> Simulation<'a> {
             *self.jobs[job].phase_mut() = Phase::Storing(store);
             return;
         }
-        if store.stored.len() >= store.data {
+        if store.stored.len() >= store.width.data() {
             self.check_newest(job);
             self.jobs[job].commit(self.now, store);
         } else {
@@ -458,13 +540,10 @@ impl<'a> Simulation<'a> {
             this.enter(now, Phase::Awaiting(since), now + left.min(POLL_SECONDS));
             return;
         }
-        this.outcome.lost_newest += 1;
+        this.give_up_newest(best.map_or(0, |checkpoint| checkpoint + 1));
         if let Some(checkpoint) = best {
-            this.checkpoints.truncate(checkpoint + 1);
             self.begin_restore(job, checkpoint);
         } else {
-            this.outcome.from_scratch += 1;
-            this.checkpoints.clear();
             this.go_back_to(0.0);
             self.work(job);
         }
@@ -472,30 +551,43 @@ impl<'a> Simulation<'a> {
 
     fn begin_restore(&mut self, job: JobIndex, checkpoint: usize) {
         let found = self.jobs[job].checkpoints[checkpoint].clone();
-        let needed = found.data;
-        let mut keepers = self.fastest_readable(job, &found, &[]);
-        keepers.truncate(needed);
-        let restore = Restore {
-            checkpoint,
-            read: 0,
-            asked: keepers.clone(),
-        };
+        let image_bytes = self.settings.image_bytes as f64;
+        let mut shards = Vec::new();
+        for (number, part) in found.parts().enumerate() {
+            let data = part.rows.width.data();
+            let keepers = self.fastest_readable(job, &part.rows, &[]);
+            shards.extend(keepers.into_iter().take(data).map(|keeper| AskedShard {
+                part: number,
+                keeper,
+                bytes: image_bytes * part.read() / data as f64,
+                progress: ShardProgress::Chosen,
+            }));
+        }
+        let mut restore = Restore { checkpoint, shards };
+        self.request(job, &mut restore, self.now);
         self.jobs[job].enter(self.now, Phase::Restoring(restore), f64::INFINITY);
-        let bytes = self.settings.image_bytes as f64 / needed as f64;
-        for keeper in keepers {
-            self.transfer(job, keeper, bytes, self.now, Direction::FromHost);
+    }
+
+    /// Begins the transfers of the shards that none has yet, one from each keeper, not before `from`.
+    fn request(&mut self, job: JobIndex, restore: &mut Restore, from: f64) {
+        let is_chosen = |shard: &AskedShard| shard.progress == ShardProgress::Chosen;
+        while let Some(first) = restore.shards.iter().find(|shard| is_chosen(shard)) {
+            let keeper = first.keeper;
+            let number = self.jobs[job].transfers + 1;
+            let mut bytes = 0.0;
+            let of_keeper = restore.shards.iter_mut();
+            for shard in of_keeper.filter(|shard| is_chosen(shard) && shard.keeper == keeper) {
+                bytes += shard.bytes;
+                shard.progress = ShardProgress::UnderWay(number);
+            }
+            self.transfer(job, keeper, bytes, from, Direction::FromHost);
         }
     }
 
-    /// The keepers of a checkpoint that may be present, other than those in `without`: those known to be
-    /// present first, then by expected rate.
-    fn fastest_readable(
-        &mut self,
-        job: JobIndex,
-        of: &Checkpoint,
-        without: &[Keeper],
-    ) -> Vec<Keeper> {
-        let state = self.readable(of, self.now);
+    /// The keepers of rows that may be present, other than those in `without`: those known to be present first,
+    /// then by expected rate.
+    fn fastest_readable(&mut self, job: JobIndex, of: &Rows, without: &[Keeper]) -> Vec<Keeper> {
+        let state = self.readable_rows(of, self.now);
         let Some(near) = self.jobs[job].host() else {
             return Vec::new();
         };
@@ -518,7 +610,7 @@ impl<'a> Simulation<'a> {
         rated.into_iter().map(|(.., keeper)| keeper).collect()
     }
 
-    /// A shard was read, or failed to be; then another host is asked.
+    /// Shards of one host were read, or failed to be; then other hosts are asked.
     fn shard_read(&mut self, plan: &Plan, end: End) {
         let job = plan.job;
         let now = self.now;
@@ -527,24 +619,23 @@ impl<'a> Simulation<'a> {
         };
         let mut restore = restore;
         let checkpoint = self.jobs[job].checkpoints[restore.checkpoint].clone();
-        if end == End::Finished {
-            restore.read += 1;
+        let is_asked = if end == End::Finished {
+            restore.end(plan.number, ShardProgress::Read);
+            true
         } else {
-            let others = self.fastest_readable(job, &checkpoint, &restore.asked);
-            let Some(other) = others.first().copied() else {
-                // Too few hosts are left, so the restore has failed.
-                let moved = self.flows.cancel(job);
-                self.restore_fails(job, restore.checkpoint);
-                let this = &mut self.jobs[job];
-                this.outcome.read_bytes += moved;
-                this.enter(now, Phase::Awaiting(now), now + POLL_SECONDS);
-                return;
-            };
-            restore.asked.push(other);
-            let from = now + self.settings.detect_seconds;
-            self.transfer(job, other, plan.bytes, from, Direction::FromHost);
+            let failed = restore.end(plan.number, ShardProgress::Failed);
+            self.ask_others(job, &failed, &checkpoint, &mut restore)
+        };
+        if !is_asked {
+            // Too few hosts are left, so the restore has failed.
+            let moved = self.flows.cancel(job);
+            self.restore_fails(job, restore.checkpoint);
+            let this = &mut self.jobs[job];
+            this.outcome.read_bytes += moved;
+            this.enter(now, Phase::Awaiting(now), now + POLL_SECONDS);
+            return;
         }
-        if restore.read < checkpoint.data {
+        if !restore.is_done() {
             *self.jobs[job].phase_mut() = Phase::Restoring(restore);
             return;
         }
@@ -552,20 +643,46 @@ impl<'a> Simulation<'a> {
         self.work(job);
     }
 
+    /// Asks other hosts for shards that replace those that `failed`; `false` if there are too few.
+    fn ask_others(
+        &mut self,
+        job: JobIndex,
+        failed: &[AskedShard],
+        checkpoint: &Checkpoint,
+        restore: &mut Restore,
+    ) -> bool {
+        for shard in failed {
+            let Some(part) = checkpoint.parts().nth(shard.part) else {
+                return false;
+            };
+            let others = self.fastest_readable(job, &part.rows, &restore.asked(shard.part));
+            let Some(keeper) = others.first().copied() else {
+                return false;
+            };
+            restore.shards.push(AskedShard {
+                keeper,
+                progress: ShardProgress::Chosen,
+                ..*shard
+            });
+        }
+        self.request(job, restore, self.now + self.settings.detect_seconds);
+        true
+    }
+
     /// Counts the present restore of a checkpoint (its index among the job's) as failed.
     fn restore_fails(&mut self, job: JobIndex, checkpoint: usize) {
         let newest = &self.jobs[job].checkpoints[checkpoint];
-        let mut could = newest.keepers.iter().chain(&newest.others);
-        let is_there = |keeper: &Keeper| self.has(*keeper, newest, self.now) != Some(false);
+        let rows = &newest.own.rows;
+        let mut could = rows.keepers.iter().chain(&newest.others);
+        let is_there = |keeper: &Keeper| self.has(*keeper, rows, self.now) != Some(false);
         let is_avoidable = could.any(is_there);
         let at = self.unix(self.now);
         self.jobs[job].restore_fails(at, is_avoidable);
     }
 
-    /// Whether data of a checkpoint could be read at `at` from a keeper that stored some; `None` if the trace does
-    /// not say.
-    fn has(&self, keeper: Keeper, checkpoint: &Checkpoint, at: f64) -> Option<bool> {
-        if self.wipes.between(keeper, checkpoint.stored_at, at) {
+    /// Whether data of rows could be read at `at` from a keeper that stored some; `None` if the trace does not say.
+    fn has(&self, keeper: Keeper, rows: &Rows, at: f64) -> Option<bool> {
+        if self.wipes.between(keeper, rows.stored_at, at) {
             return Some(false);
         }
         match keeper {
@@ -576,19 +693,29 @@ impl<'a> Simulation<'a> {
 
     /// Which shards of a checkpoint can be read at `at`.
     fn readable(&self, checkpoint: &Checkpoint, at: f64) -> Readable {
+        let parts = checkpoint.parts();
+        Readable(
+            parts
+                .map(|part| self.readable_rows(&part.rows, at))
+                .collect(),
+        )
+    }
+
+    /// Which shards of rows can be read at `at`.
+    fn readable_rows(&self, rows: &Rows, at: f64) -> ReadableRows {
         let mut here = Vec::new();
         let mut unknown = Vec::new();
-        for keeper in &checkpoint.keepers {
-            match self.has(*keeper, checkpoint, at) {
+        for keeper in &rows.keepers {
+            match self.has(*keeper, rows, at) {
                 Some(true) => here.push(*keeper),
                 Some(false) => {}
                 None => unknown.push(*keeper),
             }
         }
-        Readable {
+        ReadableRows {
             here,
             unknown,
-            needed: checkpoint.data,
+            needed: rows.width.data(),
         }
     }
 
@@ -605,5 +732,35 @@ impl<'a> Simulation<'a> {
         let outcome = &mut self.jobs[job].outcome;
         outcome.looks += moments.len() as u64;
         outcome.looks_failed += failed as u64;
+    }
+}
+
+/// As many keepers as were `chosen`: first those of the version before that are among `takers`, because more hosts would
+/// be one more way to lose what both need, then the others that were chosen.
+fn prefer(chosen: Vec<Keeper>, before: &[Keeper], takers: &[Keeper]) -> Vec<Keeper> {
+    let count = chosen.len();
+    let (both, new): (Vec<Keeper>, Vec<Keeper>) = chosen
+        .into_iter()
+        .partition(|keeper| before.contains(keeper));
+    let takes = |keeper: &&Keeper| takers.contains(keeper) && !both.contains(keeper);
+    let others: Vec<Keeper> = before.iter().filter(takes).copied().collect();
+    let all = both.into_iter().chain(others).chain(new);
+    all.take(count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_the_version_before_come_first_if_they_take_shards() {
+        let hosts = |numbers: &[usize]| -> Vec<Keeper> {
+            numbers.iter().copied().map(Keeper::Host).collect()
+        };
+        let takers = hosts(&[1, 2, 3, 4, 5, 6]);
+        let preferred = |before: &[usize]| prefer(hosts(&[4, 5, 6]), &hosts(before), &takers);
+        assert_eq!(preferred(&[]), hosts(&[4, 5, 6]));
+        assert_eq!(preferred(&[1, 2, 3, 4]), hosts(&[4, 1, 2]));
+        assert_eq!(preferred(&[1, 6, 9]), hosts(&[6, 1, 4]));
     }
 }

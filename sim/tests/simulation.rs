@@ -7,8 +7,8 @@ use placement::state::AvailabilityState;
 use proptest::prelude::*;
 use sim::schemes::Scheme;
 use sim::{
-    Grid, Host, JobOutcome, Knowledge, Network, Policy, Reading, Rule, Settings, Target, World,
-    grid5000, run,
+    Grid, Host, JobOutcome, Knowledge, Network, Policy, Reading, Rule, Settings, Share, Target,
+    Versions, World, grid5000, run,
 };
 
 const HOUR: u64 = 3600;
@@ -70,6 +70,11 @@ fn plain_network() -> Network {
         probe_noise: 0.0,
         ..Network::default()
     }
+}
+
+/// Versions that store what changed, which is this share of the image.
+const fn layered(changed: Share) -> Versions {
+    Versions::Layered { changed }
 }
 
 #[test]
@@ -135,6 +140,105 @@ fn a_job_on_hosts_that_never_fail_takes_its_work_and_its_checkpoints() {
         };
         assert!((job.sent_bytes - shards * 1e6 * job.stored as f64).abs() < 10.0);
     }
+}
+
+#[test]
+fn versions_of_which_all_changed_are_whole_ones() {
+    let world = parted(1, 1, 1700 * HOUR);
+    let grid = grid(20, 700 * HOUR, 9);
+    let whole = Settings {
+        jobs: 3,
+        work_seconds: 20.0 * 3600.0,
+        breaks: 0.2,
+        wiped_every_seconds: 100_000.0,
+        ..Settings::default()
+    };
+    let changed = Settings {
+        versions: layered(Share::new(1.0).unwrap()),
+        ..whole
+    };
+    let random = Policy::Hosts(Scheme::Random);
+    for policy in [Policy::Dedicated, random, Policy::Narrow, Policy::Usual] {
+        let jobs = outcomes(&world, &grid, &whole, policy);
+        assert!(jobs.iter().any(|job| job.restores > 0), "{policy:?}");
+        assert_eq!(
+            jobs,
+            outcomes(&world, &grid, &changed, policy),
+            "{policy:?}"
+        );
+    }
+}
+
+#[test]
+fn versions_store_what_changed_and_some_of_the_rest_again() {
+    let hosts = (0..8).map(|i| host(&[], 1000 * HOUR, i)).collect();
+    let world = World::new(hosts, 0);
+    let settings = Settings {
+        jobs: 1,
+        work_seconds: 500_000.0,
+        image_bytes: 3_000_000,
+        versions: layered(Share::new(0.05).unwrap()),
+        network: plain_network(),
+        ..Settings::default()
+    };
+    let policy = Policy::Hosts(Scheme::Random);
+    let [job] = &outcomes(&world, &grid(8, 672 * HOUR, 1), &settings, policy)[..] else {
+        panic!("one job")
+    };
+    let images = job.sent_bytes / 5e6;
+    let each = (images - 1.0) / (job.stored - 1) as f64;
+    assert!(job.stored > 60 && (0.08..0.085).contains(&each), "{job:?}");
+}
+
+/// A host leaves after it has stored a shard of the first versions, so that later ones are on two others, of which one
+/// leaves with the job's host. The last one has a shard of the newest rows, and none of the first ones.
+#[test]
+fn a_version_can_not_be_read_while_one_of_its_origins_can_not() {
+    let start = 700 * HOUR;
+    let end = 2000 * HOUR;
+    let evicted = 730 * HOUR;
+    let back = evicted + 900;
+    let mut busy = Timeline::new(0);
+    busy.push(0..evicted, Some(AvailabilityState::CpuTaken));
+    busy.push(evicted..end, Some(AvailabilityState::Idle));
+    let hosts = vec![
+        host(&[(evicted, end)], end, 0),
+        host(&[(720 * HOUR, back)], end, 1),
+        host(&[(evicted, end)], end, 2),
+        host(&[], end, 3),
+        Host::new(busy, Vec::new(), Some(4), None, Reading::Gone),
+    ];
+    let world = World::new(hosts, 0);
+    let settings = Settings {
+        jobs: 1,
+        work_seconds: 60.0 * 3600.0,
+        image_bytes: 3_000_000,
+        width: Width::new(1, 1).unwrap(),
+        network: plain_network(),
+        ..Settings::default()
+    };
+    let run_with = |versions, seed| {
+        let settings = Settings {
+            versions,
+            ..settings
+        };
+        let random = Policy::Hosts(Scheme::Random);
+        outcomes(&world, &grid(5, start, seed), &settings, random).remove(0)
+    };
+    // Which hosts get the shards is drawn; take the first seed with which it happens so.
+    let found = (0..100).find_map(|seed| {
+        let whole = run_with(Versions::Whole, seed);
+        let layered = run_with(layered(Share::new(0.05).unwrap()), seed);
+        let happens = whole.evictions == 1 && layered.failed_at == [evicted + 300];
+        (happens && whole.failed == 0).then_some((whole, layered))
+    });
+    let (whole, layered) = found.unwrap();
+    assert_eq!((layered.evictions, layered.lost_newest), (1, 0));
+    // It is waited for until the host is back, and some is read of rows of which only a part is used.
+    assert_eq!(layered.waiting_seconds, 600.0);
+    assert!(layered.finished && whole.finished);
+    assert!((whole.read_bytes - 3e6).abs() < 10.0);
+    assert!((3.15e6..3.9e6).contains(&layered.read_bytes), "{layered:?}");
 }
 
 #[test]
@@ -413,6 +517,7 @@ proptest! {
         hours in 1_u64..40,
         breaks in 0.0..0.5,
         accumulator in any::<bool>(),
+        changed in prop::option::of(0.01..1.0),
         policy in 0_usize..9,
     ) {
         let world = grid5000::world(seed, 45);
@@ -421,6 +526,7 @@ proptest! {
             work_seconds: (hours * HOUR) as f64,
             breaks,
             rule: if accumulator { Rule::Accumulator } else { Rule::Daly },
+            versions: changed.and_then(Share::new).map_or(Versions::Whole, layered),
             ..Settings::default()
         };
         let grid = grid(hosts, grid5000::START + 15 * 24 * HOUR, seed);

@@ -32,7 +32,6 @@ fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
             concat!(
                 include_str!("../../benches/tables/placement.md"),
                 include_str!("../../benches/tables/placement-spot.md"),
-                include_str!("../../benches/tables/placement-spot-floor.md"),
                 include_str!("../../benches/tables/placement-bitbrains.md"),
                 include_str!("../../benches/tables/placement-planetlab.md"),
                 include_str!("../../benches/tables/placement-tor.md"),

@@ -12,6 +12,7 @@ pub mod report;
 pub mod score;
 mod targets;
 pub mod trial;
+mod versions;
 
 pub use case::Case;
 pub use trial::{Effort, Study, study};

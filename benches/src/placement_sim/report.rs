@@ -11,7 +11,7 @@ use super::figures::{estimate, makespan, overhead, percent};
 use super::score::{Sums, ratio, single};
 use super::targets::{against_random, codes, failed, incidents_of, makespans, targets};
 use super::trial::{ByCode, Outcomes, Study};
-use super::{calibration, intervals};
+use super::{calibration, intervals, versions};
 
 const HOUR: f64 = 3600.0;
 const MIB: f64 = (1 << 20) as f64;
@@ -41,6 +41,9 @@ fn document(studies: &[Study]) -> String {
     text += "\n### Failures that were forecast\n\n";
     text += FORECASTS;
     text += &calibration::table(studies);
+    text += "\n### Versions that store what changed\n\n";
+    text += VERSIONS;
+    text += &versions::table(studies);
     text += "\n### Makespan\n\nPercent by which makespans are longer than those of `ckpt`, with 95% intervals. *Missed* names the schemes whose interval is wholly below zero.\n\n";
     text += &makespans(studies);
     text += "\n## Everything, by trace\n\n";
@@ -124,6 +127,12 @@ const FORECASTS: &str = "When a policy chooses hosts, it forecasts with which pr
     machine has failed. *Expected*: the sum of these probabilities over the restores; *seen*: restores that failed.\n\
     *Incidents* are those of this policy. With fewer than 20 of them on the trace, or 10 in the bin, there is no\n\
     verdict.\n\n";
+
+const VERSIONS: &str = "*Whole*: each version stores the whole image, as in all other tables. *Changed*: the first does. A later one\n\
+    stores the share of the image that changed, however long that took, and some of the rest again. It goes to the hosts\n\
+    of the version before as far as they take shards, and it is read only if its origins are. Nothing is repaired.\n\
+    *Bytes* are those sent to store, parity and failed attempts included. A version that is stored in less time is\n\
+    stored more often. *Incidents* are those of the row.\n\n";
 
 const COLUMNS: &str = "*failed*: restores that failed, of all; *unreadable*: share of the life of checkpoints in which they\n\
     could not be read; *seconds*: time to store one; *overhead*, *lost*, *waiting*, *reading*: time held up\n\

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use placement::objective::Width;
 use sim::schemes::Scheme;
-use sim::{ForecastRestore, Grid, Knowledge, Policy, Rule, Settings, Target, run};
+use sim::{ForecastRestore, Grid, Knowledge, Policy, Rule, Settings, Share, Target, Versions, run};
 
 use super::Case;
 use super::score::Sums;
@@ -51,6 +51,12 @@ pub const STORAGE_FAILURES: [(&str, f64, f64); 4] = [
     ("1 in 5 shards breaks off", 0.2, f64::INFINITY),
     ("disks wiped every 5 days", 0.0, 5.0),
 ];
+
+/// Policies of the table of versions that store what changed.
+pub const LAYERED_POLICIES: [Policy; 2] = [OURS, Policy::Usual];
+
+/// Share of the image that changes from one version to the next in that table.
+pub const LAYERED_CHANGED: f64 = 0.05;
 
 const DAY: f64 = 86_400.0;
 
@@ -104,6 +110,10 @@ pub struct Study {
     pub failed_at: Vec<(Policy, Vec<u64>)>,
     /// The restores in `main` for which it was forecast whether they would fail.
     pub forecasts: Vec<(Policy, Vec<ForecastRestore>)>,
+    /// [`LAYERED_POLICIES`] in the grids of the main table, with versions that store what changed.
+    pub layered: Outcomes,
+    /// When restores failed in `layered`, Unix seconds, for each policy.
+    pub layered_failed_at: Vec<(Policy, Vec<u64>)>,
     /// `FIXED` in the grids of the main table, with every one of [`PARITIES`].
     pub redundancy: ByCode,
     /// `FIXED` in the grids of the main table, with every one of `CODES`.
@@ -166,6 +176,10 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     let with_rule = |rule| of(OURS, few, Settings { rule, ..base });
     let rules = [with_rule(Rule::Daly)?, with_rule(Rule::Accumulator)?];
     let main = evaluate(&case, &base, &grids, &policies(), threads);
+    let changed = Share::new(LAYERED_CHANGED)?;
+    let versions = Versions::Layered { changed };
+    let settings = Settings { versions, ..base };
+    let layered = evaluate(&case, &settings, &grids, &LAYERED_POLICIES, threads);
     Some(Study {
         hosts: grids.iter().map(|grid| grid.hosts.len()).max()?,
         grids: grids.len(),
@@ -173,6 +187,8 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
         main: main.outcomes,
         failed_at: main.failed_at,
         forecasts: main.forecasts,
+        layered: layered.outcomes,
+        layered_failed_at: layered.failed_at,
         redundancy: parities.into_iter().filter_map(of_code).collect(),
         codes: CODES.into_iter().filter_map(of_code).collect(),
         clients: clients.collect(),
