@@ -180,7 +180,7 @@ impl Base {
     pub const PIECE_MEMORY: u64 = 48 + Self::ANCHOR_MEMORY;
 
     /// Bytes of memory for each piece if its hash is in a [`HashStore`]: its share of an anchor and of the other lists,
-    /// as long as the segments are full and have [`LAYERS_USUAL`] layers.
+    /// as long as the segments are full and have [`LAYERS_USUAL`](crate::segment::LAYERS_USUAL) layers.
     pub const PIECE_MEMORY_ELSEWHERE: u64 = 11 + Self::ANCHOR_MEMORY;
 
     const ANCHOR_MEMORY: u64 = Anchors::MEMORY * PIECE_BYTES as u64 / ANCHOR_STEP as u64;
