@@ -26,24 +26,8 @@ import tempfile
 import time
 from pathlib import Path
 
-LAMMPS = """
-units lj
-atom_style atomic
-lattice fcc 0.8442
-region box block 0 30 0 30 0 30
-create_box 1 box
-create_atoms 1 box
-mass 1 1.0
-velocity all create 3.0 87287
-pair_style lj/cut 2.5
-pair_coeff 1 1 1.0 1.0 2.5
-neighbor 0.3 bin
-neigh_modify every 20 delay 0 check no
-fix 1 all nve
-thermo 10
-thermo_modify flush yes
-run 1000000
-"""
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "turns"))
+import lammps  # noqa: E402
 
 TRAINING = """
 import os, sys, torch
@@ -159,29 +143,14 @@ class Borg:
 
 def lammps_versions(folder, image):
     """Makes a version of the image each time that it is asked for the next."""
-    script, log = folder / "in.melt", folder / "lammps.log"
-    script.write_text(LAMMPS)
-    # These keep MPI to one process, without the daemon that it would start.
-    env = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_ess_singleton_isolated="1")
-    program = subprocess.Popen(["lmp", "-in", script, "-log", log], env=env, **QUIET)
-    try:
-        end = time.monotonic() + 300
-        # Once the log has the first row of the run's table, memory has its full size.
-        while not (log.exists() and "Step" in log.read_text()):
-            if program.poll() is not None or time.monotonic() > end:
-                raise SystemExit("LAMMPS does not run")
-            time.sleep(0.1)
+    with lammps.running(folder, cells=30) as program:
         while True:
             program.send_signal(signal.SIGCONT)
             time.sleep(1)
-            subprocess.run(["gcore", "-a", "-o", image, str(program.pid)], check=True, **QUIET)
-            os.rename(f"{image}.{program.pid}", image)
+            lammps.dump(program.pid, image)
             # It stands still while the others work.
             program.send_signal(signal.SIGSTOP)
             yield
-    finally:
-        program.kill()
-        program.wait()
 
 
 def training_versions(image, frozen):

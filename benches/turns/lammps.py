@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 INPUT = """
@@ -37,18 +38,13 @@ run 1000000
 def dump(pid, path):
     subprocess.run(["gcore", "-a", "-o", path, str(pid)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.rename(f"{path}.{pid}", path)
-    print(path, os.path.getsize(path), "bytes", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dir", type=Path)
-    parser.add_argument("--cells", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=20)
-    args = parser.parse_args()
-    args.dir.mkdir(exist_ok=True)
-    script, log = args.dir / "in.melt", args.dir / "lammps.log"
-    script.write_text(INPUT.format(cells=args.cells))
+@contextmanager
+def running(folder, cells):
+    """The process of a melt, once its memory has its full size. It is killed in the end."""
+    script, log = folder / "in.melt", folder / "lammps.log"
+    script.write_text(INPUT.format(cells=cells))
     log.unlink(missing_ok=True)
     # These keep MPI to one process, without the daemon that it would start.
     env = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_ess_singleton_isolated="1")
@@ -60,13 +56,25 @@ def main():
             if program.poll() is not None or time.monotonic() > end:
                 sys.exit(f"lmp does not run: {log}")
             time.sleep(0.2)
-        time.sleep(args.seconds)
-        dump(program.pid, args.dir / "lammps1.img")
-        time.sleep(args.seconds)
-        dump(program.pid, args.dir / "lammps2.img")
+        yield program
     finally:
         program.kill()
         program.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir", type=Path)
+    parser.add_argument("--cells", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=20)
+    args = parser.parse_args()
+    args.dir.mkdir(exist_ok=True)
+    with running(args.dir, args.cells) as program:
+        for name in ("lammps1.img", "lammps2.img"):
+            time.sleep(args.seconds)
+            path = args.dir / name
+            dump(program.pid, path)
+            print(path, os.path.getsize(path), "bytes", flush=True)
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ fn main_table(study: &Study) -> String {
             policy.name(),
             s.iter().map(|s| s.restores).sum::<f64>(),
             percent(failed(s)),
-            incidents_of(study, &[*policy]),
+            incidents_of(&study.failed_at, &[*policy]),
             percent(ratio(s, |s| s.looks_failed, |s| s.looks)),
             ratio(s, |s| s.stored_seconds, |s| s.stored),
             of_work(|s| s.storing),

@@ -15,16 +15,21 @@ const RANDOM: Policy = Policy::Hosts(Scheme::Random);
 /// Restores that fail, at most, for one of Random's.
 const FAILED_SHARE: f64 = 0.2;
 
-/// The number of distinct incidents in which restores failed under some of `policies`.
-pub(super) fn incidents_of(study: &Study, policies: &[Policy]) -> usize {
-    let wanted = study.failed_at.iter();
+/// The number of distinct incidents in which restores failed under some of `policies`; `failed_at` is when they did.
+pub(super) fn incidents_of(failed_at: &[(Policy, Vec<u64>)], policies: &[Policy]) -> usize {
+    let wanted = failed_at.iter();
     let wanted = wanted.filter(|(policy, _)| policies.contains(policy));
     incidents(wanted.flat_map(|(_, times)| times.iter().copied()))
 }
 
 /// The sums of a policy in the main table.
 pub(super) fn sums(study: &Study, policy: Policy) -> &[Sums] {
-    let found = study.main.iter().find(|(one, _)| *one == policy);
+    sums_of(&study.main, policy)
+}
+
+/// The sums of a policy.
+pub(super) fn sums_of(outcomes: &[(Policy, Vec<Sums>)], policy: Policy) -> &[Sums] {
+    let found = outcomes.iter().find(|(one, _)| *one == policy);
     found.map_or(&[], |(_, sums)| sums)
 }
 
@@ -44,7 +49,7 @@ pub(super) fn against_random(studies: &[Study]) -> String {
         let ours = sums(study, OURS);
         let times = over_days([ours, random], |[a, b]| overhead(a) / overhead(b));
         let (width, wide) = best_redundancy(study, overhead(random));
-        let seen = incidents_of(study, &[RANDOM, OURS]);
+        let seen = incidents_of(&study.failed_at, &[RANDOM, OURS]);
         let restores: f64 = random.iter().map(|s| s.restores).sum();
         let _ = writeln!(
             table,
@@ -98,7 +103,7 @@ pub(super) fn codes(studies: &[Study]) -> String {
         });
         let rows = std::iter::once(named(RANDOM)).chain(fixed);
         for (name, s, policy) in rows.chain(judged.map(named)) {
-            let seen = policy.map(|policy| incidents_of(study, &[policy, RANDOM]));
+            let seen = policy.map(|policy| incidents_of(&study.failed_at, &[policy, RANDOM]));
             let times = over_days([s, random], |[a, b]| overhead(a) / overhead(b));
             let left = match policy {
                 Some(RANDOM) => String::from("-"),
@@ -157,7 +162,7 @@ pub(super) fn targets(studies: &[Study]) -> String {
         for target in Target::ALL {
             let auto = Policy::Auto(target);
             let s = sums(study, auto);
-            let seen = incidents_of(study, &[auto, RANDOM]);
+            let seen = incidents_of(&study.failed_at, &[auto, RANDOM]);
             let ours = reached(s);
             let least = target.share();
             // If all grids began on one day there is no interval, and no target counts as reached.

@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use sim::Policy;
-
 use super::figures::{estimate, makespan, overhead};
-use super::score::{Sums, incidents, over_days, ratio, single};
-use super::targets::{failed, sums};
+use super::score::{Sums, over_days, ratio, single};
+use super::targets::{failed, incidents_of, sums, sums_of};
 use super::trial::{LAYERED_CHANGED, LAYERED_POLICIES, Study};
 
 /// Restores that fail, bytes, overhead and makespan of layered versions against whole ones, in the same grids.
@@ -18,9 +16,8 @@ pub(super) fn table(studies: &[Study]) -> String {
     for study in studies {
         for policy in LAYERED_POLICIES {
             let whole = sums(study, policy);
-            let found = study.layered.iter().find(|(one, _)| *one == policy);
-            let layered = found.map_or(&[][..], |(_, sums)| sums);
-            let seen = incidents_of(&study.failed_at, policy);
+            let layered = sums_of(&study.layered, policy);
+            let seen = incidents_of(&study.failed_at, &[policy]);
             let start = format!("| {} | {} |", study.case.name, policy.name());
             let _ = writeln!(
                 table,
@@ -40,7 +37,7 @@ pub(super) fn table(studies: &[Study]) -> String {
                 100.0 * LAYERED_CHANGED,
                 restores(layered),
                 estimate(single(layered, failed), 100.0, 2),
-                incidents_of(&study.layered_failed_at, policy),
+                incidents_of(&study.layered_failed_at, &[policy]),
                 estimate(more, 100.0, 2),
                 times(bytes_of_a_version),
                 times(bytes),
@@ -64,10 +61,4 @@ fn bytes_of_a_version(sums: &[Sums]) -> f64 {
 /// Bytes sent for each second of work.
 fn bytes(sums: &[Sums]) -> f64 {
     ratio(sums, |s| s.sent, |s| s.work)
-}
-
-/// The number of distinct incidents in which restores failed under a policy.
-fn incidents_of(failed_at: &[(Policy, Vec<u64>)], policy: Policy) -> usize {
-    let wanted = failed_at.iter().filter(|(one, _)| *one == policy);
-    incidents(wanted.flat_map(|(_, times)| times.iter().copied()))
 }
