@@ -16,6 +16,7 @@
 
 pub mod anchors;
 pub mod base;
+pub mod chain;
 pub mod compress;
 pub mod decode;
 pub mod encode;

@@ -23,6 +23,7 @@
 //! assert!(curve.at(3600.0) > curve.at(36_000.0));
 //! ```
 
+pub mod absence;
 pub mod bandwidth;
 pub mod bitmap;
 pub mod clock;

@@ -1,27 +1,18 @@
-//! What a later version stores, and which rows of older checkpoints, its origins, it uses: without the limit of
-//! layers of a segment, saves with a deadline, what interrupted saves left, deletions and repair.
+//! What a later version stores, and which rows of older checkpoints, its origins, it uses: by the rules of the program,
+//! but without the limit of layers of a segment, saves with a deadline, and what interrupted saves left.
 //!
-//! The rules are those of `ckpt-agent/src/core/chain`, in shares of the image. Each version changes the same share of
-//! it, and no place more than others, so that of each origin the same share is used no more.
+//! Each version changes the same share of the image, and no place more than others, so that of each origin the same
+//! share is used no more.
 
+use codec::chain::{Hurry, OriginState, plan};
+use codec::segment::Again;
 use placement::objective::Width;
 
 use crate::keeper::Keeper;
 
-/// Most origins of a version.
-const ORIGINS_MAX: usize = 24;
-/// From so many images in all its origins on, a version stores origins again by its budget.
-const HELD_USUAL: f64 = 1.5;
-/// The budget grows to [`BUDGET_GROWTH`] times itself when origins hold so many images.
-const HELD_MUCH: f64 = 1.9;
-/// Beyond so many images the budget does not count.
-const HELD_MAX: f64 = 2.2;
-/// Least budget for what is stored again, as a share of the image.
-const BUDGET_MIN: f64 = 1.0 / 32.0;
-/// How many times its usual size the budget has at the most.
-const BUDGET_GROWTH: f64 = 3.0;
-/// The budget grows to this share of the image at the most, unless more had changed.
-const GROWN_BUDGET: f64 = 0.1;
+/// Bytes of an image for the rules of the program, which count bytes.
+const IMAGE: f64 = (1_u64 << 40) as f64;
+
 /// Bytes of an origin that a restore reads for one that it uses: rows are read whole. With it a restore reads 1.2 times
 /// the image; the program reads 1.1 to 1.3 times as much with 2 to 10% changed.
 const READ_FOR_USED: f64 = 1.25;
@@ -63,7 +54,7 @@ pub(crate) struct PartState {
     pub(crate) used: f64,
     /// How many of its shards are there.
     pub(crate) found: usize,
-    /// How many more may come back with hosts that are away.
+    /// How many more will probably come back with hosts that are away.
     pub(crate) away: usize,
     /// How many a restore needs.
     pub(crate) needed: usize,
@@ -78,51 +69,41 @@ pub(crate) struct NewVersion {
     pub(crate) uses: Vec<f64>,
 }
 
-/// How urgent it is to store a part again; the most urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Urgency {
-    /// It will survive the loss of no host more, whoever comes back.
-    Short,
-    /// It survives the loss of no host more now, but hosts may come back.
-    Bare,
-    None,
-}
-
-/// How much of a part is stored again.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Again {
-    Nothing,
-    /// At most this share of the image.
-    AtMost(f64),
-    All,
-}
-
 impl PartState {
-    const fn urgency(&self) -> Urgency {
-        if self.found + self.away <= self.needed {
-            Urgency::Short
-        } else if self.found <= self.needed {
-            Urgency::Bare
-        } else {
-            Urgency::None
+    fn as_origin(&self) -> OriginState {
+        OriginState {
+            held_bytes: bytes(self.held),
+            used_bytes: bytes(self.used),
+            image_bytes: bytes(self.used),
+            found: self.found,
+            away: self.away,
+            data: self.needed,
         }
     }
+}
 
-    fn share_used(&self) -> f64 {
-        self.used / self.held
-    }
+/// A share of the image in bytes.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "shares are positive and small"
+)]
+fn bytes(share: f64) -> u64 {
+    (share * IMAGE).round() as u64
 }
 
 /// The version after one with these `parts`, of which the first are its own rows. A share `changed` of the image is
 /// new in it, and `changed_before` was in the version before.
 pub(crate) fn next_version(parts: &[PartState], changed_before: f64, changed: f64) -> NewVersion {
+    let origins: Vec<OriginState> = parts.iter().map(PartState::as_origin).collect();
+    let cleaning = plan(&origins, bytes(changed_before), Hurry::None);
     let mut stores = changed;
     let mut uses = Vec::with_capacity(parts.len());
-    for (part, again) in parts.iter().zip(stored_again(parts, changed_before)) {
+    for (part, again) in parts.iter().zip(&cleaning.origins) {
         let unchanged = part.used * (1.0 - changed);
         let again = match again {
-            Again::Nothing => 0.0,
-            Again::AtMost(most) => unchanged.min(most),
+            Again::No => 0.0,
+            Again::ByBudget => unchanged.min(cleaning.budget as f64 / IMAGE),
             Again::All => unchanged,
         };
         stores += again;
@@ -131,79 +112,10 @@ pub(crate) fn next_version(parts: &[PartState], changed_before: f64, changed: f6
     NewVersion { stores, uses }
 }
 
-/// What is stored again of each part.
-fn stored_again(parts: &[PartState], changed_before: f64) -> Vec<Again> {
-    let is_lost = |part: &PartState| part.found < part.needed;
-    let lost = parts.iter().map(|part| match is_lost(part) {
-        true => Again::All,
-        false => Again::Nothing,
-    });
-    let mut again: Vec<Again> = lost.collect();
-    store_surplus(parts, &mut again);
-    // What is held after the save.
-    let held = |again: &[Again]| {
-        let all = parts.iter().zip(again);
-        let kept = all.filter(|(_, again)| **again != Again::All);
-        kept.map(|(part, _)| part.held).sum::<f64>() + changed_before
-    };
-    let budget = changed_before.max(BUDGET_MIN);
-    let range = HELD_MUCH - HELD_USUAL;
-    let pressure = (held(&again) - HELD_USUAL).clamp(0.0, range);
-    let grown = budget * (1.0 + pressure * (BUDGET_GROWTH - 1.0) / range);
-    let mut left = grown.min(budget.max(GROWN_BUDGET));
-    for at in by_urgency(parts) {
-        let part = &parts[at];
-        if again[at] == Again::All {
-            continue;
-        }
-        let held = held(&again);
-        let fits = part.used <= left;
-        let is_urgent = match part.urgency() {
-            Urgency::Short => true,
-            Urgency::Bare => fits,
-            Urgency::None => false,
-        };
-        if !is_urgent && held <= HELD_USUAL {
-            continue;
-        }
-        if !fits && held <= HELD_MAX {
-            again[at] = Again::AtMost(left);
-            break;
-        }
-        again[at] = Again::All;
-        left = (left - part.used).max(0.0);
-    }
-    again
-}
-
-/// Stores again the smallest of so many parts that a version can't name them all.
-fn store_surplus(parts: &[PartState], again: &mut [Again]) {
-    let named = (0..parts.len()).filter(|at| again[*at] != Again::All);
-    let mut by_size: Vec<usize> = named.collect();
-    by_size.sort_by(|a, b| parts[*a].used.total_cmp(&parts[*b].used));
-    let surplus = by_size.len().saturating_sub(ORIGINS_MAX);
-    for at in by_size.into_iter().take(surplus) {
-        again[at] = Again::All;
-    }
-}
-
-/// The parts in the order in which they are stored again: those that lack shards, then those of which the least is
-/// used. The rows of the version before are not among these, unless they lack shards.
-fn by_urgency(parts: &[PartState]) -> Vec<usize> {
-    let all = 0..parts.len();
-    let may_be = all.filter(|at| *at > 0 || parts[*at].urgency() != Urgency::None);
-    let mut order: Vec<usize> = may_be.collect();
-    order.sort_by(|a, b| {
-        let a = &parts[*a];
-        let b = &parts[*b];
-        let by_use = a.share_used().total_cmp(&b.share_used());
-        a.urgency().cmp(&b.urgency()).then(by_use)
-    });
-    order
-}
-
 #[cfg(test)]
 mod tests {
+    use codec::chain::ORIGINS_USUAL;
+
     use super::*;
 
     /// A part of which five shards are there and a restore needs three.
@@ -240,7 +152,7 @@ mod tests {
             changed_before = changed;
             let used: f64 = parts.iter().map(|part| part.used).sum();
             assert!((used - 1.0).abs() < 1e-9, "all of the image is somewhere");
-            assert!(parts.len() <= ORIGINS_MAX + 1);
+            assert!(parts.len() <= ORIGINS_USUAL + 1);
             held = held.max(parts.iter().map(|part| part.held).sum());
         }
         let count = f64::from(versions);

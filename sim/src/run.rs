@@ -318,10 +318,7 @@ impl<'a> Simulation<'a> {
         if !found.first().is_some_and(ReadableRows::possible) {
             return Content::whole();
         }
-        let hosts = 0..self.knowledge.grid.hosts.len();
-        let now = self.unix(self.now);
-        let away = hosts.filter(|host| self.knowledge.host(*host).here(now) == Some(false));
-        let away = away.count();
+        let away = self.knowledge.expected_back(self.unix(self.now));
         let states = base.parts().zip(&found).map(|(part, found)| PartState {
             held: part.rows.held,
             used: part.used,

@@ -190,20 +190,22 @@ fn versions_store_what_changed_and_some_of_the_rest_again() {
     assert!(job.stored > 60 && (0.08..0.085).contains(&each), "{job:?}");
 }
 
-/// A host leaves after it has stored a shard of the first versions, so that later ones are on two others, of which one
-/// leaves with the job's host. The last one has a shard of the newest rows, and none of the first ones.
-#[test]
-fn a_version_can_not_be_read_while_one_of_its_origins_can_not() {
-    let start = 700 * HOUR;
+/// A job that stores whole versions, and one that stores layered ones, of which the host is gone at `evicted`, for a
+/// seed for which these are as `wanted`. A host leaves at `leaves`, after it has stored a shard of the first versions, so
+/// that later ones are on two others, of which one leaves with the job's host. The last one has a shard of the newest
+/// rows, and none of the first ones.
+fn whole_and_layered(
+    leaves: u64,
+    evicted: u64,
+    wanted: impl Fn(&JobOutcome, &JobOutcome) -> bool,
+) -> Option<(JobOutcome, JobOutcome)> {
     let end = 2000 * HOUR;
-    let evicted = 730 * HOUR;
-    let back = evicted + 900;
     let mut busy = Timeline::new(0);
     busy.push(0..evicted, Some(AvailabilityState::CpuTaken));
     busy.push(evicted..end, Some(AvailabilityState::Idle));
     let hosts = vec![
         host(&[(evicted, end)], end, 0),
-        host(&[(720 * HOUR, back)], end, 1),
+        host(&[(leaves, evicted + 900)], end, 1),
         host(&[(evicted, end)], end, 2),
         host(&[], end, 3),
         Host::new(busy, Vec::new(), Some(4), None, Reading::Gone),
@@ -223,14 +225,22 @@ fn a_version_can_not_be_read_while_one_of_its_origins_can_not() {
             ..settings
         };
         let random = Policy::Hosts(Scheme::Random);
-        outcomes(&world, &grid(5, start, seed), &settings, random).remove(0)
+        outcomes(&world, &grid(5, 700 * HOUR, seed), &settings, random).remove(0)
     };
     // Which hosts get the shards is drawn; take the first seed with which it happens so.
-    let found = (0..100).find_map(|seed| {
+    (0..100).find_map(|seed| {
         let whole = run_with(Versions::Whole, seed);
         let layered = run_with(layered(Share::new(0.05).unwrap()), seed);
-        let happens = whole.evictions == 1 && layered.failed_at == [evicted + 300];
-        (happens && whole.failed == 0).then_some((whole, layered))
+        wanted(&whole, &layered).then_some((whole, layered))
+    })
+}
+
+#[test]
+fn a_version_can_not_be_read_while_one_of_its_origins_can_not() {
+    let evicted = 730 * HOUR;
+    let found = whole_and_layered(evicted - 2700, evicted, |whole, layered| {
+        let fails = layered.failed_at == [evicted + 300];
+        whole.evictions == 1 && whole.failed == 0 && fails
     });
     let (whole, layered) = found.unwrap();
     assert_eq!((layered.evictions, layered.lost_newest), (1, 0));
@@ -239,6 +249,15 @@ fn a_version_can_not_be_read_while_one_of_its_origins_can_not() {
     assert!(layered.finished && whole.finished);
     assert!((whole.read_bytes - 3e6).abs() < 10.0);
     assert!((3.15e6..3.9e6).contains(&layered.read_bytes), "{layered:?}");
+}
+
+#[test]
+fn origins_are_stored_again_when_a_host_is_not_expected_back_any_more() {
+    let evicted = 730 * HOUR;
+    let fails = whole_and_layered(evicted - 10 * HOUR, evicted, |whole, layered| {
+        whole.evictions == 1 && whole.failed == 0 && layered.failed > 0
+    });
+    assert_eq!(fails, None);
 }
 
 #[test]

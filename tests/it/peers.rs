@@ -5,8 +5,8 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ckpt_store::core::repair::RepairWaits;
 use ckpt_store::repair::RepairSettings;
+use placement::absence::RepairWaits;
 use serde_json::Value;
 use tests::image;
 use tests::liar::Lie;

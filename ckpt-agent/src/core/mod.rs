@@ -9,7 +9,6 @@
     deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
 )]
 
-pub mod chain;
 pub mod claims;
 pub mod clocks;
 pub mod compared;

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use codec::{CheckpointId, OwnerId, Redundancy, ShardIndex};
+use placement::absence::RepairWaits;
 use protocol::wire::announcement::Announcement;
 use protocol::wire::message::{HoldsPage, Presence, ShardName};
 use protocol::wire::parts::Parts;
@@ -24,7 +25,7 @@ use rand::{Rng, SeedableRng};
 
 use super::proofs::assign;
 use super::registry::{HEARTBEAT, Registry, RegistryLimits};
-use super::repair::{Caretaker, Removed, Repair, RepairWaits, Situation};
+use super::repair::{Caretaker, Removed, Repair, Situation};
 use super::{Key, Millis};
 
 /// More than any simulated grid has.

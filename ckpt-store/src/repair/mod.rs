@@ -42,11 +42,13 @@ pub use error::RepairError;
 pub use give_back::Drained;
 pub use links::Links;
 
+use placement::absence::RepairWaits;
+
 use crate::core::Key;
 use crate::core::census::Census;
 use crate::core::proofs::Budget;
 use crate::core::release::Burden;
-use crate::core::repair::{Caretaker, Repair, RepairWaits, Situation};
+use crate::core::repair::{Caretaker, Repair, Situation};
 use crate::host::Host;
 use crate::monitor::stance::Stance;
 use links::Around;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codec::base::Base;
+use codec::chain::{Hurry, OriginState, plan};
 use codec::encode::Link;
 use codec::index::Index;
 use codec::journal::{Content, Journal};
@@ -17,6 +18,7 @@ use codec::seal::DataKey;
 use codec::segment::Cleaning;
 use codec::{CheckpointId, Version};
 
+use placement::absence::RepairWaits;
 use tokio::time::{Instant, timeout};
 
 use crate::agent::ask::gather::Gathered;
@@ -25,11 +27,12 @@ use crate::agent::read::hashes::{NoBase, base_of, pieces};
 use crate::agent::save::remnants::{Asking, Left, Remnant};
 use crate::agent::{Agent, SaveRequest};
 use crate::core::HostIndex;
-use crate::core::chain::{Hurry, OriginState, plan};
+
 use crate::core::compared::memory_needed;
 use crate::core::retention;
 use crate::inventory::KnownCheckpoint;
 use crate::report::SaveReport;
+use crate::unix_time::unix_seconds;
 use transfer::get::BlockReader;
 
 /// The base is read for at most one in this many of the time that is left.
@@ -37,6 +40,9 @@ const READING_SHARE: u32 = 2;
 
 /// How many of the newest versions a save with a deadline looks at for a base.
 const LOOKED_AT_MAX: usize = 8;
+
+/// Of how many hosts the absences are counted, to see how long one that is silent is expected back.
+const PASTS_MAX: usize = 200;
 
 /// One in this many bytes of the memory is for segments of the new version that are remembered.
 const MEMORY_SHARE: u64 = 8;
@@ -237,7 +243,8 @@ impl Agent {
         let known = remnants.clone().map(KnownOrigin::of_remnant);
         let others = start.origins.iter();
         let known = known.chain(others.map(|origin| known_origin(origin, gathered)));
-        let mut states = states(&origins, &pieces, gathered);
+        let expected = self.expected_back(gathered);
+        let mut states = states(&origins, &pieces, gathered, expected);
         for (state, remnant) in states.iter_mut().zip(remnants.clone()) {
             *state = remnant.state(*state);
         }
@@ -259,6 +266,22 @@ impl Agent {
             origins,
             remnants: left.remnants.len(),
         })
+    }
+
+    /// How many silent hosts are expected back, as repair expects it: which of them have the shards that are missing is
+    /// not known.
+    fn expected_back(&self, gathered: &Gathered) -> usize {
+        let answers = gathered.answered.iter();
+        let pasts = answers.filter_map(|(_, answer)| answer.announced.as_ref());
+        let pasts = pasts.take(PASTS_MAX).map(|said| &said.presence_bitmap);
+        let wait = RepairWaits::default().of_grid(pasts).as_secs();
+        let now = unix_seconds();
+        let silent = gathered.silent.iter().chain(&gathered.absent);
+        let expected = silent.filter(|(host, _)| {
+            let since = self.hosts.silent_since(*host);
+            since.is_none_or(|since| now.saturating_sub(since) <= wait)
+        });
+        expected.count()
     }
 
     /// A note that the image was stored whole because comparing it with the newest version takes too much memory.
@@ -418,10 +441,15 @@ impl Candidate<'_> {
     }
 }
 
-/// What is known of these origins of a new version, of whose base these are the pieces.
-fn states(origins: &[Origin], pieces: &Base, gathered: &Gathered) -> Vec<OriginState> {
+/// What is known of these origins of a new version, of whose base these are the pieces. So many silent hosts are
+/// `expected` back.
+fn states(
+    origins: &[Origin],
+    pieces: &Base,
+    gathered: &Gathered,
+    expected: usize,
+) -> Vec<OriginState> {
     let used = pieces.used_bytes();
-    let silent = gathered.silence().silent;
     let state = |(number, origin): (usize, &Origin)| {
         let used = used.get(number).copied().unwrap_or_default();
         let state = OriginState {
@@ -429,7 +457,7 @@ fn states(origins: &[Origin], pieces: &Base, gathered: &Gathered) -> Vec<OriginS
             used_bytes: used.stored,
             image_bytes: used.raw,
             found: 0,
-            away: silent,
+            away: expected,
             data: 1,
         };
         let Some(known) = gathered.inventory.needed(origin.reference) else {
@@ -441,7 +469,7 @@ fn states(origins: &[Origin], pieces: &Base, gathered: &Gathered) -> Vec<OriginS
         OriginState {
             held_bytes: public.block_bytes.saturating_mul(data as u64),
             found,
-            away: silent.min(public.redundancy.total().saturating_sub(found)),
+            away: expected.min(public.redundancy.total().saturating_sub(found)),
             data,
             ..state
         }

@@ -7,8 +7,8 @@
 #[cfg(test)]
 mod tests;
 
-use codec::layers::{LAYERS_MAX, ORIGINS_MAX};
-use codec::segment::{Again, Cleaning, LAYERS_USUAL};
+use crate::layers::{LAYERS_MAX, ORIGINS_MAX};
+use crate::segment::{Again, Cleaning, LAYERS_USUAL};
 
 /// Most origins of a version whose save has time.
 pub const ORIGINS_USUAL: usize = 24;
@@ -46,7 +46,7 @@ pub struct OriginState {
     pub image_bytes: u64,
     /// How many of its shards hosts hold that answer.
     pub found: usize,
-    /// How many more may come back with hosts that are silent.
+    /// How many more are expected back with hosts that are silent.
     pub away: usize,
     /// How many of its shards a restore needs.
     pub data: usize,
@@ -66,9 +66,9 @@ pub enum Hurry {
 /// How urgent it is to store an origin again; the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
-    /// It will survive the loss of no host more, whoever comes back.
+    /// It will survive the loss of no host more, when all have come back that are expected.
     Short,
-    /// It survives the loss of no host more now, but hosts may come back. It is stored again only if all of it is
+    /// It survives the loss of no host more now, but hosts are expected back. It is stored again only if all of it is
     /// within the budget: so hosts that are out for a night do not make a large part short.
     Bare,
     /// It is not.
@@ -81,7 +81,7 @@ impl OriginState {
         self.found < self.data
     }
 
-    /// It does not survive the loss of one host more, even if all silent hosts come back.
+    /// It does not survive the loss of one host more, even when all come back that are expected.
     const fn is_short(&self) -> bool {
         self.found + self.away <= self.data
     }
