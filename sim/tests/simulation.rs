@@ -210,12 +210,13 @@ fn whole_and_layered(
         host(&[], end, 3),
         Host::new(busy, Vec::new(), Some(4), None, Reading::Gone),
     ];
+    let changed = Share::new(0.05)?;
     let world = World::new(hosts, 0);
     let settings = Settings {
         jobs: 1,
         work_seconds: 60.0 * 3600.0,
         image_bytes: 3_000_000,
-        width: Width::new(1, 1).unwrap(),
+        width: Width::new(1, 1)?,
         network: plain_network(),
         ..Settings::default()
     };
@@ -230,7 +231,7 @@ fn whole_and_layered(
     // Which hosts get the shards is drawn; take the first seed with which it happens so.
     (0..100).find_map(|seed| {
         let whole = run_with(Versions::Whole, seed);
-        let layered = run_with(layered(Share::new(0.05).unwrap()), seed);
+        let layered = run_with(layered(changed), seed);
         wanted(&whole, &layered).then_some((whole, layered))
     })
 }
