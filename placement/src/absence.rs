@@ -26,6 +26,9 @@ impl Default for RepairWaits {
     }
 }
 
+/// When a checkpoint can't survive the loss of another shard, the wait is divided by this.
+pub const URGENT_DIVISOR: u32 = 8;
+
 /// The wait is the length that nine in ten of the past absences did not exceed, times this.
 const ABSENCE_MARGIN: f64 = 1.5;
 

@@ -38,6 +38,11 @@ impl Checkpoint {
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
         std::iter::once(&self.own).chain(&self.origins)
     }
+
+    /// See [`Self::parts`].
+    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        std::iter::once(&mut self.own).chain(&mut self.origins)
+    }
 }
 
 /// What a new checkpoint holds.
@@ -335,6 +340,7 @@ impl Job {
             keepers: store.stored,
             width: store.width,
             stored_at: now,
+            repaired_until: now,
             held: store.content.stores,
         };
         self.gave_up_newest = false;

@@ -84,6 +84,11 @@ impl<'a> Knowledge<'a> {
         }
     }
 
+    /// What a host announces of its past.
+    pub(crate) fn past(&self, host: usize) -> &AvailabilityBitmap {
+        &self.disks[host].bitmap
+    }
+
     /// The incidents of the whole grid, as its hosts announce them.
     pub(crate) fn pool(&self) -> PoolPast {
         let bitmaps = self.disks.iter().map(|view| &view.bitmap);

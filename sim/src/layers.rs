@@ -26,6 +26,8 @@ pub(crate) struct Rows {
     pub(crate) width: Width,
     /// When they were stored, seconds since the start.
     pub(crate) stored_at: f64,
+    /// Until when missing shards of them were rebuilt, seconds since the start.
+    pub(crate) repaired_until: f64,
     /// How much they hold, as a share of the image.
     pub(crate) held: f64,
 }
@@ -219,6 +221,7 @@ mod tests {
                 keepers: Vec::new(),
                 width: Width::FALCON,
                 stored_at: 0.0,
+                repaired_until: 0.0,
                 held,
             },
             used,

@@ -37,6 +37,7 @@ mod network;
 mod outcome;
 mod policy;
 mod question;
+mod repair;
 mod run;
 mod schedule;
 mod scheduling;

@@ -20,6 +20,7 @@ use crate::layers::{Part, PartState, Rows, next_version};
 use crate::outcome::JobOutcome;
 use crate::policy::{Policy, takers};
 use crate::question::{LEAD_SECONDS, Question};
+use crate::repair;
 use crate::schedule::stays;
 use crate::server::Server;
 use crate::settings::{Rule, Settings, Versions};
@@ -203,6 +204,7 @@ impl<'a> Simulation<'a> {
 
     /// The job gets its next host and restores the newest checkpoint.
     fn arrive(&mut self, job: JobIndex) {
+        self.repair(job);
         self.jobs[job].arrive();
         if let Some(newest) = self.jobs[job].checkpoints.last() {
             let state = self.readable(newest, self.now);
@@ -211,6 +213,20 @@ impl<'a> Simulation<'a> {
             outcome.with_one_spare += u64::from(state.spare() <= 1);
         }
         self.restore(job);
+    }
+
+    /// Rebuilds shards of the job's checkpoints as hosts would have done by now.
+    fn repair(&mut self, job: JobIndex) {
+        if !self.settings.repairs {
+            return;
+        }
+        let mut checkpoints = std::mem::take(&mut self.jobs[job].checkpoints);
+        for part in checkpoints.iter_mut().flat_map(Checkpoint::parts_mut) {
+            let bytes = part.rows.held * self.settings.image_bytes as f64;
+            let has = |keeper, rows: &Rows, at| self.has(keeper, rows, at);
+            repair::rebuild(&mut part.rows, bytes, self.now, &self.knowledge, has);
+        }
+        self.jobs[job].checkpoints = checkpoints;
     }
 
     /// The job has to leave its compute host.
@@ -261,6 +277,7 @@ impl<'a> Simulation<'a> {
             self.check_newest(job);
             self.jobs[job].finish(now, true);
         } else {
+            self.repair(job);
             self.store(job, left);
         }
     }

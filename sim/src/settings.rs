@@ -65,6 +65,8 @@ pub struct Settings {
     pub width: Width,
     /// What versions after the first store.
     pub versions: Versions,
+    /// Whether hosts rebuild shards that are missing.
+    pub repairs: bool,
     /// When checkpoints are taken.
     pub rule: Rule,
     /// Time from an eviction until the job is started elsewhere, and between attempts to find a
@@ -89,6 +91,7 @@ impl Default for Settings {
             image_bytes: 512 << 20,
             width: Width::FALCON,
             versions: Versions::Whole,
+            repairs: false,
             rule: Rule::Daly,
             restart_seconds: 300.0,
             breaks: 0.0,

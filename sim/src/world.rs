@@ -141,6 +141,12 @@ impl Host {
         self.disk.state_at(time).map(|state| !state.is_failure())
     }
 
+    /// Whether the host is away at `time` and has been for as many `seconds`, Unix seconds.
+    pub(crate) fn is_away_since(&self, time: u64, seconds: u64) -> bool {
+        let mut window = self.disk.runs(time.saturating_sub(seconds)..time + 1);
+        window.all(|run| run.state.is_some_and(AvailabilityState::is_failure))
+    }
+
     /// Seconds of `window` in which guests are known to be able to run, and the number of times that this
     /// ended with a failure.
     #[must_use]

@@ -107,7 +107,7 @@ pub(super) fn table(studies: &[Study]) -> String {
          |---|---|---|---|---|---|---|---|---|\n",
     );
     for study in studies {
-        let judged = study.forecasts.iter();
+        let judged = study.main.forecasts.iter();
         for (policy, restores) in judged.filter(|(policy, _)| JUDGED.contains(policy)) {
             let (all, bins) = binned(restores);
             let verdict = all.is_calibrated(INCIDENTS_MIN);

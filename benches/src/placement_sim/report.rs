@@ -130,7 +130,8 @@ const FORECASTS: &str = "When a policy chooses hosts, it forecasts with which pr
 
 const VERSIONS: &str = "*Whole*: each version stores the whole image, as in all other tables. *Changed*: the first does. A later one\n\
     stores the share of the image that changed, however long that took, and some of the rest again. It goes to the hosts\n\
-    of the version before as far as they take shards, and it is read only if its origins are. Nothing is repaired.\n\
+    of the version before as far as they take shards, and it is read only if its origins are. *Repaired*:\n\
+    hosts rebuild shards that are missing, which all other tables leave out; what they send for that is not counted.\n\
     *Bytes* are those sent to store, parity and failed attempts included. A version that is stored in less time is\n\
     stored more often. *Incidents* are those of the row.\n\n";
 
@@ -168,7 +169,7 @@ fn main_table(study: &Study) -> String {
         "| scheme | restores | failed | incidents | unreadable | seconds | overhead | lost | waiting | reading | makespan |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
-    for (policy, s) in &study.main {
+    for (policy, s) in &study.main.outcomes {
         let of_work = |of: fn(&Sums) -> f64| percent(ratio(s, of, |s| s.work));
         let _ = writeln!(
             table,
@@ -176,7 +177,7 @@ fn main_table(study: &Study) -> String {
             policy.name(),
             s.iter().map(|s| s.restores).sum::<f64>(),
             percent(failed(s)),
-            incidents_of(&study.failed_at, &[*policy]),
+            incidents_of(&study.main.failed_at, &[*policy]),
             percent(ratio(s, |s| s.looks_failed, |s| s.looks)),
             ratio(s, |s| s.stored_seconds, |s| s.stored),
             of_work(|s| s.storing),

@@ -24,7 +24,7 @@ pub(super) fn incidents_of(failed_at: &[(Policy, Vec<u64>)], policies: &[Policy]
 
 /// The sums of a policy in the main table.
 pub(super) fn sums(study: &Study, policy: Policy) -> &[Sums] {
-    sums_of(&study.main, policy)
+    sums_of(&study.main.outcomes, policy)
 }
 
 /// The sums of a policy.
@@ -49,7 +49,7 @@ pub(super) fn against_random(studies: &[Study]) -> String {
         let ours = sums(study, OURS);
         let times = over_days([ours, random], |[a, b]| overhead(a) / overhead(b));
         let (width, wide) = best_redundancy(study, overhead(random));
-        let seen = incidents_of(&study.failed_at, &[RANDOM, OURS]);
+        let seen = incidents_of(&study.main.failed_at, &[RANDOM, OURS]);
         let restores: f64 = random.iter().map(|s| s.restores).sum();
         let _ = writeln!(
             table,
@@ -103,7 +103,7 @@ pub(super) fn codes(studies: &[Study]) -> String {
         });
         let rows = std::iter::once(named(RANDOM)).chain(fixed);
         for (name, s, policy) in rows.chain(judged.map(named)) {
-            let seen = policy.map(|policy| incidents_of(&study.failed_at, &[policy, RANDOM]));
+            let seen = policy.map(|policy| incidents_of(&study.main.failed_at, &[policy, RANDOM]));
             let times = over_days([s, random], |[a, b]| overhead(a) / overhead(b));
             let left = match policy {
                 Some(RANDOM) => String::from("-"),
@@ -162,7 +162,7 @@ pub(super) fn targets(studies: &[Study]) -> String {
         for target in Target::ALL {
             let auto = Policy::Auto(target);
             let s = sums(study, auto);
-            let seen = incidents_of(&study.failed_at, &[auto, RANDOM]);
+            let seen = incidents_of(&study.main.failed_at, &[auto, RANDOM]);
             let ours = reached(s);
             let least = target.share();
             // If all grids began on one day there is no interval, and no target counts as reached.
@@ -204,7 +204,9 @@ fn estimate_percent(of: Estimate) -> String {
 /// Makespan of every scheme over ours, percent longer.
 pub(super) fn makespans(studies: &[Study]) -> String {
     let others = || {
-        let main = studies.first().map_or(&[][..], |study| &study.main);
+        let main = studies
+            .first()
+            .map_or(&[][..], |study| &study.main.outcomes);
         let others = main.iter().map(|(policy, _)| *policy);
         others.filter(|policy| {
             matches!(policy, Policy::Dedicated | Policy::Hosts(_)) && *policy != OURS

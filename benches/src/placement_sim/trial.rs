@@ -86,11 +86,25 @@ struct OfGrid {
 }
 
 /// What became of the jobs of all grids.
-struct Evaluated {
-    outcomes: Outcomes,
-    /// When restores failed, Unix seconds.
-    failed_at: Vec<(Policy, Vec<u64>)>,
-    forecasts: Vec<(Policy, Vec<ForecastRestore>)>,
+#[derive(Clone, Debug)]
+pub struct Evaluated {
+    /// By policy and grid.
+    pub outcomes: Outcomes,
+    /// When restores failed, Unix seconds, for each policy.
+    pub failed_at: Vec<(Policy, Vec<u64>)>,
+    /// The restores for which it was forecast whether they would fail.
+    pub forecasts: Vec<(Policy, Vec<ForecastRestore>)>,
+}
+
+/// Versions that store what changed beside whole ones, in the same grids.
+#[derive(Debug)]
+pub struct Compared {
+    /// Whether hosts rebuild missing shards of both.
+    pub repairs: bool,
+    /// Whole versions.
+    pub whole: Evaluated,
+    /// Versions that store what changed.
+    pub changed: Evaluated,
 }
 
 /// All that is found out about a case.
@@ -105,15 +119,9 @@ pub struct Study {
     /// Grids of the others.
     pub variant_grids: usize,
     /// Every policy.
-    pub main: Outcomes,
-    /// When restores failed in `main`, Unix seconds, for each policy.
-    pub failed_at: Vec<(Policy, Vec<u64>)>,
-    /// The restores in `main` for which it was forecast whether they would fail.
-    pub forecasts: Vec<(Policy, Vec<ForecastRestore>)>,
-    /// [`LAYERED_POLICIES`] in the grids of the main table, with versions that store what changed.
-    pub layered: Outcomes,
-    /// When restores failed in `layered`, Unix seconds, for each policy.
-    pub layered_failed_at: Vec<(Policy, Vec<u64>)>,
+    pub main: Evaluated,
+    /// [`LAYERED_POLICIES`] in the grids of the main table.
+    pub versions: [Compared; 2],
     /// `FIXED` in the grids of the main table, with every one of [`PARITIES`].
     pub redundancy: ByCode,
     /// `FIXED` in the grids of the main table, with every one of `CODES`.
@@ -176,19 +184,29 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     let with_rule = |rule| of(OURS, few, Settings { rule, ..base });
     let rules = [with_rule(Rule::Daly)?, with_rule(Rule::Accumulator)?];
     let main = evaluate(&case, &base, &grids, &policies(), threads);
-    let changed = Share::new(LAYERED_CHANGED)?;
-    let versions = Versions::Layered { changed };
-    let settings = Settings { versions, ..base };
-    let layered = evaluate(&case, &settings, &grids, &LAYERED_POLICIES, threads);
+    let versions = Versions::Layered {
+        changed: Share::new(LAYERED_CHANGED)?,
+    };
+    let compared = |repairs| {
+        let whole = Settings { repairs, ..base };
+        let changed = Settings { versions, ..whole };
+        let of = |settings| evaluate(&case, &settings, &grids, &LAYERED_POLICIES, threads);
+        Compared {
+            repairs,
+            whole: match repairs {
+                true => of(whole),
+                false => main.clone(),
+            },
+            changed: of(changed),
+        }
+    };
+    let versions = [compared(false), compared(true)];
     Some(Study {
         hosts: grids.iter().map(|grid| grid.hosts.len()).max()?,
         grids: grids.len(),
         variant_grids: few.len(),
-        main: main.outcomes,
-        failed_at: main.failed_at,
-        forecasts: main.forecasts,
-        layered: layered.outcomes,
-        layered_failed_at: layered.failed_at,
+        main,
+        versions,
         redundancy: parities.into_iter().filter_map(of_code).collect(),
         codes: CODES.into_iter().filter_map(of_code).collect(),
         clients: clients.collect(),

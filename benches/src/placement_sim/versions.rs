@@ -1,11 +1,11 @@
 //! The table of versions that store what changed.
 
-use std::fmt::Write;
+use sim::Policy;
 
 use super::figures::{estimate, makespan, overhead};
 use super::score::{Sums, over_days, ratio, single};
-use super::targets::{failed, incidents_of, sums, sums_of};
-use super::trial::{LAYERED_CHANGED, LAYERED_POLICIES, Study};
+use super::targets::{failed, incidents_of, sums_of};
+use super::trial::{Compared, LAYERED_CHANGED, LAYERED_POLICIES, Study};
 
 /// Restores that fail, bytes, overhead and makespan of layered versions against whole ones, in the same grids.
 pub(super) fn table(studies: &[Study]) -> String {
@@ -15,38 +15,44 @@ pub(super) fn table(studies: &[Study]) -> String {
     );
     for study in studies {
         for policy in LAYERED_POLICIES {
-            let whole = sums(study, policy);
-            let layered = sums_of(&study.layered, policy);
-            let seen = incidents_of(&study.failed_at, &[policy]);
-            let start = format!("| {} | {} |", study.case.name, policy.name());
-            let _ = writeln!(
-                table,
-                "{start} whole | {} | {} | {seen} | - | 1.00 | 1.00 | 1.00 | {} |",
-                restores(whole),
-                estimate(single(whole, failed), 100.0, 2),
-                estimate(single(whole, makespan), 1.0, 4),
-            );
-            let more = over_days([layered, whole], |[a, b]| failed(a) - failed(b));
-            let times = |of: fn(&[Sums]) -> f64| {
-                let times = over_days([layered, whole], |[a, b]| of(a) / of(b));
-                estimate(times, 1.0, 2)
-            };
-            let _ = writeln!(
-                table,
-                "{start} {:.0}% changed | {} | {} | {} | {} | {} | {} | {} | {} |",
-                100.0 * LAYERED_CHANGED,
-                restores(layered),
-                estimate(single(layered, failed), 100.0, 2),
-                incidents_of(&study.layered_failed_at, &[policy]),
-                estimate(more, 100.0, 2),
-                times(bytes_of_a_version),
-                times(bytes),
-                times(overhead),
-                estimate(single(layered, makespan), 1.0, 4),
-            );
+            for compared in &study.versions {
+                table += &rows(&study.case.name, policy, compared);
+            }
         }
     }
     table
+}
+
+fn rows(name: &str, policy: Policy, compared: &Compared) -> String {
+    let whole = sums_of(&compared.whole.outcomes, policy);
+    let changed = sums_of(&compared.changed.outcomes, policy);
+    let start = format!("| {name} | {} |", policy.name());
+    let repaired = match compared.repairs {
+        true => ", repaired",
+        false => "",
+    };
+    let more = over_days([changed, whole], |[a, b]| failed(a) - failed(b));
+    let times = |of: fn(&[Sums]) -> f64| {
+        let times = over_days([changed, whole], |[a, b]| of(a) / of(b));
+        estimate(times, 1.0, 2)
+    };
+    format!(
+        "{start} whole{repaired} | {} | {} | {} | - | 1.00 | 1.00 | 1.00 | {} |\n\
+         {start} {:.0}% changed{repaired} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+        restores(whole),
+        estimate(single(whole, failed), 100.0, 2),
+        incidents_of(&compared.whole.failed_at, &[policy]),
+        estimate(single(whole, makespan), 1.0, 4),
+        100.0 * LAYERED_CHANGED,
+        restores(changed),
+        estimate(single(changed, failed), 100.0, 2),
+        incidents_of(&compared.changed.failed_at, &[policy]),
+        estimate(more, 100.0, 2),
+        times(bytes_of_a_version),
+        times(bytes),
+        times(overhead),
+        estimate(single(changed, makespan), 1.0, 4),
+    )
 }
 
 fn restores(sums: &[Sums]) -> f64 {

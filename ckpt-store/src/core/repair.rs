@@ -14,13 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codec::{OwnerId, Redundancy, ShardIndex};
+use placement::absence::URGENT_DIVISOR;
 
 use super::by_key::ByKey;
 use super::proofs::{ClaimState, Proofs, assign};
 use super::{Key, Millis};
-
-/// When the checkpoint can't survive the loss of another shard, the wait is divided by this.
-const URGENT_DIVISOR: u32 = 8;
 
 /// Which hosts hold, or claim, each shard of a checkpoint.
 pub type Holders = BTreeMap<ShardIndex, BTreeSet<OwnerId>>;
