@@ -274,14 +274,10 @@ impl Agent {
         let answers = gathered.answered.iter();
         let pasts = answers.filter_map(|(_, answer)| answer.announced.as_ref());
         let pasts = pasts.take(PASTS_MAX).map(|said| &said.presence_bitmap);
-        let wait = RepairWaits::default().of_grid(pasts).as_secs();
-        let now = unix_seconds();
+        let wait = RepairWaits::default().of_grid(pasts);
         let silent = gathered.silent.iter().chain(&gathered.absent);
-        let expected = silent.filter(|(host, _)| {
-            let since = self.hosts.silent_since(*host);
-            since.is_none_or(|since| now.saturating_sub(since) <= wait)
-        });
-        expected.count()
+        let since = silent.map(|(host, _)| self.hosts.silent_since(*host));
+        expected(since, wait, unix_seconds())
     }
 
     /// A note that the image was stored whole because comparing it with the newest version takes too much memory.
@@ -441,6 +437,14 @@ impl Candidate<'_> {
     }
 }
 
+/// How many hosts are expected back `now` that are silent `since` these times (Unix seconds; `None` where nobody has seen
+/// them silent before), if each is expected for as long as `wait`.
+fn expected(since: impl Iterator<Item = Option<u64>>, wait: Duration, now: u64) -> usize {
+    let is_expected =
+        |since: Option<u64>| since.is_none_or(|since| now.saturating_sub(since) <= wait.as_secs());
+    since.filter(|since| is_expected(*since)).count()
+}
+
 /// What is known of these origins of a new version, of whose base these are the pieces. So many silent hosts are
 /// `expected` back.
 fn states(
@@ -521,5 +525,28 @@ fn known_origin(origin: &Origin, gathered: &Gathered) -> KnownOrigin {
             .and_then(KnownCheckpoint::can_lose)
             .unwrap_or_default(),
         away: total.unwrap_or_default().saturating_sub(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_expected_back_for_as_long_as_repair_waits() {
+        let now = 1_000_000;
+        let since = [None, Some(now), Some(now - 3600), Some(now - 3601), Some(0)];
+        let expected = |wait| expected(since.into_iter(), Duration::from_secs(wait), now);
+        assert_eq!(expected(3600), 3);
+        assert_eq!(expected(900), 2);
+        assert_eq!(expected(3601), 4);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_no_host_lost() {
+        assert_eq!(
+            expected([Some(20)].into_iter(), Duration::from_secs(900), 10),
+            1
+        );
     }
 }
