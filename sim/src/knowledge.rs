@@ -28,6 +28,9 @@ const CURVE_STEP: NonZeroU32 = NonZeroU32::new(300).unwrap();
 /// Steps of an announced curve: ten hours.
 const CURVE_STEPS: usize = 120;
 
+/// Whoever rebuilds a shard compares hosts by the probability that they are there this many seconds from now.
+const STAY_SECONDS: f64 = 36_000.0;
+
 /// Slots in an hour.
 const SLOTS_PER_HOUR: u32 = 12;
 
@@ -192,6 +195,14 @@ impl<'a> Knowledge<'a> {
             domains: self.host(host).domains,
             past: Some(self.disks[host].bitmap.clone()),
         }
+    }
+
+    /// Of these hosts, the one that stays for the next hours with the highest probability.
+    pub(crate) fn steadiest(&self, hosts: impl Iterator<Item = usize>) -> Option<usize> {
+        let stays = |host: usize| self.presence(host).at(STAY_SECONDS).value();
+        let hosts = hosts.map(|host| (stays(host), host));
+        let best = hosts.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        best.map(|(_, host)| host)
     }
 
     /// How many hosts are away at `now` and are expected back, as repair expects it.

@@ -44,10 +44,12 @@ pub(crate) fn rebuild(
             if !knowledge.host(holder).is_away_since(unix, wait) {
                 continue;
             }
-            let hosts = (0..knowledge.grid.hosts.len()).map(Keeper::Host);
-            let mut targets = hosts.filter(|host| !rows.keepers.contains(host));
-            if let Some(target) = targets.find(|host| has(*host, rows, at) == Some(true)) {
-                rows.keepers[place] = target;
+            let targets = (0..knowledge.grid.hosts.len()).filter(|host| {
+                let host = Keeper::Host(*host);
+                !rows.keepers.contains(&host) && has(host, rows, at) == Some(true)
+            });
+            if let Some(target) = knowledge.steadiest(targets) {
+                rows.keepers[place] = Keeper::Host(target);
             }
         }
     }

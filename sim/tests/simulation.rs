@@ -190,23 +190,25 @@ fn versions_store_what_changed_and_some_of_the_rest_again() {
     assert!(job.stored > 60 && (0.08..0.085).contains(&each), "{job:?}");
 }
 
-/// A job that stores whole versions, and one that stores layered ones, of which the host is gone at `evicted`, for a
-/// seed for which these are as `wanted`. A host leaves at `leaves`, after it has stored a shard of the first versions, so
+/// A job that stores whole versions, one that stores layered ones, and the same where hosts rebuild missing shards. Its
+/// host is gone at `evicted`. The seeds are those of 100 for which the first two are as `wanted`. A host leaves at `leaves`, after it has stored a shard of the first versions, so
 /// that later ones are on two others, of which one leaves with the job's host. The last one has a shard of the newest
 /// rows, and none of the first ones.
 fn whole_and_layered(
     leaves: u64,
     evicted: u64,
     wanted: impl Fn(&JobOutcome, &JobOutcome) -> bool,
-) -> Option<(JobOutcome, JobOutcome)> {
+) -> Option<Vec<[JobOutcome; 3]>> {
     let end = 2000 * HOUR;
     let mut busy = Timeline::new(0);
     busy.push(0..evicted, Some(AvailabilityState::CpuTaken));
     busy.push(evicted..end, Some(AvailabilityState::Idle));
+    // What leaves with the job was away before, so that no shard is rebuilt there.
+    let away = [(400 * HOUR, 401 * HOUR), (evicted, end)];
     let hosts = vec![
-        host(&[(evicted, end)], end, 0),
+        host(&away, end, 0),
         host(&[(leaves, evicted + 900)], end, 1),
-        host(&[(evicted, end)], end, 2),
+        host(&away, end, 2),
         host(&[], end, 3),
         Host::new(busy, Vec::new(), Some(4), None, Reading::Gone),
     ];
@@ -220,36 +222,44 @@ fn whole_and_layered(
         network: plain_network(),
         ..Settings::default()
     };
-    let run_with = |versions, seed| {
+    let run_with = |versions, repairs, seed| {
         let settings = Settings {
             versions,
+            repairs,
             ..settings
         };
         let random = Policy::Hosts(Scheme::Random);
         outcomes(&world, &grid(5, 700 * HOUR, seed), &settings, random).remove(0)
     };
-    // Which hosts get the shards is drawn; take the first seed with which it happens so.
-    (0..100).find_map(|seed| {
-        let whole = run_with(Versions::Whole, seed);
-        let layered = run_with(layered(changed), seed);
-        wanted(&whole, &layered).then_some((whole, layered))
-    })
+    // Which hosts get the shards is drawn.
+    let all = (0..100).filter_map(|seed| {
+        let whole = run_with(Versions::Whole, false, seed);
+        let unrepaired = run_with(layered(changed), false, seed);
+        wanted(&whole, &unrepaired).then(|| {
+            let repaired = run_with(layered(changed), true, seed);
+            [whole, unrepaired, repaired]
+        })
+    });
+    Some(all.collect())
 }
 
 #[test]
-fn a_version_can_not_be_read_while_one_of_its_origins_can_not() {
+fn a_version_can_not_be_read_while_one_of_its_origins_can_not_unless_that_is_repaired() {
     let evicted = 730 * HOUR;
     let found = whole_and_layered(evicted - 2700, evicted, |whole, layered| {
         let fails = layered.failed_at == [evicted + 300];
         whole.evictions == 1 && whole.failed == 0 && fails
     });
-    let (whole, layered) = found.unwrap();
+    let found = found.unwrap();
+    let [whole, layered, _] = &found[0];
     assert_eq!((layered.evictions, layered.lost_newest), (1, 0));
     // It is waited for until the host is back, and some is read of rows of which only a part is used.
     assert_eq!(layered.waiting_seconds, 600.0);
     assert!(layered.finished && whole.finished);
     assert!((whole.read_bytes - 3e6).abs() < 10.0);
     assert!((3.15e6..3.9e6).contains(&layered.read_bytes), "{layered:?}");
+    let is_saved = |of: &[JobOutcome; 3]| of[2].evictions == 1 && of[2].failed == 0;
+    assert!(found.iter().any(is_saved));
 }
 
 #[test]
@@ -258,7 +268,7 @@ fn origins_are_stored_again_when_a_host_is_not_expected_back_any_more() {
     let fails = whole_and_layered(evicted - 10 * HOUR, evicted, |whole, layered| {
         whole.evictions == 1 && whole.failed == 0 && layered.failed > 0
     });
-    assert_eq!(fails, None);
+    assert_eq!(fails, Some(Vec::new()));
 }
 
 #[test]

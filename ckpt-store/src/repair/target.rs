@@ -29,11 +29,12 @@ pub(super) async fn choose(
 ) -> Vec<HostIndex> {
     let crowds = Crowds::of(hosts, holders);
     let parity = public.redundancy.parity().max(1);
-    // Each checkpoint has its own pseudo-random order of the hosts, so that repairs spread over all of
-    // them.
+    // Each job has its own pseudo-random order of the hosts, so that repairs spread over all of them, and what a version
+    // builds on stays on the same hosts: each host more is one more that can fail it.
     free.sort_by_key(|host| {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&public.checkpoint.0);
+        hasher.update(&public.owner.0);
+        hasher.update(&public.job_tag.0);
         hasher.update(hosts.name(*host).as_bytes());
         *hasher.finalize().as_bytes()
     });
