@@ -1,4 +1,4 @@
-//! How long hosts are usually away, and how long one that is away is expected back.
+//! How long a host that is away is expected back.
 
 use std::time::Duration;
 
@@ -55,16 +55,6 @@ impl RepairWaits {
         let seconds = f64::from(slots) * SLOT_SECONDS as f64 * ABSENCE_MARGIN;
         Duration::from_secs_f64(seconds).clamp(self.least, self.most)
     }
-
-    /// The wait for a shard whose holder is not known, in a grid whose hosts have these records: the middle one of
-    /// their waits, so that a few hosts that announce a false past change little.
-    pub fn of_grid<'a>(&self, pasts: impl IntoIterator<Item = &'a AvailabilityBitmap>) -> Duration {
-        let waits = pasts.into_iter().map(|past| self.with(Some(past)));
-        let mut waits: Vec<Duration> = waits.collect();
-        waits.sort_unstable();
-        let middle = waits.get(waits.len() / 2).copied();
-        middle.unwrap_or_else(|| self.with(None))
-    }
 }
 
 /// Lengths of the absences in a bitmap, in slots. An absence that has not ended yet is left out.
@@ -86,33 +76,20 @@ fn absences(past: &AvailabilityBitmap) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// Usable but for the first `away` of every 120 slots.
-    fn past(away: u64) -> AvailabilityBitmap {
+    #[test]
+    fn hosts_that_come_back_within_hours_are_waited_for() {
+        let waits = RepairWaits::default();
+        assert_eq!(waits.with(None), waits.usual);
         let mut past = AvailabilityBitmap::unknown(Slot(0));
+        // Usable for eight hours, then away for two.
         for slot in 1..2000 {
-            let availability = match slot % 120 >= away {
+            let availability = match slot % 120 >= 24 {
                 true => Availability::Usable,
                 false => Availability::NotUsable,
             };
             past.record(Slot(slot), availability);
         }
-        past
-    }
-
-    #[test]
-    fn hosts_that_come_back_within_hours_are_waited_for() {
-        let waits = RepairWaits::default();
-        assert_eq!(waits.with(None), waits.usual);
-        let waited = waits.with(Some(&past(24)));
+        let waited = waits.with(Some(&past));
         assert_eq!(waited, Duration::from_secs(3 * 3600));
-    }
-
-    #[test]
-    fn a_grid_is_waited_for_as_long_as_most_of_its_hosts_are() {
-        let waits = RepairWaits::default();
-        assert_eq!(waits.of_grid([]), waits.usual);
-        let [often, short, long] = [2, 12, 24].map(past);
-        let liars = [&often, &often, &short, &short, &long];
-        assert_eq!(waits.of_grid(liars), Duration::from_secs(90 * 60));
     }
 }

@@ -205,20 +205,12 @@ impl<'a> Knowledge<'a> {
         best.map(|(_, host)| host)
     }
 
-    /// How many hosts are away at `now` and are expected back, as repair expects it.
+    /// How many hosts are away at `now` and are expected back, as repair expects it at the most.
     pub(crate) fn expected_back(&self, now: u64) -> usize {
-        let hosts = 0..self.grid.hosts.len();
-        let (here, others): (Vec<usize>, Vec<usize>) =
-            hosts.partition(|host| self.host(*host).here(now) == Some(true));
-        let pasts = here.iter().map(|host| &self.disks[*host].bitmap);
-        let wait = RepairWaits::default().of_grid(pasts).as_secs();
-        let window = now.saturating_sub(wait)..now + 1;
-        let were_here = others.into_iter().map(|host| &self.host(host).disk);
-        let were_here = were_here.filter(|disk| {
-            let mut states = disk.runs(window.clone()).filter_map(|run| run.state);
-            states.any(|state| !state.is_failure())
-        });
-        were_here.count()
+        let wait = RepairWaits::default().most.as_secs();
+        let hosts = (0..self.grid.hosts.len()).map(|host| self.host(host));
+        let away = hosts.filter(|host| host.here(now) == Some(false));
+        away.filter(|host| !host.is_away_since(now, wait)).count()
     }
 
     /// Survival curve of a guest on a host, and the bitmap of when guests could run there in the past.

@@ -265,7 +265,7 @@ fn a_version_can_not_be_read_while_one_of_its_origins_can_not_unless_that_is_rep
 #[test]
 fn origins_are_stored_again_when_a_host_is_not_expected_back_any_more() {
     let evicted = 730 * HOUR;
-    let fails = whole_and_layered(evicted - 10 * HOUR, evicted, |whole, layered| {
+    let fails = whole_and_layered(evicted - 29 * HOUR, evicted, |whole, layered| {
         whole.evictions == 1 && whole.failed == 0 && layered.failed > 0
     });
     assert_eq!(fails, Some(Vec::new()));

@@ -41,9 +41,6 @@ const READING_SHARE: u32 = 2;
 /// How many of the newest versions a save with a deadline looks at for a base.
 const LOOKED_AT_MAX: usize = 8;
 
-/// Of how many hosts the absences are counted, to see how long one that is silent is expected back.
-const PASTS_MAX: usize = 200;
-
 /// One in this many bytes of the memory is for segments of the new version that are remembered.
 const MEMORY_SHARE: u64 = 8;
 
@@ -268,16 +265,12 @@ impl Agent {
         })
     }
 
-    /// How many silent hosts are expected back, as repair expects it: which of them have the shards that are missing is
-    /// not known.
+    /// How many silent hosts are expected back, as repair expects it at the most: which of them have the shards that are
+    /// missing is not known, nor how long they were away before.
     fn expected_back(&self, gathered: &Gathered) -> usize {
-        let answers = gathered.answered.iter();
-        let pasts = answers.filter_map(|(_, answer)| answer.announced.as_ref());
-        let pasts = pasts.take(PASTS_MAX).map(|said| &said.presence_bitmap);
-        let wait = RepairWaits::default().of_grid(pasts);
         let silent = gathered.silent.iter().chain(&gathered.absent);
         let since = silent.map(|(host, _)| self.hosts.silent_since(*host));
-        expected(since, wait, unix_seconds())
+        expected(since, RepairWaits::default().most, unix_seconds())
     }
 
     /// A note that the image was stored whole because comparing it with the newest version takes too much memory.
