@@ -336,6 +336,7 @@ impl Job {
         if self.checkpoints.len() == CHECKPOINTS_KEPT {
             self.checkpoints.remove(0);
         }
+        let is_whole = store.content.origins.is_empty();
         let rows = Rows {
             keepers: store.stored,
             width: store.width,
@@ -362,6 +363,7 @@ impl Job {
         } else {
             f64::midpoint(self.expected_cost, seconds)
         };
+        self.outcome.whole_later += u64::from(is_whole && self.outcome.stored > 0);
         self.outcome.stored += 1;
         self.outcome.stored_seconds += seconds;
     }

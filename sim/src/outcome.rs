@@ -37,6 +37,8 @@ pub struct JobOutcome {
     pub evictions: u64,
     /// Number of checkpoints that were stored.
     pub stored: u64,
+    /// Number of these after the first that used nothing older.
+    pub whole_later: u64,
     /// Time from beginning to commit of the checkpoints that were stored.
     pub stored_seconds: f64,
     /// Number of checkpoints that could not be stored.

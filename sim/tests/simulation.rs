@@ -271,6 +271,49 @@ fn origins_are_stored_again_when_a_host_is_not_expected_back_any_more() {
     assert_eq!(fails, Some(Vec::new()));
 }
 
+/// Hosts of which `servers` are always there and the others leave each evening for fourteen hours.
+fn office(servers: u32, desktops: u32, days: u64) -> World {
+    let end = days * 24 * HOUR;
+    let nights: Vec<(u64, u64)> = (0..days - 1)
+        .map(|day| {
+            (
+                day * 24 * HOUR + 18 * HOUR,
+                (day + 1) * 24 * HOUR + 8 * HOUR,
+            )
+        })
+        .collect();
+    let servers = (0..servers).map(|site| host(&[], end, site));
+    let desktops = (0..desktops).map(|number| host(&nights, end, 100 + number));
+    World::new(servers.chain(desktops).collect(), 0)
+}
+
+/// A version is whole after an evening if three of five shards of its base left with desktops: a restore could not read
+/// more of it that night.
+#[test]
+fn desktops_that_go_home_each_night_for_four_weeks_leave_hardly_a_version_whole() {
+    let mut whole = 0;
+    for (servers, repairs) in [(4, false), (6, true)] {
+        let world = office(servers, 20, 28 + 40);
+        let settings = Settings {
+            jobs: 1,
+            work_seconds: 28.0 * 86_400.0,
+            versions: layered(Share::new(0.05).unwrap()),
+            repairs,
+            ..Settings::default()
+        };
+        let hosts = grid(20 + servers as usize, (28 * 24 + 9) * HOUR, 1);
+        let [job] = &outcomes(&world, &hosts, &settings, Policy::Usual)[..] else {
+            panic!("one job")
+        };
+        assert!(job.finished && job.stored > 200, "{job:?}");
+        // With parity, as shares of the image: 0.14 in a grid whose hosts stay.
+        let images = job.sent_bytes / settings.image_bytes as f64;
+        assert!(images / (job.stored as f64) < 0.25, "{job:?}");
+        whole += job.whole_later;
+    }
+    assert!(whole <= 3, "{whole} in 56 nights");
+}
+
 #[test]
 fn a_checkpoint_on_hosts_that_go_is_waited_for_and_then_given_up() {
     // Host 1 is busy at first, so the job begins on another host and stores its checkpoints on the remaining
