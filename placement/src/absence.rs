@@ -27,7 +27,7 @@ impl Default for RepairWaits {
 }
 
 /// When a checkpoint can't survive the loss of another shard, the wait is divided by this.
-pub const URGENT_DIVISOR: u32 = 8;
+const URGENT_DIVISOR: u32 = 8;
 
 /// The wait is the length that nine in ten of the past absences did not exceed, times this.
 const ABSENCE_MARGIN: f64 = 1.5;
@@ -54,6 +54,14 @@ impl RepairWaits {
         let slots = absences.get(at).copied().unwrap_or(0);
         let seconds = f64::from(slots) * SLOT_SECONDS as f64 * ABSENCE_MARGIN;
         Duration::from_secs_f64(seconds).clamp(self.least, self.most)
+    }
+}
+
+/// What the wait is divided by, for a checkpoint of which so many shards more than needed are `spare`.
+pub const fn hurry(spare: usize) -> u32 {
+    match spare {
+        0 => URGENT_DIVISOR,
+        _ => 1,
     }
 }
 

@@ -2,7 +2,7 @@
 //! first of the holders is always there to do it.
 
 use placement::AvailabilityBitmap;
-use placement::absence::{RepairWaits, URGENT_DIVISOR};
+use placement::absence::{RepairWaits, hurry};
 
 use crate::keeper::Keeper;
 use crate::knowledge::Knowledge;
@@ -63,11 +63,7 @@ pub(crate) fn rebuild(
     reason = "a positive number of seconds"
 )]
 fn wait(past: &AvailabilityBitmap, spare: usize, reads: f64) -> u64 {
-    let hurry = match spare {
-        0 => URGENT_DIVISOR,
-        _ => 1,
-    };
-    let wait = RepairWaits::default().with(Some(past)) / hurry;
+    let wait = RepairWaits::default().with(Some(past)) / hurry(spare);
     wait.as_secs() + (reads / RATE) as u64
 }
 

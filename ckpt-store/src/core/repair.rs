@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codec::{OwnerId, Redundancy, ShardIndex};
-use placement::absence::URGENT_DIVISOR;
+use placement::absence::hurry;
 
 use super::by_key::ByKey;
 use super::proofs::{ClaimState, Proofs, assign};
@@ -399,7 +399,7 @@ impl MissingShards {
 
 impl Missing {
     fn is_due(&self, now: Millis, spare: usize, rank: u32, least: Duration) -> bool {
-        let hurry = if spare == 0 { URGENT_DIVISOR } else { 1 };
+        let hurry = hurry(spare);
         let wait = self.patience / hurry;
         let turn = (wait / 4).max(least / hurry);
         let due = self.since.after(wait + turn.saturating_mul(rank));
