@@ -75,7 +75,8 @@ def one(how, args, folder):
     rng = random.Random(how)
     image = folder / "image"
     first = args.mib << 20
-    image.write_bytes(rng.randbytes(first))
+    with open(image, "wb") as file:
+        file.writelines(rng.randbytes(1 << 20) for _ in range(args.mib))
     builds = {name: Build(getattr(args, name), folder / name) for name in ("before", "after") if getattr(args, name)}
     stored = {name: [] for name in builds}
     took = {name: [] for name in builds}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use codec::ShardIndex;
@@ -32,7 +32,8 @@ pub struct BlockReader {
 #[derive(Debug, Default)]
 struct Table {
     outline: tokio::sync::Mutex<Option<Arc<Outline>>>,
-    pages: std::sync::Mutex<BTreeMap<u64, Arc<Page>>>,
+    /// Locked while a page is fetched, so that requests for rows of the same page fetch it once.
+    pages: tokio::sync::Mutex<BTreeMap<u64, Arc<Page>>>,
 }
 
 impl BlockReader {
@@ -146,14 +147,9 @@ impl BlockReader {
     ) -> Result<Arc<Page>, Fault> {
         let outline = self.outline(shard, host).await?;
         let table = self.table(shard)?;
-        let known = table
-            .pages
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&number)
-            .cloned();
-        if let Some(page) = known {
-            return Ok(page);
+        let mut pages = table.pages.lock().await;
+        if let Some(page) = pages.get(&number) {
+            return Ok(Arc::clone(page));
         }
         let rows = page_rows(outline.rows, number);
         let at = usize::try_from(number).ok();
@@ -172,7 +168,6 @@ impl BlockReader {
         let page = Page::parse(&bytes, rows, hash)
             .map_err(|cause| Fault::Lied(format!("page {number}: {cause}")))?;
         let page = Arc::new(page);
-        let mut pages = table.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.insert(number, Arc::clone(&page));
         if pages.len() > PAGES_KEPT {
             pages.pop_first();

@@ -19,7 +19,7 @@ use crate::agent::keep::verdict::may_come_back;
 use crate::agent::read::host_rates::SourceMeter;
 use crate::core::pick::{RowFormat, WantedRows};
 use crate::core::restore::{
-    FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
+    FetchId, PlannedRow, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
     RestoreSession,
 };
 use crate::core::{Fault, HostIndex, Millis};
@@ -32,7 +32,7 @@ use transfer::get::BlockReader;
 const BATCH_BYTES: u64 = 1_400_000;
 
 /// Most rows of one request.
-const BATCH_ROWS_MAX: u64 = 64;
+const BATCH_ROWS_MAX: usize = 64;
 
 /// Requests that take longer than this may be hedged, milliseconds.
 const HEDGE_MS: u64 = 500;
@@ -100,6 +100,11 @@ impl Unreadable {
 }
 
 impl Agent {
+    /// Bytes of memory for rows in flight of a read that is one of so many at the same time.
+    pub(crate) const fn window(&self, reads: u64) -> u64 {
+        self.resources.memory_bytes * 3 / 4 / reads
+    }
+
     /// Reads the index of a checkpoint.
     pub(crate) async fn read_index(
         &self,
@@ -131,8 +136,8 @@ impl Agent {
     ) -> Result<Vec<u8>, Unreadable> {
         let rows = (first..).zip(rows.iter().map(|stored| (*stored, None)));
         let rows: WantedRows = rows.collect();
-        let share = MemoryShare::one_in(READ_SHARES);
-        let driver = Driver::new(self, known, reader, &rows, share);
+        let planned = planned(known, &rows);
+        let driver = Driver::new(self, known, reader, planned, self.window(READ_SHARES));
         let keys = RowKeys::of(summary);
         let (read, _) = self.read_with(driver, known, &keys, &rows).await;
         let parts = read?;
@@ -152,9 +157,10 @@ impl Agent {
         keys: &RowKeys,
         reader: &BlockReader,
         rows: &WantedRows,
-        share: MemoryShare,
+        window_bytes: u64,
     ) -> (Result<BTreeMap<u64, Vec<u8>>, Unreadable>, SeenOfHosts) {
-        let driver = Driver::of_known_holders(self, known, reader, rows, share);
+        let planned = planned(known, rows);
+        let driver = Driver::of_known_holders(self, known, reader, planned, window_bytes);
         self.read_with(driver, known, keys, rows).await
     }
 
@@ -202,32 +208,20 @@ impl Agent {
     }
 }
 
-/// The part of the memory that a read may take: so many bytes of so many.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MemoryShare {
-    pub(crate) part: u64,
-    pub(crate) whole: u64,
-}
-
-impl MemoryShare {
-    /// One in `shares` of the memory.
-    pub(crate) const fn one_in(shares: u64) -> Self {
-        Self {
-            part: 1,
-            whole: shares,
+/// What these rows of a checkpoint cost. A row in flight takes the memory of its blocks, perhaps of hedges too, and of its
+/// decoded segment.
+pub(crate) fn planned(known: &KnownCheckpoint, rows: &WantedRows) -> Vec<PlannedRow> {
+    let redundancy = known.manifest.public().redundancy;
+    let planned = |(row, (stored, _)): (&u64, &RowFormat)| {
+        let block = redundancy.block_len(stored.stored_len as usize + SEAL_OVERHEAD);
+        let blocks = redundancy.total() * block;
+        PlannedRow {
+            row: *row,
+            block_bytes: block as u64,
+            memory_bytes: blocks as u64 + u64::from(stored.raw_len),
         }
-    }
-
-    fn of(self, bytes: u64) -> u64 {
-        let part = u128::from(bytes) * u128::from(self.part) / u128::from(self.whole.max(1));
-        u64::try_from(part).unwrap_or(u64::MAX).min(bytes)
-    }
-}
-
-/// Bytes of these rows, before sealing and coding.
-pub(crate) fn stored_bytes(rows: &WantedRows) -> u64 {
-    let all = rows.values();
-    all.map(|(stored, _)| u64::from(stored.stored_len)).sum()
+    };
+    rows.iter().map(planned).collect()
 }
 
 /// What was observed of hosts during a read.
@@ -267,18 +261,6 @@ pub(crate) enum Step {
     Ended(RestoreOutcome),
 }
 
-/// These rows as contiguous ranges.
-fn runs(rows: &WantedRows) -> Vec<Range<u64>> {
-    let mut runs: Vec<Range<u64>> = Vec::new();
-    for row in rows.keys() {
-        match runs.last_mut() {
-            Some(run) if run.end == *row => run.end += 1,
-            _ => runs.push(*row..row + 1),
-        }
-    }
-    runs
-}
-
 /// Runs one restore session against the network.
 pub(crate) struct Driver<'a> {
     agent: &'a Agent,
@@ -302,16 +284,17 @@ pub(crate) struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Reads from the known holders, and if these handed shards over to other hosts, from those.
+    /// Reads from the known holders, and if these handed shards over to other hosts, from those. Rows in flight take
+    /// `window_bytes` of memory.
     pub(crate) fn new(
         agent: &'a Agent,
         known: &KnownCheckpoint,
         reader: &BlockReader,
-        rows: &WantedRows,
-        share: MemoryShare,
+        rows: Vec<PlannedRow>,
+        window_bytes: u64,
     ) -> Self {
-        let limits = Self::limits(agent, known, rows, share);
-        Self::with_limits(agent, known, reader, runs(rows), limits)
+        let limits = Self::limits(agent, known, window_bytes);
+        Self::with_limits(agent, known, reader, rows, limits)
     }
 
     /// Reads from the known holders only.
@@ -319,35 +302,22 @@ impl<'a> Driver<'a> {
         agent: &'a Agent,
         known: &KnownCheckpoint,
         reader: &BlockReader,
-        rows: &WantedRows,
-        share: MemoryShare,
+        rows: Vec<PlannedRow>,
+        window_bytes: u64,
     ) -> Self {
         let limits = RestoreLimits {
             searches_max: 0,
-            ..Self::limits(agent, known, rows, share)
+            ..Self::limits(agent, known, window_bytes)
         };
-        Self::with_limits(agent, known, reader, runs(rows), limits)
+        Self::with_limits(agent, known, reader, rows, limits)
     }
 
-    /// The limits of a read of these rows that has a share of the memory for blocks.
-    fn limits(
-        agent: &Agent,
-        known: &KnownCheckpoint,
-        rows: &WantedRows,
-        share: MemoryShare,
-    ) -> RestoreLimits {
+    fn limits(agent: &Agent, known: &KnownCheckpoint, window_bytes: u64) -> RestoreLimits {
         let redundancy = known.manifest.public().redundancy;
-        let longest = rows.values().map(|(stored, _)| stored.stored_len).max();
-        let longest = longest.unwrap_or_default() as usize + SEAL_OVERHEAD;
-        let raw = rows.values().map(|(stored, _)| stored.raw_len).max();
-        // A row in flight takes the memory of its blocks, perhaps of hedges too, and of its decoded segment.
-        let blocks = redundancy.total() * redundancy.block_len(longest);
-        let per_row = blocks as u64 + u64::from(raw.unwrap_or_default());
-        let window_rows = (share.of(agent.resources.memory_bytes * 3 / 4) / per_row.max(1)).max(1);
-        let batch = BATCH_BYTES / redundancy.block_len(longest).max(1) as u64;
         RestoreLimits {
-            window_rows,
-            batch_rows: batch.clamp(1, BATCH_ROWS_MAX).min(window_rows),
+            window_bytes,
+            batch_bytes: BATCH_BYTES,
+            batch_rows: BATCH_ROWS_MAX,
             hedge_ms: HEDGE_MS + agent.resources.patience_ms(redundancy),
             stall_ms: 10_000 + agent.resources.patience_ms(redundancy),
             strikes_max: STRIKES_MAX,
@@ -360,7 +330,7 @@ impl<'a> Driver<'a> {
         agent: &'a Agent,
         known: &KnownCheckpoint,
         reader: &BlockReader,
-        rows: Vec<Range<u64>>,
+        rows: Vec<PlannedRow>,
         limits: RestoreLimits,
     ) -> Self {
         let plan = RestorePlan {

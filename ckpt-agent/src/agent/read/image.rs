@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::choose::{Choices, FoundImage, FoundOrigin, Wish};
-use crate::agent::read::fetch::{MemoryShare, READ_SHARES, SeenOfHosts, Unreadable, stored_bytes};
+use crate::agent::read::fetch::{READ_SHARES, SeenOfHosts, Unreadable, planned};
 use crate::agent::{Agent, Which};
 use crate::core::Millis;
 use crate::core::pick::WantedRows;
@@ -25,6 +25,7 @@ use crate::core::read::{
     FileNumber, Holders, Layout, Materials, Needs, NoFile, Part, RawRows, ReadAhead, SegmentCache,
     Shared,
 };
+use crate::core::restore::windows;
 use crate::core::sought::Sought;
 use crate::image::path_from_bytes;
 use crate::inventory::KnownCheckpoint;
@@ -399,14 +400,19 @@ impl Image {
             };
             rows.insert(*row, *format);
         }
-        let whole = wanted.iter().map(stored_bytes).sum::<u64>() * READ_SHARES;
-        let all = sources.iter_mut().zip(&wanted).enumerate();
-        let all = all.filter(|(_, (_, rows))| !rows.is_empty());
+        let costs = sources.iter().zip(&wanted);
+        let costs: Vec<_> = costs
+            .map(|(source, rows)| planned(&source.found.known, rows))
+            .collect();
+        let windows = windows(self.agent.window(READ_SHARES), &costs);
+        let all = sources
+            .iter_mut()
+            .zip(wanted.iter().zip(windows))
+            .enumerate();
+        let all = all.filter(|(_, (_, (rows, _)))| !rows.is_empty());
         let mut reading: Vec<Pin<Box<_>>> = all
-            .map(|(number, (source, rows))| {
-                let part = stored_bytes(rows);
-                let share = MemoryShare { part, whole };
-                Box::pin(async move { (number, self.rows(source, rows, share).await) })
+            .map(|(number, (source, (rows, window)))| {
+                Box::pin(async move { (number, self.rows(source, rows, window).await) })
             })
             .collect();
         let mut made = RawRows::new();
@@ -436,7 +442,7 @@ impl Image {
         &self,
         origin: &mut Source,
         rows: &WantedRows,
-        share: MemoryShare,
+        window_bytes: u64,
     ) -> Result<(BTreeMap<u64, Vec<u8>>, ReadCost), Failure> {
         let mut cost = ReadCost {
             rows: rows.len() as u64,
@@ -471,7 +477,7 @@ impl Image {
                     &origin.found.keys,
                     &origin.found.reader,
                     rows,
-                    share,
+                    window_bytes,
                 )
                 .await;
             cost.fetched_bytes += seen.bytes;

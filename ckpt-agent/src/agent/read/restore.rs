@@ -17,12 +17,13 @@ use tracing::Instrument;
 
 use crate::agent::ask::gather::Gathered;
 use crate::agent::read::choose::{Choices, FoundImage, FoundOrigin, Wish};
-use crate::agent::read::fetch::{Driver, MemoryShare, Unreadable, stored_bytes};
+use crate::agent::read::fetch::{Driver, Unreadable, planned};
 use crate::agent::read::row_feed::Lanes;
 use crate::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use crate::cancel::Cancel;
 use crate::core::gather::silence::GoesOn;
 use crate::core::pick::{Pick, PiecesAtHand, Wanted};
+use crate::core::restore::windows;
 use crate::image::at_hand::{FilesAtHand, LeftRemains};
 use crate::image::{self, Existing, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
@@ -422,12 +423,14 @@ impl Attempt<'_> {
             ..
         } = image;
         let rows = wanted.rows(&index, sources.len().saturating_sub(1), pieces);
-        let whole = rows.iter().map(stored_bytes).sum();
-        let drivers = sources.iter().zip(&rows).map(|(source, rows)| {
-            // What a checkpoint has more of is needed more often.
-            let part = stored_bytes(rows);
-            let share = MemoryShare { part, whole };
-            Driver::new(self.agent, &source.known, &source.reader, rows, share)
+        let costs = sources.iter().zip(&rows);
+        let costs: Vec<_> = costs
+            .map(|(source, rows)| planned(&source.known, rows))
+            .collect();
+        let windows = windows(self.agent.window(1), &costs);
+        let costs = costs.into_iter().zip(windows);
+        let drivers = sources.iter().zip(costs).map(|(source, (rows, window))| {
+            Driver::new(self.agent, &source.known, &source.reader, rows, window)
         });
         let drivers: Vec<Driver<'_>> = drivers.collect();
         let row_sources = sources.iter().zip(rows).map(|(source, rows)| RowSource {

@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::agent::ask::gather::Gathered;
 use crate::agent::handle::random;
 use crate::agent::read::choose::FoundImage;
-use crate::agent::read::fetch::{MemoryShare, Unreadable};
+use crate::agent::read::fetch::Unreadable;
 use crate::core::pick::WantedRows;
 use crate::core::read::{Layout, Materials, RawRows};
 use crate::inventory::KnownCheckpoint;
@@ -47,9 +47,9 @@ impl Agent {
                 let of_source = needs.rows.iter().filter(|((of, _), _)| *of == at);
                 let wanted = of_source.map(|((_, row), format)| (*row, *format));
                 let wanted: WantedRows = wanted.collect();
-                let share = MemoryShare::one_in(MEMORY_SHARE);
+                let window = self.window(MEMORY_SHARE);
                 let (read, _) = self
-                    .read_from_known(&source.known, &source.keys, &source.reader, &wanted, share)
+                    .read_from_known(&source.known, &source.keys, &source.reader, &wanted, window)
                     .await;
                 rows.extend(read?.into_iter().map(|(row, raw)| ((at, row), raw)));
             }

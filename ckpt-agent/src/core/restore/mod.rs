@@ -13,12 +13,14 @@ mod source;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
 
 use codec::ShardIndex;
 
 use super::{Fault, HostIndex, Millis};
-pub use plan::{FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan};
+pub use plan::{
+    FetchId, PlannedRow, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
+    windows,
+};
 use request_times::RequestTimes;
 use source::{Source, SourceIndex};
 
@@ -29,9 +31,11 @@ pub struct RestoreSession {
     now: Millis,
     sources: Vec<Source>,
     /// Rows that were not requested yet.
-    left: VecDeque<Range<u64>>,
-    /// Rows requested and not yet written.
-    unwritten: BTreeSet<u64>,
+    left: VecDeque<PlannedRow>,
+    /// Rows requested and not yet written, with the bytes of memory that each takes.
+    unwritten: BTreeMap<u64, u64>,
+    /// The sum of these bytes.
+    unwritten_bytes: u64,
     batches: BTreeMap<u64, Batch>,
     /// Batches that may have to be requested from one more source.
     wanting: BTreeSet<u64>,
@@ -49,7 +53,8 @@ pub struct RestoreSession {
 /// Rows that are requested together.
 #[derive(Debug)]
 struct Batch {
-    rows: Range<u64>,
+    /// Rows without a gap between them, at least one.
+    rows: Vec<PlannedRow>,
     /// For each row that is not decoded, the shards whose blocks came.
     missing: BTreeMap<u64, BTreeSet<ShardIndex>>,
     /// Sources that failed for this batch; they are asked again only if no other source is left.
@@ -67,9 +72,32 @@ struct Fetch {
     rows: u64,
     /// Number of blocks that have arrived.
     blocks: u64,
+    /// Bytes of the blocks that were asked for.
+    bytes: u64,
+    /// Bytes of the blocks that have arrived.
+    came: u64,
     /// Whether another source was asked because this one is slow.
     hedged: bool,
     why: FetchReason,
+}
+
+impl Batch {
+    /// Bytes of one block of each of its rows.
+    fn bytes(&self) -> u64 {
+        self.rows.iter().map(|planned| planned.block_bytes).sum()
+    }
+}
+
+/// A source that a batch can be requested from.
+struct Open {
+    /// Whether it failed for this batch before.
+    failed: bool,
+    /// Nanoseconds until it would have answered.
+    expected_ns: u64,
+    /// Bytes that its host was asked for and has not sent.
+    queued: u64,
+    shard: ShardIndex,
+    index: SourceIndex,
 }
 
 /// Why blocks are requested.
@@ -87,13 +115,14 @@ const HEDGE_SHARE: usize = 4;
 impl RestoreSession {
     /// A restore of this plan that begins at `now`.
     pub fn new(plan: RestorePlan, now: Millis) -> Self {
-        let runs = plan.rows.iter().filter(|run| !run.is_empty());
+        let mut plan = plan;
         let mut session = Self {
             sources: Source::list(&plan.sources),
-            left: runs.cloned().collect(),
+            left: std::mem::take(&mut plan.rows).into(),
             plan,
             now,
-            unwritten: BTreeSet::new(),
+            unwritten: BTreeMap::new(),
+            unwritten_bytes: 0,
             batches: BTreeMap::new(),
             wanting: BTreeSet::new(),
             fetches: BTreeMap::new(),
@@ -120,7 +149,8 @@ impl RestoreSession {
             RestoreEvent::Done(fetch) => self.done(fetch),
             RestoreEvent::Failed(fetch, fault) => self.failed(fetch, fault),
             RestoreEvent::Consumed(row) => {
-                self.unwritten.remove(&row);
+                let bytes = self.unwritten.remove(&row);
+                self.unwritten_bytes -= bytes.unwrap_or_default();
             }
             RestoreEvent::Holders(holders) => self.found(&holders),
             RestoreEvent::Tick => {}
@@ -172,6 +202,9 @@ impl RestoreSession {
         fetch.blocks += 1;
         let start = fetch.batch;
         let source = fetch.source;
+        let rows = self.batches.get(&start).map(|batch| &batch.rows);
+        let planned = rows.and_then(|rows| rows.iter().find(|planned| planned.row == row));
+        fetch.came += planned.map_or(0, |planned| planned.block_bytes);
         self.request_times.heard_from(fetch.host, now);
         let Some(shard) = self.sources.get(source.0).map(|source| source.shard) else {
             return;
@@ -230,7 +263,7 @@ impl RestoreSession {
         let fetch = self.fetches.remove(&id)?;
         let took = self.now.since(fetch.begun);
         if let Some(source) = self.sources.get_mut(fetch.source.0) {
-            source.ended(fetch.blocks, took);
+            source.ended(fetch.came, took);
         }
         if fetch.blocks > 0 {
             self.request_times.add(took);
@@ -281,7 +314,7 @@ impl RestoreSession {
             let batch = slow.batch;
             let waited = now.since(slow.begun);
             if let Some(source) = self.sources.get_mut(slow.source.0) {
-                source.was_slow(slow.rows, waited);
+                source.was_slow(slow.bytes, waited);
             }
             self.ask(batch, 1);
         }
@@ -316,28 +349,52 @@ impl RestoreSession {
     }
 
     fn begin_batches(&mut self) {
-        let limits = self.plan.limits;
-        while let Some(next) = self.left.front_mut() {
-            let rows = next.start..next.end.min(next.start + limits.batch_rows.max(1));
-            let window = self.unwritten.len() as u64 + (rows.end - rows.start);
-            if window > limits.window_rows && !self.unwritten.is_empty() {
+        let window = self.plan.limits.window_bytes;
+        loop {
+            let count = self.next_batch();
+            let Some(first) = self.left.front().filter(|_| count > 0) else {
+                return;
+            };
+            let start = first.row;
+            let rows = self.left.iter().take(count);
+            let bytes: u64 = rows.map(|row| row.memory_bytes).sum();
+            if self.unwritten_bytes + bytes > window && !self.unwritten.is_empty() {
                 return;
             }
-            next.start = rows.end;
-            if next.is_empty() {
-                self.left.pop_front();
-            }
-            self.unwritten.extend(rows.clone());
-            self.wanting.insert(rows.start);
+            let rows: Vec<PlannedRow> = self.left.drain(..count).collect();
+            let memory = rows.iter().map(|row| (row.row, row.memory_bytes));
+            self.unwritten.extend(memory);
+            self.unwritten_bytes += bytes;
+            self.wanting.insert(start);
+            let missing = rows.iter().map(|row| (row.row, BTreeSet::new()));
             self.batches.insert(
-                rows.start,
+                start,
                 Batch {
-                    missing: rows.clone().map(|row| (row, BTreeSet::new())).collect(),
+                    missing: missing.collect(),
                     rows,
                     failed: BTreeSet::new(),
                 },
             );
         }
+    }
+
+    /// How many of the rows that are left are in the next batch: one, or as many as have no gap between them and take at
+    /// most half of the window, so that the next batch is requested before this one is written.
+    fn next_batch(&self) -> usize {
+        let limits = self.plan.limits;
+        let Some(first) = self.left.front() else {
+            return 0;
+        };
+        let mut blocks = 0;
+        let mut memory = 0;
+        let mut fits = |planned: &PlannedRow, row: u64| {
+            blocks += planned.block_bytes;
+            memory += planned.memory_bytes;
+            planned.row == row && blocks <= limits.batch_bytes && memory <= limits.window_bytes / 2
+        };
+        let rows = self.left.iter().zip(first.row..);
+        let fitting = rows.take_while(|(planned, row)| fits(planned, *row));
+        fitting.take(limits.batch_rows).count().max(1)
     }
 
     /// Requests the batch from as many sources as it still needs, and from `extra` more if there are any.
@@ -402,35 +459,38 @@ impl RestoreSession {
             .map(|source| source.shard)
             .collect();
         let everywhere = |shard: &ShardIndex| batch.missing.values().all(|s| s.contains(shard));
-        let best_known = self.sources.iter().filter_map(Source::us_per_row).min();
-        let open: Vec<(bool, u64, ShardIndex, SourceIndex)> = self
-            .sources
-            .iter()
-            .enumerate()
+        let best_known = self.sources.iter().filter_map(Source::ns_per_byte).min();
+        let sources = self.sources.iter().enumerate();
+        let open: Vec<Open> = sources
             .filter(|(_, source)| source.can_be_asked(self.now))
             .filter(|(_, source)| !busy.contains(&source.shard) && !everywhere(&source.shard))
             .map(|(index, source)| {
-                let failed = batch.failed.contains(&SourceIndex(index));
-                let expected = source.expected_us(self.rows_queued(source.host), best_known);
-                (failed, expected, source.shard, SourceIndex(index))
+                let queued = self.bytes_queued(source.host);
+                Open {
+                    failed: batch.failed.contains(&SourceIndex(index)),
+                    expected_ns: source.expected_ns(queued + batch.bytes(), best_known),
+                    queued,
+                    shard: source.shard,
+                    index: SourceIndex(index),
+                }
             })
             .collect();
-        let (failed, fastest) = open.iter().map(|(f, us, ..)| (*f, *us)).min()?;
-        // Among sources of like speed, data shards come first, since they are cheaper to decode.
+        let best = open.iter().map(|open| (open.failed, open.expected_ns));
+        let (failed, fastest) = best.min()?;
         let alike = fastest.saturating_add(fastest / 4);
         open.into_iter()
-            .filter(|(also_failed, us, ..)| *also_failed == failed && *us <= alike)
-            .map(|(_, _, shard, index)| (shard, index))
-            .min()
-            .map(|(_, index)| index)
+            .filter(|open| open.failed == failed && open.expected_ns <= alike)
+            // Data shards are cheaper to decode.
+            .min_by_key(|open| (open.queued, open.shard, open.index))
+            .map(|open| open.index)
     }
 
-    /// Rows that were requested of a host and have not come.
-    fn rows_queued(&self, host: HostIndex) -> u64 {
+    /// Bytes of the blocks that were requested of a host and have not come.
+    fn bytes_queued(&self, host: HostIndex) -> u64 {
         self.fetches
             .values()
             .filter(|fetch| fetch.host == host)
-            .map(|fetch| fetch.rows.saturating_sub(fetch.blocks))
+            .map(|fetch| fetch.bytes.saturating_sub(fetch.came))
             .sum()
     }
 
@@ -448,7 +508,9 @@ impl RestoreSession {
             .map(|(row, _)| *row);
         let Some(first) = lacking.next() else { return };
         let last = lacking.next_back().unwrap_or(first);
-        debug_assert!(batch.rows.contains(&first) && batch.rows.contains(&last));
+        let asked = batch.rows.iter();
+        let asked = asked.filter(|planned| (first..=last).contains(&planned.row));
+        let bytes = asked.map(|planned| planned.block_bytes).sum();
         self.last_fetch += 1;
         let id = FetchId(self.last_fetch);
         self.actions.push_back(RestoreAction::Fetch {
@@ -467,6 +529,8 @@ impl RestoreSession {
                 progress: self.now,
                 rows: last + 1 - first,
                 blocks: 0,
+                bytes,
+                came: 0,
                 hedged: false,
                 why,
             },
@@ -534,14 +598,16 @@ impl RestoreSession {
             return;
         }
         for (start, batch) in &self.batches {
-            debug_assert_eq!(*start, batch.rows.start);
+            let first = batch.rows.first().map(|planned| planned.row);
+            debug_assert_eq!(Some(*start), first);
             debug_assert!(!batch.missing.is_empty(), "a complete batch is dropped");
             for shards in batch.missing.values() {
                 debug_assert!(shards.len() < self.plan.data, "enough blocks are decoded");
             }
         }
-        let window = self.unwritten.len() as u64;
-        let allowed = self.plan.limits.window_rows + self.plan.limits.batch_rows;
-        debug_assert!(window <= allowed, "{window} rows in flight");
+        let bytes: u64 = self.unwritten.values().sum();
+        debug_assert_eq!(bytes, self.unwritten_bytes);
+        let fits = bytes <= self.plan.limits.window_bytes || self.unwritten.len() == 1;
+        debug_assert!(fits, "rows in flight take {bytes} bytes");
     }
 }

@@ -10,13 +10,44 @@ use crate::core::{Fault, HostIndex};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FetchId(pub u64);
 
-/// Time limits in milliseconds and size limits in rows of a restore.
+/// A row to get, and what it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedRow {
+    /// Its number.
+    pub row: u64,
+    /// Bytes of one of its blocks.
+    pub block_bytes: u64,
+    /// Bytes of memory that it takes from the request until it is written.
+    pub memory_bytes: u64,
+}
+
+/// Divides `memory` bytes among reads of these rows that run at the same time: each gets what its largest row takes, and
+/// its part of the rest by what all its rows take.
+pub fn windows(memory: u64, reads: &[Vec<PlannedRow>]) -> Vec<u64> {
+    let takes = |rows: &[PlannedRow]| rows.iter().map(|row| row.memory_bytes).sum::<u64>();
+    let largest = reads.iter().map(|rows| {
+        let takes = rows.iter().map(|row| row.memory_bytes);
+        takes.max().unwrap_or_default()
+    });
+    let all: u64 = reads.iter().map(|rows| takes(rows)).sum();
+    let rest = memory.saturating_sub(largest.clone().sum());
+    let more = |rows: &[PlannedRow]| {
+        let more = u128::from(rest) * u128::from(takes(rows)) / u128::from(all.max(1));
+        u64::try_from(more).unwrap_or(u64::MAX)
+    };
+    let all = reads.iter().zip(largest);
+    all.map(|(rows, largest)| largest + more(rows)).collect()
+}
+
+/// Time limits in milliseconds and size limits in bytes of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoreLimits {
-    /// Most rows that are requested or wait to be written.
-    pub window_rows: u64,
+    /// Most memory of rows that are requested or wait to be written. A row that takes more is read alone.
+    pub window_bytes: u64,
+    /// Most bytes of one request, unless it is for one row.
+    pub batch_bytes: u64,
     /// Most rows of one request.
-    pub batch_rows: u64,
+    pub batch_rows: usize,
     /// A request is hedged (sent to another source as well) when its host was silent for this long, or when
     /// it takes longer than this and much longer than others did.
     pub hedge_ms: u64,
@@ -38,7 +69,7 @@ pub struct RestorePlan {
     /// How many different shards each row needs.
     pub data: usize,
     /// Rows to get, ascending.
-    pub rows: Vec<Range<u64>>,
+    pub rows: Vec<PlannedRow>,
     /// Which host has which shard. A shard can be at several hosts, and a host can have several. Of sources
     /// of like speed, data shards are preferred, then the first in this list.
     pub sources: Vec<(ShardIndex, HostIndex)>,

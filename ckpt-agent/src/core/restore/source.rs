@@ -19,8 +19,8 @@ const CROWDED_MS: u64 = 60_000;
 pub(super) struct Source {
     pub(super) shard: ShardIndex,
     pub(super) host: HostIndex,
-    /// Microseconds for each row, averaged over recent requests.
-    us_per_row: Option<u64>,
+    /// Nanoseconds for each byte, averaged over recent requests.
+    ns_per_byte: Option<u64>,
     strikes: u32,
     /// Since when all its answers have been that it has too many readers.
     crowded_since: Option<Millis>,
@@ -42,7 +42,7 @@ impl Source {
         Self {
             shard,
             host,
-            us_per_row: None,
+            ns_per_byte: None,
             strikes: 0,
             crowded_since: None,
             not_before: Millis(0),
@@ -79,34 +79,34 @@ impl Source {
         (!self.given_up && self.not_before > now).then_some(self.not_before)
     }
 
-    pub(super) const fn us_per_row(&self) -> Option<u64> {
-        self.us_per_row
+    pub(super) const fn ns_per_byte(&self) -> Option<u64> {
+        self.ns_per_byte
     }
 
-    /// Microseconds until the source would have answered a new request, behind `queued` rows. A source of
-    /// unknown speed is expected to be as fast as the fastest, so that it is tried.
-    pub(super) fn expected_us(&self, queued: u64, best_known_us: Option<u64>) -> u64 {
-        let per_row = self.us_per_row.or(best_known_us).unwrap_or(1000);
-        per_row.max(1).saturating_mul(queued + 1)
+    /// Nanoseconds until the source would have sent so many bytes. A source of unknown speed is expected to be as fast as
+    /// the fastest, so that it is tried.
+    pub(super) fn expected_ns(&self, bytes: u64, best_known_ns: Option<u64>) -> u64 {
+        let per_byte = self.ns_per_byte.or(best_known_ns).unwrap_or(1);
+        per_byte.max(1).saturating_mul(bytes)
     }
 
-    pub(super) fn ended(&mut self, rows: u64, took_ms: u64) {
-        let Some(us_per_row) = (took_ms * 1000).checked_div(rows) else {
+    pub(super) fn ended(&mut self, bytes: u64, took_ms: u64) {
+        let Some(ns_per_byte) = (took_ms * 1_000_000).checked_div(bytes) else {
             return;
         };
         self.strikes = 0;
         self.crowded_since = None;
         // The new value counts a quarter, so that a host that became slow is left soon.
-        self.us_per_row = Some(match self.us_per_row {
-            Some(average) => (3 * average + us_per_row) / 4,
-            None => us_per_row,
+        self.ns_per_byte = Some(match self.ns_per_byte {
+            Some(average) => (3 * average + ns_per_byte) / 4,
+            None => ns_per_byte,
         });
     }
 
-    /// The source did not answer a request for `rows` rows within `ms`.
-    pub(super) fn was_slow(&mut self, rows: u64, ms: u64) {
-        let at_least = ms.saturating_mul(1000) / rows.max(1);
-        self.us_per_row = Some(self.us_per_row.unwrap_or(0).max(at_least));
+    /// The source did not answer a request for so many bytes within `ms`.
+    pub(super) fn was_slow(&mut self, bytes: u64, ms: u64) {
+        let at_least = ms.saturating_mul(1_000_000) / bytes.max(1);
+        self.ns_per_byte = Some(self.ns_per_byte.unwrap_or(0).max(at_least));
     }
 
     pub(super) fn failed(&mut self, fault: &Fault, now: Millis, strikes_max: u32) {

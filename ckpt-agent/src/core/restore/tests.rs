@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use codec::Redundancy;
 use protocol::wire::Code;
 
@@ -5,8 +7,9 @@ use super::*;
 
 fn limits() -> RestoreLimits {
     RestoreLimits {
-        window_rows: 4,
-        batch_rows: 2,
+        window_bytes: 4,
+        batch_bytes: 2,
+        batch_rows: 64,
         hedge_ms: 100,
         stall_ms: 1_000,
         strikes_max: 3,
@@ -21,10 +24,14 @@ fn shard(number: u8) -> ShardIndex {
 
 /// Shard `n` is at host `n`, for all of `shards`.
 fn plan(data: usize, rows: u64, shards: u8) -> RestorePlan {
-    let rows = 0..rows;
+    let rows = (0..rows).map(|row| PlannedRow {
+        row,
+        block_bytes: 1,
+        memory_bytes: 1,
+    });
     RestorePlan {
         data,
-        rows: vec![rows],
+        rows: rows.collect(),
         sources: (0..shards)
             .map(|number| (shard(number), HostIndex(number.into())))
             .collect(),
@@ -168,7 +175,7 @@ fn several_requests_are_under_way_at_each_host() {
 #[test]
 fn load_is_spread_over_hosts_that_are_alike() {
     let mut wide = plan(2, 16, 4);
-    wide.limits.window_rows = 16;
+    wide.limits.window_bytes = 16;
     let rig = Rig::new(wide);
     for host in 0..4 {
         assert_eq!(rig.times_asked(host), 4, "host {host}");
@@ -375,8 +382,8 @@ fn a_silent_host_is_hedged_by_another_shard() {
 #[test]
 fn a_host_that_trickles_is_hedged_when_others_are_much_faster() {
     let mut slow = plan(1, 16, 2);
-    slow.limits.batch_rows = 1;
-    slow.limits.window_rows = 16;
+    slow.limits.batch_bytes = 1;
+    slow.limits.window_bytes = 16;
     let mut rig = Rig::new(slow);
     let trickling: Vec<Asked> = rig.asked.iter().filter(|a| a.1 == 0).cloned().collect();
     let fast: Vec<Asked> = rig.asked.iter().filter(|a| a.1 == 1).cloned().collect();
@@ -408,7 +415,7 @@ fn a_host_that_trickles_is_hedged_when_others_are_much_faster() {
 #[test]
 fn when_everything_is_slow_little_is_asked_twice() {
     let mut wide = plan(3, 40, 5);
-    wide.limits.window_rows = 40;
+    wide.limits.window_bytes = 40;
     let mut rig = Rig::new(wide);
     let before = rig.asked.len();
     for now in (100..900).step_by(50) {
@@ -435,8 +442,8 @@ fn a_request_may_wait_behind_others_of_its_host() {
 #[test]
 fn a_request_does_not_wait_for_ever_behind_others_of_its_host() {
     let mut long = plan(1, 40, 1);
-    long.limits.batch_rows = 20;
-    long.limits.window_rows = 40;
+    long.limits.batch_bytes = 20;
+    long.limits.window_bytes = 40;
     let mut rig = Rig::new(long);
     let first = rig.asked[0].0;
     let second = rig.asked[1].0;
@@ -486,4 +493,52 @@ fn events_after_the_end_or_from_unknown_requests_are_ignored() {
     rig.answer(only.clone());
     rig.answer(only);
     assert_eq!(rig.decoded.len(), 2, "each row once");
+}
+
+/// The rows of the requests to one host, before anything is written.
+fn asked_at_once(sizes: &[(u64, u64)], window_bytes: u64, batch_bytes: u64) -> Vec<Range<u64>> {
+    let rows = sizes.iter().map(|(row, bytes)| PlannedRow {
+        row: *row,
+        block_bytes: *bytes,
+        memory_bytes: 2 * bytes,
+    });
+    let mut sized = plan(1, 0, 1);
+    sized.rows = rows.collect();
+    sized.limits.window_bytes = window_bytes;
+    sized.limits.batch_bytes = batch_bytes;
+    sized.limits.batch_rows = 5;
+    let asked = Rig::new(sized).asked;
+    asked.into_iter().map(|(_, _, rows)| rows).collect()
+}
+
+#[test]
+fn short_rows_are_requested_together() {
+    let sizes: Vec<(u64, u64)> = (0..10).map(|row| (row, 1)).collect();
+    assert_eq!(asked_at_once(&sizes, 1000, 100), [0..5, 5..10]);
+    assert_eq!(asked_at_once(&sizes, 1000, 3), [0..3, 3..6, 6..9, 9..10]);
+    let mixed = [(0, 1), (1, 90), (2, 60), (3, 1), (5, 1)];
+    assert_eq!(asked_at_once(&mixed, 1000, 100), [0..2, 2..4, 5..6]);
+}
+
+#[test]
+fn a_request_is_for_half_of_the_window_at_most_or_one_row() {
+    let sizes: Vec<(u64, u64)> = (0..10).map(|row| (row, 1)).collect();
+    assert_eq!(asked_at_once(&sizes, 8, 100), [0..2, 2..4]);
+    let long = [(0, 50), (1, 1), (2, 1)];
+    assert_eq!(asked_at_once(&long, 8, 10), [0..1]);
+}
+
+#[test]
+fn reads_at_the_same_time_share_the_memory_and_each_has_room_for_its_largest_row() {
+    let read = |sizes: &[u64]| -> Vec<PlannedRow> {
+        let rows = (0..).zip(sizes).map(|(row, bytes)| PlannedRow {
+            row,
+            block_bytes: 1,
+            memory_bytes: *bytes,
+        });
+        rows.collect()
+    };
+    let reads = [read(&[10, 90]), read(&[]), read(&[100; 3])];
+    assert_eq!(windows(590, &reads), [190, 0, 400]);
+    assert_eq!(windows(5, &reads), [90, 0, 100]);
 }

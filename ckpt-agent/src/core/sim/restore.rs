@@ -11,7 +11,7 @@ use rand::seq::SliceRandom;
 use super::save::Saved;
 use super::{Agenda, trace};
 use crate::core::restore::{
-    FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
+    FetchId, PlannedRow, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
     RestoreSession,
 };
 use crate::core::{Fault, HostIndex, Millis};
@@ -67,7 +67,8 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
     }
     trace!("restore {saved:?} from {vices:?}");
     let limits = RestoreLimits {
-        window_rows: rng.random_range(1..8),
+        window_bytes: rng.random_range(1..32),
+        batch_bytes: rng.random_range(1..12),
         batch_rows: rng.random_range(1..4),
         hedge_ms: 20,
         stall_ms: 200,
@@ -79,9 +80,15 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
     let hole = rng.random_range(0..=saved.rows);
     let hole = hole..rng.random_range(hole..=saved.rows);
     let wanted = saved.rows - (hole.end - hole.start);
+    let rows = (0..saved.rows).filter(|row| !hole.contains(row));
+    let rows = rows.map(|row| PlannedRow {
+        row,
+        block_bytes: rng.random_range(1..4),
+        memory_bytes: rng.random_range(1..8),
+    });
     let plan = RestorePlan {
         data,
-        rows: vec![0..hole.start, hole.end..saved.rows],
+        rows: rows.collect(),
         sources: saved.holders.clone(),
         limits,
     };
