@@ -24,6 +24,7 @@ use traces::Trace;
 
 use super::lab::{Lab, Way};
 use crate::meter::at_once;
+use crate::placement_sim::score::{Estimate, paired};
 
 /// How often processes are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -120,42 +121,53 @@ fn has_failure(line: &Timeline<AvailabilityState>) -> bool {
     runs.any(|run| run.state.is_some_and(ModelState::is_failure))
 }
 
-/// Runs all schemes one after the other. Returns a table with a line for each.
+/// Runs all schemes one after the other, for each of `seeds` seeds. Returns a table with a line for each scheme, over the
+/// jobs of all seeds.
 ///
 /// # Errors
 /// When a program fails.
-pub fn makespans(lab: &Lab, trace: &Trace, setting: Setting) -> Result<String> {
+pub fn makespans(lab: &Lab, trace: &Trace, setting: Setting, seeds: u64) -> Result<String> {
     let alone = alone(lab, setting)?;
-    let plans = (0..setting.clients)
-        .map(|client| stays(trace, setting, client, PATIENCE * alone))
-        .collect::<Result<Vec<_>>>()?;
-    let all: Vec<f64> = plans.iter().flatten().copied().collect();
-    let mtbf = all.iter().sum::<f64>() / all.len() as f64;
+    let mut found: Vec<Vec<Outcome>> = vec![Vec::new(); SCHEMES.len()];
+    let mut all: Vec<f64> = Vec::new();
+    for seed in (setting.seed..).take(usize::try_from(seeds)?) {
+        let setting = Setting { seed, ..setting };
+        let plans = (0..setting.clients)
+            .map(|client| stays(trace, setting, client, PATIENCE * alone))
+            .collect::<Result<Vec<_>>>()?;
+        let stays: Vec<f64> = plans.iter().flatten().copied().collect();
+        let mtbf = stays.iter().sum::<f64>() / stays.len() as f64;
+        all.extend(stays);
+        for ((name, scheme), found) in SCHEMES.iter().zip(&mut found) {
+            let outcomes = at_once(setting.clients, |client| {
+                let stays = plans.get(usize::from(client)).context("no plan")?;
+                Job::new(lab, setting, client, mtbf)?.run(*scheme, stays)
+            })?;
+            let makespans = outcomes.iter().map(|one| one.makespan);
+            eprintln!("seed {seed}: {name}: {:.1?}", makespans.collect::<Vec<_>>());
+            found.extend(outcomes);
+        }
+    }
     let mut table = format!(
-        "{} jobs of {:.0} s, {} MiB; machines of {} stay {mtbf:.0} s on average, {} times faster than they did\n\n\
-         | scheme | done | makespan, s | / work | of one server's | of random's | evictions | failed saves |\n\
-         |---|---|---|---|---|---|---|---|\n",
+        "{} jobs, {} at a time, of {alone:.0} s, {} MiB; machines of {} stay {:.0} s on average, {} times faster than they did\n\n\
+         | scheme | done | makespan, s | / work | of one server's: mean of ratios | ratio of means | of random's: mean of ratios | ratio of means | evictions | failed saves |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+        seeds * u64::from(setting.clients),
         setting.clients,
-        alone,
         setting.state_bytes >> 20,
         trace.name,
+        all.iter().sum::<f64>() / all.len() as f64,
         setting.speed_up,
     );
-    let mut found: Vec<(Scheme, Vec<Outcome>)> = Vec::new();
-    for (name, scheme) in SCHEMES {
-        eprintln!("{name} ...");
-        let outcomes = at_once(setting.clients, |client| {
-            let stays = plans.get(usize::from(client)).context("no plan")?;
-            Job::new(lab, setting, client, mtbf)?.run(scheme, stays)
-        })?;
-        let beside = |other: Way| {
-            let other = found
-                .iter()
-                .find(|(scheme, _)| *scheme == Scheme::Loop(other));
-            other.map_or_else(|| "-".to_owned(), |(_, other)| ratio(&outcomes, other))
+    for ((name, _), outcomes) in SCHEMES.iter().zip(&found) {
+        let beside = |way: Way| {
+            let mut all = SCHEMES.iter().zip(&found);
+            let other = all.find(|((_, scheme), _)| *scheme == Scheme::Loop(way));
+            let other = other.filter(|((other, _), _)| other != name);
+            other.map_or_else(|| "- | -".to_owned(), |(_, other)| ratios(outcomes, other))
         };
         let done: Vec<f64> = outcomes.iter().filter_map(|one| one.makespan).collect();
-        let mean = done.iter().sum::<f64>() / done.len() as f64;
+        let mean = mean(&done);
         table += &format!(
             "| {name} | {} of {} | {mean:.0} | {:.2} | {} | {} | {} | {} |\n",
             done.len(),
@@ -166,20 +178,29 @@ pub fn makespans(lab: &Lab, trace: &Trace, setting: Setting) -> Result<String> {
             outcomes.iter().map(|one| one.evictions).sum::<usize>(),
             outcomes.iter().map(|one| one.failed_saves).sum::<usize>(),
         );
-        found.push((scheme, outcomes));
     }
     Ok(table)
 }
 
-/// Makespans as a share of those under another scheme: the mean over jobs, the least and the most.
-fn ratio(these: &[Outcome], others: &[Outcome]) -> String {
+/// Two columns: makespans as a share of those of the same jobs under another scheme, as the mean of the ratios and as the
+/// ratio of the means, each with the 95% interval of a bootstrap over jobs.
+fn ratios(these: &[Outcome], others: &[Outcome]) -> String {
     let pairs = these.iter().zip(others);
-    let ratios = pairs.filter_map(|(this, other)| Some(this.makespan? / other.makespan?));
-    let ratios: Vec<f64> = ratios.collect();
-    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(0.0, f64::max);
-    format!("{mean:.2} ({least:.2} to {most:.2})")
+    let pairs = pairs.filter_map(|(this, other)| Some((this.makespan?, other.makespan?)));
+    let pairs: Vec<(f64, f64)> = pairs.collect();
+    let these: Vec<f64> = pairs.iter().map(|(this, _)| *this).collect();
+    let others: Vec<f64> = pairs.iter().map(|(_, other)| *other).collect();
+    let of_ratios = paired(&these, &others, |these, others| {
+        let ratios = these.iter().zip(others).map(|(this, other)| this / other);
+        mean(&ratios.collect::<Vec<f64>>())
+    });
+    let of_means = paired(&these, &others, |these, others| mean(these) / mean(others));
+    let text = |of: Estimate| format!("{:.2} ({:.2} to {:.2})", of.value, of.low, of.high);
+    format!("{} | {}", text(of_ratios), text(of_means))
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// What a job takes that is never evicted and never saved.

@@ -1,5 +1,6 @@
 //! Sends what is stored: records, outlines, pages of tables, and rows.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::pool::Place;
 use super::scope::Scope;
 use super::{Answer, Exchange, blocking, pause, too_slow};
 use crate::config::{QUESTION_WINDOW, READER_WINDOW};
-use crate::shards::RowBytes;
+use crate::shards::{RowBytes, StoreError};
 
 /// The end of an answer has this long to arrive at the client, and as long as its bytes take at the slowest
 /// rate. Then the stream is reset, because its bytes stay in memory until they are acknowledged.
@@ -115,22 +116,27 @@ impl Exchange<'_> {
         let _window = self.connection.open_send_window(READER_WINDOW);
         let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&self.host.parts.store);
-        let rows = blocking(move || store.rows(owner, &shard, first, count)).await?;
-        let bytes = rows.bytes();
+        let buffers = Arc::clone(&self.connection.buffers);
+        // Most answers are one piece, so one blocking thread opens the shard and reads it.
+        let opening = blocking(move || {
+            let mut rows = store.rows(owner, &shard, first, count)?;
+            let bytes = rows.bytes();
+            let piece = next(&mut rows, &buffers).map_err(StoreError::disk("reading a shard"))?;
+            Ok((bytes, rows, piece))
+        });
+        let (bytes, mut rows, mut piece) = opening.await?;
         self.respond(&Response::Rows { bytes }).await?;
-        // Each piece is read while the one before is sent.
-        let mut reading = read(rows, Arc::clone(&self.connection.buffers));
-        loop {
-            let (rows, piece) = match reading.await {
-                Ok(read) => read?,
-                Err(panicked) => return Err(Answer::internal(&panicked)),
-            };
-            let Some(piece) = piece else {
-                return self.drain(&place).await;
-            };
-            reading = read(rows, Arc::clone(&self.connection.buffers));
-            self.write(&place, piece).await?;
+        while let Some(now) = piece {
+            if rows.bytes() == 0 {
+                self.write(&place, now).await?;
+                break;
+            }
+            // The next piece is read while this one is sent.
+            let reading = read(rows, Arc::clone(&self.connection.buffers));
+            self.write(&place, now).await?;
+            (rows, piece) = reading.await.map_err(|cause| Answer::internal(&cause))??;
         }
+        self.drain(&place).await
     }
 
     /// Sends bytes. Each bit of progress gives the client more time. A client that takes the bytes too
@@ -171,15 +177,19 @@ impl Exchange<'_> {
 type Reading = tokio::task::JoinHandle<Result<(RowBytes, Option<Bytes>), Answer>>;
 
 fn read(mut rows: RowBytes, buffers: Arc<Buffers>) -> Reading {
-    tokio::task::spawn_blocking(move || {
-        let mut buffer = buffers.take();
-        match rows.next(&mut buffer.memory, READ_BYTES) {
-            Ok(piece) => Ok((rows, piece.map(|piece| buffer.share(piece)))),
-            // The answer has begun, so it can only be ended early.
-            Err(cause) => {
-                tracing::error!(%cause, "reading a shard");
-                Err(Answer::Lost(ExchangeError::Lost("reading failed".into())))
-            }
+    tokio::task::spawn_blocking(move || match next(&mut rows, &buffers) {
+        Ok(piece) => Ok((rows, piece)),
+        // The answer has begun, so it can only be ended early.
+        Err(cause) => {
+            tracing::error!(%cause, "reading a shard");
+            Err(Answer::Lost(ExchangeError::Lost("reading failed".into())))
         }
     })
+}
+
+/// Reads the next piece, if there is one.
+fn next(rows: &mut RowBytes, buffers: &Arc<Buffers>) -> io::Result<Option<Bytes>> {
+    let mut buffer = buffers.take();
+    let piece = rows.next(&mut buffer.memory, READ_BYTES)?;
+    Ok(piece.map(|piece| buffer.share(piece)))
 }
