@@ -35,6 +35,13 @@ const BUDGET_GROWTH: u64 = 3;
 /// The budget grows to one in this many bytes of the image at the most.
 const GROWN_BUDGET_SHARE: u64 = 10;
 
+/// A save that stores again the smallest of too many origins stores as many as take this many times its bytes.
+const MERGED_AT_ONCE: u64 = 4;
+
+/// It stores no more of them than it must where less than this share of an origin is used: other origins become small by
+/// themselves, as the image changes.
+const LASTING: f64 = 0.95;
+
 /// A checkpoint of which a new version may use rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OriginState {
@@ -117,10 +124,11 @@ pub fn plan(origins: &[OriginState], changed_bytes: u64, hurry: Hurry) -> Cleani
             *again = Again::All;
         }
     }
-    too_many(origins, hurry, &mut cleaning);
     let stored: u64 = origins.iter().map(|one| one.used_bytes).sum();
     let image: u64 = origins.iter().map(|one| one.image_bytes).sum();
     let changed = scaled(changed_bytes, stored, image);
+    let budget = changed_bytes.max(image / BUDGET_SHARE);
+    let merged = too_many(origins, budget, hurry, &mut cleaning);
     // What is held after the save, for 1,000 bytes of the image.
     let held = |cleaning: &Cleaning| {
         let all = origins.iter().zip(&cleaning.origins);
@@ -133,11 +141,11 @@ pub fn plan(origins: &[OriginState], changed_bytes: u64, hurry: Hurry) -> Cleani
         Hurry::Deadline => HELD_WITH_DEADLINE,
         Hurry::Last => return cleaning,
     };
-    let budget = changed_bytes.max(image / BUDGET_SHARE);
     let range = HELD_MUCH - HELD_USUAL;
     let pressure = held(&cleaning).saturating_sub(HELD_USUAL).min(range);
     let grown = budget.saturating_add(scaled(budget, pressure * (BUDGET_GROWTH - 1), range));
-    let mut left = grown.min(budget.max(image / GROWN_BUDGET_SHARE));
+    let grown = grown.min(budget.max(image / GROWN_BUDGET_SHARE));
+    let mut left = grown.saturating_sub(merged);
     for at in victims(origins, hurry) {
         let (Some(one), Some(again)) = (origins.get(at), cleaning.origins.get(at)) else {
             continue;
@@ -177,8 +185,10 @@ fn scaled(bytes: u64, times: u64, of: u64) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// Stores again the smallest of so many origins that a version can't name them all.
-fn too_many(origins: &[OriginState], hurry: Hurry, cleaning: &mut Cleaning) {
+/// Stores again the smallest of so many origins that a version can't name them all. Where there is time, it stores more of
+/// the smallest again than it must, so that the next saves need not: one by one, each of them would be stored again as
+/// often as there are saves, for ever larger. Returns the bytes of the image that are stored again.
+fn too_many(origins: &[OriginState], budget: u64, hurry: Hurry, cleaning: &mut Cleaning) -> u64 {
     let most = match hurry {
         Hurry::None => ORIGINS_USUAL,
         Hurry::Deadline | Hurry::Last => ORIGINS_MAX,
@@ -188,11 +198,24 @@ fn too_many(origins: &[OriginState], hurry: Hurry, cleaning: &mut Cleaning) {
     let mut by_size: Vec<(u64, usize)> = used.map(|(at, (one, _))| (one.image_bytes, at)).collect();
     by_size.sort_unstable();
     let surplus = by_size.len().saturating_sub(most);
-    for (_, at) in by_size.into_iter().take(surplus) {
+    let smallest = by_size.first().map_or(0, |(bytes, _)| *bytes);
+    let mut left = match hurry {
+        Hurry::None if surplus > 0 => budget.max(MERGED_AT_ONCE.saturating_mul(smallest)),
+        _ => 0,
+    };
+    let mut merged = 0;
+    for (number, (bytes, at)) in by_size.into_iter().enumerate() {
+        let lasts = origins.get(at).is_some_and(|one| one.share() > LASTING);
+        if number >= surplus && (bytes > left || !lasts) {
+            break;
+        }
+        left = left.saturating_sub(bytes);
+        merged += bytes;
         if let Some(again) = cleaning.origins.get_mut(at) {
             *again = Again::All;
         }
     }
+    merged
 }
 
 /// Origins in the order in which they are stored again: those that lack shards, then those of which the least is used.
