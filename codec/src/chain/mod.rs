@@ -38,9 +38,9 @@ const GROWN_BUDGET_SHARE: u64 = 10;
 /// A save that stores again the smallest of too many origins stores as many as take this many times its bytes.
 const MERGED_AT_ONCE: u64 = 4;
 
-/// It stores no more of them than it must where less than this share of an origin is used: other origins become small by
-/// themselves, as the image changes.
-const LASTING: f64 = 0.95;
+/// It stores no more of them than it must where less than this share of an origin is used: such an origin becomes small by
+/// itself, as the image changes. Of what a small origin holds, a tenth may be hashes and the index, which count as unused.
+const LASTING: f64 = 0.8;
 
 /// A checkpoint of which a new version may use rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,6 +11,9 @@ const BLOCKS: usize = 2048;
 const BLOCK: u64 = 64 << 10;
 const SEGMENT_BLOCKS: usize = 16;
 
+/// A version has hashes of all pieces, one byte for so many of the image.
+const HASHED: u64 = 1000;
+
 /// What holds a block that is appended, until it is stored.
 const APPENDED: usize = usize::MAX;
 
@@ -50,10 +53,11 @@ impl SimulatedChain {
 
     /// The origins of the next version, the newest first.
     fn origins(&self) -> Vec<(usize, OriginState)> {
+        let hashes = self.holder.len() as u64 * BLOCK / HASHED;
         let origins = self.stored.iter().rev().map(|(version, stored)| {
             let used = self.holder.iter().filter(|one| *one == version).count() as u64;
             let state = OriginState {
-                held_bytes: *stored as u64 * BLOCK,
+                held_bytes: *stored as u64 * BLOCK + hashes,
                 used_bytes: used * BLOCK,
                 image_bytes: used * BLOCK,
                 found: 5,

@@ -525,7 +525,8 @@ fn a_request_is_for_half_of_the_window_at_most_or_one_row() {
     let sizes: Vec<(u64, u64)> = (0..10).map(|row| (row, 1)).collect();
     assert_eq!(asked_at_once(&sizes, 8, 100), [0..2, 2..4]);
     let long = [(0, 50), (1, 1), (2, 1)];
-    assert_eq!(asked_at_once(&long, 8, 10), [0..1]);
+    let asked = asked_at_once(&long, 8, 10);
+    assert_eq!((asked.len(), asked.first()), (1, Some(&(0..1))));
 }
 
 #[test]

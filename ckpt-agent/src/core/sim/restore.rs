@@ -49,22 +49,7 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
     } else {
         rng.random_range(0..=saved.holders.len())
     };
-    let mut vices = vec![Vice::None; saved.holders.len()];
-    for holder in &order[..bad] {
-        vices[*holder] = match rng.random_range(0..3) {
-            0 => Vice::Dead,
-            1 => Vice::LiesAtRow(rng.random_range(0..saved.rows)),
-            _ => Vice::StallsAtRow(rng.random_range(0..saved.rows)),
-        };
-    }
-    for holder in &order[bad..] {
-        vices[*holder] = match rng.random_range(0..6) {
-            0 => Vice::Slow,
-            2 => Vice::MovesAtRow(rng.random_range(0..saved.rows)),
-            1 => Vice::Flaky(rng.random_range(1..3)),
-            _ => Vice::None,
-        };
-    }
+    let vices = vices(saved, order.split_at(bad), rng);
     trace!("restore {saved:?} from {vices:?}");
     let limits = RestoreLimits {
         window_bytes: rng.random_range(1..32),
@@ -114,6 +99,27 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
             "lost".into()
         }
     }
+}
+
+/// How each host misbehaves: those in the first list for good, those in the second for a while.
+fn vices(saved: &Saved, (bad, others): (&[usize], &[usize]), rng: &mut SmallRng) -> Vec<Vice> {
+    let mut vices = vec![Vice::None; saved.holders.len()];
+    for holder in bad {
+        vices[*holder] = match rng.random_range(0..3) {
+            0 => Vice::Dead,
+            1 => Vice::LiesAtRow(rng.random_range(0..saved.rows)),
+            _ => Vice::StallsAtRow(rng.random_range(0..saved.rows)),
+        };
+    }
+    for holder in others {
+        vices[*holder] = match rng.random_range(0..6) {
+            0 => Vice::Slow,
+            2 => Vice::MovesAtRow(rng.random_range(0..saved.rows)),
+            1 => Vice::Flaky(rng.random_range(1..3)),
+            _ => Vice::None,
+        };
+    }
+    vices
 }
 
 struct Shell {
