@@ -17,7 +17,7 @@ use super::pool::Place;
 use super::scope::Scope;
 use super::{Answer, Exchange, blocking, pause, too_slow};
 use crate::config::{QUESTION_WINDOW, READER_WINDOW};
-use crate::shards::{RowBytes, StoreError};
+use crate::shards::RowBytes;
 
 /// The end of an answer has this long to arrive at the client, and as long as its bytes take at the slowest
 /// rate. Then the stream is reset, because its bytes stay in memory until they are acknowledged.
@@ -121,11 +121,12 @@ impl Exchange<'_> {
         let opening = blocking(move || {
             let mut rows = store.rows(owner, &shard, first, count)?;
             let bytes = rows.bytes();
-            let piece = next(&mut rows, &buffers).map_err(StoreError::disk("reading a shard"))?;
-            Ok((bytes, rows, piece))
+            let first = next(&mut rows, &buffers);
+            Ok((bytes, rows, first))
         });
-        let (bytes, mut rows, mut piece) = opening.await?;
+        let (bytes, mut rows, first) = opening.await?;
         self.respond(&Response::Rows { bytes }).await?;
+        let mut piece = first.map_err(|cause| unreadable(&cause))?;
         while let Some(now) = piece {
             if rows.bytes() == 0 {
                 self.write(&place, now).await?;
@@ -177,14 +178,16 @@ impl Exchange<'_> {
 type Reading = tokio::task::JoinHandle<Result<(RowBytes, Option<Bytes>), Answer>>;
 
 fn read(mut rows: RowBytes, buffers: Arc<Buffers>) -> Reading {
-    tokio::task::spawn_blocking(move || match next(&mut rows, &buffers) {
-        Ok(piece) => Ok((rows, piece)),
-        // The answer has begun, so it can only be ended early.
-        Err(cause) => {
-            tracing::error!(%cause, "reading a shard");
-            Err(Answer::Lost(ExchangeError::Lost("reading failed".into())))
-        }
+    tokio::task::spawn_blocking(move || {
+        let piece = next(&mut rows, &buffers).map_err(|cause| unreadable(&cause))?;
+        Ok((rows, piece))
     })
+}
+
+/// Ends an answer early, also its first piece: a refusal would be about the whole shard, and other rows of it can be read.
+fn unreadable(cause: &io::Error) -> Answer {
+    tracing::error!(%cause, "reading a shard");
+    Answer::Lost(ExchangeError::Lost("reading failed".into()))
 }
 
 /// Reads the next piece, if there is one.
