@@ -109,6 +109,36 @@ fn a_shard_that_two_hosts_hold_counts_once_when_another_is_rebuilt() -> Result<(
     Ok(())
 }
 
+/// Several hosts may each rebuild a shard on the same host, so that fewer hosts than a restore needs have all shards.
+#[test]
+fn shards_that_are_on_two_hosts_are_spread_again() -> Result<()> {
+    let grid = grid(5)?;
+    let bytes = save(&grid, "42", 9)?;
+    for host in 1..=5 {
+        grid.kill(&format!("h{host:02}"))?;
+    }
+    let crowded = grid.shard_files("h01")?;
+    let crowded = crowded.first().and_then(|file| file.parent());
+    let crowded = crowded.context("the first host has no shard")?;
+    for host in ["h02", "h03"] {
+        for file in grid.shard_files(host)? {
+            fs::rename(&file, crowded.join(file.file_name().context("no name")?))?;
+        }
+    }
+    for file in grid.shard_files("h05")? {
+        fs::remove_file(file)?;
+    }
+    grid.restart()?;
+    wait_until("each host has a shard of its own", LIMIT, || {
+        let good = good(&grid, "42")?;
+        let hosts: BTreeSet<&String> = good.iter().map(|(_, host)| host).collect();
+        Ok(shards(&good).len() == 5 && hosts.len() == 5)
+    })?;
+    let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == bytes);
+    Ok(())
+}
+
 #[test]
 fn no_shard_is_rebuilt_that_comes_back_soon_or_is_not_lost() -> Result<()> {
     let env = [

@@ -2,7 +2,7 @@
 
 use codec::OwnerId;
 
-use super::proofs::assign;
+use super::proofs::{assign, spare};
 use super::repair::Situation;
 
 /// How many checkpoints can still lose how many shards, by what their holders proved to each other.
@@ -29,8 +29,7 @@ impl Census {
             return;
         }
         let redundancy = situation.redundancy;
-        let spare = assigned.len().checked_sub(redundancy.data());
-        match spare {
+        match spare(&situation.held, redundancy.data()) {
             None => self.too_few += 1,
             Some(spare) => {
                 if self.can_lose.len() <= spare {
@@ -106,13 +105,15 @@ mod tests {
             (&[1, 2], &[9]),
             // Host 1 holds three shards and counts for one only.
             (&[1, 1, 1, 2, 3], &[]),
+            // It holds all that a restore needs.
+            (&[1, 1, 1], &[]),
         ] {
             census.enter(id(1), &situation(held, claimed));
         }
         let expected = Census {
-            can_lose: vec![2, 2, 1],
+            can_lose: vec![3, 2, 1],
             too_few: 1,
-            below: 5,
+            below: 6,
             unchecked: 2,
         };
         assert_eq!(census, expected);

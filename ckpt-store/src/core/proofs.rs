@@ -211,6 +211,15 @@ pub fn assign(holders: &BTreeMap<ShardIndex, BTreeSet<OwnerId>>) -> BTreeMap<Sha
     pairs.map(|(host, shard)| (shard, host)).collect()
 }
 
+/// How many of these hosts can surely be lost before fewer than `data` shards are left; `None` if fewer are left now.
+///
+/// A host may hold several shards. So it is 0, and not `None`, where hosts are fewer than `data` and have enough shards
+/// all the same.
+pub fn spare(holders: &BTreeMap<ShardIndex, BTreeSet<OwnerId>>, data: usize) -> Option<usize> {
+    let shards = holders.values().filter(|hosts| !hosts.is_empty()).count();
+    (shards >= data).then(|| assign(holders).len().saturating_sub(data))
+}
+
 fn find_holder(
     holders: &BTreeMap<ShardIndex, BTreeSet<OwnerId>>,
     shard: ShardIndex,
@@ -315,6 +324,16 @@ mod tests {
             holders.entry(shard(*number)).or_default().insert(id(*host));
         }
         holders
+    }
+
+    #[test]
+    fn shards_on_fewer_hosts_than_are_needed_can_be_read_and_none_of_the_hosts_can_be_lost() {
+        let spare = |pairs: &[(u8, u8)]| spare(&holders(pairs), 3);
+        assert_eq!(spare(&[(0, 1), (1, 1), (2, 1)]), Some(0));
+        assert_eq!(spare(&[(0, 1), (1, 1), (2, 2), (3, 2)]), Some(0));
+        assert_eq!(spare(&[(0, 1), (1, 1)]), None);
+        assert_eq!(spare(&[(0, 1), (0, 2), (0, 3)]), None);
+        assert_eq!(spare(&[(0, 1), (1, 2), (2, 3), (3, 4)]), Some(1));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use codec::{OwnerId, Redundancy, ShardIndex};
 use placement::absence::hurry;
 
 use super::by_key::ByKey;
-use super::proofs::{ClaimState, Proofs, assign};
+use super::proofs::{ClaimState, Proofs, assign, spare};
 use super::{Key, Millis};
 
 /// Which hosts hold, or claim, each shard of a checkpoint.
@@ -119,11 +119,10 @@ impl Situation {
         hosts.all(|host| self.shown().any(|(_, holders)| holders.contains(host)))
     }
 
-    /// How many shards the checkpoint can still lose if all claims are true. `None` if it can't be
+    /// How many hosts the checkpoint can still lose if all claims are true. `None` if it can't be
     /// rebuilt even then.
     pub fn spare(&self) -> Option<usize> {
-        let likely = assign(&self.likely());
-        likely.len().checked_sub(self.redundancy.data())
+        spare(&self.likely(), self.redundancy.data())
     }
 
     /// Which hosts hold which shard if all claims are true.
@@ -135,10 +134,10 @@ impl Situation {
         likely
     }
 
-    /// How many shards the checkpoint can still lose if only proved shards count. `None` if these are too
+    /// How many hosts the checkpoint can still lose if only proved shards count. `None` if these are too
     /// few to rebuild it.
     pub fn proved_spare(&self) -> Option<usize> {
-        assign(&self.held).len().checked_sub(self.redundancy.data())
+        spare(&self.held, self.redundancy.data())
     }
 
     /// Whether a host claims `shard` without a recent proof or failure.
@@ -691,6 +690,25 @@ mod tests {
         assert_eq!(all(&mut watches, HOUR + 1, &whole), []);
         assert_eq!(all(&mut watches, 2 * HOUR, &lost), []);
         assert_eq!(all(&mut watches, 3 * HOUR, &lost), [(1, 4)]);
+    }
+
+    #[test]
+    fn shards_that_are_on_too_few_hosts_are_rebuilt_on_others() {
+        // In the first, one host has three shards; in the second, one is left and has three.
+        for held in [
+            &[(0, 2), (2, 2), (4, 2), (3, 1)][..],
+            &[(0, 1), (2, 1), (4, 1)],
+        ] {
+            let mut watches = watches();
+            let few = [situation(1, held)];
+            assert_eq!(all(&mut watches, 0, &few), []);
+            let rebuilt: BTreeSet<_> = all(&mut watches, HOUR, &few).into_iter().collect();
+            assert!(rebuilt.contains(&(1, 1)), "{rebuilt:?}");
+        }
+        let mut watches = watches();
+        let lost = [situation(1, &[(0, 1), (2, 1)])];
+        assert_eq!(all(&mut watches, 0, &lost), []);
+        assert_eq!(all(&mut watches, HOUR, &lost), []);
     }
 
     #[test]
