@@ -7,8 +7,8 @@
 Each build has its own grid of six daemons and saves with --keep 1. A number is the share of blocks, anywhere, that
 are new in each version, in percent; with `append`, each version is longer by 2% of the first. Printed for each build,
 as shares of the first version: the mean and the largest of what a later version stored, what all checkpoints hold at
-the end, and the bytes and seconds (the middle of five) of a restore of the last version, beside those of the first,
-which is whole.
+the end, and the bytes and seconds of a restore of the last version. Beside them are those of the same image saved whole:
+both are restored in turn, and the middle of the seconds counts.
 """
 
 import argparse
@@ -46,17 +46,19 @@ class Build:
         saved = self.json("save", "--job", "1", "--keep", "1", image)
         return saved["stored_bytes"], time.monotonic() - began
 
-    def restore(self, image):
-        """Bytes fetched, and the middle of the seconds of five restores."""
+    def restores(self, image):
+        """Bytes fetched, and the middle of the seconds, of the last version and of the same image saved whole."""
+        self.run("save", "--job", "2", "--full", image)
         out = self.folder / "out"
-        took = []
-        for _ in range(5):
-            out.unlink(missing_ok=True)
-            began = time.monotonic()
-            fetched = self.json("restore", "--job", "1", "-o", out)["fetched_bytes"]
-            took.append(time.monotonic() - began)
-            assert filecmp.cmp(out, image, shallow=False)
-        return fetched, statistics.median(took)
+        fetched, took = {}, {"1": [], "2": []}
+        for _ in range(9):
+            for job, seconds in took.items():
+                out.unlink(missing_ok=True)
+                began = time.monotonic()
+                fetched[job] = self.json("restore", "--job", job, "-o", out)["fetched_bytes"]
+                seconds.append(time.monotonic() - began)
+                assert filecmp.cmp(out, image, shallow=False)
+        return fetched, {job: statistics.median(seconds) for job, seconds in took.items()}
 
     def held(self):
         return sum(one["stored_bytes"] for one in self.json("list", "--job", "1")["checkpoints"])
@@ -86,7 +88,6 @@ def one(how, args, folder):
     builds = {name: Build(getattr(args, name), folder / name) for name in ("before", "after") if getattr(args, name)}
     stored = {name: [] for name in builds}
     took = {name: [] for name in builds}
-    begun = {}
     for version in range(args.versions):
         if version:
             change(image, how, first, args.block, rng)
@@ -94,15 +95,13 @@ def one(how, args, folder):
             bytes_stored, seconds = builds[name].save(image)
             stored[name].append(bytes_stored)
             took[name].append(seconds)
-            if not version:
-                begun[name] = builds[name].restore(image)
     for name, build in builds.items():
-        fetched, seconds = build.restore(image)
+        fetched, seconds = build.restores(image)
         later = stored[name][1:]
         print(
             f"{how:>6} {name:>6}: stores {sum(later) / len(later) / first:.3f}, at most {max(later) / first:.3f}; "
-            f"holds {build.held() / first:.2f}; restore fetches {fetched / first:.2f} ({begun[name][0] / first:.2f}) "
-            f"in {seconds:.2f} s ({begun[name][1]:.2f}); later saves {sum(took[name][1:]) / len(later):.2f} s",
+            f"holds {build.held() / first:.2f}; restore fetches {fetched['1'] / first:.2f} ({fetched['2'] / first:.2f}) "
+            f"in {seconds['1']:.2f} s ({seconds['2']:.2f}); later saves {sum(took[name][1:]) / len(later):.2f} s",
             flush=True,
         )
         build.down()

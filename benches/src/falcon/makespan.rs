@@ -24,7 +24,9 @@ use traces::Trace;
 
 use super::lab::{Lab, Way};
 use crate::meter::at_once;
-use crate::placement_sim::score::{Estimate, paired};
+use crate::placement_sim::figures::estimate;
+use crate::placement_sim::score::paired;
+use crate::scheduling_sim::{mean_of_ratios, ratio_of_means};
 
 /// How often processes are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -136,7 +138,7 @@ pub fn makespans(lab: &Lab, trace: &Trace, setting: Setting, seeds: u64) -> Resu
             .map(|client| stays(trace, setting, client, PATIENCE * alone))
             .collect::<Result<Vec<_>>>()?;
         let stays: Vec<f64> = plans.iter().flatten().copied().collect();
-        let mtbf = stays.iter().sum::<f64>() / stays.len() as f64;
+        let mtbf = mean(&stays);
         all.extend(stays);
         for ((name, scheme), found) in SCHEMES.iter().zip(&mut found) {
             let outcomes = at_once(setting.clients, |client| {
@@ -156,7 +158,7 @@ pub fn makespans(lab: &Lab, trace: &Trace, setting: Setting, seeds: u64) -> Resu
         setting.clients,
         setting.state_bytes >> 20,
         trace.name,
-        all.iter().sum::<f64>() / all.len() as f64,
+        mean(&all),
         setting.speed_up,
     );
     for ((name, _), outcomes) in SCHEMES.iter().zip(&found) {
@@ -185,18 +187,15 @@ pub fn makespans(lab: &Lab, trace: &Trace, setting: Setting, seeds: u64) -> Resu
 /// Two columns: makespans as a share of those of the same jobs under another scheme, as the mean of the ratios and as the
 /// ratio of the means, each with the 95% interval of a bootstrap over jobs.
 fn ratios(these: &[Outcome], others: &[Outcome]) -> String {
-    let pairs = these.iter().zip(others);
-    let pairs = pairs.filter_map(|(this, other)| Some((this.makespan?, other.makespan?)));
-    let pairs: Vec<(f64, f64)> = pairs.collect();
-    let these: Vec<f64> = pairs.iter().map(|(this, _)| *this).collect();
-    let others: Vec<f64> = pairs.iter().map(|(_, other)| *other).collect();
-    let of_ratios = paired(&these, &others, |these, others| {
-        let ratios = these.iter().zip(others).map(|(this, other)| this / other);
-        mean(&ratios.collect::<Vec<f64>>())
-    });
-    let of_means = paired(&these, &others, |these, others| mean(these) / mean(others));
-    let text = |of: Estimate| format!("{:.2} ({:.2} to {:.2})", of.value, of.low, of.high);
-    format!("{} | {}", text(of_ratios), text(of_means))
+    let of = |all: &[Outcome]| -> Vec<Vec<Option<f64>>> {
+        all.iter().map(|one| vec![one.makespan]).collect()
+    };
+    let [these, others] = [these, others].map(of);
+    format!(
+        "{} | {}",
+        estimate(paired(&these, &others, mean_of_ratios), 1.0, 2),
+        estimate(paired(&these, &others, ratio_of_means), 1.0, 2)
+    )
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -16,7 +16,7 @@ pub(super) fn makespan(sums: &[Sums]) -> f64 {
 }
 
 /// A value times `factor`, with its interval.
-pub(super) fn estimate(of: Estimate, factor: f64, digits: usize) -> String {
+pub(crate) fn estimate(of: Estimate, factor: f64, digits: usize) -> String {
     let [value, low, high] = [of.value, of.low, of.high].map(|x| x * factor);
     if !low.is_finite() || !high.is_finite() {
         return format!("{value:.digits$} (unbounded)");

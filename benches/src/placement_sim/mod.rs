@@ -6,7 +6,7 @@
 
 mod calibration;
 pub mod case;
-mod figures;
+pub(crate) mod figures;
 mod intervals;
 pub mod report;
 pub mod score;

@@ -14,6 +14,7 @@ use sim::{
 pub use avam::{avam_table, idle_table, sensitivity_tables};
 
 use crate::placement_sim::Case;
+use crate::placement_sim::figures::estimate;
 use crate::placement_sim::score::{Estimate, Sums, paired, ratio};
 use crate::supervision_sim::{CHECKPOINT_SECONDS, JOBS, SAVE};
 
@@ -153,11 +154,6 @@ impl Found {
     }
 }
 
-fn interval(estimate: Estimate) -> String {
-    let Estimate { value, low, high } = estimate;
-    format!("{value:.3} ({low:.3} to {high:.3})")
-}
-
 /// A Markdown table of makespan over work for each choice, and of expected completion against two choices.
 #[must_use]
 pub fn table(found: &[Found]) -> String {
@@ -180,7 +176,12 @@ pub fn table(found: &[Found]) -> String {
         }
         let load = one.against(LEAST_LOAD);
         let falcon = one.against(FALCON);
-        let _ = writeln!(text, " {} | {} |", interval(load), interval(falcon));
+        let _ = writeln!(
+            text,
+            " {} | {} |",
+            estimate(load, 1.0, 3),
+            estimate(falcon, 1.0, 3)
+        );
     }
     text
 }
@@ -286,8 +287,8 @@ pub fn shorter(cases: &[(String, Vec<Found>)]) -> String {
                 "| {name} | {} | {} | {} | {} |",
                 CHOICES[choice].1,
                 pairs(&ours, &random).count(),
-                interval(paired(&ours, &random, ratio_of_means)),
-                interval(paired(&ours, &random, mean_of_ratios)),
+                estimate(paired(&ours, &random, ratio_of_means), 1.0, 3),
+                estimate(paired(&ours, &random, mean_of_ratios), 1.0, 3),
             );
         }
     }
@@ -303,13 +304,15 @@ fn pairs<'a>(
     jobs.filter_map(|(a, b)| Some(((*a)?, (*b)?)))
 }
 
-fn ratio_of_means(a: &[Vec<Option<f64>>], b: &[Vec<Option<f64>>]) -> f64 {
+/// The mean of what jobs took, in groups of jobs, over that of the same jobs in `b`; of jobs that ended in both.
+pub(crate) fn ratio_of_means(a: &[Vec<Option<f64>>], b: &[Vec<Option<f64>>]) -> f64 {
     let add = |sums: (f64, f64), pair: (f64, f64)| (sums.0 + pair.0, sums.1 + pair.1);
     let sums = pairs(a, b).fold((0.0, 0.0), add);
     sums.0 / sums.1
 }
 
-fn mean_of_ratios(a: &[Vec<Option<f64>>], b: &[Vec<Option<f64>>]) -> f64 {
+/// As [`ratio_of_means`], but the mean of the ratio of each job.
+pub(crate) fn mean_of_ratios(a: &[Vec<Option<f64>>], b: &[Vec<Option<f64>>]) -> f64 {
     let count = pairs(a, b).count() as f64;
     pairs(a, b).map(|(a, b)| a / b).sum::<f64>() / count
 }

@@ -350,12 +350,8 @@ impl RestoreSession {
 
     fn begin_batches(&mut self) {
         let window = self.plan.limits.window_bytes;
-        loop {
-            let count = self.next_batch();
-            let Some(first) = self.left.front().filter(|_| count > 0) else {
-                return;
-            };
-            let start = first.row;
+        while let Some(start) = self.left.front().map(|first| first.row) {
+            let count = self.next_batch(start);
             let rows = self.left.iter().take(count);
             let bytes: u64 = rows.map(|row| row.memory_bytes).sum();
             if self.unwritten_bytes + bytes > window && !self.unwritten.is_empty() {
@@ -378,13 +374,10 @@ impl RestoreSession {
         }
     }
 
-    /// How many of the rows that are left are in the next batch: one, or as many as have no gap between them and take at
+    /// How many of the rows that are left, of which row `start` is the first, are in the next batch: one, or as many as have no gap between them and take at
     /// most half of the window, so that the next batch is requested before this one is written.
-    fn next_batch(&self) -> usize {
+    fn next_batch(&self, start: u64) -> usize {
         let limits = self.plan.limits;
-        let Some(first) = self.left.front() else {
-            return 0;
-        };
         let mut blocks = 0;
         let mut memory = 0;
         let mut fits = |planned: &PlannedRow, row: u64| {
@@ -392,7 +385,7 @@ impl RestoreSession {
             memory += planned.memory_bytes;
             planned.row == row && blocks <= limits.batch_bytes && memory <= limits.window_bytes / 2
         };
-        let rows = self.left.iter().zip(first.row..);
+        let rows = self.left.iter().zip(start..);
         let fitting = rows.take_while(|(planned, row)| fits(planned, *row));
         fitting.take(limits.batch_rows).count().max(1)
     }
