@@ -20,6 +20,10 @@ use super::by_key::ByKey;
 use super::proofs::{ClaimState, Proofs, assign, spare};
 use super::{Key, Millis};
 
+/// Where more claims than this are open of hosts that hold another shard, nothing is removed until some are proved: each
+/// of them may be true or not.
+const FURTHER_CLAIMS_MAX: usize = 6;
+
 /// Which hosts hold, or claim, each shard of a checkpoint.
 pub type Holders = BTreeMap<ShardIndex, BTreeSet<OwnerId>>;
 
@@ -149,8 +153,8 @@ impl Situation {
 
     /// A host whose copy of `shard` can replace that of `own`, so that `own` may remove what `removed`
     /// names. The host is one of `trusted` and counts for no other shard: afterwards as many shards have a
-    /// holder of their own as before. That must be true of the proved shards, and also if all claims are
-    /// true; in both cases, it must be true whichever one host passes questions for proofs on.
+    /// holder of their own as before. That must be true of the proved shards, also if all claims are true, and also if
+    /// any of [`Self::further_claims`] are; each time whichever one host passes questions for proofs on.
     pub fn stand_in(
         &self,
         own: OwnerId,
@@ -173,8 +177,43 @@ impl Situation {
             let is_enough = loses_none(own, all, &others);
             assign(&others).get(&shard).copied().filter(|_| is_enough)
         };
-        replacement(&self.likely())?;
+        for all in self.possible()? {
+            replacement(&all)?;
+            if removed == Removed::ThisShard {
+                // A host that is away may have the others, so that `own` is needed for this one.
+                let mut alone = all;
+                alone.retain(|one, hosts| *one == shard || !hosts.contains(&own));
+                replacement(&alone)?;
+            }
+        }
         replacement(&self.held)
+    }
+
+    /// What the grid may be like: all claims are true, or some of [`Self::further_claims`], or none. `None` if these are
+    /// too many.
+    fn possible(&self) -> Option<Vec<Holders>> {
+        let further = self.further_claims();
+        if further.len() > FURTHER_CLAIMS_MAX {
+            return None;
+        }
+        let some = (0..1_usize << further.len()).map(|chosen| {
+            let mut held = self.held.clone();
+            let claims = further.iter().enumerate();
+            for (_, (shard, host)) in claims.filter(|(at, _)| chosen >> at & 1 == 1) {
+                held.entry(*shard).or_default().insert(*host);
+            }
+            held
+        });
+        Some(some.chain([self.likely()]).collect())
+    }
+
+    /// The claims of hosts that hold another shard: if they are true, these hosts may be needed for others than it seems.
+    /// (A host that only claims shards can replace others, and never needs to be replaced for it.)
+    fn further_claims(&self) -> Vec<(ShardIndex, OwnerId)> {
+        let holds = |host: &OwnerId| self.held.values().any(|hosts| hosts.contains(host));
+        let claims = self.claimed.iter();
+        let claims = claims.flat_map(|(shard, hosts)| hosts.iter().map(|host| (*shard, *host)));
+        claims.filter(|(_, host)| holds(host)).collect()
     }
 
     /// The shards of `own` that it holds besides another shard of the checkpoint, although a further host
@@ -593,6 +632,8 @@ impl Caretaker {
 #[cfg(test)]
 mod tests {
     use codec::CheckpointId;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
 
     use super::*;
 
@@ -956,6 +997,112 @@ mod tests {
             may_leave(&[(0, 1), (0, 2), (1, 5), (2, 3), (3, 4)]),
             Some(id(2))
         );
+    }
+
+    #[test]
+    fn a_host_does_not_stand_in_whose_other_shard_only_a_liar_claims_as_well() {
+        // Host 8 stores nothing. Host 7 passes questions on. Host 6 has shard 1, and nobody asked it for a proof.
+        let holders = [
+            (0, 5),
+            (0, 6),
+            (1, 1),
+            (1, 7),
+            (2, 1),
+            (2, 7),
+            (3, 2),
+            (3, 7),
+        ];
+        let mut of = situation(1, &holders);
+        let trusted = BTreeSet::from([id(6)]);
+        let stands_in = |of: &Situation| of.stand_in(id(5), shard(0), Removed::AllShards, &trusted);
+        of.claimed.insert(shard(1), BTreeSet::from([id(8)]));
+        assert_eq!(stands_in(&of), Some(id(6)));
+        of.claimed.insert(shard(1), BTreeSet::from([id(6), id(8)]));
+        assert_eq!(stands_in(&of), None);
+        // With a holder of its own for shard 1, host 6 is free.
+        of.held.entry(shard(1)).or_default().insert(id(3));
+        assert_eq!(stands_in(&of), Some(id(6)));
+    }
+
+    /// A random grid: what its honest hosts have, and what host 1, which is one of them, knows. Host 8 claims all,
+    /// and proves what it may pass on; host 9 only claims.
+    fn random_grid(rng: &mut SmallRng) -> (Holders, Situation) {
+        let mut truth = Holders::new();
+        let mut known = situation(1, &[]);
+        let density = rng.random_range(0.1..0.6);
+        let away: Vec<u8> = (2..=7).filter(|_| rng.random_bool(0.1)).collect();
+        for number in 0..5 {
+            let of = shard(number);
+            for host in 1..=7 {
+                if !rng.random_bool(density) {
+                    continue;
+                }
+                truth.entry(of).or_default().insert(id(host));
+                let is_proved = host == 1 || rng.random_bool(0.7);
+                let state = if is_proved {
+                    &mut known.held
+                } else {
+                    &mut known.claimed
+                };
+                if !away.contains(&host) {
+                    state.entry(of).or_default().insert(id(host));
+                }
+            }
+            let others = truth.get(&of).into_iter().flatten();
+            // Whom host 1 does not reach, host 8 does not reach either: this rule has no answer to that.
+            let passes_on = others
+                .filter(|host| !away.contains(&host.0[0]))
+                .any(|host| *host != id(1));
+            if passes_on && rng.random_bool(0.6) {
+                known.held.entry(of).or_default().insert(id(8));
+            }
+            if rng.random_bool(0.6) {
+                known.claimed.entry(of).or_default().insert(id(9));
+            }
+        }
+        (truth, known)
+    }
+
+    #[test]
+    fn whatever_is_removed_as_many_shards_have_an_honest_holder_as_before() {
+        let mut removed = [0; 3];
+        for seed in 0..4_000 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let (truth, known) = random_grid(&mut rng);
+            let kinds = [Removed::AllShards, Removed::ThisShard, Removed::SpareCopy];
+            for (kind, count) in kinds.into_iter().zip(&mut removed) {
+                for of in known.redundancy.shards() {
+                    let is_mine = truth.get(&of).is_some_and(|hosts| hosts.contains(&id(1)));
+                    let is_spare = known.spare_copies(id(1)).contains(&of);
+                    if !is_mine || kind == Removed::SpareCopy && !is_spare {
+                        continue;
+                    }
+                    // All that claim the shard are asked to prove it before.
+                    let mut now = known.clone();
+                    let mut asked = known.others_with(id(1), of);
+                    asked.remove(&id(9));
+                    now.held.entry(of).or_default().extend(asked);
+                    now.claimed.remove(&of);
+                    let trusted = now.others_with(id(1), of);
+                    let Some(_) = now.stand_in(id(1), of, kind, &trusted) else {
+                        continue;
+                    };
+                    *count += 1;
+                    let mut after = truth.clone();
+                    match kind {
+                        Removed::AllShards => after = without(&after, &id(1)),
+                        Removed::ThisShard | Removed::SpareCopy => {
+                            after.entry(of).or_default().remove(&id(1));
+                        }
+                    }
+                    assert!(
+                        assign(&after).len() >= assign(&truth).len(),
+                        "seed {seed}, {kind:?}, {of:?}: {truth:?} {known:?}"
+                    );
+                }
+            }
+        }
+        assert!(removed.iter().all(|count| *count > 100), "{removed:?}");
     }
 
     #[test]
