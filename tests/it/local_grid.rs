@@ -67,3 +67,25 @@ fn a_host_that_was_removed_from_the_grid_is_stopped_with_the_others() -> Result<
     );
     Ok(())
 }
+
+#[test]
+fn a_grid_whose_file_is_damaged_is_stopped_all_the_same() -> Result<()> {
+    let grid = Grid::up(2)?;
+    let file = grid.file();
+    let dir = file.parent().context("no directory")?;
+    let good = fs::read(&file)?;
+    fs::write(&file, "no grid")?;
+    let down = || -> Result<_> {
+        let mut down = grid.command(["--json", "grid", "down", "--dir"])?;
+        run(down.arg(dir))
+    };
+    let stopped = down()?.expect(0)?.json()?;
+    ensure!(
+        stopped["stopped"] == serde_json::json!(["h01", "h02"]),
+        "{stopped}"
+    );
+    // With nothing to stop, what is wrong with the grid is said.
+    down()?.expect(2)?;
+    fs::write(&file, good)?;
+    Ok(())
+}

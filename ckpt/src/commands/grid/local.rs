@@ -188,16 +188,19 @@ pub(crate) fn status(dir: &Path) -> Result<GridReport, Failure> {
 
 /// Stops all daemons of the grid.
 pub(crate) fn down(dir: &Path) -> Result<DownReport, Failure> {
-    load(dir)?;
     let mut report = DownReport {
         stopped: Vec::new(),
         still_running: Vec::new(),
     };
+    // What runs is seen without the grid file, which may be damaged.
     let hosts = hosts_of(dir)?.into_iter();
     let running_hosts: Vec<_> = hosts
         .map(|host| (data_dir(dir, &host), host))
         .filter_map(|(data, host)| Some((host, running(&data)?, data)))
         .collect();
+    if running_hosts.is_empty() {
+        load(dir)?;
+    }
     for (_, pid, _) in &running_hosts {
         // Fails if it has just ended, which is the goal.
         let _ = kill_process(*pid, Signal::TERM);
