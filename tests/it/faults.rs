@@ -7,10 +7,20 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use codec::manifest::Public;
+use codec::{OwnerId, ShardIndex};
+use protocol::grid::Grid as GridFile;
+use protocol::identity::{Identity, certificate_from_pem, read_key};
 use rustix::process::Signal;
 use tests::cluster::Cluster;
 use tests::program::wait_until;
 use tests::{Grid, damage, image};
+use tokio::sync::{mpsc, watch};
+use transfer::find::{Shown, ShownManifest};
+use transfer::get::BlockReader;
+use transfer::put::PutCommand;
+use transfer::rebuild::Rebuild;
+use transfer::{HostIndex, Hosts};
 
 use crate::{restore_bytes, save_file};
 
@@ -198,6 +208,95 @@ fn flipped_bytes_are_erasures() -> Result<()> {
     assert!(!grid.path("out").exists());
     grid.run(["verify", "--read-data"])?.expect(7)?;
     Ok(())
+}
+
+/// Damages one block of the first shard of each of these hosts, each somewhere else.
+fn damage_a_block_of_each(grid: &Grid, hosts: &[String]) -> Result<()> {
+    for (host, at) in hosts.iter().zip(1..) {
+        let shard = &grid.shard_files(host)?[0];
+        let len = fs::metadata(shard)?.len();
+        damage::flip(shard, len * at / (hosts.len() as u64 + 1))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn where_every_host_has_a_damaged_block_every_byte_is_restored() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let bytes = image::noise(24 << 20, 2);
+    save_file(&grid, "42", &bytes)?;
+    damage_a_block_of_each(&grid, &grid.holders("42")?)?;
+    assert!(restore_bytes(&grid, "42")? == bytes);
+    let part = ["cat", "--job", "42", "--range", "20MiB:4096", "image"];
+    let part = grid.run(part)?.expect(0)?;
+    assert!(part.stdout == bytes[20 << 20..(20 << 20) + 4096]);
+    Ok(())
+}
+
+/// What is needed to rebuild the shard with number 0: the public part of its checkpoint, and who has which shard.
+async fn sources_of(hosts: &Hosts, owner: OwnerId) -> Result<(Public, Vec<Source>)> {
+    let mut sources = Vec::new();
+    let mut public = None;
+    for host in hosts.all() {
+        let take = |shown: Shown| {
+            if let ShownManifest::New(manifest) = shown.manifest {
+                public = Some(manifest.public().clone());
+            }
+            sources.extend(shown.shards.into_iter().map(|shard| (shard, host)));
+            true
+        };
+        hosts.find(host, owner, None, |_| None, take).await?;
+    }
+    Ok((public.context("no checkpoint")?, sources))
+}
+
+type Source = (ShardIndex, HostIndex);
+
+#[test]
+fn a_shard_is_rebuilt_though_each_source_has_a_damaged_block() -> Result<()> {
+    let grid = Grid::up(5)?;
+    save_file(&grid, "42", &image::noise(24 << 20, 2))?;
+    let file = GridFile::load(&grid.file())?;
+    let files = file.owner.clone().context("no owner")?;
+    let certificate = certificate_from_pem(&fs::read_to_string(&files.certificate)?)?;
+    let identity = Identity::new(read_key(&files.key)?, certificate)?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let hosts = Hosts::new(&file, &identity, 1 << 20)?;
+        let (public, mut sources) = sources_of(&hosts, identity.secret.id()).await?;
+        let at = sources.iter().position(|(shard, _)| shard.number() == 0);
+        let (missing, holder) = sources.remove(at.context("no shard 0")?);
+        let mut good = Vec::new();
+        BlockReader::new(hosts.clone(), public.clone())
+            .blocks(missing, holder, 0..public.rows, |row, block| {
+                good.push((row, block));
+            })
+            .await?;
+        let names: Vec<String> = sources
+            .iter()
+            .map(|(_, host)| hosts.name(*host).to_owned())
+            .collect();
+        damage_a_block_of_each(&grid, &names)?;
+        let (commands, mut rebuilt) = mpsc::unbounded_channel();
+        let (_sender, sent) = watch::channel(public.rows);
+        let rebuild = Rebuild {
+            hosts,
+            public,
+            shard: missing,
+            sources,
+            damaged: Vec::new(),
+            commands,
+            sent,
+            bytes_per_second: None,
+        };
+        rebuild.run().await?;
+        let mut blocks = Vec::new();
+        while let Some(PutCommand::Block(row, block)) = rebuilt.recv().await {
+            blocks.push((row, block));
+        }
+        ensure!(blocks == good, "{} of {} blocks", blocks.len(), good.len());
+        Ok(())
+    })
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Rebuilds one shard from others, row by row.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Rebuild {
     pub shard: ShardIndex,
     /// Which hosts hold which shards. Sources of the missing shard itself are copied.
     pub sources: Vec<(ShardIndex, HostIndex)>,
+    /// Sources that sent wrong bytes; none at first.
+    pub damaged: Vec<(ShardIndex, HostIndex)>,
     /// Commands to the sender of the shard.
     pub commands: mpsc::UnboundedSender<PutCommand>,
     /// How many rows the sender has sent.
@@ -74,11 +77,13 @@ impl Rebuild {
             let (shard, host) = self.sources.get(at).copied()?;
             let mut blocks = Vec::new();
             let read = reader.blocks(shard, host, rows.clone(), |_, block| blocks.push(block));
-            if read.await.is_ok() {
-                self.pace(blocks.iter().map(Bytes::len).sum()).await;
-                return Some(blocks);
+            match read.await {
+                Ok(()) => {
+                    self.pace(blocks.iter().map(Bytes::len).sum()).await;
+                    return Some(blocks);
+                }
+                Err(fault) => self.give_up(at, &fault),
             }
-            self.sources.remove(at);
         }
         None
     }
@@ -126,40 +131,62 @@ impl Rebuild {
         }
     }
 
-    /// Reads `data` blocks of each row. A source that fails is not used again.
+    /// Reads `data` blocks of each row. A source that fails is not used again; one that sent wrong bytes is, for single
+    /// rows that can't be had without it.
     async fn read(
         &mut self,
         reader: &BlockReader,
         rows: Range<u64>,
     ) -> Result<Vec<Vec<(ShardIndex, Bytes)>>, Fault> {
         let data = self.public.redundancy.data();
-        let mut table = vec![Vec::new(); (rows.end - rows.start) as usize];
-        let mut got = 0;
+        let mut table: Table = rows.map(|row| (row, Vec::new())).collect();
         let mut next = 0;
-        while got < data {
-            let Some((shard, host)) = self.sources.get(next).copied() else {
-                return Err(Fault::Starved);
-            };
-            // A shard that two hosts hold counts once.
-            let mut known = table.iter().take(1).flatten();
-            if known.any(|(have, _): &(ShardIndex, Bytes)| *have == shard) {
-                next += 1;
-                continue;
+        while let Some((shard, host)) = self.sources.get(next).copied() {
+            let wanted = lacking(&table, shard, data);
+            let read = reader.blocks(shard, host, wanted, |row, block| {
+                table.entry(row).or_default().push((shard, block));
+            });
+            match read.await {
+                Ok(()) => next += 1,
+                Err(fault) => self.give_up(next, &fault),
             }
-            let mut blocks = Vec::new();
-            let read = reader.blocks(shard, host, rows.clone(), |_, block| blocks.push(block));
-            if read.await.is_err() {
-                self.sources.remove(next);
-                continue;
-            }
-            for (row, block) in table.iter_mut().zip(blocks) {
-                row.push((shard, block));
-            }
-            next += 1;
-            got += 1;
         }
-        Ok(table)
+        for (shard, host) in self.damaged.clone() {
+            for row in lacking(&table, shard, data) {
+                let read = reader.blocks(shard, host, [row], |row, block| {
+                    table.entry(row).or_default().push((shard, block));
+                });
+                if let Err(cause) = read.await {
+                    tracing::debug!(%cause, row, "a damaged source lacks this row, too");
+                }
+            }
+        }
+        let rows = table.into_values();
+        let rows: Vec<Vec<(ShardIndex, Bytes)>> = rows.collect();
+        if rows.iter().any(|blocks| blocks.len() < data) {
+            return Err(Fault::Starved);
+        }
+        Ok(rows)
     }
+
+    fn give_up(&mut self, at: usize, fault: &Fault) {
+        let source = self.sources.remove(at);
+        if matches!(fault, Fault::Lied(_)) {
+            self.damaged.push(source);
+        }
+    }
+}
+
+/// Blocks of rows.
+type Table = BTreeMap<u64, Vec<(ShardIndex, Bytes)>>;
+
+/// The rows that have fewer than `data` blocks, and not that of `shard`.
+fn lacking(table: &Table, shard: ShardIndex, data: usize) -> Vec<u64> {
+    let lacks = |blocks: &[(ShardIndex, Bytes)]| {
+        blocks.len() < data && blocks.iter().all(|(have, _)| *have != shard)
+    };
+    let rows = table.iter().filter(|(_, blocks)| lacks(blocks));
+    rows.map(|(row, _)| *row).collect()
 }
 
 fn millis(duration: Duration) -> u64 {

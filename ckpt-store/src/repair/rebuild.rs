@@ -103,6 +103,7 @@ impl Repairer {
             public: public.clone(),
             shard,
             sources,
+            damaged: Vec::new(),
             commands,
             sent: watching,
             bytes_per_second: Some(self.settings.bytes_per_second),

@@ -503,6 +503,7 @@ impl<'a> SaveShell<'a> {
             public: ended.public.clone(),
             shard: transfer.shard,
             sources,
+            damaged: Vec::new(),
             commands: transfer.commands.clone(),
             sent: transfer.sent.clone(),
             bytes_per_second: None,
