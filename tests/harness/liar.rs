@@ -20,8 +20,8 @@ use protocol::net::stream::{read_exact, read_frame, write_frame};
 use protocol::net::{EndpointConfig, server};
 use protocol::wire::Code;
 use protocol::wire::message::{
-    Claim, HeldTag, HostStatus, PutEnd, PutShard, Record, Refusal, Request, Response, ShardName,
-    StoredShard,
+    Claim, HeldTag, HostStatus, PutEnd, PutShard, Record, Refusal, Request, Response, RowRun,
+    ShardName, StoredShard,
 };
 use protocol::wire::parts::Parts;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
@@ -278,7 +278,11 @@ impl Serving {
                 shard,
                 first,
                 count,
-            } => self.rows(shard, first, count).await,
+            } => self.rows(shard, &[RowRun { first, count }]).await,
+            Request::RowRuns { .. } if self.lie == Lie::KnowsNoRuns => {
+                self.refuse(Code::BadRequest, "").await
+            }
+            Request::RowRuns { shard, runs } => self.rows(shard, &runs).await,
             Request::Forget { .. } | Request::Notice { .. } if self.lie == Lie::IsDeaf => {
                 self.refuse(Code::NoSpace, "I hear nothing").await
             }
@@ -711,13 +715,12 @@ impl Serving {
         self.end().await
     }
 
-    async fn rows(&mut self, name: ShardName, first: u64, count: u32) -> Result<()> {
+    async fn rows(&mut self, name: ShardName, runs: &[RowRun]) -> Result<()> {
         let found = self.shard(name, |shard| {
-            let blocks = shard
-                .blocks
-                .iter()
-                .skip(first as usize)
-                .take(count as usize);
+            let blocks = runs.iter().flat_map(|run| {
+                let from = shard.blocks.iter().skip(run.first as usize);
+                from.take(run.count as usize)
+            });
             blocks.cloned().collect::<Vec<_>>()
         });
         let Some(mut blocks) = found else {

@@ -70,6 +70,8 @@ pub enum Lie {
     RefusesNotices,
     /// The host is always too busy to send its notices.
     KeepsNotices,
+    /// The host's program is older than the request for runs of rows, and refuses it as malformed.
+    KnowsNoRuns,
     /// The host, as a witness, promises and accepts every successor of a checkpoint, and shows the first
     /// proposal that it got, or none.
     ForgetsPromises,
@@ -108,7 +110,7 @@ impl Lie {
     }
 
     /// Every lie, without [`Self::None`].
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::FlipsBits,
         Self::SwapsBlocks,
         Self::Truncates,
@@ -147,6 +149,7 @@ impl Lie {
         Self::ClockAhead,
         Self::RefusesNotices,
         Self::KeepsNotices,
+        Self::KnowsNoRuns,
         Self::ForgetsPromises,
     ];
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ckpt_store::disk::{Disk, RealDisk};
 use ckpt_store::shards::ShardReader;
+use codec::geometry::BLOCK_BYTES_MAX;
 use codec::manifest::Manifest;
 use codec::shard_file::{HEADER_BYTES, Header, Outline, ShardIdentity};
 use codec::{CheckpointId, JobTag, OwnerId, Version};
 use protocol::grid::{Grid, GridHost};
 use protocol::net::stream::{read_frame, write_frame};
 use protocol::net::{EndpointConfig, client, connect};
-use protocol::wire::message::{PutEnd, PutRebuilt, PutShard, Request, Response};
+use protocol::wire::message::{PutEnd, PutRebuilt, PutShard, Request, Response, RowRun};
 use quinn::{Connection, Endpoint};
 
 /// Longest wait for a host.
@@ -182,9 +183,13 @@ fn read_shard(disk: &RealDisk, path: &Path) -> Result<(Header, Shard)> {
     }
     let mut memory = Vec::new();
     for row in 0..outline.rows {
-        let mut bytes = reader.rows(row, 1)?.context("row")?;
+        let run = RowRun {
+            first: row,
+            count: 1,
+        };
+        let mut bytes = reader.rows(&[run])?.context("row")?;
         let mut block = Vec::new();
-        while let Some(range) = bytes.next(&mut memory, 1 << 20)? {
+        for range in bytes.next(&mut memory, BLOCK_BYTES_MAX)? {
             block.extend_from_slice(memory.get(range).context("range")?);
         }
         shard.blocks.push(block);

@@ -96,6 +96,28 @@ fn all_versions_of_a_chain_are_on_the_same_hosts() -> Result<()> {
 }
 
 #[test]
+fn a_chain_is_read_from_hosts_whose_program_is_older_than_the_request_for_runs() -> Result<()> {
+    let mut grid = MixedGrid::up(3, 2)?;
+    let mut bytes = image::noise(24 * MIB, 3);
+    for version in 0..4 {
+        fs::write(grid.path("image"), &bytes)?;
+        grid.run(["save", "--job", "42", "image"])?.expect(0)?;
+        change(&mut bytes, 5, version);
+    }
+    fs::write(grid.path("image"), &bytes)?;
+    grid.run(["save", "--job", "42", "image"])?.expect(0)?;
+    grid.stop("h01");
+    grid.stop("h02");
+    grid.lie(Lie::KnowsNoRuns);
+    let restore = ["--json", "restore", "--job", "42", "-o", "out"];
+    let restored = grid.run(restore)?.expect(0)?.json()?;
+    ensure!(fs::read(grid.path("out"))? == bytes);
+    let sources = restored["sources"].as_array().context("no sources")?;
+    ensure!(sources.len() == 3, "{restored}");
+    Ok(())
+}
+
+#[test]
 fn a_host_that_lies_about_an_origin_is_passed_over() -> Result<()> {
     let grid = MixedGrid::up(4, 1)?;
     let mut bytes = image::noise(6 * MIB, 3);

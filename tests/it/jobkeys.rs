@@ -18,7 +18,9 @@ use protocol::identity::{
 };
 use protocol::net::stream::request;
 use protocol::net::{Door, EndpointConfig, ExchangeError, Members, client, connect, server};
-use protocol::wire::message::{Audit, AuditFault, Claim, PutShard, Request, Response, ShardName};
+use protocol::wire::message::{
+    Audit, AuditFault, Claim, PutShard, Request, Response, RowRun, ShardName,
+};
 use quinn::Connection;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -347,6 +349,10 @@ fn about(
                 shard,
                 first,
                 count,
+            },
+            Request::RowRuns {
+                shard,
+                runs: vec![RowRun { first, count }],
             },
             Request::Prove { owner, shard, spot },
         ]);

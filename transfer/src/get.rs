@@ -1,18 +1,18 @@
 //! Reads blocks of shards. Each block is verified against the signed manifest.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use codec::ShardIndex;
 use codec::geometry::{page_count, page_of, page_rows};
 use codec::manifest::Public;
-use codec::shard_file::{ENTRY_BYTES, Outline, PAGES_MAX, Page};
+use codec::shard_file::{BlockEntry, ENTRY_BYTES, Outline, PAGES_MAX, Page};
 use codec::{PageHash, ShardRoot};
 use protocol::net::read_exact;
+use protocol::wire::Code;
 use protocol::wire::limits::REQUEST_TIMEOUT;
-use protocol::wire::message::{Request, Response, ShardName};
+use protocol::wire::message::{Request, Response, RowRun, ShardName};
 
 use super::hosts::{Hosts, unexpected};
 use crate::{Fault, HostIndex};
@@ -47,7 +47,7 @@ impl BlockReader {
         }
     }
 
-    /// Reads the blocks of `rows` and passes each verified block to `on_block`.
+    /// Reads the blocks of `rows`, which ascend, and passes each verified block to `on_block`.
     ///
     /// # Errors
     /// When the host fails, or a byte is wrong.
@@ -55,35 +55,68 @@ impl BlockReader {
         &self,
         shard: ShardIndex,
         host: HostIndex,
-        rows: Range<u64>,
+        rows: impl IntoIterator<Item = u64>,
         mut on_block: impl FnMut(u64, Bytes),
     ) -> Result<(), Fault> {
-        let mut lens = Vec::new();
-        for row in rows.clone() {
+        let mut entries = Vec::new();
+        for row in rows {
             let (page, place) = page_of(row);
             let page = self.page(shard, host, page).await?;
             let entry = page.entries().get(place).copied();
-            lens.push((row, entry.ok_or_else(|| unexpected("rows"))?));
+            entries.push((row, entry.ok_or_else(|| unexpected("rows"))?));
         }
-        let expected: u64 = lens.iter().map(|(_, entry)| u64::from(entry.len)).sum();
+        let mut left = entries.as_slice();
+        while !left.is_empty() {
+            let run = first_run(left);
+            let one_by_one = self.hosts.without_row_runs().contains(&host);
+            let count = if one_by_one { run } else { left.len() };
+            let (now, later) = left.split_at(count);
+            match self.request_rows(shard, host, now, &mut on_block).await {
+                Ok(()) => left = later,
+                // Its program is older than `RowRuns`.
+                Err(Fault::Refused { code, .. }) if code == Code::BadRequest && run < count => {
+                    self.hosts.without_row_runs().insert(host);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the blocks of these rows with one request.
+    async fn request_rows(
+        &self,
+        shard: ShardIndex,
+        host: HostIndex,
+        rows: &[(u64, BlockEntry)],
+        on_block: &mut impl FnMut(u64, Bytes),
+    ) -> Result<(), Fault> {
+        let expected: u64 = rows.iter().map(|(_, entry)| u64::from(entry.len)).sum();
         self.hosts
             .received(usize::try_from(expected).unwrap_or(usize::MAX))
             .await;
-        let message = Request::Rows {
-            shard: self.name(shard),
-            first: rows.start,
-            count: u32::try_from(rows.end - rows.start).unwrap_or(u32::MAX),
+        let shard = self.name(shard);
+        let message = match runs(rows)[..] {
+            [RowRun { first, count }] => Request::Rows {
+                shard,
+                first,
+                count,
+            },
+            ref runs => Request::RowRuns {
+                shard,
+                runs: runs.to_vec(),
+            },
         };
         let (response, mut exchange) = self.hosts.request(host, &message, REQUEST_TIMEOUT).await?;
         if response != (Response::Rows { bytes: expected }) {
-            return Err(Fault::Lied(format!("length of rows {rows:?}")));
+            return Err(Fault::Lied("length of rows".into()));
         }
-        for (row, entry) in lens {
+        for (row, entry) in rows {
             let block = read_exact(&mut exchange.recv, entry.len as usize).await?;
             if !entry.matches(&block) {
                 return Err(Fault::Lied(format!("block of row {row}")));
             }
-            on_block(row, block);
+            on_block(*row, block);
         }
         Ok(())
     }
@@ -187,6 +220,25 @@ impl BlockReader {
             shard: shard.number(),
         }
     }
+}
+
+/// How many of these rows, from the first on, follow each other.
+fn first_run(rows: &[(u64, BlockEntry)]) -> usize {
+    let first = rows.first().map_or(0, |(row, _)| *row);
+    let numbers = rows.iter().map(|(row, _)| *row).zip(first..);
+    numbers.take_while(|(row, next)| row == next).count()
+}
+
+fn runs(rows: &[(u64, BlockEntry)]) -> Vec<RowRun> {
+    let runs = rows.chunk_by(|one, next| one.0 + 1 == next.0);
+    let run = |run: &[(u64, BlockEntry)]| {
+        let count = u32::try_from(run.len()).unwrap_or(u32::MAX);
+        run.first().map(|(first, _)| RowRun {
+            first: *first,
+            count,
+        })
+    };
+    runs.filter_map(run).collect()
 }
 
 fn check_root(

@@ -82,6 +82,8 @@ pub(crate) struct Inner {
     pub(crate) paths: std::sync::Mutex<BTreeSet<Vec<Blinded>>>,
     /// The number of the list of the grid that each host has, as far as the host stated it.
     lists: std::sync::Mutex<BTreeMap<HostIndex, u64>>,
+    /// Hosts whose program does not know `RowRuns`.
+    without_row_runs: std::sync::Mutex<BTreeSet<HostIndex>>,
     pub(crate) watches: Watches,
 }
 
@@ -204,6 +206,7 @@ impl Hosts {
             receiving: Arc::default(),
             paths: std::sync::Mutex::default(),
             lists: std::sync::Mutex::default(),
+            without_row_runs: std::sync::Mutex::default(),
             watches: Watches::new(watching),
         })))
     }
@@ -551,6 +554,12 @@ impl Hosts {
     pub fn lists(&self) -> BTreeMap<HostIndex, u64> {
         let lists = self.0.lists.lock().unwrap_or_else(PoisonError::into_inner);
         lists.clone()
+    }
+
+    /// Hosts whose program is too old for `RowRuns`.
+    pub(crate) fn without_row_runs(&self) -> std::sync::MutexGuard<'_, BTreeSet<HostIndex>> {
+        let hosts = self.0.without_row_runs.lock();
+        hosts.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Compares lists of the grid with a host. Returns the list of the host if it is newer than that of

@@ -487,6 +487,7 @@ impl Shared {
             | Request::Outline(_)
             | Request::Page { .. }
             | Request::Rows { .. }
+            | Request::RowRuns { .. }
             | Request::Forget { .. }
             | Request::Announcement
             | Request::Probe { .. }

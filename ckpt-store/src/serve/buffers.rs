@@ -38,10 +38,12 @@ impl Buffers {
 }
 
 impl Buffer {
-    /// The bytes in this range. The buffer returns to its connection when their last reference is
+    /// The bytes in these ranges. The buffer returns to its connection when their last reference is
     /// dropped.
-    pub(super) fn share(self, range: Range<usize>) -> Bytes {
-        Bytes::from_owner(self).slice(range)
+    pub(super) fn share(self, ranges: Vec<Range<usize>>) -> Vec<Bytes> {
+        let all = Bytes::from_owner(self);
+        let ranges = ranges.into_iter();
+        ranges.map(|range| all.slice(range)).collect()
     }
 }
 
@@ -70,8 +72,8 @@ mod tests {
         let buffers = Arc::<Buffers>::default();
         let mut first = buffers.take();
         first.memory.extend([1, 2, 3]);
-        let bytes = first.share(1..3);
-        assert_eq!(&*bytes, [2, 3]);
+        let bytes = first.share(vec![1..3, 0..1]);
+        assert_eq!(bytes, [&[2, 3][..], &[1]]);
         assert!(buffers.take().memory.is_empty());
         drop(bytes);
         assert_eq!(buffers.take().memory, [1, 2, 3]);

@@ -37,7 +37,7 @@ use protocol::net::stream::{ExchangeError, write_frame};
 use protocol::wire::Code;
 use protocol::wire::limits::NOTICES_ASKED_MAX;
 use protocol::wire::message::{
-    Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response, ShardName,
+    Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response, RowRun, ShardName,
 };
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{broadcast, watch};
@@ -353,7 +353,8 @@ impl Exchange<'_> {
                 shard,
                 first,
                 count,
-            } => self.rows(shard, first, count).await,
+            } => self.rows(shard, vec![RowRun { first, count }]).await,
+            Request::RowRuns { shard, runs } => self.rows(shard, runs).await,
             Request::Forget { checkpoint } => self.forget(checkpoint).await,
             Request::Probe { bytes } => self.probe(bytes).await,
             Request::Announcement => self.announcement().await,

@@ -10,7 +10,7 @@ use codec::{CheckpointId, JobTag, OwnerId};
 use direct_io::READ_BYTES;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::limits::STALL_TIMEOUT;
-use protocol::wire::message::{Record, Response, ShardName};
+use protocol::wire::message::{Record, Response, RowRun, ShardName};
 
 use super::buffers::Buffers;
 use super::pool::Place;
@@ -90,7 +90,7 @@ impl Exchange<'_> {
         };
         self.respond(&response).await?;
         let hashes: Vec<u8> = outline.pages.iter().flat_map(|page| page.0).collect();
-        self.write(&place, hashes.into()).await?;
+        self.write(&place, vec![hashes.into()]).await?;
         self.drain(&place).await
     }
 
@@ -102,16 +102,11 @@ impl Exchange<'_> {
         let page = blocking(move || store.page(owner, &shard, page)).await?;
         let bytes = u32::try_from(page.len()).unwrap_or(u32::MAX);
         self.respond(&Response::Page { bytes }).await?;
-        self.write(&place, page.into()).await
+        self.write(&place, vec![page.into()]).await
     }
 
-    /// Answers a `Rows` request.
-    pub(super) async fn rows(
-        &mut self,
-        shard: ShardName,
-        first: u64,
-        count: u32,
-    ) -> Result<(), Answer> {
+    /// Answers a `Rows` or a `RowRuns` request.
+    pub(super) async fn rows(&mut self, shard: ShardName, runs: Vec<RowRun>) -> Result<(), Answer> {
         let place = self.place(&self.host.readers, "reads").await?;
         let _window = self.connection.open_send_window(READER_WINDOW);
         let owner = self.owner_for(&shard)?;
@@ -119,7 +114,7 @@ impl Exchange<'_> {
         let buffers = Arc::clone(&self.connection.buffers);
         // Most answers are one piece, so one blocking thread opens the shard and reads it.
         let opening = blocking(move || {
-            let mut rows = store.rows(owner, &shard, first, count)?;
+            let mut rows = store.rows(owner, &shard, &runs)?;
             let bytes = rows.bytes();
             let first = next(&mut rows, &buffers);
             Ok((bytes, rows, first))
@@ -127,7 +122,8 @@ impl Exchange<'_> {
         let (bytes, mut rows, first) = opening.await?;
         self.respond(&Response::Rows { bytes }).await?;
         let mut piece = first.map_err(|cause| unreadable(&cause))?;
-        while let Some(now) = piece {
+        while !piece.is_empty() {
+            let now = piece;
             if rows.bytes() == 0 {
                 self.write(&place, now).await?;
                 break;
@@ -142,17 +138,20 @@ impl Exchange<'_> {
 
     /// Sends bytes. Each bit of progress gives the client more time. A client that takes the bytes too
     /// slowly loses its place if others wait.
-    async fn write(&mut self, place: &Place<OwnerId>, bytes: Bytes) -> Result<(), Answer> {
+    async fn write(&mut self, place: &Place<OwnerId>, mut rest: Vec<Bytes>) -> Result<(), Answer> {
         let allowed = self.host.parts.monitor.rates().send;
-        self.host.sending.pass(bytes.len(), allowed).await;
-        let mut rest = [bytes];
-        while !rest[0].is_empty() {
+        let bytes = rest.iter().map(Bytes::len).sum();
+        self.host.sending.pass(bytes, allowed).await;
+        let mut rest = rest.as_mut_slice();
+        while !rest.is_empty() {
             place.waits();
             let written = tokio::select! {
-                written = pause(STALL_TIMEOUT, self.send.write_chunks(&mut rest)) => written?,
+                written = pause(STALL_TIMEOUT, self.send.write_chunks(rest)) => written?,
                 () = place.gives_way() => return Err(too_slow()),
             };
-            place.moved(written.map_err(ExchangeError::from)?.bytes);
+            let written = written.map_err(ExchangeError::from)?;
+            place.moved(written.bytes);
+            rest = rest.get_mut(written.chunks..).unwrap_or_default();
         }
         Ok(())
     }
@@ -175,7 +174,7 @@ impl Exchange<'_> {
     }
 }
 
-type Reading = tokio::task::JoinHandle<Result<(RowBytes, Option<Bytes>), Answer>>;
+type Reading = tokio::task::JoinHandle<Result<(RowBytes, Vec<Bytes>), Answer>>;
 
 fn read(mut rows: RowBytes, buffers: Arc<Buffers>) -> Reading {
     tokio::task::spawn_blocking(move || {
@@ -190,9 +189,9 @@ fn unreadable(cause: &io::Error) -> Answer {
     Answer::Lost(ExchangeError::Lost("reading failed".into()))
 }
 
-/// Reads the next piece, if there is one.
-fn next(rows: &mut RowBytes, buffers: &Arc<Buffers>) -> io::Result<Option<Bytes>> {
+/// Reads the next piece: runs of blocks. There are none at the end.
+fn next(rows: &mut RowBytes, buffers: &Arc<Buffers>) -> io::Result<Vec<Bytes>> {
     let mut buffer = buffers.take();
     let piece = rows.next(&mut buffer.memory, READ_BYTES)?;
-    Ok(piece.map(|piece| buffer.share(piece)))
+    Ok(buffer.share(piece))
 }

@@ -68,6 +68,7 @@ impl Rule {
             Request::Outline(_) => donor("outline", READERS, Load::Work),
             Request::Page { .. } => donor("page", READERS, Load::Work),
             Request::Rows { .. } => donor("rows", READERS, Load::Work),
+            Request::RowRuns { .. } => donor("row runs", READERS, Load::Work),
             Request::Forget { .. } => donor("forget", SUBMITTERS, Load::Work),
             Request::Announcement => donor("announcement", READERS, Load::Question),
             Request::Probe { .. } => donor("probe", SUBMITTERS, Load::BringsBytes),
@@ -248,6 +249,10 @@ mod tests {
                 shard,
                 first: 0,
                 count: 1,
+            },
+            Request::RowRuns {
+                shard,
+                runs: Vec::new(),
             },
             Request::Forget { checkpoint },
             Request::Announcement,

@@ -210,9 +210,10 @@ impl Scope {
                 Some(tag) if !self.has(*tag) => Ok(Permit::NotThere(Nothing::NoRecords)),
                 _ => Ok(Permit::Given),
             },
-            Request::Outline(shard) | Request::Page { shard, .. } | Request::Rows { shard, .. } => {
-                self.reads(store, shard.checkpoint)
-            }
+            Request::Outline(shard)
+            | Request::Page { shard, .. }
+            | Request::Rows { shard, .. }
+            | Request::RowRuns { shard, .. } => self.reads(store, shard.checkpoint),
             Request::Prove { owner, shard, .. } => {
                 if *owner == self.terms().owner {
                     self.reads(store, shard.checkpoint)

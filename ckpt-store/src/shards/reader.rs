@@ -11,10 +11,15 @@ use codec::shard_file::{
     TAIL_BYTES,
 };
 
+use protocol::wire::message::RowRun;
+
 use crate::disk::Read;
 
 /// Most bytes of a group that are read in one step of a check.
 const CHECK_READ_BYTES: u64 = codec::geometry::BLOCK_BYTES_MAX as u64;
+
+/// Runs of blocks with at most this much between them are read at once, because a read costs more than these bytes.
+const GAP_BYTES_MAX: usize = 64 << 10;
 
 /// Why a shard can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -122,29 +127,37 @@ impl ShardReader {
         Ok(Some((bytes, parsed)))
     }
 
-    /// The positions of the blocks of `count` rows from `first` on. `None` if the shard has fewer rows.
+    /// The positions of the blocks of these rows, which ascend. `None` if the shard has fewer rows.
     ///
     /// # Errors
     /// When the table can't be read or is damaged.
-    pub fn rows(&self, first: u64, count: u32) -> Result<Option<RowBytes>, ReadError> {
-        let end = match first.checked_add(u64::from(count)) {
-            Some(end) if end <= self.footer.outline.rows => end,
-            _ => return Ok(None),
-        };
+    pub fn rows(&self, rows: &[RowRun]) -> Result<Option<RowBytes>, ReadError> {
         let mut runs = Vec::new();
-        let mut row = first;
-        while row < end {
-            let (page, at) = page_of(row);
-            let Some((_, table)) = self.page(page)? else {
+        let mut at_hand: Option<(u64, Page)> = None;
+        for run in rows {
+            let Some(end) = run.end().filter(|end| *end <= self.footer.outline.rows) else {
                 return Ok(None);
             };
-            let entries = table.entries();
-            let here = entries.len().min(at + (end - row) as usize);
-            let len =
-                |entries: &[BlockEntry]| entries.iter().map(|e| u64::from(e.len)).sum::<u64>();
-            let group = self.group(page)?;
-            runs.push((group + len(&entries[..at]), len(&entries[at..here])));
-            row += (here - at) as u64;
+            let mut row = run.first;
+            while row < end {
+                let (page, at) = page_of(row);
+                let known = at_hand.take().filter(|(number, _)| *number == page);
+                let table = match known {
+                    Some((_, table)) => table,
+                    None => match self.page(page)? {
+                        Some((_, table)) => table,
+                        None => return Ok(None),
+                    },
+                };
+                let entries = table.entries();
+                let here = entries.len().min(at + (end - row) as usize);
+                let len =
+                    |entries: &[BlockEntry]| entries.iter().map(|e| u64::from(e.len)).sum::<u64>();
+                let group = self.group(page)?;
+                runs.push((group + len(&entries[..at]), len(&entries[at..here])));
+                row += (here - at) as u64;
+                at_hand = Some((page, table));
+            }
         }
         Ok(Some(RowBytes {
             file: Arc::clone(&self.file),
@@ -158,15 +171,19 @@ impl ShardReader {
     /// When the part can't be read or is damaged.
     pub fn prove(&self, spot: Spot) -> Result<Option<ShardProof>, ReadError> {
         let (number, place) = page_of(spot.row);
-        let (Some((page, table)), Some(mut block)) = (self.page(number)?, self.rows(spot.row, 1)?)
+        let row = RowRun {
+            first: spot.row,
+            count: 1,
+        };
+        let (Some((page, table)), Some(mut block)) = (self.page(number)?, self.rows(&[row])?)
         else {
             return Ok(None);
         };
         let mut memory = Vec::new();
         // One block is one run, and is not longer than a block may be.
         let len = usize::try_from(block.bytes()).unwrap_or(0);
-        let bytes = block.next(&mut memory, len)?.unwrap_or_default();
-        let block = memory.get(bytes).unwrap_or_default();
+        let bytes = block.next(&mut memory, len)?.into_iter().next();
+        let block = memory.get(bytes.unwrap_or_default()).unwrap_or_default();
         let entry = table.entries().get(place);
         if !entry.is_some_and(|entry| entry.matches(block)) {
             return Err(ReadError::Block(spot.row));
@@ -226,22 +243,42 @@ impl RowBytes {
         self.runs.iter().map(|(_, len)| len).sum()
     }
 
-    /// Reads the next bytes, at most `most`, into `memory`. Returns their range in `memory`, or `None` at
-    /// the end.
+    /// Reads the next bytes into `memory`, in one read of at most `most` bytes. Returns where in `memory` they are:
+    /// nowhere at the end.
     ///
     /// # Errors
     /// When they can't be read.
-    pub fn next(&mut self, memory: &mut Vec<u8>, most: usize) -> io::Result<Option<Range<usize>>> {
-        let Some((offset, left)) = self.runs.first_mut() else {
-            return Ok(None);
-        };
-        let len = (*left).min(most as u64);
-        let bytes = self.file.read_long(memory, *offset, len as usize)?;
-        *offset += len;
-        *left -= len;
-        if *left == 0 {
-            self.runs.remove(0);
+    pub fn next(&mut self, memory: &mut Vec<u8>, most: usize) -> io::Result<Vec<Range<usize>>> {
+        let start = self.runs.first().map_or(0, |(offset, _)| *offset);
+        let mut pieces: Vec<Range<usize>> = Vec::new();
+        let mut read = 0;
+        let mut done = 0;
+        for (offset, left) in &mut self.runs {
+            let at = offset
+                .checked_sub(start)
+                .and_then(|at| usize::try_from(at).ok());
+            let Some(at) = at.filter(|at| (read..=read + GAP_BYTES_MAX).contains(at) && *at < most)
+            else {
+                break;
+            };
+            let len = (*left).min((most - at) as u64);
+            *offset += len;
+            *left -= len;
+            read = at + len as usize;
+            pieces.push(at..read);
+            if *left > 0 {
+                break;
+            }
+            done += 1;
         }
-        Ok(Some(bytes))
+        self.runs.drain(..done);
+        if read == 0 {
+            return Ok(Vec::new());
+        }
+        let Range { start: from, .. } = self.file.read_long(memory, start, read)?;
+        let moved = pieces.into_iter();
+        Ok(moved
+            .map(|piece| piece.start + from..piece.end + from)
+            .collect())
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use codec::{OwnerId, ShardIndex};
 use protocol::wire::limits::ROWS_PER_READ_MAX;
-use protocol::wire::message::ShardName;
+use protocol::wire::message::{RowRun, ShardName};
 
 use super::error::StoreError;
 use super::layout::shard_path;
@@ -79,7 +79,7 @@ impl Store {
         Ok(bytes)
     }
 
-    /// The positions in the file of the blocks of `count` rows from `first` on.
+    /// The positions in the file of the blocks of these rows.
     ///
     /// # Errors
     /// When there are no such rows, or the table is damaged.
@@ -87,13 +87,19 @@ impl Store {
         &self,
         owner: OwnerId,
         name: &ShardName,
-        first: u64,
-        count: u32,
+        runs: &[RowRun],
     ) -> Result<RowBytes, StoreError> {
-        if count == 0 || count > ROWS_PER_READ_MAX {
-            return Err(StoreError::BadRequest("number of rows"));
+        let mut left = ROWS_PER_READ_MAX;
+        for run in runs {
+            let fits = left.checked_sub(run.count).filter(|_| run.count > 0);
+            left = fits.ok_or(StoreError::BadRequest("number of rows"))?;
         }
-        let found = self.open_shard(owner, name)?.rows(first, count);
+        if runs.is_empty()
+            || !runs.is_sorted_by(|one, next| one.end().is_some_and(|end| end <= next.first))
+        {
+            return Err(StoreError::BadRequest("runs of rows"));
+        }
+        let found = self.open_shard(owner, name)?.rows(runs);
         Ok(found
             .map_err(StoreError::Damaged)?
             .ok_or(Denied::NotFound)?)

@@ -1,5 +1,6 @@
 //! Tests of the operations of a host for an owner, on a simulated disk.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use codec::seal::OwnerSecret;
 use codec::{OwnerId, ShardRoot};
 use protocol::wire::Code;
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
-use protocol::wire::message::PutEnd;
+use protocol::wire::message::{PutEnd, RowRun};
 
+use super::reader::RowBytes;
 use super::sample::Sample;
 use super::{Batch, Lent, Loaded, Store, StoreError, Witnessed};
 use crate::core::catalog::Claimed;
@@ -65,16 +67,28 @@ pub(super) fn reads(store: &Store, sample: &Sample, shard: u8) -> Result<bool, S
     let owner = sample.manifest.public().owner;
     let reader = store.open_shard(owner, &sample.name(shard))?;
     let blocks = &sample.blocks[usize::from(shard)];
-    let mut rows = store.rows(owner, &sample.name(shard), 0, blocks.len() as u32)?;
+    let all = RowRun {
+        first: 0,
+        count: blocks.len() as u32,
+    };
+    let rows = store.rows(owner, &sample.name(shard), &[all])?;
+    let bytes = read_all(rows, 1000).map_err(StoreError::disk("reading"))?;
+    Ok(reader.check().is_ok() && bytes == blocks.concat())
+}
+
+/// Reads all these bytes, at most `most` at once.
+fn read_all(mut rows: RowBytes, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut memory = Vec::new();
-    while let Some(piece) = rows
-        .next(&mut memory, 1000)
-        .map_err(StoreError::disk("reading"))?
-    {
-        bytes.extend_from_slice(&memory[piece]);
+    loop {
+        let pieces = rows.next(&mut memory, most)?;
+        if pieces.is_empty() {
+            return Ok(bytes);
+        }
+        for piece in pieces {
+            bytes.extend_from_slice(&memory[piece]);
+        }
     }
-    Ok(reader.check().is_ok() && bytes == blocks.concat())
 }
 
 pub(super) fn found(store: &Store, owner: OwnerId) -> Vec<Manifest> {
@@ -167,7 +181,7 @@ fn a_checkpoint_does_not_exist_for_another_owner() {
     for refused in [
         code(store.open_shard(stranger, &name)),
         code(store.page(stranger, &name, 0)),
-        code(store.rows(stranger, &name, 0, 1)),
+        code(store.rows(stranger, &name, &[RowRun { first: 0, count: 1 }])),
     ] {
         assert_eq!(refused, Some(Code::NotFound));
     }

@@ -9,7 +9,7 @@ use protocol::identity::{HostId, Identity, Role};
 use protocol::net::stream::{Exchange, ExchangeError, request};
 use protocol::net::{EndpointConfig, client, connect, connect_as, read_exact, read_frame};
 use protocol::wire::Code;
-use protocol::wire::message::{HostStatus, PutEnd, PutShard, Record, Request, Response};
+use protocol::wire::message::{HostStatus, PutEnd, PutShard, Record, Request, Response, RowRun};
 use quinn::Connection;
 
 use crate::lab::Lab;
@@ -118,7 +118,28 @@ impl Client {
             first,
             count,
         };
-        let (Response::Rows { bytes }, mut exchange) = self.ask(&asked).await? else {
+        self.blocks(&asked).await
+    }
+
+    /// The bytes of these runs of rows of shard 0, each with its first row and its number of rows.
+    pub(crate) async fn row_runs(
+        &self,
+        sample: &Sample,
+        runs: &[(u64, u32)],
+    ) -> Result<Vec<u8>, ExchangeError> {
+        let runs = runs.iter().map(|(first, count)| RowRun {
+            first: *first,
+            count: *count,
+        });
+        let asked = Request::RowRuns {
+            shard: sample.name(0),
+            runs: runs.collect(),
+        };
+        self.blocks(&asked).await
+    }
+
+    async fn blocks(&self, asked: &Request) -> Result<Vec<u8>, ExchangeError> {
+        let (Response::Rows { bytes }, mut exchange) = self.ask(asked).await? else {
             panic!("another answer");
         };
         let bytes = usize::try_from(bytes).unwrap();

@@ -37,6 +37,7 @@ async fn a_checkpoint_goes_there_and_back() {
 
     the_table_is_read_and_checked(&client, &sample).await;
     rows_are_read_or_refused(&client, &sample).await;
+    runs_of_rows_are_read_or_refused(&client, &sample).await;
 
     let status = client.status().await;
     assert_eq!((status.shards, status.checkpoints), (1, 1));
@@ -103,6 +104,31 @@ async fn rows_are_read_or_refused(client: &Client, sample: &Sample) {
         assert_eq!(code(client.rows(sample, 0, first, count).await), expected);
     }
     assert_eq!(code(client.rows(sample, 1, 0, 1).await), Code::NotFound);
+}
+
+/// Runs of rows arrive together. Runs that do not ascend, and too many rows, are refused.
+async fn runs_of_rows_are_read_or_refused(client: &Client, sample: &Sample) {
+    let blocks = &sample.blocks[0];
+    let runs = [(0, 1), (5, 3), (8, 2), (1000, 40), (1100, 3)];
+    let expected = runs.map(|(first, count)| blocks[first..first + count].concat());
+    let runs = runs.map(|(first, count)| (first as u64, count as u32));
+    assert!(client.row_runs(sample, &runs).await.unwrap() == expected.concat());
+    let rows = blocks.len() as u64;
+    let refused: [(&[(u64, u32)], Code); 9] = [
+        (&[], Code::BadRequest),
+        (&[(0, 1), (5, 0)], Code::BadRequest),
+        (&[(0, 33), (50, 32)], Code::BadRequest),
+        (&[(5, 1), (0, 1)], Code::BadRequest),
+        (&[(5, 3), (7, 1)], Code::BadRequest),
+        (&[(5, 3), (5, 3)], Code::BadRequest),
+        (&[(u64::MAX, 2), (7, 1)], Code::BadRequest),
+        (&[(0, 1), (u64::MAX, 2)], Code::NotFound),
+        (&[(0, 1), (rows - 1, 2)], Code::NotFound),
+    ];
+    for (runs, expected) in refused {
+        let answer = client.row_runs(sample, runs).await;
+        assert_eq!(code(answer), expected, "{runs:?}");
+    }
 }
 
 #[tokio::test]

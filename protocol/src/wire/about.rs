@@ -19,6 +19,7 @@ impl Request {
             Self::Outline(shard)
             | Self::Page { shard, .. }
             | Self::Rows { shard, .. }
+            | Self::RowRuns { shard, .. }
             | Self::Prove { shard, .. } => Some(shard.checkpoint),
             Self::Forget { checkpoint } => Some(*checkpoint),
             Self::Audited(audit) => Some(audit.checkpoint),

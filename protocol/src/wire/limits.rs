@@ -62,10 +62,10 @@ pub const NOTICES_PER_JOB_MAX: usize = 4;
 /// Most bytes of the signed list of a grid.
 pub const LIST_BYTES_MAX: usize = 8 << 20;
 
-/// Most rows in the answer to one `Rows`.
+/// Most rows in the answer to one `Rows` or `RowRuns`.
 pub const ROWS_PER_READ_MAX: u32 = 64;
 
-/// Most bytes in the answer to one `Rows`.
+/// Most bytes in the answer to one `Rows` or `RowRuns`.
 pub const READ_BYTES_MAX: u64 = ROWS_PER_READ_MAX as u64 * BLOCK_BYTES_MAX as u64;
 
 /// Most bytes of a probe.

@@ -222,6 +222,29 @@ pub enum Request {
         /// The root that the client computed of these.
         root: ShardRoot,
     },
+    /// Send blocks of a shard that do not follow each other.
+    RowRuns {
+        /// The shard.
+        shard: ShardName,
+        /// Runs of at least one row, ascending; together at most [`super::limits::ROWS_PER_READ_MAX`] rows.
+        runs: Vec<RowRun>,
+    },
+}
+
+/// Rows that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowRun {
+    /// First row.
+    pub first: u64,
+    /// Number of rows.
+    pub count: u32,
+}
+
+impl RowRun {
+    /// The row after the last one. `None` if no number is so large.
+    pub fn end(&self) -> Option<u64> {
+        self.first.checked_add(u64::from(self.count))
+    }
 }
 
 /// The reservation of a version of a job for a checkpoint.

@@ -14,7 +14,8 @@ use super::limits::{CENSUS_OWNERS_MAX, JOINERS_MAX, TEXT_BYTES_MAX};
 use super::message::{
     Audit, AuditFault, CardDay, CardRecord, Claim, HeldTag, HoldsPage, HostCensus, HostStatus,
     JoinRequest, Joined, JoinerRecord, MemberRecord, Message, OwnerUse, Presence, PutEnd,
-    PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName, ShardRows, StoredShard,
+    PutRebuilt, PutShard, Record, Refusal, Request, Response, RowRun, ShardName, ShardRows,
+    StoredShard,
 };
 use super::parts::Parts;
 
@@ -86,6 +87,18 @@ fn requests_about_shards_are_as_they_were() {
         count: 64,
     };
     check(&rows, "07 ID 04 fc70110100 40");
+    let runs = vec![
+        RowRun { first: 0, count: 2 },
+        RowRun {
+            first: 70_000,
+            count: 62,
+        },
+    ];
+    let runs = Request::RowRuns {
+        shard: shard(),
+        runs,
+    };
+    check(&runs, "2a ID 04 02 00 02 fc70110100 3e");
     check(&Request::Forget { checkpoint: ID }, "08 ID");
     check(&Request::Announcement, "09");
     check(&Request::Probe { bytes: 250 }, "0a fa");

@@ -1,7 +1,6 @@
 //! Fetches rows of a checkpoint from its holders: the shell of the restore session.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use bytes::Bytes;
 use codec::ShardIndex;
@@ -451,11 +450,12 @@ impl<'a> Driver<'a> {
         Some(task)
     }
 
-    fn fetch(&mut self, fetch: FetchId, shard: ShardIndex, host: HostIndex, rows: Range<u64>) {
-        for row in rows.clone().filter(|row| *row >= self.unasked) {
-            self.blocks.insert(row, BTreeMap::new());
+    fn fetch(&mut self, fetch: FetchId, shard: ShardIndex, host: HostIndex, rows: Vec<u64>) {
+        for row in rows.iter().filter(|row| **row >= self.unasked) {
+            self.blocks.insert(*row, BTreeMap::new());
         }
-        self.unasked = self.unasked.max(rows.end);
+        let after = rows.last().map_or(0, |last| last + 1);
+        self.unasked = self.unasked.max(after);
         let reader = self.reader.clone();
         let sender = self.sender.clone();
         let task = tokio::spawn(async move {

@@ -4,7 +4,8 @@
 //! shards: those whose hosts are expected to answer first. When one of these hosts fails, lies or is slow,
 //! another shard is requested for the rows that still lack blocks. When too few hosts are left, the shell is asked who
 //! holds the shards now, since a host that leaves hands its shards over to others. Wrong bytes are never used: the shell
-//! checks every block against the signed table before it reports the block.
+//! checks every block against the signed table before it reports the block. A source that sent some is asked again only
+//! for rows that can't be had without it, one by one: a disk may have damaged one block of many.
 
 mod plan;
 mod request_times;
@@ -53,12 +54,14 @@ pub struct RestoreSession {
 /// Rows that are requested together.
 #[derive(Debug)]
 struct Batch {
-    /// Rows without a gap between them, at least one.
+    /// At least one row, ascending.
     rows: Vec<PlannedRow>,
     /// For each row that is not decoded, the shards whose blocks came.
     missing: BTreeMap<u64, BTreeSet<ShardIndex>>,
     /// Sources that failed for this batch; they are asked again only if no other source is left.
     failed: BTreeSet<SourceIndex>,
+    /// Rows for which a source has no good block.
+    damaged: BTreeSet<(u64, SourceIndex)>,
 }
 
 #[derive(Debug)]
@@ -69,7 +72,7 @@ struct Fetch {
     begun: Millis,
     progress: Millis,
     /// Rows that were asked for.
-    rows: u64,
+    rows: Vec<u64>,
     /// Number of blocks that have arrived.
     blocks: u64,
     /// Bytes of the blocks that were asked for.
@@ -79,6 +82,12 @@ struct Fetch {
     /// Whether another source was asked because this one is slow.
     hedged: bool,
     why: FetchReason,
+}
+
+impl Fetch {
+    fn lacks_blocks(&self) -> bool {
+        self.blocks < self.rows.len() as u64
+    }
 }
 
 impl Batch {
@@ -239,7 +248,7 @@ impl RestoreSession {
         for id in of_batch {
             // Of the request with the last block, only the end has not come: nothing to cancel.
             if let Some(fetch) = self.end_fetch(id)
-                && fetch.blocks < fetch.rows
+                && fetch.lacks_blocks()
             {
                 self.actions.push_back(RestoreAction::Cancel(id));
             }
@@ -248,9 +257,9 @@ impl RestoreSession {
 
     fn done(&mut self, id: FetchId) {
         if let Some(fetch) = self.fetches.get(&id)
-            && fetch.blocks < fetch.rows
+            && fetch.lacks_blocks()
         {
-            let short = format!("{} of {} blocks", fetch.blocks, fetch.rows);
+            let short = format!("{} of {} blocks", fetch.blocks, fetch.rows.len());
             return self.failed(id, Fault::Lied(short));
         }
         if let Some(fetch) = self.end_fetch(id) {
@@ -276,6 +285,7 @@ impl RestoreSession {
             return;
         };
         let now = self.now;
+        let lied = matches!(fault, Fault::Lied(_));
         let strikes_max = self.plan.limits.strikes_max;
         if let Some(source) = self.sources.get_mut(fetch.source.0) {
             source.failed(&fault, now, strikes_max);
@@ -283,6 +293,9 @@ impl RestoreSession {
         }
         if let Some(batch) = self.batches.get_mut(&fetch.batch) {
             batch.failed.insert(fetch.source);
+            if let ([row], true) = (&fetch.rows[..], lied) {
+                batch.damaged.insert((*row, fetch.source));
+            }
             self.wanting.insert(fetch.batch);
         }
     }
@@ -351,7 +364,7 @@ impl RestoreSession {
     fn begin_batches(&mut self) {
         let window = self.plan.limits.window_bytes;
         while let Some(start) = self.left.front().map(|first| first.row) {
-            let count = self.next_batch(start);
+            let count = self.next_batch();
             let rows = self.left.iter().take(count);
             let bytes: u64 = rows.map(|row| row.memory_bytes).sum();
             if self.unwritten_bytes + bytes > window && !self.unwritten.is_empty() {
@@ -369,24 +382,24 @@ impl RestoreSession {
                     missing: missing.collect(),
                     rows,
                     failed: BTreeSet::new(),
+                    damaged: BTreeSet::new(),
                 },
             );
         }
     }
 
-    /// How many of the rows that are left, of which row `start` is the first, are in the next batch: one, or as many as have no gap between them and take at
-    /// most half of the window, so that the next batch is requested before this one is written.
-    fn next_batch(&self, start: u64) -> usize {
+    /// How many of the rows that are left are in the next batch: one, or as many as take at most half of the window, so
+    /// that the next batch is requested before this one is written.
+    fn next_batch(&self) -> usize {
         let limits = self.plan.limits;
         let mut blocks = 0;
         let mut memory = 0;
-        let mut fits = |planned: &PlannedRow, row: u64| {
+        let mut fits = |planned: &PlannedRow| {
             blocks += planned.block_bytes;
             memory += planned.memory_bytes;
-            planned.row == row && blocks <= limits.batch_bytes && memory <= limits.window_bytes / 2
+            blocks <= limits.batch_bytes && memory <= limits.window_bytes / 2
         };
-        let rows = self.left.iter().zip(start..);
-        let fitting = rows.take_while(|(planned, row)| fits(planned, *row));
+        let fitting = self.left.iter().take_while(|planned| fits(planned));
         fitting.take(limits.batch_rows).count().max(1)
     }
 
@@ -442,6 +455,41 @@ impl RestoreSession {
         worst
     }
 
+    /// The rows of a batch to request from a source: those that lack its shard. If it sent wrong bytes before, one
+    /// that can't be had without such a source.
+    fn rows_to_ask_for(&self, batch: &Batch, index: SourceIndex) -> Vec<u64> {
+        let Some(source) = self.sources.get(index.0) else {
+            return Vec::new();
+        };
+        let lacking = batch.missing.iter();
+        let lacking = lacking.filter(|(_, shards)| !shards.contains(&source.shard));
+        if !source.has_lied() {
+            return lacking.map(|(row, _)| *row).collect();
+        }
+        let data = self.plan.data;
+        let mut needed = lacking.filter(|(row, shards)| {
+            !batch.damaged.contains(&(**row, index))
+                && shards.len() + self.others(shards, |_, other| !other.has_lied()) < data
+        });
+        needed.next().map(|(row, _)| *row).into_iter().collect()
+    }
+
+    /// How many shards other than these can still come from sources for which `counts` is true.
+    fn others(
+        &self,
+        shards: &BTreeSet<ShardIndex>,
+        counts: impl Fn(SourceIndex, &Source) -> bool,
+    ) -> usize {
+        let sources = self.sources.iter().enumerate();
+        let others = sources.filter(|(index, source)| {
+            !source.is_given_up()
+                && !shards.contains(&source.shard)
+                && counts(SourceIndex(*index), source)
+        });
+        let others: BTreeSet<ShardIndex> = others.map(|(_, source)| source.shard).collect();
+        others.len()
+    }
+
     /// The source expected to answer first, of those whose shard the batch neither has nor awaits.
     fn best_source(&self, start: u64, batch: &Batch) -> Option<SourceIndex> {
         let busy: BTreeSet<ShardIndex> = self
@@ -451,12 +499,12 @@ impl RestoreSession {
             .filter_map(|fetch| self.sources.get(fetch.source.0))
             .map(|source| source.shard)
             .collect();
-        let everywhere = |shard: &ShardIndex| batch.missing.values().all(|s| s.contains(shard));
         let best_known = self.sources.iter().filter_map(Source::ns_per_byte).min();
         let sources = self.sources.iter().enumerate();
         let open: Vec<Open> = sources
             .filter(|(_, source)| source.can_be_asked(self.now))
-            .filter(|(_, source)| !busy.contains(&source.shard) && !everywhere(&source.shard))
+            .filter(|(_, source)| !busy.contains(&source.shard))
+            .filter(|(index, _)| !self.rows_to_ask_for(batch, SourceIndex(*index)).is_empty())
             .map(|(index, source)| {
                 let queued = self.bytes_queued(source.host);
                 Open {
@@ -488,30 +536,18 @@ impl RestoreSession {
     }
 
     fn fetch(&mut self, start: u64, index: SourceIndex, why: FetchReason) {
-        let (Some(batch), Some(source)) = (self.batches.get_mut(&start), self.sources.get(index.0))
+        let (Some(batch), Some(source)) = (self.batches.get(&start), self.sources.get(index.0))
         else {
             return;
         };
         let shard = source.shard;
         let host = source.host;
-        let mut lacking = batch
-            .missing
-            .iter()
-            .filter(|(_, shards)| !shards.contains(&shard))
-            .map(|(row, _)| *row);
-        let Some(first) = lacking.next() else { return };
-        let last = lacking.next_back().unwrap_or(first);
+        let rows = self.rows_to_ask_for(batch, index);
         let asked = batch.rows.iter();
-        let asked = asked.filter(|planned| (first..=last).contains(&planned.row));
+        let asked = asked.filter(|planned| rows.contains(&planned.row));
         let bytes = asked.map(|planned| planned.block_bytes).sum();
         self.last_fetch += 1;
         let id = FetchId(self.last_fetch);
-        self.actions.push_back(RestoreAction::Fetch {
-            fetch: id,
-            shard,
-            host,
-            rows: first..last + 1,
-        });
         self.fetches.insert(
             id,
             Fetch {
@@ -520,7 +556,7 @@ impl RestoreSession {
                 host,
                 begun: self.now,
                 progress: self.now,
-                rows: last + 1 - first,
+                rows: rows.clone(),
                 blocks: 0,
                 bytes,
                 came: 0,
@@ -528,6 +564,12 @@ impl RestoreSession {
                 why,
             },
         );
+        self.actions.push_back(RestoreAction::Fetch {
+            fetch: id,
+            shard,
+            host,
+            rows,
+        });
     }
 
     /// Ends the restore if the batch can't be completed, neither now nor later, nor from holders that a search
@@ -536,14 +578,9 @@ impl RestoreSession {
         let Some(batch) = self.batches.get(&start) else {
             return;
         };
-        let hopeless = batch.missing.iter().find(|(_, shards)| {
-            let others: BTreeSet<ShardIndex> = self
-                .sources
-                .iter()
-                .filter(|source| !source.is_given_up() && !shards.contains(&source.shard))
-                .map(|source| source.shard)
-                .collect();
-            shards.len() + others.len() < self.plan.data
+        let hopeless = batch.missing.iter().find(|(row, shards)| {
+            let may_have = |index, _: &Source| !batch.damaged.contains(&(**row, index));
+            shards.len() + self.others(shards, may_have) < self.plan.data
         });
         let lost = hopeless.map(|(row, shards)| RestoreOutcome::Lost {
             row: *row,

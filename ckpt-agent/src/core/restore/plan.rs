@@ -1,7 +1,5 @@
 //! The interface of a restore session: its plan, events, actions and outcome.
 
-use std::ops::Range;
-
 use codec::ShardIndex;
 
 use crate::core::{Fault, HostIndex};
@@ -85,8 +83,8 @@ pub enum RestoreEvent {
     Block(FetchId, u64),
     /// A request is answered, and every good block of it was reported.
     Done(FetchId),
-    /// A request failed, or brought a wrong byte. After the latter, [`Fault::Lied`], this host is never asked
-    /// for this shard again. Blocks that were reported before still count.
+    /// A request failed, or brought a wrong byte. After the latter, [`Fault::Lied`], this host is asked for this shard
+    /// again only for single rows that can't be had without it. Blocks that were reported before still count.
     Failed(FetchId, Fault),
     /// A decoded row is written; its memory is free.
     Consumed(u64),
@@ -107,8 +105,8 @@ pub enum RestoreAction {
         shard: ShardIndex,
         /// The host to ask.
         host: HostIndex,
-        /// The rows whose blocks are requested.
-        rows: Range<u64>,
+        /// The rows whose blocks are requested, ascending.
+        rows: Vec<u64>,
     },
     /// Find out which hosts hold the shards now, and report `Holders`: hosts may have handed their shards
     /// over to others.

@@ -26,6 +26,8 @@ pub(super) struct Source {
     crowded_since: Option<Millis>,
     not_before: Millis,
     given_up: bool,
+    /// Whether it sent wrong bytes.
+    has_lied: bool,
     /// Whether the host failed, otherwise than by wrong bytes, since the holders were last searched for.
     may_have_moved: bool,
 }
@@ -47,6 +49,7 @@ impl Source {
             crowded_since: None,
             not_before: Millis(0),
             given_up: false,
+            has_lied: false,
             may_have_moved: false,
         }
     }
@@ -68,6 +71,10 @@ impl Source {
 
     pub(super) const fn is_given_up(&self) -> bool {
         self.given_up
+    }
+
+    pub(super) const fn has_lied(&self) -> bool {
+        self.has_lied
     }
 
     pub(super) fn can_be_asked(&self, now: Millis) -> bool {
@@ -117,8 +124,13 @@ impl Source {
                 return;
             }
         }
+        // Which of its rows are good, the caller finds out one by one.
+        if matches!(fault, Fault::Lied(_)) {
+            self.has_lied = true;
+            return;
+        }
         self.strikes += 1;
-        self.may_have_moved |= !matches!(fault, Fault::Lied(_));
+        self.may_have_moved = true;
         self.given_up = fault.is_final() || self.strikes >= strikes_max;
         let rest = REST_MS << self.strikes.min(6);
         self.not_before = now.plus(fault.retry_after_ms().unwrap_or(rest));

@@ -28,6 +28,8 @@ enum Vice {
     Slow,
     Dead,
     LiesAtRow(u64),
+    /// Has one damaged block.
+    DamagedAtRow(u64),
     StallsAtRow(u64),
     /// Hands its shard over to another host at this row.
     MovesAtRow(u64),
@@ -61,19 +63,22 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
         searches_max: 1,
         search_ms: 1_000,
     };
-    // Rows that this restore does not need.
-    let hole = rng.random_range(0..=saved.rows);
-    let hole = hole..rng.random_range(hole..=saved.rows);
-    let wanted = saved.rows - (hole.end - hole.start);
-    let rows = (0..saved.rows).filter(|row| !hole.contains(row));
-    let rows = rows.map(|row| PlannedRow {
-        row,
-        block_bytes: rng.random_range(1..4),
-        memory_bytes: rng.random_range(1..8),
-    });
+    // How many of the rows this restore does not need: none, some, or all.
+    let replaced = [0.0, rng.random_range(0.0..=1.0)][rng.random_range(0..2)];
+    let mut rows = Vec::new();
+    for row in 0..saved.rows {
+        if !rng.random_bool(replaced) {
+            rows.push(PlannedRow {
+                row,
+                block_bytes: rng.random_range(1..4),
+                memory_bytes: rng.random_range(1..8),
+            });
+        }
+    }
+    let wanted: BTreeSet<u64> = rows.iter().map(|planned| planned.row).collect();
     let plan = RestorePlan {
         data,
-        rows: rows.collect(),
+        rows,
         sources: saved.holders.clone(),
         limits,
     };
@@ -89,8 +94,7 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
     };
     match shell.run() {
         RestoreOutcome::Done => {
-            assert_eq!(shell.decoded.len() as u64, wanted);
-            assert!(shell.decoded.iter().all(|row| !hole.contains(row)));
+            assert_eq!(shell.decoded, wanted);
             "restored".into()
         }
         RestoreOutcome::Lost { good, needed, .. } => {
@@ -111,8 +115,13 @@ fn vices(saved: &Saved, (bad, others): (&[usize], &[usize]), rng: &mut SmallRng)
             _ => Vice::StallsAtRow(rng.random_range(0..saved.rows)),
         };
     }
+    // Each has another row, and so at most one more is lacking of each than of hosts that misbehave for good.
+    let may_be_damaged = bad.len() + saved.redundancy.data() < saved.holders.len();
+    let mut undamaged: Vec<u64> = (0..saved.rows).collect();
+    undamaged.shuffle(rng);
     for holder in others {
-        vices[*holder] = match rng.random_range(0..6) {
+        vices[*holder] = match rng.random_range(0..8) {
+            6 | 7 if may_be_damaged => undamaged.pop().map_or(Vice::None, Vice::DamagedAtRow),
             0 => Vice::Slow,
             2 => Vice::MovesAtRow(rng.random_range(0..saved.rows)),
             1 => Vice::Flaky(rng.random_range(1..3)),
@@ -226,12 +235,7 @@ impl Shell {
         shown.map(|(holder, _)| *holder).collect()
     }
 
-    fn serve(
-        &mut self,
-        fetch: FetchId,
-        holder: (ShardIndex, HostIndex),
-        rows: std::ops::Range<u64>,
-    ) {
+    fn serve(&mut self, fetch: FetchId, holder: (ShardIndex, HostIndex), rows: Vec<u64>) {
         let (_, vice) = self.holders.iter_mut().find(|(h, _)| *h == holder).unwrap();
         let per_row = if *vice == Vice::Slow { 60 } else { 3 };
         let fails = match vice {
@@ -251,6 +255,10 @@ impl Shell {
             at = at.plus(per_row);
             match vice {
                 Vice::LiesAtRow(lies) if row >= *lies => {
+                    let lied = Fault::Lied(format!("row {row}"));
+                    return plan(at, RestoreEvent::Failed(fetch, lied));
+                }
+                Vice::DamagedAtRow(damaged) if row == *damaged => {
                     let lied = Fault::Lied(format!("row {row}"));
                     return plan(at, RestoreEvent::Failed(fetch, lied));
                 }
