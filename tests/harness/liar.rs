@@ -255,6 +255,9 @@ impl Serving {
             let answer = passed_on::answer(&self.state.others, &asked).await?;
             return self.say(&answer).await;
         }
+        if self.lie.refuses_as_malformed(&asked) {
+            return self.refuse(Code::BadRequest, "").await;
+        }
         match asked {
             Request::Status => self.status().await,
             Request::Claim(claim) => self.claim(&claim).await,
@@ -264,9 +267,8 @@ impl Serving {
             Request::PutShard(put) => self.put(put, self.owner, None).await,
             Request::PutRebuilt(rebuilt) => {
                 let manifest = codec::manifest::Manifest::parse(rebuilt.manifest)?;
-                let owner = manifest.public().owner;
-                let bytes = manifest.bytes().to_vec();
-                self.put(rebuilt.put, owner, Some(bytes)).await
+                let bytes = Some(manifest.bytes().to_vec());
+                self.put(rebuilt.put, manifest.public().owner, bytes).await
             }
             Request::PeerHolds { salt, tags } => self.peer_holds(&salt, &tags).await,
             Request::Prove { shard, spot, .. } => self.prove(shard, spot).await,
@@ -279,15 +281,9 @@ impl Serving {
                 first,
                 count,
             } => self.rows(shard, &[RowRun { first, count }]).await,
-            Request::RowRuns { .. } if self.lie == Lie::KnowsNoRuns => {
-                self.refuse(Code::BadRequest, "").await
-            }
             Request::RowRuns { shard, runs } => self.rows(shard, &runs).await,
             Request::Forget { .. } | Request::Notice { .. } if self.lie == Lie::IsDeaf => {
                 self.refuse(Code::NoSpace, "I hear nothing").await
-            }
-            Request::Notice { .. } if self.lie == Lie::RefusesNotices => {
-                self.refuse(Code::BadRequest, "").await
             }
             Request::Notices { .. } if self.lie == Lie::KeepsNotices => {
                 let mut refusal = Refusal::new(Code::Busy, "");

@@ -109,6 +109,15 @@ impl Lie {
         )
     }
 
+    /// Whether the host refuses this request as malformed.
+    pub(crate) const fn refuses_as_malformed(self, request: &Request) -> bool {
+        matches!(
+            (self, request),
+            (Self::KnowsNoRuns, Request::RowRuns { .. })
+                | (Self::RefusesNotices, Request::Notice { .. })
+        )
+    }
+
     /// Every lie, without [`Self::None`].
     pub const ALL: [Self; 40] = [
         Self::FlipsBits,

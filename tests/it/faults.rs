@@ -227,7 +227,7 @@ fn where_every_host_has_a_damaged_block_every_byte_is_restored() -> Result<()> {
     save_file(&grid, "42", &bytes)?;
     damage_a_block_of_each(&grid, &grid.holders("42")?)?;
     assert!(restore_bytes(&grid, "42")? == bytes);
-    let part = ["cat", "--job", "42", "--range", "20MiB:4096", "image"];
+    let part = ["cat", "--job", "42", "--range", "20MiB:4096", "42.img"];
     let part = grid.run(part)?.expect(0)?;
     assert!(part.stdout == bytes[20 << 20..(20 << 20) + 4096]);
     Ok(())

@@ -459,8 +459,7 @@ impl Shared {
                 heard(send, wanted).await
             }
             Request::Holds(page) => {
-                let id = asker()?;
-                self.registry().holds(now, id, page)?;
+                self.registry().holds(now, asker()?, page)?;
                 Ok(write_frame(send, &Response::Noted).await?)
             }
             Request::Members { after } => {
