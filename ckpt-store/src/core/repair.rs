@@ -154,7 +154,7 @@ impl Situation {
     /// A host whose copy of `shard` can replace that of `own`, so that `own` may remove what `removed`
     /// names. The host is one of `trusted` and counts for no other shard: afterwards as many shards have a
     /// holder of their own as before. That must be true of the proved shards, also if all claims are true, and also if
-    /// any of [`Self::further_claims`] are; each time whichever one host passes questions for proofs on.
+    /// any of those are that hosts with another shard claim; each time whichever one host passes questions for proofs on.
     pub fn stand_in(
         &self,
         own: OwnerId,
