@@ -230,6 +230,14 @@ fn where_every_host_has_a_damaged_block_every_byte_is_restored() -> Result<()> {
     let part = ["cat", "--job", "42", "--range", "20MiB:4096", "42.img"];
     let part = grid.run(part)?.expect(0)?;
     assert!(part.stdout == bytes[20 << 20..(20 << 20) + 4096]);
+    let verified = grid.run(["--json", "verify", "--read-data"])?;
+    let verified = verified.expect(3)?.json()?;
+    let one = &verified["checkpoints"][0];
+    ensure!(one["lost"] == false && one["can_lose"] == 1, "{verified}");
+    ensure!(
+        one["bad"].as_array().is_some_and(|bad| bad.len() == 5),
+        "{verified}"
+    );
     Ok(())
 }
 

@@ -28,6 +28,9 @@ use transfer::get::BlockReader;
 /// Rows that are read at once when all blocks are verified.
 const VERIFY_ROWS: u64 = 16;
 
+/// A shard with more damaged rows counts as lost: a host that lies of each must not hold the check up.
+const DAMAGED_ROWS_MAX: usize = 1024;
+
 impl Agent {
     /// Checks that hosts have the shards that they should have, and as many of the blocks as `depth` demands.
     ///
@@ -184,6 +187,50 @@ impl<'a> Holders<'a> {
     }
 }
 
+/// What was read of a shard.
+#[derive(Debug, Default)]
+struct ReadShard {
+    /// Number of good blocks.
+    blocks: u32,
+    /// Rows whose block is wrong.
+    damaged: BTreeSet<u64>,
+}
+
+impl ReadShard {
+    /// The fault of the host, if a block is wrong.
+    fn damage(&self) -> Option<Fault> {
+        let first = self.damaged.first()?;
+        Some(Fault::Lied(match self.damaged.len() {
+            1 => format!("block of row {first}"),
+            rows => format!("blocks of {rows} rows, the first of row {first}"),
+        }))
+    }
+}
+
+/// Which rows of shards are damaged, at each host that has the shard.
+#[derive(Debug, Default)]
+struct DamagedShards(BTreeMap<ShardIndex, BTreeSet<u64>>);
+
+impl DamagedShards {
+    fn enter(&mut self, shard: ShardIndex, rows: &BTreeSet<u64>) {
+        if rows.is_empty() {
+            return;
+        }
+        let known = self.0.entry(shard).or_insert_with(|| rows.clone());
+        known.retain(|row| rows.contains(row));
+    }
+
+    /// How many shards have a good block of the row that has fewest. `whole` shards are not damaged.
+    fn readable(&self, whole: &BTreeSet<ShardIndex>) -> usize {
+        let damaged = self.0.iter().filter(|(shard, _)| !whole.contains(shard));
+        let damaged: Vec<&BTreeSet<u64>> = damaged.map(|(_, rows)| rows).collect();
+        let rows: BTreeSet<u64> = damaged.iter().copied().flatten().copied().collect();
+        let good = |row: &u64| damaged.iter().filter(|rows| !rows.contains(row)).count();
+        let fewest = rows.iter().map(good).min();
+        whole.len() + fewest.unwrap_or(damaged.len())
+    }
+}
+
 struct Verifier<'a> {
     agent: &'a Agent,
     depth: Depth,
@@ -202,6 +249,7 @@ impl Verifier<'_> {
         let mut good = Vec::new();
         let mut bad = Vec::new();
         let mut whole = BTreeSet::new();
+        let mut damaged = DamagedShards::default();
         let mut unread = BTreeSet::new();
         let mut holders = Holders::new(known);
         while let Some((shard, host)) = holders.next() {
@@ -214,6 +262,11 @@ impl Verifier<'_> {
             {
                 continue;
             }
+            let checked = checked.and_then(|read| {
+                let damage = read.damage();
+                damaged.enter(shard, &read.damaged);
+                damage.map_or(Ok(read.blocks), Err)
+            });
             self.report(public.checkpoint, shard, host, &checked).await;
             match checked {
                 Ok(_) => {
@@ -248,12 +301,13 @@ impl Verifier<'_> {
         let away = self
             .silence
             .may_come_back(public.redundancy, &whole, &unread, &held);
+        let readable = damaged.readable(&whole);
         VerifiedCheckpoint {
             job: one.brief.job.clone(),
             version: public.version,
-            can_lose: whole.len().checked_sub(public.redundancy.data()),
+            can_lose: readable.checked_sub(public.redundancy.data()),
             away,
-            lost: whole.len() + away < public.redundancy.data(),
+            lost: readable + away < public.redundancy.data(),
             good,
             bad,
         }
@@ -301,28 +355,41 @@ impl Verifier<'_> {
         self.agent.hosts.audited(host, audit).await;
     }
 
-    /// Checks a shard, and returns how many blocks were read.
+    /// Checks a shard.
     async fn shard(
         &mut self,
         known: &KnownCheckpoint,
         shard: ShardIndex,
         host: HostIndex,
-    ) -> Result<u32, Fault> {
+    ) -> Result<ReadShard, Fault> {
         let public = known.manifest.public();
         let reader = BlockReader::new(self.agent.hosts.clone(), public.clone());
         reader.fetch_outline(shard, host).await?;
-        let mut blocks = 0_u32;
+        let mut read = ReadShard::default();
         for rows in self.rows(public, shard, host) {
-            let count = u32::try_from(rows.end - rows.start).unwrap_or(u32::MAX);
             let mut bytes = 0;
-            let tally = |_, block: bytes::Bytes| bytes += block.len() as u64;
-            reader.blocks(shard, host, rows, tally).await?;
-            blocks = blocks.saturating_add(count);
+            let mut tally = |_, block: bytes::Bytes| {
+                bytes += block.len() as u64;
+                read.blocks = read.blocks.saturating_add(1);
+            };
+            let group = reader.blocks(shard, host, rows.clone(), &mut tally);
+            if let Err(fault) = group.await {
+                // A restore reads the other rows.
+                for row in rows {
+                    match reader.blocks(shard, host, [row], &mut tally).await {
+                        Ok(()) => {}
+                        Err(Fault::Lied(_)) if read.damaged.len() < DAMAGED_ROWS_MAX => {
+                            read.damaged.insert(row);
+                        }
+                        Err(_) => return Err(fault),
+                    }
+                }
+            }
             self.progress.done_bytes += bytes;
             self.progress.network_bytes += bytes;
             self.observer.event(ProgressEvent::Progress(self.progress));
         }
-        Ok(blocks)
+        Ok(read)
     }
 
     /// The rows of a shard to read, in groups.
@@ -348,5 +415,34 @@ impl Verifier<'_> {
                 chosen.into_iter().map(|row| row..row + 1).collect()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::Redundancy;
+
+    use super::*;
+
+    #[test]
+    fn the_row_with_the_fewest_good_blocks_counts() {
+        let shard = |number| Redundancy::DEFAULT.shard(number).unwrap();
+        let shards = |numbers: &[u8]| -> BTreeSet<ShardIndex> {
+            numbers.iter().map(|number| shard(*number)).collect()
+        };
+        let mut damaged = DamagedShards::default();
+        assert_eq!(damaged.readable(&shards(&[0, 1])), 2);
+        damaged.enter(shard(2), &BTreeSet::from([7]));
+        damaged.enter(shard(3), &BTreeSet::from([8, 9]));
+        assert_eq!(damaged.readable(&shards(&[0, 1])), 3);
+        damaged.enter(shard(4), &BTreeSet::from([7]));
+        assert_eq!(damaged.readable(&shards(&[0, 1])), 3);
+        damaged.enter(shard(1), &BTreeSet::from([7]));
+        assert_eq!(damaged.readable(&shards(&[0])), 2);
+        // Another host has row 7 of shard 2, and not row 5.
+        damaged.enter(shard(2), &BTreeSet::from([5]));
+        assert_eq!(damaged.readable(&shards(&[0])), 3);
+        // A whole copy of a shard makes up for a damaged one.
+        assert_eq!(damaged.readable(&shards(&[0, 1])), 4);
     }
 }
