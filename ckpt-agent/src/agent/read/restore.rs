@@ -21,6 +21,7 @@ use crate::agent::read::fetch::{Driver, Unreadable, planned};
 use crate::agent::read::row_feed::Lanes;
 use crate::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use crate::cancel::Cancel;
+use crate::core::Fault;
 use crate::core::gather::silence::GoesOn;
 use crate::core::pick::{Pick, PiecesAtHand, Wanted};
 use crate::core::restore::windows;
@@ -404,7 +405,16 @@ impl Attempt<'_> {
         report.fetched_bytes = lanes.fetched_bytes();
         report.sources = lanes.sources();
         report.seconds = self.started.elapsed().as_secs_f64();
-        report.warnings.extend(self.warnings(&lanes));
+        for (host, fault) in lanes.faults() {
+            let note = self.agent.note(host, &fault);
+            let message = format!("{}: {}", note.host, note.what);
+            // Other faults are of every day.
+            if matches!(fault, Fault::Lied(_)) {
+                let message = message.clone();
+                self.observer.event(ProgressEvent::Warning { message });
+            }
+            report.warnings.push(message);
+        }
         Ok(report)
     }
 
@@ -446,19 +456,6 @@ impl Attempt<'_> {
             at_hand,
         };
         (drivers, image)
-    }
-
-    fn warnings(&self, lanes: &Lanes<'_>) -> Vec<String> {
-        let mut all: Vec<String> = Vec::new();
-        for driver in lanes.drivers() {
-            for note in self.agent.notes(driver.session.faults()) {
-                let line = format!("{}: {}", note.host, note.what);
-                if !all.contains(&line) {
-                    all.push(line);
-                }
-            }
-        }
-        all
     }
 
     /// Makes a failure final if part of the image went to standard output: the reader has that part of this

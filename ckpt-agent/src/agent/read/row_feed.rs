@@ -1,12 +1,14 @@
 //! Rows on their way from hosts to decoding threads: those of an image, and those of its origins.
 
 use std::future::poll_fn;
+use std::mem::discriminant;
 use std::pin::Pin;
 use std::task::Poll;
 
 use crate::agent::read::fetch::{Driver, Step, Unreadable};
 use crate::core::read::RowPlace;
 use crate::core::restore::{RestoreEvent, RestoreOutcome};
+use crate::core::{Fault, HostIndex};
 use crate::pipeline::decode::DecodePool;
 use crate::report::SourceBytes;
 
@@ -93,6 +95,21 @@ impl<'a> Lanes<'a> {
     /// The drivers of all lanes.
     pub(crate) fn drivers(&self) -> impl Iterator<Item = &Driver<'a>> {
         self.lanes.iter().map(|lane| &lane.driver)
+    }
+
+    /// Of each host the first fault of each kind.
+    pub(crate) fn faults(&self) -> Vec<(HostIndex, Fault)> {
+        let mut first: Vec<(HostIndex, Fault)> = Vec::new();
+        for (host, fault) in self.drivers().flat_map(|driver| driver.session.faults()) {
+            let kind = (*host, discriminant(fault));
+            if first
+                .iter()
+                .all(|(host, fault)| (*host, discriminant(fault)) != kind)
+            {
+                first.push((*host, fault.clone()));
+            }
+        }
+        first
     }
 
     /// Bytes that hosts sent.
