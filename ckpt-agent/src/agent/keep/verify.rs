@@ -192,11 +192,18 @@ impl<'a> Holders<'a> {
 struct ReadShard {
     /// Number of good blocks.
     blocks: u32,
+    /// Their bytes.
+    bytes: u64,
     /// Rows whose block is wrong.
     damaged: BTreeSet<u64>,
 }
 
 impl ReadShard {
+    fn enter(&mut self, block: &[u8]) {
+        self.blocks = self.blocks.saturating_add(1);
+        self.bytes += block.len() as u64;
+    }
+
     /// The fault of the host, if a block is wrong.
     fn damage(&self) -> Option<Fault> {
         let first = self.damaged.first()?;
@@ -367,16 +374,17 @@ impl Verifier<'_> {
         reader.fetch_outline(shard, host).await?;
         let mut read = ReadShard::default();
         for rows in self.rows(public, shard, host) {
-            let mut bytes = 0;
-            let mut tally = |_, block: bytes::Bytes| {
-                bytes += block.len() as u64;
-                read.blocks = read.blocks.saturating_add(1);
-            };
-            let group = reader.blocks(shard, host, rows.clone(), &mut tally);
+            let before = read.bytes;
+            let mut next = rows.start;
+            let group = reader.blocks(shard, host, rows.clone(), |row, block| {
+                read.enter(&block);
+                next = row + 1;
+            });
             if let Err(fault) = group.await {
                 // A restore reads the other rows.
-                for row in rows {
-                    match reader.blocks(shard, host, [row], &mut tally).await {
+                for row in next..rows.end {
+                    let one = reader.blocks(shard, host, [row], |_, block| read.enter(&block));
+                    match one.await {
                         Ok(()) => {}
                         Err(Fault::Lied(_)) if read.damaged.len() < DAMAGED_ROWS_MAX => {
                             read.damaged.insert(row);
@@ -385,8 +393,8 @@ impl Verifier<'_> {
                     }
                 }
             }
-            self.progress.done_bytes += bytes;
-            self.progress.network_bytes += bytes;
+            self.progress.done_bytes += read.bytes - before;
+            self.progress.network_bytes += read.bytes - before;
             self.observer.event(ProgressEvent::Progress(self.progress));
         }
         Ok(read)
