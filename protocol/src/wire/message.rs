@@ -9,12 +9,12 @@ use codec::proof::{ShardProof, Spot};
 use codec::proposal::Ballot;
 use codec::scope::Blinded;
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::announcement::{Announcement, ExtendedAnnouncement};
 pub use super::frame::Message;
-use super::limits::CARD_DAYS_MAX;
+use super::limits::{CARD_DAYS_MAX, ROWS_PER_READ_MAX};
 use super::parts::Parts;
 use super::{Code, Retired};
 
@@ -227,8 +227,18 @@ pub enum Request {
         /// The shard.
         shard: ShardName,
         /// Runs of at least one row, ascending; together at most [`super::limits::ROWS_PER_READ_MAX`] rows.
+        #[serde(deserialize_with = "few_runs")]
         runs: Vec<RowRun>,
     },
+}
+
+/// Reads runs of rows. A frame has room for 36,000, which would wait for a place to read with eight times its memory.
+fn few_runs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<RowRun>, D::Error> {
+    let runs: Vec<RowRun> = Vec::deserialize(deserializer)?;
+    if runs.len() > ROWS_PER_READ_MAX as usize {
+        return Err(serde::de::Error::custom("too many runs of rows"));
+    }
+    Ok(runs)
 }
 
 /// Rows that follow each other.

@@ -105,6 +105,23 @@ fn requests_about_shards_are_as_they_were() {
 }
 
 #[test]
+fn a_request_has_no_more_runs_of_rows_than_it_may_have_rows() {
+    let read = |count: u64| {
+        let runs = (0..count).map(|run| RowRun {
+            first: 2 * run,
+            count: 1,
+        });
+        let asked = Request::RowRuns {
+            shard: shard(),
+            runs: runs.collect(),
+        };
+        Request::from_frame(&asked.to_frame().unwrap())
+    };
+    assert!(read(64).is_ok());
+    assert!(read(65).is_err());
+}
+
+#[test]
 fn requests_of_hosts_to_registries_are_as_they_were() {
     let presence = Presence {
         name: "h1".into(),
