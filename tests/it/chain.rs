@@ -95,17 +95,23 @@ fn all_versions_of_a_chain_are_on_the_same_hosts() -> Result<()> {
     Ok(())
 }
 
+/// Saves five versions of an image of so many MiB, and returns the last one.
+fn five_versions(grid: &MixedGrid, mib: usize) -> Result<Vec<u8>> {
+    let mut bytes = image::noise(mib * MIB, 3);
+    for version in 0..5 {
+        if version > 0 {
+            change(&mut bytes, 5, version - 1);
+        }
+        fs::write(grid.path("image"), &bytes)?;
+        grid.run(["save", "--job", "42", "image"])?.expect(0)?;
+    }
+    Ok(bytes)
+}
+
 #[test]
 fn a_chain_is_read_from_hosts_whose_program_is_older_than_the_request_for_runs() -> Result<()> {
     let mut grid = MixedGrid::up(3, 2)?;
-    let mut bytes = image::noise(24 * MIB, 3);
-    for version in 0..4 {
-        fs::write(grid.path("image"), &bytes)?;
-        grid.run(["save", "--job", "42", "image"])?.expect(0)?;
-        change(&mut bytes, 5, version);
-    }
-    fs::write(grid.path("image"), &bytes)?;
-    grid.run(["save", "--job", "42", "image"])?.expect(0)?;
+    let bytes = five_versions(&grid, 24)?;
     grid.stop("h01");
     grid.stop("h02");
     grid.lie(Lie::KnowsNoRuns);
@@ -120,14 +126,7 @@ fn a_chain_is_read_from_hosts_whose_program_is_older_than_the_request_for_runs()
 #[test]
 fn a_host_that_lies_about_an_origin_is_passed_over() -> Result<()> {
     let grid = MixedGrid::up(4, 1)?;
-    let mut bytes = image::noise(6 * MIB, 3);
-    for version in 0..4 {
-        fs::write(grid.path("image"), &bytes)?;
-        grid.run(["save", "--job", "42", "image"])?.expect(0)?;
-        change(&mut bytes, 5, version);
-    }
-    fs::write(grid.path("image"), &bytes)?;
-    grid.run(["save", "--job", "42", "image"])?.expect(0)?;
+    let bytes = five_versions(&grid, 6)?;
     for lie in [
         Lie::FlipsBits,
         Lie::SwapsBlocks,
