@@ -41,6 +41,7 @@ pub mod pool_model;
 pub mod probability;
 pub mod rank;
 pub mod redundancy;
+pub mod renewal;
 pub mod select;
 pub mod semi_markov;
 pub mod state;

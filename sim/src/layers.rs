@@ -60,6 +60,8 @@ pub(crate) struct PartState {
     pub(crate) away: usize,
     /// How many a restore needs.
     pub(crate) needed: usize,
+    /// See [`OriginState::is_at_risk`].
+    pub(crate) is_at_risk: bool,
 }
 
 /// What a version stores.
@@ -80,6 +82,7 @@ impl PartState {
             found: self.found,
             away: self.away,
             data: self.needed,
+            is_at_risk: self.is_at_risk,
         }
     }
 }
@@ -128,6 +131,7 @@ mod tests {
             found: 5,
             away: 0,
             needed: 3,
+            is_at_risk: false,
         }
     }
 

@@ -6,6 +6,7 @@ use placement::joint::{Compute, Correlated, Independent, PoolPast};
 use placement::levels::{level, rounded};
 use placement::objective::{Candidate, Stake, Width};
 use placement::redundancy::{Aim, Bounds, choose_with_code, narrowed};
+use placement::renewal::{OlderRows, worth_storing_again};
 use placement::select::choose;
 use rand::Rng;
 
@@ -34,6 +35,17 @@ pub enum Policy {
     /// On the hosts that will be readable for most of the time until the next checkpoint. This policy knows
     /// the future, so it shows which failures no choice can avoid.
     Foresight,
+}
+
+/// Rows of an older checkpoint that a new version can use.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldRows {
+    /// What keeps a shard of them and may be present.
+    pub(crate) keepers: Vec<Keeper>,
+    /// How many shards a restore needs.
+    pub(crate) data: usize,
+    /// Bytes that the new version would store again.
+    pub(crate) stored_bytes: u64,
 }
 
 /// A probability of being able to restart.
@@ -149,6 +161,51 @@ impl Policy {
         };
         let chosen = chosen.ok()?.into_iter().map(|i| hosts[i]).collect();
         Some(Chosen::without_forecast(chosen, width))
+    }
+
+    /// Which of these rows of older checkpoints a version stores again for which these hosts were `chosen`. A policy that
+    /// knows nothing of the pool's past stores none again.
+    pub(crate) fn stored_again(
+        self,
+        knowledge: &mut Knowledge<'_>,
+        settings: &Settings,
+        question: &Question,
+        chosen: (&[Keeper], Width),
+        rows: &[HeldRows],
+    ) -> Vec<bool> {
+        if !self.reads_pool() {
+            return vec![false; rows.len()];
+        }
+        let (chosen, width) = chosen;
+        let host_of = |keeper: &Keeper| match keeper {
+            Keeper::Host(host) => Some(*host),
+            Keeper::Server => None,
+        };
+        let all = rows.iter().flat_map(|rows| &rows.keepers).chain(chosen);
+        let mut hosts: Vec<usize> = all.filter_map(host_of).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        let places = |keepers: &[Keeper]| -> Vec<usize> {
+            let places = keepers.iter().filter_map(host_of);
+            places
+                .filter_map(|host| hosts.binary_search(&host).ok())
+                .collect()
+        };
+        let older = rows.iter().map(|rows| OlderRows {
+            hosts: places(&rows.keepers),
+            data: rows.data,
+            stored_bytes: rows.stored_bytes,
+        });
+        let older: Vec<OlderRows> = older.collect();
+        let (stake, compute) = stake(knowledge, settings, question, width);
+        let candidates = hosts
+            .iter()
+            .map(|host| self.candidate(knowledge, settings, question, *host));
+        let candidates: Vec<Candidate> = candidates.collect();
+        let members = hosts.iter().zip(&candidates);
+        let members = members.map(|(host, c)| knowledge.member(*host, c.readable));
+        let joint = Correlated::learn_in(knowledge.pool(), members.collect(), Some(compute));
+        worth_storing_again(&older, &candidates, &places(chosen), &stake, &joint)
     }
 
     /// Whether the choice depends on the incidents of the whole pool.

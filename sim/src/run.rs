@@ -18,7 +18,7 @@ use crate::keeper::Keeper;
 use crate::knowledge::Knowledge;
 use crate::layers::{Part, PartState, Rows, next_version};
 use crate::outcome::JobOutcome;
-use crate::policy::{Policy, takers};
+use crate::policy::{HeldRows, Policy, takers};
 use crate::question::{LEAD_SECONDS, Question};
 use crate::repair;
 use crate::schedule::stays;
@@ -291,7 +291,7 @@ impl<'a> Simulation<'a> {
             self.work(job);
             return;
         };
-        let content = self.content(job);
+        let content = self.content(job, interval, &chosen);
         let width = chosen.width;
         let takers = self.takers(job);
         let keepers = prefer(chosen.keepers, &content.keepers_before, &takers);
@@ -322,26 +322,29 @@ impl<'a> Simulation<'a> {
         takers.into_iter().flatten().map(Keeper::Host).collect()
     }
 
-    /// What the next checkpoint of a job holds.
-    fn content(&self, job: JobIndex) -> Content {
+    /// What the next checkpoint of a job holds for which these keepers were `chosen`.
+    fn content(&mut self, job: JobIndex, interval: f64, chosen: &ChosenKeepers) -> Content {
         let Versions::Layered { changed } = self.settings.versions else {
             return Content::whole();
         };
-        let Some(base) = self.jobs[job].base() else {
+        let Some(base) = self.jobs[job].base().cloned() else {
             return Content::whole();
         };
-        let Readable(found) = self.readable(base, self.now);
+        let Readable(found) = self.readable(&base, self.now);
         // The index of the version before is in its own rows.
         if !found.first().is_some_and(ReadableRows::possible) {
             return Content::whole();
         }
         let away = self.knowledge.expected_back(self.unix(self.now));
-        let states = base.parts().zip(&found).map(|(part, found)| PartState {
+        let is_at_risk = self.is_at_risk(job, interval, chosen, base.parts().zip(&found));
+        let states = base.parts().zip(&found).zip(is_at_risk);
+        let states = states.map(|((part, found), is_at_risk)| PartState {
             held: part.rows.held,
             used: part.used,
             found: found.found(),
             away: away.min(part.rows.width.total().saturating_sub(found.found())),
             needed: found.needed,
+            is_at_risk,
         });
         let states: Vec<PartState> = states.collect();
         let next = next_version(&states, base.changed, changed.value());
@@ -360,6 +363,53 @@ impl<'a> Simulation<'a> {
         }
     }
 
+    /// Which of these parts of the version before are at risk, for a version for which these keepers were `chosen`.
+    fn is_at_risk<'b>(
+        &mut self,
+        job: JobIndex,
+        interval: f64,
+        chosen: &ChosenKeepers,
+        parts: impl Iterator<Item = (&'b Part, &'b ReadableRows)>,
+    ) -> Vec<bool> {
+        let image_bytes = self.settings.image_bytes as f64;
+        let rows = parts.map(|(part, found)| HeldRows {
+            keepers: [&found.here[..], &found.unknown].concat(),
+            data: found.needed,
+            stored_bytes: (image_bytes * part.used) as u64,
+        });
+        let rows: Vec<HeldRows> = rows.collect();
+        let Some(question) = self.question(job, interval) else {
+            return vec![false; rows.len()];
+        };
+        self.policy.stored_again(
+            &mut self.knowledge,
+            &self.settings,
+            &question,
+            (&chosen.keepers, chosen.width),
+            &rows,
+        )
+    }
+
+    /// What the policy is asked about the next checkpoint; `None` if the job has no host.
+    fn question(&self, job: JobIndex, interval: f64) -> Option<Question> {
+        let this = &self.jobs[job];
+        let share = this
+            .checkpoints
+            .last()
+            .map_or(1.0, |newest| newest.own.rows.held);
+        Some(Question {
+            job,
+            number: this.number,
+            compute: this.host()?,
+            now: self.unix(self.now),
+            interval_seconds: interval + this.expected_cost,
+            stored_bytes: (self.settings.image_bytes as f64 * share) as u64,
+            // Older checkpoints are on hosts that may fail together with these, so that all the work is at
+            // stake.
+            work_seconds: this.progress,
+        })
+    }
+
     /// Keepers for a checkpoint, other than those in `without`, the code that is used, and the forecast for both.
     fn choose(
         &mut self,
@@ -368,23 +418,7 @@ impl<'a> Simulation<'a> {
         width: Width,
         without: &[Keeper],
     ) -> Option<ChosenKeepers> {
-        let this = &self.jobs[job];
-        let cycle = interval + this.expected_cost;
-        let share = this
-            .checkpoints
-            .last()
-            .map_or(1.0, |newest| newest.own.rows.held);
-        let question = Question {
-            job,
-            number: this.number,
-            compute: this.host()?,
-            now: self.unix(self.now),
-            interval_seconds: cycle,
-            stored_bytes: (self.settings.image_bytes as f64 * share) as u64,
-            // Older checkpoints are on hosts that may fail together with these, so that all the work is at
-            // stake.
-            work_seconds: this.progress,
-        };
+        let question = self.question(job, interval)?;
         if self.policy == Policy::Dedicated {
             let free = self.server.is_up(self.now) && without.is_empty();
             return free.then(|| ChosenKeepers {

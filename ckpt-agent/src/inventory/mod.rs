@@ -80,6 +80,13 @@ impl KnownCheckpoint {
         shards.len()
     }
 
+    /// A host for each of the different shards that hosts hold.
+    pub fn one_holder_of_each(&self) -> Vec<HostIndex> {
+        let mut holders = self.holders.clone();
+        holders.dedup_by_key(|(shard, _)| *shard);
+        holders.into_iter().map(|(_, host)| host).collect()
+    }
+
     /// How many shards can be lost before it can't be restored; `None` if too many are lost already.
     pub fn can_lose(&self) -> Option<usize> {
         self.shards_found()

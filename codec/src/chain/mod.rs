@@ -57,6 +57,8 @@ pub struct OriginState {
     pub away: usize,
     /// How many of its shards a restore needs.
     pub data: usize,
+    /// Its hosts may not be there when a restore needs them, and that would cost more than to store it again.
+    pub is_at_risk: bool,
 }
 
 /// How much time a save has.
@@ -120,7 +122,7 @@ pub fn plan(origins: &[OriginState], changed_bytes: u64, hurry: Hurry) -> Cleani
         },
     };
     for (again, origin) in cleaning.origins.iter_mut().zip(origins) {
-        if origin.is_lost() {
+        if origin.is_lost() || hurry == Hurry::None && origin.is_at_risk {
             *again = Again::All;
         }
     }

@@ -63,6 +63,7 @@ impl SimulatedChain {
                 found: 5,
                 away: 0,
                 data: 3,
+                is_at_risk: false,
             };
             (*version, state)
         });
@@ -246,6 +247,7 @@ fn with_shards(found: usize, away: usize) -> OriginState {
         found,
         away,
         data: 3,
+        is_at_risk: false,
     }
 }
 
@@ -255,9 +257,7 @@ fn origins_that_lack_shards_are_stored_again() {
         held_bytes: 1000,
         used_bytes: 1000,
         image_bytes: 1000,
-        found: 5,
-        away: 0,
-        data: 3,
+        ..with_shards(5, 0)
     };
     let of = |found, away, hurry| {
         let states = [rest, with_shards(found, away)];
@@ -295,6 +295,21 @@ fn what_does_not_fit_the_budget_is_stored_again_in_parts() {
     let cleaning = plan(&[large, short], 100, Hurry::None);
     assert_eq!(cleaning.origins, [Again::ByBudget, Again::All]);
     assert!((60..=300).contains(&cleaning.budget), "{}", cleaning.budget);
+}
+
+#[test]
+fn an_origin_at_risk_is_stored_again_whatever_its_size_if_there_is_time() {
+    let large = OriginState {
+        used_bytes: 4000,
+        held_bytes: 4000,
+        image_bytes: 4000,
+        is_at_risk: true,
+        ..with_shards(3, 2)
+    };
+    let of = |hurry| plan(&[with_shards(5, 0), large], 100, hurry).origins;
+    assert_eq!(of(Hurry::None), [Again::No, Again::All]);
+    assert_eq!(of(Hurry::Deadline), [Again::No, Again::No]);
+    assert_eq!(of(Hurry::Last), [Again::No, Again::No]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use codec::layers::{CHAIN_BYTES_MIN, Chain, Origin};
 use codec::manifest::Summary;
 use codec::pieces::{BaseRef, EarlierSegments};
 use codec::seal::DataKey;
-use codec::segment::Cleaning;
+use codec::segment::{Again, Cleaning};
 use codec::{CheckpointId, Version};
 
 use placement::absence::RepairWaits;
@@ -29,6 +29,7 @@ use crate::agent::{Agent, SaveRequest};
 use crate::core::HostIndex;
 
 use crate::core::compared::memory_needed;
+use crate::core::place::renewal::Origin as PlacedOrigin;
 use crate::core::retention;
 use crate::inventory::KnownCheckpoint;
 use crate::report::SaveReport;
@@ -61,6 +62,11 @@ pub(crate) struct ChosenBase {
     pub(crate) pieces: Arc<Base>,
     /// What is stored again.
     pub(crate) cleaning: Cleaning,
+    /// What is known of each of the origins.
+    states: Vec<OriginState>,
+    /// Bytes of the image that will probably be new.
+    changed_bytes: u64,
+    hurry: Hurry,
     /// The hosts of the base, by its shards.
     pub(crate) holders: Vec<HostIndex>,
     pieces_key: DataKey,
@@ -113,8 +119,43 @@ impl ChosenBase {
         }
     }
 
+    /// What of the origins decides whether they are at risk.
+    pub(super) fn placed_origins(&self, gathered: &Gathered) -> Vec<PlacedOrigin> {
+        let of = |(origin, state): (&Origin, &OriginState)| PlacedOrigin {
+            holders: gathered
+                .inventory
+                .needed(origin.reference)
+                .map(KnownCheckpoint::one_holder_of_each)
+                .unwrap_or_default(),
+            data: state.data,
+            stored_bytes: state.used_bytes,
+        };
+        self.origins.iter().zip(&self.states).map(of).collect()
+    }
+
+    /// Whether rows of origins are used, as far as they have not changed.
+    pub(super) fn uses_origins(&self) -> bool {
+        self.cleaning
+            .origins
+            .iter()
+            .any(|again| *again != Again::All)
+    }
+
+    /// Stores origins again that are at risk.
+    pub(super) fn store_again(&mut self, is_at_risk: &[bool]) {
+        for (state, is_at_risk) in self.states.iter_mut().zip(is_at_risk) {
+            state.is_at_risk = *is_at_risk;
+        }
+        self.cleaning = plan(&self.states, self.changed_bytes, self.hurry);
+    }
+
     /// Enters into the report of a version what it owes to what it `needs`.
     pub(crate) fn report_to(&self, needs: &[BaseRef], report: &mut SaveReport) {
+        if self.hurry == Hurry::None && self.states.iter().any(|state| state.is_at_risk) {
+            let note = "parts of older versions were stored again, because their hosts are less likely to be there \
+                        when the job needs them";
+            report.notes.push(note.to_owned());
+        }
         let needed = self.known.iter();
         let needed = needed.filter(|one| needs.contains(&one.reference));
         let Some(weakest) = needed.min_by_key(|one| one.can_lose) else {
@@ -254,6 +295,9 @@ impl Agent {
         let holders = of_remnants.chain(start.holders).collect();
         Some(ChosenBase {
             cleaning: plan(&states, start.changed_bytes, hurry),
+            states,
+            changed_bytes: start.changed_bytes,
+            hurry,
             version: start.version,
             image_bytes: start.image_bytes,
             pieces: Arc::new(pieces),
@@ -456,6 +500,7 @@ fn states(
             found: 0,
             away: expected,
             data: 1,
+            is_at_risk: false,
         };
         let Some(known) = gathered.inventory.needed(origin.reference) else {
             return state;

@@ -9,9 +9,11 @@ use placement::objective::{SHARDS_MAX, Score, Width};
 use tokio::task::JoinSet;
 
 use crate::agent::ask::gather::Gathered;
+use crate::agent::save::base::ChosenBase;
 use crate::agent::{Agent, Choose, PlacementWish};
 use crate::core::HostIndex;
 use crate::core::gather::WaitUntil;
+use crate::core::place::renewal::stored_again;
 use crate::core::place::{
     Among, CodeRequest, DomainNames, HostView, Placed, Question, Reserve, Row, place,
 };
@@ -51,6 +53,29 @@ fn given_width(code: Redundancy) -> Result<Width, Failure> {
     })
 }
 
+/// Hosts for a checkpoint, and what they were chosen by.
+pub(crate) struct Placing {
+    /// `None` when no host can be chosen.
+    pub(crate) placed: Option<Placed>,
+    views: Vec<HostView>,
+    question: Question,
+}
+
+impl Placing {
+    /// Has rows of the base stored again that are at risk on their hosts, and prefers the hosts of the base if the new
+    /// version needs them anyway.
+    pub(crate) fn fit_to(&mut self, base: Option<&mut ChosenBase>, gathered: &Gathered) {
+        let (Some(placed), Some(base)) = (&mut self.placed, base) else {
+            return;
+        };
+        let origins = base.placed_origins(gathered);
+        base.store_again(&stored_again(&self.views, &self.question, placed, &origins));
+        if base.uses_origins() {
+            placed.prefer(&base.holders);
+        }
+    }
+}
+
 impl Agent {
     /// Reports where a checkpoint of the job would go if it were saved now, with `redundancy` as in
     /// [`SaveOptions::redundancy`](crate::agent::SaveOptions::redundancy).
@@ -76,16 +101,16 @@ impl Agent {
             ..wish.clone()
         };
         let seed = crate::agent::handle::random()?;
-        let placed = self
+        let placing = self
             .place(&gathered, newest.as_ref(), None, redundancy, &wish, seed)
             .await?;
-        placed
+        placing
+            .placed
             .map(|placed| self.report(&placed, job, &gathered))
             .ok_or_else(|| Failure::new(ExitStatus::TooFewHosts, doing).next("ckpt hosts"))
     }
 
     /// Chooses hosts for the next checkpoint after `newest`, with `planned` image bytes if that is known.
-    /// `None` when no host can be chosen.
     pub(crate) async fn place(
         &self,
         gathered: &Gathered,
@@ -94,7 +119,7 @@ impl Agent {
         redundancy: Option<Redundancy>,
         wish: &PlacementWish,
         seed: [u8; 16],
-    ) -> Result<Option<Placed>, Failure> {
+    ) -> Result<Placing, Failure> {
         let now = unix_seconds();
         let compute = self.compute_host(wish.compute_host.as_deref()).await?;
         let among = self.among(&wish.choose).await?;
@@ -133,7 +158,11 @@ impl Agent {
         let knowledge = self.notebook.read(now);
         let views = self.views(gathered, &knowledge, now);
         let views = among.leave(views, &question, width.total());
-        Ok(place(&views, &question, wish.explain))
+        Ok(Placing {
+            placed: place(&views, &question, wish.explain),
+            views,
+            question,
+        })
     }
 
     /// Measures hosts to which nothing was ever sent.

@@ -110,8 +110,8 @@ impl Agent {
             line,
             created: created_after(&gathered),
         };
-        let (base, left) = self.compare_with(asking, version, started).await;
-        let mut placed = self
+        let (mut base, left) = self.compare_with(asking, version, started).await;
+        let mut placing = self
             .place(
                 &gathered,
                 newest.as_ref(),
@@ -121,7 +121,9 @@ impl Agent {
                 checkpoint.0,
             )
             .await?;
-        prefer_base(placed.as_mut(), base.as_ref(), request);
+        if matches!(request.options.placement.choose, Choose::Forecast) {
+            placing.fit_to(base.as_mut(), &gathered);
+        }
         let created = left.after(asking.created);
         let labels = with_line(&request.options.labels, line);
         Ok(Prepared {
@@ -134,7 +136,7 @@ impl Agent {
             line,
             created,
             following,
-            placed,
+            placed: placing.placed,
             base,
             left,
             needs: Vec::new(),
@@ -293,14 +295,6 @@ impl Agent {
             origins: link.map(|origin| origin.reference.checkpoint).collect(),
         };
         SaveJournal::begin(&dir, &self.keys, &plan.job, &head, is_large)
-    }
-}
-
-/// Prefers the hosts of the base, if hosts are chosen by forecast.
-fn prefer_base(placed: Option<&mut Placed>, base: Option<&ChosenBase>, request: &SaveRequest) {
-    let choose = &request.options.placement.choose;
-    if let (Some(placed), Some(base), Choose::Forecast) = (placed, base, choose) {
-        placed.prefer(&base.holders);
     }
 }
 

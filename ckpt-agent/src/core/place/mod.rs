@@ -1,6 +1,8 @@
 //! Which hosts get the shards of a checkpoint: makes candidates of what hosts announce and of what this
 //! client saw of them, has `placement` choose among them, and explains the choice.
 
+pub mod renewal;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -289,9 +291,7 @@ impl Placed {
 /// Chooses hosts; `None` when there are too few for a single data shard. With fewer hosts than shards,
 /// all of them are chosen. Only with `explain` does the answer have rows.
 pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<Placed> {
-    let claims = views.iter().filter_map(|view| view.claims.as_ref());
-    let bitmaps: Vec<_> = claims.map(|claims| &claims.presence_bitmap).collect();
-    let pool = PoolPast::seen(&bitmaps).and(question.watched);
+    let pool = pool(views, question);
     let with = |wanted| place_wanted(views, question, wanted, pool, explain);
     let at_most = |usual| {
         let width = settled(usual, question, views);
@@ -331,6 +331,13 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
         }
         CodeRequest::Usual => at_most(Width::FALCON),
     }
+}
+
+/// What hosts announced, and this machine saw, of incidents of the whole pool.
+fn pool(views: &[HostView], question: &Question) -> PoolPast {
+    let claims = views.iter().filter_map(|view| view.claims.as_ref());
+    let bitmaps: Vec<_> = claims.map(|claims| &claims.presence_bitmap).collect();
+    PoolPast::seen(&bitmaps).and(question.watched)
 }
 
 /// Chooses hosts of a pool with this past, and the code if it is not given.

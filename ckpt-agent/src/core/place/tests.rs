@@ -541,3 +541,34 @@ proptest! {
         }
     }
 }
+
+/// Which of origins on these hosts, with 600 MiB each, are stored again where the job's machine is likely to fail.
+fn origins_stored_again(views: &[HostView], holders: &[&[usize]], work_seconds: f64) -> Vec<bool> {
+    let question = Question {
+        compute: Some(HostIndex(views.len() - 1)),
+        work_seconds,
+        ..question(Width::FALCON)
+    };
+    let placed = place(views, &question, false).unwrap();
+    let origin = |holders: &&[usize]| renewal::Origin {
+        holders: holders.iter().copied().map(HostIndex).collect(),
+        data: 3,
+        stored_bytes: 600 << 20,
+    };
+    let origins: Vec<_> = holders.iter().map(origin).collect();
+    renewal::stored_again(views, &question, &placed, &origins)
+}
+
+#[test]
+fn origins_are_stored_again_where_their_hosts_often_fail() {
+    let hosts = |rate: f64| -> Vec<HostView> {
+        let others = (0..8).map(|i| view(i, Some(claims_in_phase(rate, 0.1, i as u64))));
+        others.chain([view(8, Some(claims(0.2, 0.0)))]).collect()
+    };
+    let day = 86_400.0;
+    let [bare, spare] = [&[0, 1, 2][..], &[0, 1, 2, 3]];
+    let again = |rate, work| origins_stored_again(&hosts(rate), &[bare, spare], work);
+    assert_eq!(again(0.2, day), [true, true]);
+    assert_eq!(again(0.001, day), [false, false], "their hosts stay");
+    assert_eq!(again(0.2, 60.0), [false, false], "little work is at stake");
+}
