@@ -5,8 +5,11 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use tests::cluster::faketime;
 use tests::liar::Lie;
 use tests::mixed::MixedGrid;
+use tests::program::{Outcome, run};
+use tests::skip::not_checked;
 use tests::{Grid, image};
 
 const MIB: usize = 1 << 20;
@@ -92,6 +95,55 @@ fn all_versions_of_a_chain_are_on_the_same_hosts() -> Result<()> {
         change(&mut bytes, 3, version);
     }
     ensure!(hosts.len() == 5, "{hosts:?}");
+    Ok(())
+}
+
+/// Saves two versions of a job, kills two hosts that have them, and saves the next one by `third`. Returns the report of
+/// that.
+fn next_version_after_two_hosts_died(
+    grid: &Grid,
+    job: &str,
+    third: impl Fn(&[&str]) -> Result<Outcome>,
+) -> Result<Value> {
+    let mut bytes = image::noise(24 * MIB, 4);
+    fs::write(grid.path("image"), &bytes)?;
+    let save = ["--json", "save", "--job", job, "image"];
+    grid.run(save)?.expect(0)?;
+    change(&mut bytes, 5, 2);
+    fs::write(grid.path("image"), &bytes)?;
+    grid.run(save)?.expect(0)?;
+    for host in grid.holders(job)?.iter().take(2) {
+        grid.kill(host)?;
+    }
+    change(&mut bytes, 5, 1);
+    fs::write(grid.path("image"), &bytes)?;
+    let report = third(&save)?.json()?;
+    grid.run(["restore", "--job", job, "-o", job])?.expect(0)?;
+    ensure!(fs::read(grid.path(job))? == bytes);
+    Ok(report)
+}
+
+#[test]
+fn what_hours_of_work_rest_on_is_stored_again_when_its_hosts_have_no_spare() -> Result<()> {
+    let Some(library) = faketime() else {
+        return not_checked("hours of work", "needs faketime");
+    };
+    let grid = Grid::up(9)?;
+    let fresh = next_version_after_two_hosts_died(&grid, "43", |save| grid.run(save))?;
+    // Two seconds of work are not worth it; what the two hosts have may come back.
+    ensure!(number(&fresh, "stored_bytes")? < 3 * MIB as u64, "{fresh}");
+    ensure!(fresh["can_lose"] == 0, "{fresh}");
+    let late = next_version_after_two_hosts_died(&grid, "42", |save| {
+        let mut command = grid.command(save)?;
+        command.env("LD_PRELOAD", library).env("FAKETIME", "+12h");
+        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        command.env("DONT_FAKE_MONOTONIC", "1");
+        run(&mut command)
+    })?;
+    ensure!(number(&late, "stored_bytes")? > 23 * MIB as u64, "{late}");
+    ensure!(late["can_lose"] == 2, "{late}");
+    let notes = late["notes"].to_string();
+    ensure!(notes.contains("were stored again"), "{late}");
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use codec::{JobId, Redundancy};
+use codec::{JobId, Redundancy, Version};
 use placement::Probability;
 use placement::objective::{SHARDS_MAX, Score, Width};
 use tokio::task::JoinSet;
@@ -14,6 +14,7 @@ use crate::agent::{Agent, Choose, PlacementWish};
 use crate::core::HostIndex;
 use crate::core::gather::WaitUntil;
 use crate::core::place::renewal::stored_again;
+use crate::core::place::work::{Saved, interval, work_seconds};
 use crate::core::place::{
     Among, CodeRequest, DomainNames, HostView, Placed, Question, Reserve, Row, place,
 };
@@ -35,9 +36,6 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Assumed time between checkpoints for the first one of a job.
 const FIRST_INTERVAL_SECONDS: f64 = 3600.0;
-
-/// Least and longest time between checkpoints that is calculated with.
-const INTERVAL_SECONDS: std::ops::RangeInclusive<f64> = 60.0..=86_400.0;
 
 /// Assumed ratio of stored bytes to image bytes for the first checkpoint of a job.
 const FIRST_RATIO: f64 = 0.6;
@@ -133,18 +131,15 @@ impl Agent {
             (None, None) if wish.choose != Choose::Forecast => CodeRequest::AtMost(width),
             (None, None) => CodeRequest::Usual,
         };
-        let since = newest.map_or(FIRST_INTERVAL_SECONDS, |newest| {
-            now.saturating_sub(newest.manifest.public().created) as f64
+        let interval = newest.map_or(FIRST_INTERVAL_SECONDS, |newest| {
+            interval(newest.manifest.public().created, now)
         });
-        let interval = since.clamp(*INTERVAL_SECONDS.start(), *INTERVAL_SECONDS.end());
         let known = self.notebook.read(now);
         let question = Question {
             stored_bytes,
             code,
-            // Older checkpoints are on hosts that fail together with these, so all work of the job is at
-            // stake; it is estimated by the number of the job's checkpoints.
-            work_seconds: interval
-                * newest.map_or(1.0, |newest| newest.version().number() as f64 + 1.0),
+            // Older checkpoints are on hosts that fail together with these, so all work of the job is at stake.
+            work_seconds: self.work_seconds(gathered, newest, now).max(interval),
             interval_seconds: interval,
             compute,
             uplink: known.uplink(now),
@@ -163,6 +158,21 @@ impl Agent {
             views,
             question,
         })
+    }
+
+    /// The work that a job has done of which `newest` is the newest version.
+    fn work_seconds(&self, gathered: &Gathered, newest: Option<&KnownCheckpoint>, now: u64) -> f64 {
+        let Some(line) = newest.and_then(|newest| self.line_of(newest).ok()) else {
+            return 0.0;
+        };
+        let first = line.map_or(1, Version::number);
+        let all = gathered.inventory.newest_first().into_iter();
+        let of_line = all.filter(|known| self.line_of(known).is_ok_and(|of| of == line));
+        let shown = of_line.map(|known| Saved {
+            number: known.version().number(),
+            created: known.manifest.public().created,
+        });
+        work_seconds(first, &shown.collect::<Vec<_>>(), now)
     }
 
     /// Measures hosts to which nothing was ever sent.

@@ -2,6 +2,7 @@
 //! client saw of them, has `placement` choose among them, and explains the choice.
 
 pub mod renewal;
+pub mod work;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
