@@ -20,7 +20,7 @@ use crate::probability::Probability;
 /// stores them again. Forecasts are no more exact: the odds of a host are known to a factor of 1.25
 /// ([`levels`](crate::levels)), and FALCON's code is lost with its third host. Otherwise small images, which take hardly
 /// any time, would be stored whole each time.
-const MATERIAL: f64 = 2.0;
+const RISK_RATIO_MIN: f64 = 2.0;
 
 /// Rows with more spare shards than these are left where they are. What the forecast fears for them is that many hosts
 /// leave together, and that is known less well: with a limit of two, desktops that go home each night had all stored
@@ -90,7 +90,7 @@ pub fn worth_storing_again(
         seconds += store_seconds(&rows[at]);
         let after = unreadable(&again);
         let lost = loss(after, seconds);
-        if lost < least && now >= MATERIAL * after {
+        if lost < least && now >= RISK_RATIO_MIN * after {
             least = lost;
             best.clone_from(&again);
         }
