@@ -29,7 +29,7 @@ use crate::agent::{Agent, SaveRequest};
 use crate::core::HostIndex;
 
 use crate::core::compared::memory_needed;
-use crate::core::place::renewal::Origin as PlacedOrigin;
+use crate::core::place::renewal::PlacedOrigin;
 use crate::core::retention;
 use crate::inventory::KnownCheckpoint;
 use crate::report::SaveReport;

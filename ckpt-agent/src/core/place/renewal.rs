@@ -11,7 +11,7 @@ use crate::core::HostIndex;
 
 /// An older checkpoint of which a new version can use rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct PlacedOrigin {
     /// A host for each of its shards that is there.
     pub holders: Vec<HostIndex>,
     /// How many of its shards a restore needs.
@@ -25,7 +25,7 @@ pub fn stored_again(
     views: &[HostView],
     question: &Question,
     placed: &Placed,
-    origins: &[Origin],
+    origins: &[PlacedOrigin],
 ) -> Vec<bool> {
     let chosen: Vec<HostIndex> = placed
         .order

@@ -550,7 +550,7 @@ fn origins_stored_again(views: &[HostView], holders: &[&[usize]], work_seconds: 
         ..question(Width::FALCON)
     };
     let placed = place(views, &question, false).unwrap();
-    let origin = |holders: &&[usize]| renewal::Origin {
+    let origin = |holders: &&[usize]| renewal::PlacedOrigin {
         holders: holders.iter().copied().map(HostIndex).collect(),
         data: 3,
         stored_bytes: 600 << 20,
