@@ -27,15 +27,26 @@ const RISK_RATIO_MIN: f64 = 2.0;
 /// again each morning.
 const SPARE_SHARDS_MAX: usize = 1;
 
-/// Rows of an older checkpoint that a new version can use.
+/// Rows of an older checkpoint that a new version can use. `H` names a host; by default it is an index into candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OlderRows {
-    /// A host for each shard of them that is there, as an index into the candidates.
-    pub hosts: Vec<usize>,
+pub struct OlderRows<H = usize> {
+    /// A host for each shard of them that is there.
+    pub hosts: Vec<H>,
     /// How many shards a restore needs.
     pub data: usize,
     /// Bytes that the new version would store again, before coding.
     pub stored_bytes: u64,
+}
+
+impl<H> OlderRows<H> {
+    /// The same rows, with other names of their hosts.
+    pub fn renamed<N>(&self, names: impl Fn(&[H]) -> Vec<N>) -> OlderRows<N> {
+        OlderRows {
+            hosts: names(&self.hosts),
+            data: self.data,
+            stored_bytes: self.stored_bytes,
+        }
+    }
 }
 
 impl OlderRows {

@@ -37,17 +37,6 @@ pub enum Policy {
     Foresight,
 }
 
-/// Rows of an older checkpoint that a new version can use.
-#[derive(Clone, Debug)]
-pub(crate) struct HeldRows {
-    /// What keeps a shard of them and may be present.
-    pub(crate) keepers: Vec<Keeper>,
-    /// How many shards a restore needs.
-    pub(crate) data: usize,
-    /// Bytes that the new version would store again.
-    pub(crate) stored_bytes: u64,
-}
-
 /// A probability of being able to restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -171,7 +160,7 @@ impl Policy {
         settings: &Settings,
         question: &Question,
         chosen: (&[Keeper], Width),
-        rows: &[HeldRows],
+        rows: &[OlderRows<Keeper>],
     ) -> Vec<bool> {
         if !self.reads_pool() {
             return vec![false; rows.len()];
@@ -181,7 +170,7 @@ impl Policy {
             Keeper::Host(host) => Some(*host),
             Keeper::Server => None,
         };
-        let all = rows.iter().flat_map(|rows| &rows.keepers).chain(chosen);
+        let all = rows.iter().flat_map(|rows| &rows.hosts).chain(chosen);
         let mut hosts: Vec<usize> = all.filter_map(host_of).collect();
         hosts.sort_unstable();
         hosts.dedup();
@@ -191,12 +180,7 @@ impl Policy {
                 .filter_map(|host| hosts.binary_search(&host).ok())
                 .collect()
         };
-        let older = rows.iter().map(|rows| OlderRows {
-            hosts: places(&rows.keepers),
-            data: rows.data,
-            stored_bytes: rows.stored_bytes,
-        });
-        let older: Vec<OlderRows> = older.collect();
+        let older: Vec<OlderRows> = rows.iter().map(|rows| rows.renamed(places)).collect();
         let (stake, compute) = stake(knowledge, settings, question, width);
         let candidates = hosts
             .iter()

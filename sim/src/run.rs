@@ -8,6 +8,7 @@ use crate::schemes::Scheme;
 use placement::Probability;
 use placement::interval::{daly, first_after};
 use placement::objective::Width;
+use placement::renewal::OlderRows;
 use rand::Rng;
 
 use crate::draw::{Purpose, draws, lognormal};
@@ -18,7 +19,7 @@ use crate::keeper::Keeper;
 use crate::knowledge::Knowledge;
 use crate::layers::{Part, PartState, Rows, next_version};
 use crate::outcome::JobOutcome;
-use crate::policy::{HeldRows, Policy, takers};
+use crate::policy::{Policy, takers};
 use crate::question::{LEAD_SECONDS, Question};
 use crate::repair;
 use crate::schedule::stays;
@@ -372,12 +373,12 @@ impl<'a> Simulation<'a> {
         parts: impl Iterator<Item = (&'b Part, &'b ReadableRows)>,
     ) -> Vec<bool> {
         let image_bytes = self.settings.image_bytes as f64;
-        let rows = parts.map(|(part, found)| HeldRows {
-            keepers: [&found.here[..], &found.unknown].concat(),
+        let rows = parts.map(|(part, found)| OlderRows {
+            hosts: [&found.here[..], &found.unknown].concat(),
             data: found.needed,
             stored_bytes: (image_bytes * part.used) as u64,
         });
-        let rows: Vec<HeldRows> = rows.collect();
+        let rows: Vec<OlderRows<Keeper>> = rows.collect();
         let Some(question) = self.question(job, interval) else {
             return vec![false; rows.len()];
         };

@@ -41,10 +41,10 @@ pub enum Versions {
     /// The first version is whole. A later one uses rows of older checkpoints, its origins, so that it can be read
     /// only if enough shards of each of them can. It stores what changed, and some of the rest again: origins that
     /// lack shards or are at risk on their hosts, and a little of what is used least, so that at most 24 origins hold
-    /// at most some 2.2 times the image. The last of these is bounded, by `max(changed, 1/32)` of the image where little is held. The new rows
-    /// go to the hosts of the version before, as far as these take shards, and then to newly chosen ones. If too few
-    /// shards of the rows of the version before are there, or the job went back to an older one, the version is
-    /// whole. In 60 versions with 2, 5 and 10% changed, 0.038, 0.081 and 0.159 of the image are stored on average;
+    /// at most some 2.2 times the image. This little is bounded, by `max(changed, 1/32)` of the image where not much is
+    /// held. The new rows go to the hosts of the version before, as far as these take shards, and then to newly chosen
+    /// ones. If too few shards of the rows of the version before are there, or the job went back to an older one, the
+    /// version is whole. In 60 versions with 2, 5 and 10% changed, 0.038, 0.081 and 0.159 of the image are stored on average;
     /// the program stored 0.037, 0.082 and 0.160 (`docs/inside/decisions.md`).
     Layered {
         /// What changes of the image from one version to the next, however long that is.

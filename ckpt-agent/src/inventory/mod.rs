@@ -75,9 +75,7 @@ impl KnownCheckpoint {
 
     /// How many different shards hosts hold.
     pub fn shards_found(&self) -> usize {
-        let mut shards: Vec<ShardIndex> = self.holders.iter().map(|(shard, _)| *shard).collect();
-        shards.dedup();
-        shards.len()
+        self.one_holder_of_each().len()
     }
 
     /// A host for each of the different shards that hosts hold.

@@ -9,7 +9,7 @@ use codec::manifest::ManifestError;
 use crate::agent::Agent;
 use crate::core::gather::silence::Line;
 use crate::core::retention::{Checkpoint, Contents};
-use crate::inventory::{Brief, KnownCheckpoint};
+use crate::inventory::{Brief, Inventory, KnownCheckpoint};
 
 /// Key of the label with the number of the first version of the line.
 const LINE: &str = "ckpt.line";
@@ -36,6 +36,16 @@ impl Agent {
     pub(crate) fn line_of(&self, known: &KnownCheckpoint) -> Result<Line, ManifestError> {
         let brief = known.manifest.brief();
         brief.map(|brief| line_in(brief)).map_err(Clone::clone)
+    }
+
+    /// The versions of a line, the newest first. Those are left out whose summary can't be opened with this key.
+    pub(crate) fn newest_of_line<'a>(
+        &self,
+        inventory: &'a Inventory,
+        line: Line,
+    ) -> impl Iterator<Item = &'a KnownCheckpoint> {
+        let all = inventory.newest_first().into_iter();
+        all.filter(move |known| self.line_of(known).is_ok_and(|of| of == line))
     }
 
     /// What the rule of deletion has to know of a checkpoint.

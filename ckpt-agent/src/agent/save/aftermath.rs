@@ -145,9 +145,7 @@ impl Agent {
 
     /// A warning that the version has much fewer bytes than the one before.
     fn warning_of_size(&self, report: &SaveReport, prepared: &Prepared) -> Option<String> {
-        let all = prepared.gathered.inventory.newest_first().into_iter();
-        let mut of_line =
-            all.filter(|known| self.line_of(known).is_ok_and(|line| line == prepared.line));
+        let mut of_line = self.newest_of_line(&prepared.gathered.inventory, prepared.line);
         let before = of_line.find(|known| self.wholeness(known) == Wholeness::Whole)?;
         let bytes = before.manifest.brief().ok()?.image_bytes;
         is_much_smaller(report.image_bytes, bytes).then(|| {

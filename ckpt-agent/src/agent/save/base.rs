@@ -19,6 +19,7 @@ use codec::segment::{Again, Cleaning};
 use codec::{CheckpointId, Version};
 
 use placement::absence::RepairWaits;
+use placement::renewal::OlderRows;
 use tokio::time::{Instant, timeout};
 
 use crate::agent::ask::gather::Gathered;
@@ -29,7 +30,6 @@ use crate::agent::{Agent, SaveRequest};
 use crate::core::HostIndex;
 
 use crate::core::compared::memory_needed;
-use crate::core::place::renewal::PlacedOrigin;
 use crate::core::retention;
 use crate::inventory::KnownCheckpoint;
 use crate::report::SaveReport;
@@ -60,8 +60,6 @@ pub(crate) struct ChosenBase {
     /// Sum of the file sizes of its image.
     pub(crate) image_bytes: u64,
     pub(crate) pieces: Arc<Base>,
-    /// What is stored again.
-    pub(crate) cleaning: Cleaning,
     /// What is known of each of the origins.
     states: Vec<OriginState>,
     /// Bytes of the image that will probably be new.
@@ -119,10 +117,20 @@ impl ChosenBase {
         }
     }
 
-    /// What of the origins decides whether they are at risk.
-    pub(super) fn placed_origins(&self, gathered: &Gathered) -> Vec<PlacedOrigin> {
-        let of = |(origin, state): (&Origin, &OriginState)| PlacedOrigin {
-            holders: gathered
+    /// What is stored again.
+    pub(super) fn cleaning(&self) -> Cleaning {
+        plan(&self.states, self.changed_bytes, self.hurry)
+    }
+
+    /// Whether the save has time to store origins again that are at risk on their hosts.
+    pub(super) fn has_time(&self) -> bool {
+        self.hurry == Hurry::None
+    }
+
+    /// The rows of the origins, and the hosts that have them.
+    pub(super) fn older_rows(&self, gathered: &Gathered) -> Vec<OlderRows<HostIndex>> {
+        let of = |(origin, state): (&Origin, &OriginState)| OlderRows {
+            hosts: gathered
                 .inventory
                 .needed(origin.reference)
                 .map(KnownCheckpoint::one_holder_of_each)
@@ -135,23 +143,20 @@ impl ChosenBase {
 
     /// Whether rows of origins are used, as far as they have not changed.
     pub(super) fn uses_origins(&self) -> bool {
-        self.cleaning
-            .origins
-            .iter()
-            .any(|again| *again != Again::All)
+        let origins = self.cleaning().origins;
+        origins.iter().any(|again| *again != Again::All)
     }
 
-    /// Stores origins again that are at risk.
-    pub(super) fn store_again(&mut self, is_at_risk: &[bool]) {
+    /// Notes which of the origins are at risk on their hosts.
+    pub(super) fn note_risks(&mut self, is_at_risk: &[bool]) {
         for (state, is_at_risk) in self.states.iter_mut().zip(is_at_risk) {
             state.is_at_risk = *is_at_risk;
         }
-        self.cleaning = plan(&self.states, self.changed_bytes, self.hurry);
     }
 
     /// Enters into the report of a version what it owes to what it `needs`.
     pub(crate) fn report_to(&self, needs: &[BaseRef], report: &mut SaveReport) {
-        if self.hurry == Hurry::None && self.states.iter().any(|state| state.is_at_risk) {
+        if self.states.iter().any(|state| state.is_at_risk) {
             let note = "parts of older versions were stored again, because their hosts are less likely to be there \
                         when the job needs them";
             report.notes.push(note.to_owned());
@@ -294,7 +299,6 @@ impl Agent {
         let of_remnants = remnants.flat_map(|one| one.holders.iter().map(|(_, host)| *host));
         let holders = of_remnants.chain(start.holders).collect();
         Some(ChosenBase {
-            cleaning: plan(&states, start.changed_bytes, hurry),
             states,
             changed_bytes: start.changed_bytes,
             hurry,

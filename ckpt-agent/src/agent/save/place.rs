@@ -66,8 +66,10 @@ impl Placing {
         let (Some(placed), Some(base)) = (&mut self.placed, base) else {
             return;
         };
-        let origins = base.placed_origins(gathered);
-        base.store_again(&stored_again(&self.views, &self.question, placed, &origins));
+        if base.has_time() {
+            let rows = base.older_rows(gathered);
+            base.note_risks(&stored_again(&self.views, &self.question, placed, &rows));
+        }
         if base.uses_origins() {
             placed.prefer(&base.holders);
         }
@@ -166,12 +168,12 @@ impl Agent {
             return 0.0;
         };
         let first = line.map_or(1, Version::number);
-        let all = gathered.inventory.newest_first().into_iter();
-        let of_line = all.filter(|known| self.line_of(known).is_ok_and(|of| of == line));
-        let shown = of_line.map(|known| Saved {
-            number: known.version().number(),
-            created: known.manifest.public().created,
-        });
+        let shown = self
+            .newest_of_line(&gathered.inventory, line)
+            .map(|known| Saved {
+                number: known.version().number(),
+                created: known.manifest.public().created,
+            });
         work_seconds(first, &shown.collect::<Vec<_>>(), now)
     }
 

@@ -265,7 +265,7 @@ impl Prepared {
             remnants: self.base.as_ref().map_or(0, |base| base.remnants),
             base: self.base.as_ref().map(|base| Arc::clone(&base.pieces)),
             cleaning: match &self.base {
-                Some(base) => base.cleaning.clone(),
+                Some(base) => base.cleaning(),
                 None => Cleaning::default(),
             },
             fencing: self.following.fencing.take(),

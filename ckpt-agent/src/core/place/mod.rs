@@ -270,12 +270,17 @@ impl Placed {
             // The sort is stable.
             ready.sort_by_key(|host| !hosts.contains(host));
         }
-        let chosen = self.order.iter().take(self.width.total());
-        let chosen: Vec<HostIndex> = chosen.copied().collect();
+        let chosen = self.chosen().to_vec();
         for row in &mut self.rows {
             row.chosen = chosen.contains(&row.host);
         }
         self.rows.sort_by_key(|row| !row.chosen);
+    }
+
+    /// The chosen hosts.
+    pub fn chosen(&self) -> &[HostIndex] {
+        let count = self.order.len().min(self.width.total());
+        self.order.get(..count).unwrap_or_default()
     }
 
     /// The code as it is stored.

@@ -9,32 +9,16 @@ use super::{
 };
 use crate::core::HostIndex;
 
-/// An older checkpoint of which a new version can use rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlacedOrigin {
-    /// A host for each of its shards that is there.
-    pub holders: Vec<HostIndex>,
-    /// How many of its shards a restore needs.
-    pub data: usize,
-    /// Bytes of the rows that the new version would store again, before coding.
-    pub stored_bytes: u64,
-}
-
 /// Which of these origins a version stores again for which these hosts were chosen among `views`.
 pub fn stored_again(
     views: &[HostView],
     question: &Question,
     placed: &Placed,
-    origins: &[PlacedOrigin],
+    origins: &[OlderRows<HostIndex>],
 ) -> Vec<bool> {
-    let chosen: Vec<HostIndex> = placed
-        .order
-        .iter()
-        .take(placed.width.total())
-        .copied()
-        .collect();
+    let chosen = placed.chosen();
     let is_involved = |view: &HostView| {
-        let mut holders = origins.iter().flat_map(|origin| &origin.holders);
+        let mut holders = origins.iter().flat_map(|origin| &origin.hosts);
         chosen.contains(&view.host) || holders.any(|holder| *holder == view.host)
     };
     let involved: Vec<usize> = (0..views.len())
@@ -44,11 +28,7 @@ pub fn stored_again(
         let is_one = |at: &usize| hosts.contains(&views[involved[*at]].host);
         (0..involved.len()).filter(is_one).collect()
     };
-    let rows = origins.iter().map(|origin| OlderRows {
-        hosts: places(&origin.holders),
-        data: origin.data,
-        stored_bytes: origin.stored_bytes,
-    });
+    let rows = origins.iter().map(|origin| origin.renamed(places));
     let rows: Vec<OlderRows> = rows.collect();
     let unknown = unknown_rate(views);
     let wanted = Wanted::Width(placed.width);
@@ -66,5 +46,5 @@ pub fn stored_again(
         compute,
         pool(views, question),
     );
-    worth_storing_again(&rows, &candidates, &places(&chosen), &stake, &joint)
+    worth_storing_again(&rows, &candidates, &places(chosen), &stake, &joint)
 }

@@ -550,8 +550,8 @@ fn origins_stored_again(views: &[HostView], holders: &[&[usize]], work_seconds: 
         ..question(Width::FALCON)
     };
     let placed = place(views, &question, false).unwrap();
-    let origin = |holders: &&[usize]| renewal::PlacedOrigin {
-        holders: holders.iter().copied().map(HostIndex).collect(),
+    let origin = |holders: &&[usize]| placement::renewal::OlderRows {
+        hosts: holders.iter().copied().map(HostIndex).collect(),
         data: 3,
         stored_bytes: 600 << 20,
     };
