@@ -4,9 +4,10 @@
 //! The papers name the quantity and give no equation, so the one here is our own. It has two parts:
 //!
 //! 1. A model (the common-shock model of Marshall and Olkin): each host can be read with a probability of
-//!    its own, and a shock takes down all hosts of a failure domain at once. How likely a domain's shock is
-//!    follows from the correlation of its hosts' bitmaps. Without bitmaps the correlation is 0, there are no
-//!    shocks, and the hosts are independent.
+//!    its own, and a shock takes down the hosts of a failure domain at once. How likely a domain's shock is
+//!    follows from the correlation of its hosts' bitmaps. A host whose bitmap shows that it stays when the others go
+//!    is spared, such as a server among desktops. Without bitmaps the correlation is 0, there are no shocks, and
+//!    the hosts are independent.
 //! 2. A correction: the bitmaps show how often too few of these hosts could be read in the past, at the
 //!    moments when the compute host had failed. The predicted probability of failure is multiplied by the
 //!    ratio of the failures counted there to those that the model expects there.
@@ -27,10 +28,14 @@
 //!    result.
 
 mod pool;
+mod spared;
+
+use std::collections::BTreeMap;
 
 use crate::bitmap::{AvailabilityBitmap, SLOT_SECONDS, Slot, SlotSet, WORDS};
 use crate::probability::Probability;
 pub use pool::{PoolPast, Watched};
+use spared::Spared;
 
 /// Kinds of failure domain that a host can be in at once: level 0 is the site, level 1 the owner.
 pub const LEVELS: usize = 2;
@@ -170,6 +175,7 @@ struct Aligned {
     readable: Probability,
     domains: Domains,
     past: Option<Past>,
+    spared: Spared,
 }
 
 /// A host's bitmap, of which `usable` is a subset of `known`.
@@ -292,14 +298,18 @@ impl Correlated {
             )
             .max()
             .unwrap_or(Slot(0));
-        let members: Vec<Aligned> = members
+        let mut members: Vec<Aligned> = members
             .into_iter()
             .map(|member| Aligned {
                 readable: member.readable,
                 domains: member.domains,
                 past: member.past.map(|past| Past::ending_at(&past, newest)),
+                spared: Spared::default(),
             })
             .collect();
+        let everywhere = everywhere(&members);
+        let levels = std::array::from_fn(|level| learn_level(&members, level));
+        spared::learn(&mut members, everywhere, &levels);
         let moments = compute.as_ref().and_then(|compute| {
             let delay = compute.restart_seconds.div_ceil(SLOT_SECONDS);
             let failures = compute.failures.as_ref()?.ending_at(newest);
@@ -307,9 +317,9 @@ impl Correlated {
             (moments.count() >= OWN_FAILURES_MIN).then_some(moments)
         });
         Self {
-            everywhere: everywhere(&members),
+            everywhere,
             pool,
-            levels: std::array::from_fn(|level| learn_level(&members, level)),
+            levels,
             members,
             compute,
             moments,
@@ -402,8 +412,8 @@ impl Correlated {
         sum
     }
 
-    /// The shocks that hit at least two of `hosts`, or one and the compute host; likeliest first, at most
-    /// [`SHOCKS_MAX`]. There is one for each domain, and one that hits all hosts of the pool.
+    /// The shocks that can hit at least two of `hosts`, or one and the compute host; likeliest first, at most
+    /// [`SHOCKS_MAX`]. There is one for each domain, and one for the whole pool.
     fn shocks(&self, hosts: &[usize], own: &[Probability], compute_failed: bool) -> Vec<Shock> {
         let compute = self.compute.as_ref().filter(|_| compute_failed);
         let mut shocks = Vec::new();
@@ -413,14 +423,19 @@ impl Correlated {
             domains.sort_unstable();
             domains.dedup();
             for domain in domains {
-                let hits: Vec<bool> = hosts.iter().map(|h| domain_of(h) == Some(domain)).collect();
+                let is_hit = |host: &usize| match self.members.get(*host) {
+                    Some(one) => one.domains[level] == Some(domain) && !one.spared.domains[level],
+                    None => false,
+                };
+                let hits: Vec<bool> = hosts.iter().map(is_hit).collect();
                 let with_compute = compute.filter(|c| c.domains[level] == Some(domain));
                 let excess = learnt.correlation(domain) - self.everywhere;
                 shocks.extend(Shock::new(excess, hits, own, with_compute));
             }
         }
-        let all = vec![true; hosts.len()];
-        shocks.extend(Shock::new(self.everywhere, all, own, compute));
+        let is_hit = |host: &usize| self.members.get(*host).is_none_or(|m| !m.spared.pool);
+        let hits: Vec<bool> = hosts.iter().map(is_hit).collect();
+        shocks.extend(Shock::new(self.everywhere, hits, own, compute));
         shocks.sort_by(|a, b| b.conditional.total_cmp(&a.conditional));
         shocks.truncate(SHOCKS_MAX);
         shocks
@@ -508,7 +523,7 @@ struct Counted {
     compute_failed: bool,
 }
 
-/// An event that takes down all hosts of a domain at once.
+/// An event that takes down the hosts of a domain at once.
 struct Shock {
     /// Which of the hosts it takes down, in the order of the hosts asked about.
     hits: Vec<bool>,
@@ -526,7 +541,9 @@ impl Shock {
     /// Two hosts of availability `p` that share a shock of probability `a` have the correlation
     /// `r = a p / ((1 - a) (1 - p))`; hence `a = r (1 - p) / (p + r (1 - p))`, with the mean of the hosts'
     /// probabilities `own` for `p`. A shock that takes the compute host down, too, has the probability
-    /// `a / Pr{compute host fails}` given that failure.
+    /// `a / Pr{compute host fails}` given that failure. A compute host that fails more rarely than these hosts can't
+    /// be read is taken to fail as often as they: it is then as correlated with them as they are with each other.
+    /// Else the failure of one that hardly ever fails would be certain to be the shock.
     fn new(
         r: f64,
         hits: Vec<bool>,
@@ -541,9 +558,8 @@ impl Shock {
         let p = pairs.map(|(p, _)| p.value()).sum::<f64>() / members as f64;
         let unconditional = (r * (1.0 - p) / (p + r * (1.0 - p))).clamp(0.0, CORRELATION_MAX);
         let conditional = compute.map_or(unconditional, |compute| {
-            // The compute host fails at least as often as the shock that takes it down.
             let fails = compute.survives.complement().value();
-            unconditional / fails.max(unconditional).max(f64::MIN_POSITIVE)
+            unconditional / fails.max(1.0 - p).max(f64::MIN_POSITIVE)
         });
         (unconditional > 0.0).then_some(Self {
             hits_all: members == hits.len(),
@@ -605,15 +621,9 @@ fn count_by_digits<const DIGITS: usize>(
 /// The correlations of the domains of `level`. A domain's is shrunk towards that of all pairs of the level,
 /// which is shrunk towards 0.
 fn learn_level(members: &[Aligned], level: usize) -> Level {
-    let mut with_past: Vec<(DomainId, &Past)> = members
-        .iter()
-        .filter_map(|member| Some((member.domains[level]?, member.past.as_ref()?)))
-        .collect();
-    with_past.sort_by_key(|(domain, _)| *domain);
     let mut pool = PairSums::default();
     let mut sums = Vec::new();
-    for group in with_past.chunk_by(|a, b| a.0 == b.0) {
-        let group = group.get(..PAIRED_MAX).unwrap_or(group);
+    for (domain, group) in domains_with_past(members, level) {
         let mut sum = PairSums::default();
         for (i, (_, a)) in group.iter().enumerate() {
             for (_, b) in group.iter().skip(i + 1) {
@@ -621,7 +631,7 @@ fn learn_level(members: &[Aligned], level: usize) -> Level {
             }
         }
         pool.merge(&sum);
-        sums.extend(group.first().map(|(domain, _)| (*domain, sum)));
+        sums.push((domain, sum));
     }
     let pool = pool.correlation(0.0);
     Level {
@@ -633,25 +643,48 @@ fn learn_level(members: &[Aligned], level: usize) -> Level {
     }
 }
 
-/// Correlation of hosts that share no domain, from the pairs of an evenly spaced sample of the members.
+/// The domains of `level` that have hosts with a past, sorted, each with the first [`PAIRED_MAX`] of these hosts.
+fn domains_with_past(members: &[Aligned], level: usize) -> Vec<(DomainId, Vec<(usize, &Past)>)> {
+    let mut domains = BTreeMap::<DomainId, Vec<(usize, &Past)>>::new();
+    for (index, member) in members.iter().enumerate() {
+        if let (Some(domain), Some(past)) = (member.domains[level], &member.past) {
+            let hosts = domains.entry(domain).or_default();
+            if hosts.len() < PAIRED_MAX {
+                hosts.push((index, past));
+            }
+        }
+    }
+    domains.into_iter().collect()
+}
+
+/// Correlation of hosts that share no domain, from the pairs of a sample of the members.
 fn everywhere(members: &[Aligned]) -> f64 {
-    let with_past: Vec<&Aligned> = members.iter().filter(|m| m.past.is_some()).collect();
-    let stride = with_past.len().div_ceil(PAIRED_MAX).max(1);
-    let sample: Vec<&Aligned> = with_past.into_iter().step_by(stride).collect();
+    let sample = sample(members);
     let mut sum = PairSums::default();
-    for (i, a) in sample.iter().enumerate() {
-        for b in sample.iter().skip(i + 1) {
-            let strangers = a
-                .domains
-                .iter()
-                .zip(&b.domains)
-                .all(|(a, b)| a.is_none() || a != b);
-            if let (true, Some(a), Some(b)) = (strangers, &a.past, &b.past) {
-                sum.add(a, b);
+    for (i, (a, past_a)) in sample.iter().enumerate() {
+        for (b, past_b) in sample.iter().skip(i + 1) {
+            if are_strangers(&members[*a], &members[*b]) {
+                sum.add(past_a, past_b);
             }
         }
     }
     sum.correlation(0.0)
+}
+
+/// At most [`PAIRED_MAX`] members with a past, evenly spaced, and their indices.
+fn sample(members: &[Aligned]) -> Vec<(usize, &Past)> {
+    let with_past = members.iter().enumerate();
+    let with_past: Vec<(usize, &Past)> = with_past
+        .filter_map(|(index, member)| Some((index, member.past.as_ref()?)))
+        .collect();
+    let stride = with_past.len().div_ceil(PAIRED_MAX).max(1);
+    with_past.into_iter().step_by(stride).collect()
+}
+
+/// Whether the two hosts share no domain.
+fn are_strangers(a: &Aligned, b: &Aligned) -> bool {
+    let mut levels = a.domains.iter().zip(&b.domains);
+    levels.all(|(a, b)| a.is_none() || a != b)
 }
 
 #[cfg(test)]

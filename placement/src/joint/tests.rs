@@ -149,6 +149,64 @@ fn a_host_in_the_site_of_the_compute_host_is_of_less_use() {
     assert!(near < far, "{near} {far}");
 }
 
+/// Whether a desktop is up that is used for ten hours a day.
+const fn by_day(slot: u64) -> bool {
+    slot % 288 < 120
+}
+
+/// A compute host that hardly ever fails, in `site`.
+fn steady_compute(site: u32) -> Compute {
+    Compute {
+        survives: p(0.9995),
+        domains: [Some(DomainId(site)), None],
+        failures: None,
+        restart_seconds: 600,
+    }
+}
+
+#[test]
+fn servers_that_stay_are_not_hit_when_the_desktops_around_them_go_home() {
+    let servers = (0..6).map(|site| member(0.999, site, Some(bitmap(|_| true))));
+    let desktops = (6..26).map(|site| member(0.4, site, Some(bitmap(by_day))));
+    let hosts = servers.chain(desktops).collect();
+    let correlated = Correlated::learn(hosts, Some(steady_compute(99)));
+    let servers = correlated.at_least(&[0, 1, 2, 3, 4], 3);
+    let mixed = correlated.at_least(&[0, 1, 2, 6, 7], 3);
+    let desktops = correlated.at_least(&[6, 7, 8, 9, 10], 3);
+    assert!(servers.value() > 0.98, "{servers}");
+    assert!(mixed.value() > 0.9, "{mixed}");
+    assert!(desktops.value() < 0.6, "{desktops}");
+}
+
+#[test]
+fn a_server_of_a_site_is_not_hit_when_its_desktops_go_home() {
+    // One site has three servers and twelve desktops; the others have hosts that stay.
+    let mut hosts: Vec<Member> = (0..3)
+        .map(|_| member(0.999, 0, Some(bitmap(|_| true))))
+        .collect();
+    hosts.extend((0..12).map(|_| member(0.4, 0, Some(bitmap(by_day)))));
+    let correlated = Correlated::learn(hosts, Some(steady_compute(0)));
+    let servers = correlated.at_least(&[0, 1, 2], 2);
+    assert!(servers.value() > 0.98, "{servers}");
+    assert!(correlated.at_least(&[3, 4, 5], 2).value() < 0.6);
+}
+
+#[test]
+fn a_compute_host_that_hardly_fails_does_not_make_the_shock_certain() {
+    // Hosts that fail together for 3% of the time, and a compute host that fails a tenth as often.
+    let together = outages(21, 30);
+    let hosts: Vec<Member> = (0..10)
+        .map(|site| {
+            let own = outages(50 + u64::from(site), 30);
+            let past = bitmap(|slot| !together[slot as usize] && !own[slot as usize]);
+            member(0.95, site, Some(past))
+        })
+        .collect();
+    let correlated = Correlated::learn(hosts, Some(steady_compute(99)));
+    let five = correlated.at_least(&[0, 1, 2, 3, 4], 3);
+    assert!((0.2..0.9).contains(&five.value()), "{five}");
+}
+
 #[test]
 fn what_happened_when_the_compute_host_failed_is_counted() {
     // Hosts 0 to 2 are down whenever the compute host has failed, though they share no declared domain;
