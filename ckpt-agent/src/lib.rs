@@ -17,6 +17,7 @@
 )]
 
 pub mod agent;
+pub mod blocks_ahead;
 pub mod cancel;
 pub mod client;
 pub mod connection;

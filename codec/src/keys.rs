@@ -313,6 +313,20 @@ impl JobKeys {
         Ok(Zeroizing::new(bytes))
     }
 
+    /// These keys without the secrets that open the jobs' checkpoints: who has them can do with the shards what the
+    /// grant allows, and reads none. `None` for keys of all jobs below a prefix, whose tags follow from the secrets.
+    #[must_use]
+    pub fn without_secrets(self) -> Option<Self> {
+        let Reach::Job { path, .. } = self.reach else {
+            return None;
+        };
+        let secret = JobSecret::of_none();
+        Some(Self {
+            reach: Reach::Job { secret, path },
+            ..self
+        })
+    }
+
     /// The grant by which these keys are allowed to act.
     pub const fn grant(&self) -> &Grant {
         &self.grant
@@ -405,6 +419,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn keys_without_secrets_have_the_tag_and_the_grant_and_open_nothing() {
+        let id = CheckpointId([5; 16]);
+        for name in ["42", "a/b"] {
+            let sealed = issue(name).without_secrets().unwrap();
+            let bytes = sealed.encode().unwrap();
+            let sealed = JobKeys::decode(&bytes).unwrap();
+            assert_eq!(sealed.grant().terms(), issue(name).grant().terms());
+            let (sealed, open) = (Keys::from(sealed), Keys::from(issue(name)));
+            let (tag, path) = open.tag_and_path(&job(name)).unwrap();
+            assert_eq!(sealed.tag_and_path(&job(name)), Some((tag, path.clone())));
+            let theirs = sealed.summary_key(tag, &path, id).unwrap();
+            assert!(theirs.0 != open.summary_key(tag, &path, id).unwrap().0);
+        }
+        assert!(issue("a/").without_secrets().is_none());
     }
 
     #[test]

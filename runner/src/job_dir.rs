@@ -23,6 +23,9 @@ use rustix::io::Errno;
 /// Name of the job's working directory, in the job's directory.
 pub(super) const WORK: &str = "work";
 
+/// Name of the folder with blocks that were fetched ahead, in the job's directory.
+pub(super) const AHEAD: &str = "ahead";
+
 /// Name of the directory with the jobs' directories, in the state directory.
 pub(super) const JOBS: &str = "run";
 

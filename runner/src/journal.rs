@@ -34,6 +34,8 @@ pub(super) enum JournalEvent {
         version: Option<u64>,
         /// Bytes of that version that files of this machine had already, and that were not fetched.
         at_hand_bytes: u64,
+        /// Bytes that hosts sent for it.
+        fetched_bytes: u64,
         /// Where the files that were there before were moved.
         aside: Vec<String>,
         /// Where the forecast for the machine comes from.
@@ -194,6 +196,19 @@ pub(super) enum JournalEvent {
     Warning {
         /// The warning, as a sentence.
         message: String,
+    },
+    /// The host on which the job is to go on has fetched a version ahead.
+    StandsBy {
+        /// The name of the host.
+        host: String,
+        /// The newest version that hosts show.
+        version: Option<u64>,
+        /// Bytes that it fetched for it.
+        fetched_bytes: u64,
+        /// Bytes that all that it has of the job takes on its disk.
+        held_bytes: u64,
+        /// Whether it has all that a restore of this version reads.
+        is_complete: bool,
     },
     /// The working directory was saved, for hosts to start the job from.
     Staged {

@@ -58,6 +58,7 @@ use codec::Version;
 use supervision::{EndedBy, Ending, JobStatus};
 
 use ckpt_agent::agent::MachineOutlook;
+use ckpt_agent::blocks_ahead::BlocksAhead;
 use ckpt_agent::cancel::canceller;
 use ckpt_agent::report::{ExitStatus, Failure, Observer};
 
@@ -78,7 +79,7 @@ use away::words::EndReport;
 use beat::Beat;
 use begin::Begun;
 use job::StartError;
-use job_dir::{JobDir, JobDirError};
+use job_dir::{AHEAD, JobDir, JobDirError};
 use journal::{Journal, JournalEvent};
 use ledger::{LedgerLine, Loss};
 use run_log::RunLog;
@@ -284,7 +285,10 @@ async fn begin(
     let (canceller, cancel) = canceller();
     let beginning = orders.beginning(place);
     let making = async {
-        let agent = reach.agent().await?;
+        let mut agent = reach.agent().await?;
+        if orders.staged {
+            agent = agent.with_blocks_ahead(BlocksAhead::in_dir(place.path(AHEAD)));
+        }
         beginning.make(&agent, observer, log, cancel).await
     };
     let made = signals.cancelling(&canceller, making).await;
@@ -298,6 +302,7 @@ async fn begin(
         _ => Ok(begun),
     });
     let begun = begun.map_err(not_started)?;
+    staged::clear_ahead(place).map_err(|cause| Failure::local("blocks fetched ahead", &cause))?;
     let outlook = signals.unless_asked(orders.outlook(reach)).await;
     Ok((begun, outlook.map_err(stopped)?))
 }

@@ -298,6 +298,7 @@ fn sentence(entry: &JournalEvent) -> Option<(String, bool)> {
         | JournalEvent::SaveFailed { .. }
         | JournalEvent::Leaving { .. } => return checkpoint(entry),
         JournalEvent::Staged { .. }
+        | JournalEvent::StandsBy { .. }
         | JournalEvent::RunsThere { .. }
         | JournalEvent::EndedThere { .. }
         | JournalEvent::LeftAlone { .. }
@@ -421,6 +422,16 @@ fn elsewhere(entry: &JournalEvent) -> Option<(String, bool)> {
             format!("{files} files saved as version {version} in {seconds:.1} s"),
             false,
         ),
+        JournalEvent::StandsBy {
+            host,
+            version,
+            is_complete,
+            ..
+        } => {
+            let version = version.map_or("no version".to_owned(), |one| format!("version {one}"));
+            let part = if *is_complete { "" } else { " in part" };
+            (format!("{host} stands by with {version}{part}"), false)
+        }
         JournalEvent::RunsThere { host, after_s } => {
             let after = after_s.map_or(String::new(), |after| format!(", after {after:.1} s"));
             (format!("the job runs on {host}{after}"), true)

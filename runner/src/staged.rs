@@ -11,7 +11,7 @@ use supervision::{EndedBy, SaveNumber, SaveOutcome, Why};
 
 use super::away::words::EndReport;
 use super::files::remove;
-use super::job_dir::{JobDir, WORK};
+use super::job_dir::{AHEAD, JobDir, WORK};
 use super::json_file::write_json;
 use super::orders::Orders;
 use super::reach::Reach;
@@ -38,6 +38,11 @@ const LAST_SAVE: SaveNumber = SaveNumber(u32::MAX);
 pub(super) fn clear(place: &JobDir) -> io::Result<()> {
     remove(&place.path(WORK))?;
     remove(&place.path(END))
+}
+
+/// After the beginning: removes what was fetched ahead for it.
+pub(super) fn clear_ahead(place: &JobDir) -> io::Result<()> {
+    remove(&place.path(AHEAD))
 }
 
 /// After a job has ended by itself: saves its working directory as a version with its exit status.

@@ -310,6 +310,123 @@ fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
     Ok(())
 }
 
+/// The file or folder of a host that stands by, if it is there.
+const AHEAD: [&str; 3] = ["ahead", "ahead.key", "ahead.toml"];
+
+impl Lab<'_> {
+    /// Waits until a host stands by with at least this version, and returns the host.
+    fn wait_for_next_host(&self, job: &str, version: u64) -> Result<String> {
+        let mut host = None;
+        wait_until("a host stands by", PATIENCE, || {
+            let last = self.entries(job, "stands_by").pop();
+            let last = last.filter(|one| {
+                one["is_complete"] == true && one["version"].as_u64() >= Some(version)
+            });
+            host = last.and_then(|one| one["host"].as_str().map(str::to_owned));
+            Ok(host.is_some())
+        })?;
+        host.context("no host")
+    }
+
+    fn has_ahead(&self, host: &str, job: &str) -> bool {
+        AHEAD
+            .iter()
+            .any(|name| self.there(host, job, name).exists())
+    }
+}
+
+#[test]
+fn the_next_host_has_the_versions_before_the_job_comes_and_can_not_read_them() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    let ballast = 32 << 20;
+    fs::write(
+        lab.dir.join("ballast"),
+        Steps::START.state(ballast, Filler::Noise),
+    )?;
+    let words = ["term", "end=300", "every=5"];
+    let front = lab.start("next", &["--standby", "--grace", "60s"], &words)?;
+    let first = lab.wait_for_host("next", 1)?;
+    let standing_by = lab.wait_for_next_host("next", 1)?;
+    ensure!(standing_by != first);
+    // The key there finds the versions, and opens none; it can't save either.
+    let with_its_key = |args: &[&str]| {
+        let mut command = grid.command([&["--json"], args].concat())?;
+        command.env(
+            "CKPT_KEY_FILE",
+            lab.there(&standing_by, "next", "ahead.key"),
+        );
+        run(&mut command)
+    };
+    let to = grid.path("stolen").display().to_string();
+    let stolen = with_its_key(&["restore", "--job", "next", "-o", &to])?;
+    ensure!(stolen.code != Some(0), "{stolen}");
+    ensure!(!grid.path("stolen").exists());
+    let forged = with_its_key(&["save", "--job", "next", "/etc/hostname"])?;
+    ensure!(forged.code != Some(0), "{forged}");
+    // It has nothing of the files in clear.
+    let ahead = lab.there(&standing_by, "next", "ahead");
+    let held: Vec<PathBuf> = fs::read_dir(&ahead)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    ensure!(held.len() >= 3, "{held:?}");
+    kill_process(lab.supervisor(&first, "next")?, Signal::TERM)?;
+    let second = lab.wait_for_host("next", 2)?;
+    ensure!(second == standing_by, "{}", lab.journal("next"));
+    wait_until("what was fetched is used up", PATIENCE, || {
+        Ok(!lab.has_ahead(&second, "next"))
+    })?;
+    let journal = lab.there(&second, "next", "journal.jsonl");
+    let started = &journal_entries(&journal, "started")[0];
+    let fetched = started["fetched_bytes"].as_u64().context("no number")?;
+    ensure!(fetched < ballast as u64 / 4, "{started}");
+    let (_, report) = front.end(0)?;
+    ensure!(report["starts"] == 2, "{report}");
+    ensure!(Steps::read(&lab.dir.join("state"))?.number == 300);
+    let hosts = ["h01", "h02", "h03", "h04", "h05"];
+    wait_until("nothing is left anywhere", PATIENCE, || {
+        Ok(hosts.iter().all(|host| !lab.has_ahead(host, "next")))
+    })
+}
+
+#[test]
+fn a_host_that_stands_by_is_left_clean_when_the_command_is_killed_and_is_missed_by_no_job()
+-> Result<()> {
+    let grid = Grid::up(5)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    let words = ["end=2000", "every=5", "notify"];
+    let mut front = lab.start("lost", &["--standby", "--mtbf", "2s"], &words)?;
+    let first = lab.wait_for_host("lost", 1)?;
+    let killed = lab.wait_for_next_host("lost", 1)?;
+    // The machine that stands by fails, and the job's too: it goes on on a third one.
+    for host in [&killed, &first] {
+        fs::write(grid.path(&format!("down-{host}")), "")?;
+        lab.kill_at_once(host);
+    }
+    let second = lab.wait_for_host("lost", 2)?;
+    ensure!(
+        second != first && second != killed,
+        "{}",
+        lab.journal("lost")
+    );
+    let next = || {
+        let last = lab.entries("lost", "stands_by").pop();
+        last.and_then(|one| one["host"].as_str().map(str::to_owned))
+    };
+    wait_until("another host stands by", PATIENCE, || {
+        Ok(next().is_some_and(|host| host != killed && host != first && host != second))
+    })?;
+    let standing_by = next().context("no host")?;
+    ensure!(lab.has_ahead(&standing_by, "lost"));
+    kill_process(front.pid, Signal::KILL)?;
+    if let Some(mut child) = front.child.take() {
+        child.wait()?;
+    }
+    wait_until("nothing is left", PATIENCE, || {
+        Ok(!lab.has_ahead(&standing_by, "lost"))
+    })
+}
+
 #[test]
 fn a_job_that_hangs_on_one_host_goes_on_on_the_next_one() -> Result<()> {
     let grid = Grid::up(5)?;

@@ -58,13 +58,7 @@ impl BlockReader {
         rows: impl IntoIterator<Item = u64>,
         mut on_block: impl FnMut(u64, Bytes),
     ) -> Result<(), Fault> {
-        let mut entries = Vec::new();
-        for row in rows {
-            let (page, place) = page_of(row);
-            let page = self.page(shard, host, page).await?;
-            let entry = page.entries().get(place).copied();
-            entries.push((row, entry.ok_or_else(|| unexpected("rows"))?));
-        }
+        let entries = self.entries(shard, host, rows).await?;
         let mut left = entries.as_slice();
         while !left.is_empty() {
             let run = first_run(left);
@@ -81,6 +75,26 @@ impl BlockReader {
             }
         }
         Ok(())
+    }
+
+    /// What the shard's table states of the blocks of `rows`, which ascend.
+    ///
+    /// # Errors
+    /// When the host fails, or a byte is wrong.
+    pub async fn entries(
+        &self,
+        shard: ShardIndex,
+        host: HostIndex,
+        rows: impl IntoIterator<Item = u64>,
+    ) -> Result<Vec<(u64, BlockEntry)>, Fault> {
+        let mut entries = Vec::new();
+        for row in rows {
+            let (page, place) = page_of(row);
+            let page = self.page(shard, host, page).await?;
+            let entry = page.entries().get(place).copied();
+            entries.push((row, entry.ok_or_else(|| unexpected("rows"))?));
+        }
+        Ok(entries)
     }
 
     /// Reads the blocks of these rows with one request.

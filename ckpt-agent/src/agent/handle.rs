@@ -13,6 +13,7 @@ use transfer::roster::Roster;
 use crate::agent::Resources;
 use crate::agent::ask::recent::Recent;
 use crate::agent::list_files::Lists;
+use crate::blocks_ahead::BlocksAhead;
 use crate::core::{Fault, HostIndex};
 use crate::knowledge::Notebook;
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
@@ -27,6 +28,8 @@ pub struct Agent {
     pub(in crate::agent) notebook: Notebook,
     pub(in crate::agent) lists: Option<Lists>,
     pub(in crate::agent) recent: Recent,
+    /// Blocks that were fetched ahead.
+    pub(in crate::agent) blocks_ahead: Option<BlocksAhead>,
 }
 
 impl Agent {
@@ -72,6 +75,7 @@ impl Agent {
             notebook,
             lists: None,
             recent: Recent::default(),
+            blocks_ahead: None,
         })
     }
 

@@ -18,6 +18,7 @@ pub use handle::Agent;
 pub use keep::gc::{Disposal, Superseded};
 pub use keep::job_keys::Voided;
 pub use keep::verify::Depth;
+pub use read::ahead::FetchedAhead;
 pub use read::cat::{ByteRange, CatRequest};
 pub use read::image::{Image, ImageFile, ReadCost};
 pub use report::advise::{AdviseRequest, YEAR_SECONDS, advise};

@@ -157,6 +157,9 @@ fn carry_out(command: Command, call: Call<'_>) -> Result<Answer, Failure> {
         Command::Advise(args) => plan(call, PlanCommand::When(args)),
         Command::Pool(args) => plan(call, PlanCommand::Pool(args)),
         Command::Map(args) => of_job::map(call, args),
+        Command::FetchAhead { job, dir } => {
+            call.agent(async |agent| done(run::ahead::run(agent, &job, dir).await?))
+        }
         Command::Hosts(args) => call.agent(async |agent| hosts::run(agent, args).await),
         Command::Key(command) => key::run(call, command),
 

@@ -14,6 +14,7 @@ use super::begin::result_of;
 use super::kept::{KEPT, Kept, OnHost};
 use super::link::{Link, NEWS_MAX, News};
 use super::marks::Marks;
+use super::next::NextHost;
 use super::printer::{Printer, Stream};
 use super::words::{
     EndReport, FORM, FromHost, Incarnation, Order, RemainingWork, Shown, Start, ToHost, Word,
@@ -68,20 +69,22 @@ enum Answer {
 }
 
 pub(super) struct Front<'a> {
-    orders: &'a AwayOrders,
+    pub(super) orders: &'a AwayOrders,
     place: &'a JobDir,
-    away: Arc<dyn Away>,
-    kept: Kept,
+    pub(super) away: Arc<dyn Away>,
+    pub(super) kept: Kept,
     marks: Marks,
-    log: RunLog,
-    mover: Mover,
+    pub(super) log: RunLog,
+    pub(super) mover: Mover,
     clock: Clock,
     printer: Printer,
     link: Option<Link>,
+    /// The host that stands by.
+    pub(super) next: Option<NextHost>,
     /// How many launchers were started so far.
-    links: u64,
-    closing: JoinSet<()>,
-    sender: mpsc::Sender<(u64, News)>,
+    pub(super) links: u64,
+    pub(super) closing: JoinSet<()>,
+    pub(super) sender: mpsc::Sender<(u64, News)>,
     news: mpsc::Receiver<(u64, News)>,
     asker: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
@@ -134,6 +137,7 @@ impl<'a> Front<'a> {
             clock,
             printer: Printer::begin(),
             link: None,
+            next: None,
             links: 0,
             closing: JoinSet::new(),
             sender,
@@ -169,6 +173,8 @@ impl<'a> Front<'a> {
                 Some((number, news)) = self.news.recv() => {
                     if self.link.as_ref().is_some_and(|link| link.number == number) {
                         self.hear(news);
+                    } else if self.next.as_ref().is_some_and(|next| next.link.number == number) {
+                        self.hear_next(news);
                     }
                 }
                 Some((number, stream, bytes)) = self.printer.done.recv() => {
@@ -180,6 +186,7 @@ impl<'a> Front<'a> {
             // Reports of the job's machine come often enough for this.
             self.away.hang_up_if_idle();
         };
+        self.leave_next(None);
         self.note.end();
         if let Some(link) = self.link.take() {
             self.closing.spawn(link.close());
@@ -258,7 +265,7 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn complain(&mut self, message: String) {
+    pub(super) fn complain(&mut self, message: String) {
         if self.complaint != message {
             self.complaint.clone_from(&message);
             self.log.warn(message);
@@ -282,6 +289,9 @@ impl<'a> Front<'a> {
         }
         if is_another || self.hosts.is_empty() {
             self.hosts.push(host.clone());
+        }
+        if mode == LaunchMode::Start {
+            self.hand_over_to(&host);
         }
         // Before the job runs: otherwise a start after a kill would not find it.
         self.keep();
@@ -307,6 +317,7 @@ impl<'a> Front<'a> {
             shown: self.kept.shown,
             report_ms: self.orders.settings.report_ms,
             start,
+            stand_by: None,
         };
         self.links += 1;
         let launcher = &self.orders.launcher;
@@ -413,6 +424,7 @@ impl<'a> Front<'a> {
                     self.complain(format!("no host is free: {}", ranking.unfit.join("; ")));
                 }
                 self.happens(Event::Ranked(ranking.candidates));
+                self.prepare_next();
                 if let Some((host, _)) = self.mover.host() {
                     self.marks.mark(host, now_ms);
                 }
@@ -485,6 +497,7 @@ impl<'a> Front<'a> {
             } => {
                 self.rest = rest.or(self.rest);
                 self.standing = standing.map(|standing| *standing);
+                self.announce(self.standing.as_ref().and_then(|standing| standing.version));
                 self.note_standing();
                 let heard = match (runs, rest) {
                     (false, _) => RunState::Starting,
@@ -520,6 +533,8 @@ impl<'a> Front<'a> {
                 self.noted = noted;
                 self.happens(Event::Ended(there));
             }
+            // Only a host that stands by reports that.
+            FromHost::StandsBy(_) => {}
             FromHost::Vanished => self.happens(Event::Ended(There::Vanished)),
         }
     }
@@ -542,6 +557,7 @@ impl<'a> Front<'a> {
                 let after_s = after_ms.map(seconds);
                 self.moves_seconds.extend(after_s);
                 self.complaint.clear();
+                self.prepare_next();
                 JournalEvent::RunsThere { host, after_s }
             }
             Report::Failed { host, back_off_ms } => {

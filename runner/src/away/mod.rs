@@ -12,8 +12,10 @@ mod front;
 mod kept;
 mod link;
 mod marks;
+mod next;
 mod printer;
 pub mod report;
+mod stand_by;
 mod there;
 pub(super) mod words;
 
@@ -75,6 +77,8 @@ pub struct AwayOrders {
     pub record: RecordOrders,
     /// The directory in which the program keeps the state of jobs.
     pub state_dir: Option<PathBuf>,
+    /// Whether the next host fetches each version ahead.
+    pub stands_by: bool,
     /// How much is printed.
     pub says: Says,
 }
@@ -124,6 +128,12 @@ pub trait Away: Reach {
     /// # Errors
     /// When the user's key can't make a job key.
     fn letter(&self, job: &JobId) -> Result<Letter, Failure>;
+
+    /// As [`Self::letter`], with a key that can fetch the job's versions and open none.
+    ///
+    /// # Errors
+    /// When the user's key can't make such a key.
+    fn sealed_letter(&self, job: &JobId) -> Result<Letter, Failure>;
 }
 
 /// Runs a job on other machines until it has ended or left. `signals` are handled as in [`super::run`].

@@ -32,6 +32,7 @@ use codec::JobId;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::stand_by::{StandingBy, sweep};
 use super::words::{
     EndReport, FORM, FromHost, Incarnation, LINE_BYTES_MAX, OUTPUT_BYTES_MAX, Order, Shown, Start,
     ToHost, WINDOW_BYTES,
@@ -60,7 +61,7 @@ const INCARNATION_FILE: &str = "incarnation.json";
 const STARTING_LOCK: &str = "starting.lock";
 
 /// Time from one look for output, reports and an end to the next.
-const LOOK_PERIOD: Duration = Duration::from_millis(50);
+pub(super) const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 /// Longest wait for the first line.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -103,9 +104,10 @@ pub fn serve(state: Option<PathBuf>) -> bool {
     if send(&mut out, &hello).is_err() {
         return false;
     }
-    match Relay::begin(state) {
+    match begin(state) {
         // Fails if nobody reads at the other end any more.
-        Ok(mut relay) => relay.pass_on(&mut out).is_ok(),
+        Ok(Serves::Runs(mut relay)) => relay.pass_on(&mut out).is_ok(),
+        Ok(Serves::StandsBy(mut standing_by)) => standing_by.pass_on(&mut out).is_ok(),
         Err(cause) => {
             let message = cause.to_string();
             let _ = send(&mut out, &FromHost::Refused { message });
@@ -114,7 +116,36 @@ pub fn serve(state: Option<PathBuf>) -> bool {
     }
 }
 
-fn send(out: &mut impl Write, message: &FromHost) -> io::Result<()> {
+/// What this process does for the job.
+enum Serves {
+    Runs(Box<Relay>),
+    StandsBy(StandingBy),
+}
+
+/// Reads the order and begins to carry it out.
+fn begin(state: Option<PathBuf>) -> Result<Serves, ThereError> {
+    let (order, lines) = listen()?;
+    if order.form != FORM {
+        return Err(ThereError::Form(order.form));
+    }
+    let job: JobId = named(&order.job)?;
+    let host: JobId = named(&order.host)?;
+    let state = state.map(|state| state.join(THERE).join(host.file_name()));
+    let dir = dir_of(state.clone(), &job).map_err(|cause| ThereError::Order(cause.to_string()))?;
+    if let Some(state) = &state {
+        // The next start tries it again.
+        let _ = sweep(state);
+    }
+    match &order.stand_by {
+        Some(wish) => {
+            let begun = StandingBy::begin(wish, order.job.clone(), dir.clone(), state, lines);
+            begun.map(Serves::StandsBy).map_err(at(&dir))
+        }
+        None => Relay::begin(order, lines, dir, state).map(|relay| Serves::Runs(Box::new(relay))),
+    }
+}
+
+pub(super) fn send(out: &mut impl Write, message: &FromHost) -> io::Result<()> {
     serde_json::to_writer(&mut *out, message)?;
     out.write_all(b"\n")?;
     out.flush()
@@ -180,16 +211,12 @@ struct Relay {
 }
 
 impl Relay {
-    fn begin(state: Option<PathBuf>) -> Result<Self, ThereError> {
-        let (order, lines) = listen()?;
-        if order.form != FORM {
-            return Err(ThereError::Form(order.form));
-        }
-        let job: JobId = named(&order.job)?;
-        let host: JobId = named(&order.host)?;
-        let state = state.map(|state| state.join(THERE).join(host.file_name()));
-        let dir =
-            dir_of(state.clone(), &job).map_err(|cause| ThereError::Order(cause.to_string()))?;
+    fn begin(
+        order: Order,
+        lines: Receiver<ToHost>,
+        dir: PathBuf,
+        state: Option<PathBuf>,
+    ) -> Result<Self, ThereError> {
         let supervisor = find_or_start(&order, &dir, state)?;
         Ok(Self {
             lines,
@@ -214,6 +241,7 @@ impl Relay {
                     }
                 }
                 Ok(ToHost::Shown(shown)) => self.shown = shown,
+                Ok(ToHost::Saved | ToHost::Comes) => {}
                 Ok(ToHost::Forget) => {
                     self.forget();
                     return Ok(());

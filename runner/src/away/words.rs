@@ -21,6 +21,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use serde::{Deserialize, Serialize};
 
 use crate::standing::JobStanding;
+use ckpt_agent::agent::FetchedAhead;
 
 /// Number of this form of messages. A program that knows only another form refuses.
 pub(super) const FORM: u32 = 1;
@@ -98,6 +99,25 @@ pub(super) struct Order {
     pub report_ms: u64,
     /// What to start if the incarnation does not run; `None` if it is only looked for.
     pub start: Option<Start>,
+    /// The order to stand by: nothing is started, and nothing looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stand_by: Option<StandBy>,
+}
+
+/// What a host needs to fetch the job's versions ahead, without being able to read them.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct StandBy {
+    /// The text of the grid file.
+    pub grid: String,
+    /// A job key without the secrets of the job, with the right to restore.
+    pub key: String,
+}
+
+impl std::fmt::Debug for StandBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The key must not get into logs.
+        f.debug_struct("StandBy").finish_non_exhaustive()
+    }
 }
 
 /// What to start.
@@ -134,6 +154,10 @@ pub(super) enum ToHost {
     Shown(Shown),
     /// The end has arrived: the files of the job are not needed any more.
     Forget,
+    /// For a host that stands by: there is a newer version.
+    Saved,
+    /// For a host that stands by: the job comes here, so keep what was fetched.
+    Comes,
 }
 
 /// What is left of a running job, as its supervisor estimates it.
@@ -209,6 +233,8 @@ pub(super) enum FromHost {
         /// The line that it added to the history.
         noted: Option<String>,
     },
+    /// A host that stands by has fetched what there is.
+    StandsBy(FetchedAhead),
     /// There is neither a supervisor of this incarnation nor a record of its end.
     Vanished,
 }

@@ -739,13 +739,12 @@ fn recorder(
 
 fn started(begun: &Begun, pid: i32, outlook: &MachineOutlook) -> JournalEvent {
     let aside = begun.aside.iter();
+    let report = begun.report.as_ref();
     JournalEvent::Started {
         pid,
         version: begun.version.map(|version| version.number()),
-        at_hand_bytes: begun
-            .report
-            .as_ref()
-            .map_or(0, |report| report.at_hand_bytes),
+        at_hand_bytes: report.map_or(0, |report| report.at_hand_bytes),
+        fetched_bytes: report.map_or(0, |report| report.fetched_bytes),
         aside: aside.map(|path| path.display().to_string()).collect(),
         outlook: outlook.source.clone(),
     }

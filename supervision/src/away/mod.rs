@@ -275,6 +275,10 @@ pub struct Mover {
     state: State,
     actions: VecDeque<Action>,
     hosts: Hosts,
+    /// The host on which the job is to go on when it leaves the present one.
+    next_host: Option<String>,
+    /// The host that has the newest version already.
+    prepared: Option<String>,
     /// How many incarnations were started so far.
     number: u32,
     /// Hosts that were given up without a report of how the job ended there, and the number of the
@@ -300,6 +304,8 @@ impl Mover {
             state: State::Ranking,
             actions: VecDeque::new(),
             hosts: Hosts::default(),
+            next_host: None,
+            prepared: None,
             number: 0,
             abandoned: Vec::new(),
             ran_until: None,
@@ -395,6 +401,18 @@ impl Mover {
         }
     }
 
+    /// The host on which the job is to go on when it leaves the present one, so that it can be prepared: the best
+    /// other one when the hosts were ranked last. `None` if none was free.
+    #[must_use]
+    pub fn next_host(&self) -> Option<&str> {
+        self.next_host.as_deref()
+    }
+
+    /// Notes which host has the newest version already, if one has.
+    pub fn prepared(&mut self, host: Option<String>) {
+        self.prepared = host;
+    }
+
     /// The incarnations that were given up without a report of how they ended: host and number.
     #[must_use]
     pub fn abandoned(&self) -> &[(String, u32)] {
@@ -403,30 +421,51 @@ impl Mover {
 
     fn ranked(&mut self, now: Millis, candidates: &[Candidate]) {
         match &mut self.state {
-            State::Ranking => {
-                let free = candidates
-                    .iter()
-                    .find(|one| self.hosts.is_free(&one.host, now));
-                match free {
-                    Some(best) => {
-                        self.number = self.number.saturating_add(1);
-                        let host = best.host.clone();
-                        let number = self.number;
-                        self.launch(now, host, number, LaunchMode::Start);
-                    }
-                    None => {
-                        let names = candidates.iter().map(|one| one.host.as_str());
-                        let first = self.hosts.first_free(names);
-                        self.refused_or_wait(now, candidates, first);
-                    }
+            State::Ranking => match self.best(now, candidates, None, self.prepared.as_deref()) {
+                Some(host) => {
+                    self.number = self.number.saturating_add(1);
+                    let number = self.number;
+                    self.next_host = self.next_after(now, candidates, &host);
+                    self.launch(now, host, number, LaunchMode::Start);
                 }
-            }
+                None => {
+                    let names = candidates.iter().map(|one| one.host.as_str());
+                    let first = self.hosts.first_free(names);
+                    self.refused_or_wait(now, candidates, first);
+                }
+            },
             State::There(stay) => {
                 stay.is_ranking = false;
+                let here = stay.host.clone();
+                self.next_host = self.next_after(now, candidates, &here);
                 self.compare(now, candidates);
             }
             State::Waiting { .. } | State::Ended => {}
         }
+    }
+
+    fn next_after(&self, now: Millis, candidates: &[Candidate], here: &str) -> Option<String> {
+        self.best(now, candidates, Some(here), self.next_host())
+    }
+
+    /// The first free host but `here`, or a `prepared` one, unless the job is expected to end earlier on the first by
+    /// more than a move takes.
+    fn best(
+        &self,
+        now: Millis,
+        candidates: &[Candidate],
+        here: Option<&str>,
+        prepared: Option<&str>,
+    ) -> Option<String> {
+        let is_free = |one: &&Candidate| {
+            Some(one.host.as_str()) != here && self.hosts.is_free(&one.host, now)
+        };
+        let mut free = candidates.iter().filter(is_free);
+        let first = free.clone().next()?;
+        let latest = first.expected_seconds + self.moving_ms as f64 / 1000.0;
+        let prepared =
+            free.find(|one| Some(one.host.as_str()) == prepared && one.expected_seconds <= latest);
+        Some(prepared.unwrap_or(first).host.clone())
     }
 
     /// No host is free. If the job has never run and every host refuses it, waiting does not help.

@@ -67,6 +67,41 @@ fn a_job_that_leaves_goes_on_on_the_next_host_and_its_own_status_ends_it() {
 }
 
 #[test]
+fn a_job_goes_on_on_the_host_that_was_prepared_unless_another_one_is_better_by_more_than_a_move() {
+    let ranked = |expected: &[(&str, f64)]| {
+        let of = |(name, seconds): &(&str, f64)| {
+            Candidate::new((*name).to_owned(), 1000.0, 1.0, 0.0, *seconds)
+        };
+        Event::Ranked(expected.iter().map(of).collect())
+    };
+    for (better_by, goes_on) in [(4.0, "b"), (6.0, "c")] {
+        let mut mover = on_a(Millis(0));
+        assert_eq!(mover.next_host(), Some("b"));
+        mover.prepared(Some("b".to_owned()));
+        // A move takes 5 s.
+        let left = There::Supervisor { status: 75 };
+        mover.handle(Millis(500), Event::Ended(left));
+        actions(&mut mover);
+        let expected = [("c", 100.0), ("b", 100.0 + better_by), ("a", 1000.0)];
+        mover.handle(Millis(600), ranked(&expected));
+        assert_eq!(actions(&mut mover), [launch(goes_on, 2, LaunchMode::Start)]);
+        let other = if goes_on == "b" { "c" } else { "b" };
+        assert_eq!(mover.next_host(), Some(other));
+    }
+    // One that was to be prepared and is not counts as any other; the present host is never the next one, nor is one
+    // that is left alone.
+    let mut mover = on_a(Millis(0));
+    mover.handle(Millis(500), Event::Ended(There::Vanished));
+    mover.handle(Millis(600), ranked(&[("c", 1.0), ("b", 2.0)]));
+    assert_eq!(mover.host(), Some(("c", 2)));
+    let mut mover = on_a(Millis(0));
+    mover.handle(Millis(500), Event::Ended(There::Vanished));
+    mover.handle(Millis(600), ranked(&[("a", 1.0), ("b", 2.0)]));
+    assert_eq!(mover.host(), Some(("b", 2)));
+    assert_eq!(mover.next_host(), None);
+}
+
+#[test]
 fn a_host_is_lost_after_six_reports_that_did_not_come_and_asked_first_when_another_has_gone_on() {
     let mut mover = on_a(Millis(0));
     // A report that is looked at much too late, because this machine slept, counts once.

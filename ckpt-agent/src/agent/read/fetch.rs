@@ -9,7 +9,7 @@ use codec::geometry::SEAL_OVERHEAD;
 use codec::index::{Index, StoredSegment};
 use codec::manifest::Summary;
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{Duration, Instant};
 
 use crate::agent::Agent;
@@ -116,7 +116,7 @@ impl Agent {
             .read_rows(known, summary, reader, first, &summary.index)
             .await?;
         // Decoding and checking the index of a large image takes a while, so it runs on a thread of its own.
-        let index = tokio::task::spawn_blocking(move || Index::decode(&bytes)).await;
+        let index = spawn_blocking(move || Index::decode(&bytes)).await;
         match index {
             Ok(Ok(index)) => Ok(index),
             Ok(Err(cause)) => Err(Unreadable::because(cause.to_string())),
@@ -248,6 +248,8 @@ fn decode_row(
 enum Event {
     Session(RestoreEvent),
     Block(FetchId, u64, ShardIndex, Bytes),
+    /// A block that was fetched ahead.
+    AtHand(FetchId, u64, ShardIndex, Bytes),
 }
 
 /// What the owner of a driver has to do next.
@@ -423,17 +425,12 @@ impl<'a> Driver<'a> {
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Block(fetch, row, shard, block) => {
-                // Blocks of a cancelled request may still have been on their way.
-                let Some((host, _)) = self.fetches.get(&fetch) else {
-                    return;
-                };
-                self.silent.remove(&fetch);
-                self.meter.got(*host, block.len() as u64);
-                if let Some(blocks) = self.blocks.get_mut(&row) {
-                    blocks.insert(shard, block);
+                if let Some((host, _)) = self.fetches.get(&fetch) {
+                    self.meter.got(*host, block.len() as u64);
                 }
-                self.handle(RestoreEvent::Block(fetch, row));
+                self.take_block(fetch, row, shard, block);
             }
+            Event::AtHand(fetch, row, shard, block) => self.take_block(fetch, row, shard, block),
             Event::Session(event) => {
                 if let RestoreEvent::Done(fetch) | RestoreEvent::Failed(fetch, _) = &event {
                     self.end(*fetch);
@@ -441,6 +438,18 @@ impl<'a> Driver<'a> {
                 self.handle(event);
             }
         }
+    }
+
+    fn take_block(&mut self, fetch: FetchId, row: u64, shard: ShardIndex, block: Bytes) {
+        // Blocks of a cancelled request may still have been on their way.
+        if !self.fetches.contains_key(&fetch) {
+            return;
+        }
+        self.silent.remove(&fetch);
+        if let Some(blocks) = self.blocks.get_mut(&row) {
+            blocks.insert(shard, block);
+        }
+        self.handle(RestoreEvent::Block(fetch, row));
     }
 
     fn end(&mut self, fetch: FetchId) -> Option<JoinHandle<()>> {
@@ -458,13 +467,29 @@ impl<'a> Driver<'a> {
         self.unasked = self.unasked.max(after);
         let reader = self.reader.clone();
         let sender = self.sender.clone();
+        let checkpoint = self.known.manifest.public().checkpoint;
+        let ahead = self.agent.blocks_ahead.clone();
+        let ahead = ahead.filter(|folder| folder.has((checkpoint, shard)));
         let task = tokio::spawn(async move {
             let blocks = sender.clone();
             let on_block = move |row, block| {
                 // Fails only when the restore has ended.
                 let _ = blocks.send(Event::Block(fetch, row, shard, block));
             };
-            let event = match reader.blocks(shard, host, rows, on_block).await {
+            let at_hand = sender.clone();
+            let reading = async {
+                let mut rows = rows;
+                if let Some(ahead) = ahead {
+                    let entries = reader.entries(shard, host, rows.iter().copied()).await?;
+                    let read = spawn_blocking(move || ahead.blocks((checkpoint, shard), &entries));
+                    for (row, block) in read.await.unwrap_or_default() {
+                        rows.retain(|wanted| *wanted != row);
+                        let _ = at_hand.send(Event::AtHand(fetch, row, shard, block));
+                    }
+                }
+                reader.blocks(shard, host, rows, on_block).await
+            };
+            let event = match reading.await {
                 Ok(()) => RestoreEvent::Done(fetch),
                 Err(fault) => RestoreEvent::Failed(fetch, fault),
             };

@@ -1,5 +1,6 @@
 //! Reads checkpoints: chooses one, fetches its rows from hosts, and writes files or parts of them.
 
+pub(crate) mod ahead;
 pub(crate) mod at_hand;
 pub(crate) mod cat;
 pub(crate) mod choose;

@@ -119,6 +119,15 @@ pub enum Command {
     /// The part of `ckpt run --on` that runs on a host and reads its orders from standard input.
     #[command(hide = true)]
     There,
+    /// The process of a host that stands by for `ckpt run --on`.
+    #[command(hide = true)]
+    FetchAhead {
+        /// The job.
+        #[arg(long)]
+        job: JobId,
+        /// The folder that gets the blocks.
+        dir: PathBuf,
+    },
     /// Report progress or state from a job to its `ckpt run`.
     ///
     /// Does nothing when the job doesn't run under `ckpt run`.

@@ -264,6 +264,12 @@ pub struct OnArgs {
     /// Memory that the job needs.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::parse, requires = "on")]
     pub needs: u64,
+    /// Have the host on which the job would go on fetch each version ahead, so that a move takes seconds.
+    ///
+    /// The host can't read what it fetches before the job comes. It takes at most a quarter of its free disk, and is
+    /// removed when the job ends. Needs the owner's key.
+    #[arg(long, requires = "on")]
+    pub standby: bool,
     /// Time between two reports of the host; after six missing reports the job continues elsewhere.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time::parse, requires = "on")]
     pub report_every: Duration,
@@ -376,6 +382,7 @@ mod tests {
             "work",
             "cores",
             "needs",
+            "standby",
             "report-every",
             "retry",
         ];

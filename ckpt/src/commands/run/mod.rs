@@ -1,5 +1,6 @@
 //! The commands `ckpt run` and `ckpt notify`.
 
+pub mod ahead;
 pub mod jobs;
 pub mod on;
 pub mod past;

@@ -36,13 +36,14 @@ use runner::{AgentFuture, Reach, Signals, not_started};
 const KEY_SECONDS: u64 = 30 * 86_400;
 
 /// Options that count only on the machine where the user typed the command.
-const OWN_OPTIONS: [&str; 17] = [
+const OWN_OPTIONS: [&str; 18] = [
     "job",
     "on",
     "program",
     "work",
     "cores",
     "needs",
+    "standby",
     "report_every",
     "retry",
     "local",
@@ -119,6 +120,7 @@ fn away_orders(global: &Global, args: RunArgs, typed: &[OsString]) -> Result<Awa
         retry_ms: period_ms(args.on.retry.as_secs_f64()),
         ..MoveTimes::default()
     };
+    let stands_by = args.on.standby;
     let work_seconds = args.on.work.map(|work| work.as_secs_f64());
     let dir =
         std::env::current_dir().map_err(|cause| Failure::local("working directory", &cause))?;
@@ -141,6 +143,7 @@ fn away_orders(global: &Global, args: RunArgs, typed: &[OsString]) -> Result<Awa
         settings,
         record: orders.record,
         state_dir: orders.state_dir,
+        stands_by,
         says: orders.says,
     })
 }
@@ -225,39 +228,77 @@ impl Away for Here {
     }
 
     fn letter(&self, job: &JobId) -> Result<Letter, Failure> {
+        let key = job_key(&self.connection.grid, &self.connection.identity, job)?;
+        Ok(Letter {
+            grid: self.grid_text()?,
+            key,
+        })
+    }
+
+    fn sealed_letter(&self, job: &JobId) -> Result<Letter, Failure> {
+        let key = sealed_key(&self.connection.grid, &self.connection.identity, job)?;
+        Ok(Letter {
+            grid: self.grid_text()?,
+            key,
+        })
+    }
+}
+
+impl Here {
+    fn grid_text(&self) -> Result<String, Failure> {
         let path = grid_file(&self.connection.global);
         let path = path.ok_or_else(|| no_grid_file(&self.connection.global))?;
-        let grid = std::fs::read_to_string(&path)
-            .map_err(|cause| Failure::local(path.display(), &cause))?;
-        let key = job_key(&self.connection.grid, &self.connection.identity, job)?;
-        Ok(Letter { grid, key })
+        std::fs::read_to_string(&path).map_err(|cause| Failure::local(path.display(), &cause))
     }
+}
+
+fn key_failed(cause: &dyn std::error::Error) -> Failure {
+    Failure::new(ExitStatus::Failed, format!("job key: {}", chain(cause)))
 }
 
 /// A job key for this job alone, or the key of this process if that is a job key itself.
 fn job_key(grid: &Grid, owner: &Identity, job: &JobId) -> Result<String, Failure> {
-    let failed = |cause: &dyn std::error::Error| {
-        Failure::new(ExitStatus::Failed, format!("job key: {}", chain(cause)))
-    };
-    let none = || Failure::new(ExitStatus::Failed, "job key: it has no text");
     if owner.job.is_some() {
-        let text = job_key_to_text(owner).map_err(|cause| failed(&cause))?;
-        return text.map(|text| text.to_string()).ok_or_else(none);
+        return text_of(owner);
     }
+    let rights = Rights::SAVE.and(Rights::RESTORE).and(Rights::REMOVE);
+    let keys = issue(grid, owner, job, rights)?;
+    text_of(&Identity::of_job(owner, keys).map_err(|cause| key_failed(&cause))?)
+}
+
+/// A key that can fetch the versions of this job and open none.
+fn sealed_key(grid: &Grid, owner: &Identity, job: &JobId) -> Result<String, Failure> {
+    let no_owner = || {
+        let message = "a job key can't make the key of a host that stands by";
+        Failure::new(ExitStatus::Denied, message).next("the owner's key, or leave out --standby")
+    };
+    if owner.job.is_some() {
+        return Err(no_owner());
+    }
+    let keys = issue(grid, owner, job, Rights::RESTORE)?;
+    let sealed = keys.without_secrets().ok_or_else(no_owner)?;
+    text_of(&Identity::of_job(owner, sealed).map_err(|cause| key_failed(&cause))?)
+}
+
+fn text_of(identity: &Identity) -> Result<String, Failure> {
+    let none = || Failure::new(ExitStatus::Failed, "job key: it has no text");
+    let text = job_key_to_text(identity).map_err(|cause| key_failed(&cause))?;
+    text.map(|text| text.to_string()).ok_or_else(none)
+}
+
+/// Keys for this job alone, for a host.
+fn issue(grid: &Grid, owner: &Identity, job: &JobId, rights: Rights) -> Result<JobKeys, Failure> {
     let serial = unix_millis();
     let new = NewJobKeys {
         grid: grid.id().0,
         scope: JobScope::Job(job.clone()),
-        rights: Rights::SAVE.and(Rights::RESTORE).and(Rights::REMOVE),
+        rights,
         serial,
         not_before: serial / 1000,
         not_after: (serial / 1000).saturating_add(KEY_SECONDS),
     };
-    let seed = *new_key().map_err(|cause| failed(&cause))?.seed();
-    let keys = JobKeys::issue(&owner.secret, seed, new).map_err(|cause| failed(&cause))?;
-    let identity = Identity::of_job(owner, keys).map_err(|cause| failed(&cause))?;
-    let text = job_key_to_text(&identity).map_err(|cause| failed(&cause))?;
-    text.map(|text| text.to_string()).ok_or_else(none)
+    let seed = *new_key().map_err(|cause| key_failed(&cause))?.seed();
+    JobKeys::issue(&owner.secret, seed, new).map_err(|cause| key_failed(&cause))
 }
 
 fn ranking(report: RankReport, work_seconds: f64) -> Ranking {

@@ -1,0 +1,126 @@
+//! The host on which a job is to go on: it fetches each version ahead (`ckpt run --on --standby`).
+
+use ckpt_agent::agent::FetchedAhead;
+use ckpt_agent::report::Failure;
+
+use super::front::Front;
+use super::link::{Link, News};
+use super::words::{FORM, FromHost, Incarnation, Order, Shown, StandBy, ToHost};
+use crate::journal::JournalEvent;
+
+/// The launcher of a host that stands by.
+#[derive(Debug)]
+pub(super) struct NextHost {
+    pub link: Link,
+    host: String,
+    /// The newest version of which it was informed.
+    version: Option<u64>,
+}
+
+impl Front<'_> {
+    /// Has the host stand by on which the job would go on now, and no other one.
+    pub(super) fn prepare_next(&mut self) {
+        if !self.orders.stands_by {
+            return;
+        }
+        let is_there = self.mover.host().is_some();
+        let wanted = self.mover.next_host().filter(|_| is_there);
+        let now = self.next.as_ref().map(|next| next.host.as_str());
+        if now == wanted {
+            return;
+        }
+        let wanted = wanted.map(str::to_owned);
+        self.leave_next(None);
+        if let Some(host) = wanted
+            && let Err(failure) = self.stand_by(host)
+        {
+            self.complain(format!("no host stands by: {failure}"));
+        }
+    }
+
+    fn stand_by(&mut self, host: String) -> Result<(), Failure> {
+        let letter = self.away.sealed_letter(&self.orders.job)?;
+        let order = Order {
+            form: FORM,
+            host: host.clone(),
+            job: self.orders.job.to_string(),
+            incarnation: Incarnation {
+                run: self.kept.run.clone(),
+                number: 0,
+            },
+            shown: Shown::default(),
+            report_ms: self.orders.settings.report_ms,
+            start: None,
+            stand_by: Some(StandBy {
+                grid: letter.grid,
+                key: letter.key,
+            }),
+        };
+        self.links += 1;
+        let launcher = &self.orders.launcher;
+        let link = Link::start(launcher, &order, self.links, self.sender.clone())
+            .map_err(|cause| Failure::local("the launcher", &cause))?;
+        self.next = Some(NextHost {
+            link,
+            host,
+            version: None,
+        });
+        Ok(())
+    }
+
+    /// No host stands by any more. What it fetched stays there if it is the one on which the job `goes_on`.
+    pub(super) fn leave_next(&mut self, goes_on: Option<&str>) {
+        self.mover.prepared(None);
+        if let Some(next) = self.next.take() {
+            if goes_on == Some(next.host.as_str()) {
+                next.link.say(ToHost::Comes);
+            }
+            self.closing.spawn(next.link.close());
+        }
+    }
+
+    /// The job that is to be started on `host` finds there what that fetched.
+    pub(super) fn hand_over_to(&mut self, host: &str) {
+        if self.next.as_ref().is_some_and(|next| next.host == host) {
+            self.leave_next(Some(host));
+        }
+    }
+
+    /// The host that stands by fetches a version that is new to it.
+    pub(super) fn announce(&mut self, version: Option<u64>) {
+        if let Some(next) = &mut self.next
+            && version > next.version
+        {
+            next.version = version;
+            next.link.say(ToHost::Saved);
+        }
+    }
+
+    /// Takes news of the host that stands by.
+    pub(super) fn hear_next(&mut self, news: News) {
+        let Some(host) = self.next.as_ref().map(|next| next.host.clone()) else {
+            return;
+        };
+        match news {
+            News::Message(FromHost::StandsBy(fetched)) => self.stands_by(host, fetched),
+            News::Message(FromHost::Refused { message }) => {
+                self.complain(format!("{host} does not stand by: {message}"));
+            }
+            // A program that is older than this order.
+            News::Message(FromHost::Vanished) | News::Ended => self.leave_next(None),
+            News::Message(_) | News::Out(_) | News::Err(_) | News::Noise(_) => {}
+        }
+    }
+
+    fn stands_by(&mut self, host: String, fetched: FetchedAhead) {
+        self.mover
+            .prepared(Some(host.clone()).filter(|_| fetched.is_complete));
+        self.log.enter(JournalEvent::StandsBy {
+            host,
+            version: fetched.version,
+            fetched_bytes: fetched.fetched_bytes,
+            held_bytes: fetched.held_bytes,
+            is_complete: fetched.is_complete,
+        });
+    }
+}
