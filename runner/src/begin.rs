@@ -137,13 +137,17 @@ impl Beginning {
         loop {
             let is_last = began.elapsed() + WAIT_POLL > self.wait;
             let stage = Staging::new(&self.paths, &self.job)?;
-            let request = self.request(&stage, !is_last);
-            let tried = agent.restore(request, Arc::clone(observer), cancel.clone());
-            let is_worth_waiting = match &tried.await {
-                // Time does not make a marked version whole.
-                Ok(report) => report.skipped.iter().any(|skip| !skip.marked),
-                Err(failure) => failure.status == ExitStatus::TooFewHosts,
-            };
+            let mut is_worth_waiting = false;
+            if !is_last {
+                // A look comes first: the restore would take an older version at once.
+                let request = self.request(&stage, true);
+                let looked = agent.restore(request, Arc::clone(observer), cancel.clone());
+                is_worth_waiting = match &looked.await {
+                    // Time does not make a marked version whole.
+                    Ok(report) => report.skipped.iter().any(|skip| !skip.marked),
+                    Err(failure) => failure.status == ExitStatus::TooFewHosts,
+                };
+            }
             if is_last || !is_worth_waiting {
                 let request = self.request(&stage, false);
                 let report = agent.restore(request, Arc::clone(observer), cancel).await?;

@@ -40,6 +40,8 @@ pub struct RunningJob {
     pub why: Option<String>,
     /// The host on which it runs for `ckpt run --on`; `None` on this machine.
     pub host: Option<String>,
+    /// The host that has fetched the newest version ahead (`ckpt run --on --standby`); `None` if none has.
+    pub standby: Option<String>,
     /// The newest version that was committed or restored; `None` if there is none.
     pub version: Option<u64>,
     /// When that version was committed, Unix seconds; `None` if the job was restored from it.
@@ -180,6 +182,7 @@ impl JobsReport {
             since: standing.since_ms.map(|ms| ms / 1000),
             why: standing.why,
             host: standing.host.filter(|_| matches!(found, Found::Away)),
+            standby: standing.standby,
             version: standing.version,
             saved_at: standing.saved_at_ms.map(|ms| ms / 1000),
             next_save_seconds: standing.next_save_s,

@@ -61,6 +61,9 @@ pub(crate) struct JobStanding {
     pub why: Option<String>,
     /// The host on which it runs, if that is not this machine.
     pub host: Option<String>,
+    /// The host that has fetched the newest version ahead.
+    #[serde(default)]
+    pub standby: Option<String>,
     /// Whether work is being added that no version holds.
     pub works: bool,
     /// Work of this incarnation, seconds.

@@ -303,6 +303,12 @@ fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
     let left = at(&journal, "leaving").context("it did not leave")?;
     let journal = lab.there(&second, "moved", "journal.jsonl");
     let ran = at(&journal, "started").context("it did not start")?;
+    // Its state was restored once.
+    let started = &journal_entries(&journal, "started")[0];
+    ensure!(
+        started["at_hand_bytes"] == 0 && started["fetched_bytes"].as_u64() > Some(64 << 20),
+        "{started}"
+    );
     eprintln!(
         "64 MiB: from eviction to running elsewhere {} ms",
         ran - left
@@ -349,6 +355,10 @@ fn the_next_host_has_the_versions_before_the_job_comes_and_can_not_read_them() -
     let first = lab.wait_for_host("next", 1)?;
     let standing_by = lab.wait_for_next_host("next", 1)?;
     ensure!(standing_by != first);
+    wait_until("it is shown", PATIENCE, || {
+        let report = grid.run(["--json", "jobs"])?.expect(0)?.json()?;
+        Ok(report["jobs"][0]["standby"] == standing_by.as_str())
+    })?;
     // The key there finds the versions, and opens none; it can't save either.
     let with_its_key = |args: &[&str]| {
         let mut command = grid.command([&["--json"], args].concat())?;
@@ -379,7 +389,10 @@ fn the_next_host_has_the_versions_before_the_job_comes_and_can_not_read_them() -
     let journal = lab.there(&second, "next", "journal.jsonl");
     let started = &journal_entries(&journal, "started")[0];
     let fetched = started["fetched_bytes"].as_u64().context("no number")?;
-    ensure!(fetched < ballast as u64 / 4, "{started}");
+    ensure!(
+        started["at_hand_bytes"] == 0 && fetched < ballast as u64 / 4,
+        "{started}"
+    );
     let (_, report) = front.end(0)?;
     ensure!(report["starts"] == 2, "{report}");
     ensure!(Steps::read(&lab.dir.join("state"))?.number == 300);

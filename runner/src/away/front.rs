@@ -14,7 +14,6 @@ use super::begin::result_of;
 use super::kept::{KEPT, Kept, OnHost};
 use super::link::{Link, NEWS_MAX, News};
 use super::marks::Marks;
-use super::next::NextHost;
 use super::printer::{Printer, Stream};
 use super::words::{
     EndReport, FORM, FromHost, Incarnation, Order, RemainingWork, Shown, Start, ToHost, Word,
@@ -68,6 +67,17 @@ enum Answer {
     Failed(Failure),
 }
 
+/// The launcher of a host that stands by.
+#[derive(Debug)]
+pub(super) struct NextHost {
+    pub link: Link,
+    pub host: String,
+    /// The newest version of which it was informed.
+    pub version: Option<u64>,
+    /// Whether it has what it was informed of.
+    pub is_ready: bool,
+}
+
 pub(super) struct Front<'a> {
     pub(super) orders: &'a AwayOrders,
     place: &'a JobDir,
@@ -78,7 +88,7 @@ pub(super) struct Front<'a> {
     pub(super) mover: Mover,
     clock: Clock,
     printer: Printer,
-    link: Option<Link>,
+    pub(super) link: Option<Link>,
     /// The host that stands by.
     pub(super) next: Option<NextHost>,
     /// How many launchers were started so far.
@@ -590,6 +600,7 @@ impl<'a> Front<'a> {
         self.note.show(JobStanding {
             job: self.orders.job.to_string(),
             host,
+            standby: self.ready_host(),
             ..heard.unwrap_or_default()
         });
     }

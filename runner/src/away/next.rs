@@ -3,28 +3,19 @@
 use ckpt_agent::agent::FetchedAhead;
 use ckpt_agent::report::Failure;
 
-use super::front::Front;
+use super::front::{Front, NextHost};
 use super::link::{Link, News};
 use super::words::{FORM, FromHost, Incarnation, Order, Shown, StandBy, ToHost};
 use crate::journal::JournalEvent;
 
-/// The launcher of a host that stands by.
-#[derive(Debug)]
-pub(super) struct NextHost {
-    pub link: Link,
-    host: String,
-    /// The newest version of which it was informed.
-    version: Option<u64>,
-}
-
 impl Front<'_> {
     /// Has the host stand by on which the job would go on now, and no other one.
     pub(super) fn prepare_next(&mut self) {
-        if !self.orders.stands_by {
+        // While the job moves, the host to which it goes keeps what it has fetched.
+        if !self.orders.stands_by || self.link.is_none() {
             return;
         }
-        let is_there = self.mover.host().is_some();
-        let wanted = self.mover.next_host().filter(|_| is_there);
+        let wanted = self.mover.next_host();
         let now = self.next.as_ref().map(|next| next.host.as_str());
         if now == wanted {
             return;
@@ -64,6 +55,7 @@ impl Front<'_> {
             link,
             host,
             version: None,
+            is_ready: false,
         });
         Ok(())
     }
@@ -92,6 +84,7 @@ impl Front<'_> {
             && version > next.version
         {
             next.version = version;
+            next.is_ready = false;
             next.link.say(ToHost::Saved);
         }
     }
@@ -112,7 +105,16 @@ impl Front<'_> {
         }
     }
 
+    /// The host that has the newest version.
+    pub(super) fn ready_host(&self) -> Option<String> {
+        let ready = self.next.as_ref().filter(|next| next.is_ready);
+        ready.map(|next| next.host.clone())
+    }
+
     fn stands_by(&mut self, host: String, fetched: FetchedAhead) {
+        if let Some(next) = &mut self.next {
+            next.is_ready = fetched.is_complete && fetched.version >= next.version;
+        }
         self.mover
             .prepared(Some(host.clone()).filter(|_| fetched.is_complete));
         self.log.enter(JournalEvent::StandsBy {

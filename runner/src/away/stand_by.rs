@@ -20,8 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ckpt_agent::agent::FetchedAhead;
 use rustix::fs::{FlockOperation, flock};
 
-use super::there::{LOOK_PERIOD, send};
-use super::words::{FromHost, StandBy, ToHost};
+use super::words::{FromHost, LOOK_PERIOD, StandBy, ToHost};
 use crate::files::remove;
 use crate::job_dir::{AHEAD, JOBS, is_held};
 
@@ -102,7 +101,7 @@ impl StandingBy {
             }
             if let Some(ended) = self.ended()? {
                 match ended {
-                    Some(fetched) => send(out, &FromHost::StandsBy(fetched))?,
+                    Some(fetched) => FromHost::StandsBy(fetched).send(out)?,
                     None => self.due = Some(Instant::now() + RETRY),
                 }
             }
@@ -133,7 +132,7 @@ impl StandingBy {
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("ckpt")
-            .args(["--json", "fetch-ahead", "--job", &self.job])
+            .args(["fetch-ahead", "--job", &self.job])
             .arg(self.dir.join(AHEAD))
             .env("CKPT_GRID", self.dir.join(GRID_FILE))
             .env("CKPT_KEY_FILE", self.dir.join(KEY_FILE))

@@ -34,8 +34,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::stand_by::{StandingBy, sweep};
 use super::words::{
-    EndReport, FORM, FromHost, Incarnation, LINE_BYTES_MAX, OUTPUT_BYTES_MAX, Order, Shown, Start,
-    ToHost, WINDOW_BYTES,
+    EndReport, FORM, FromHost, Incarnation, LINE_BYTES_MAX, LOOK_PERIOD, OUTPUT_BYTES_MAX, Order,
+    Shown, Start, ToHost, WINDOW_BYTES,
 };
 use crate::beat::{BEAT, BeatContents};
 use crate::files::remove;
@@ -59,9 +59,6 @@ const HISTORY_FILE: &str = "history.jsonl";
 const HISTORY_LOCK: &str = "history.jsonl.lock";
 const INCARNATION_FILE: &str = "incarnation.json";
 const STARTING_LOCK: &str = "starting.lock";
-
-/// Time from one look for output, reports and an end to the next.
-pub(super) const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 /// Longest wait for the first line.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -101,7 +98,7 @@ pub fn serve(state: Option<PathBuf>) -> bool {
         program: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let mut out = io::stdout().lock();
-    if send(&mut out, &hello).is_err() {
+    if hello.send(&mut out).is_err() {
         return false;
     }
     match begin(state) {
@@ -110,7 +107,7 @@ pub fn serve(state: Option<PathBuf>) -> bool {
         Ok(Serves::StandsBy(mut standing_by)) => standing_by.pass_on(&mut out).is_ok(),
         Err(cause) => {
             let message = cause.to_string();
-            let _ = send(&mut out, &FromHost::Refused { message });
+            let _ = FromHost::Refused { message }.send(&mut out);
             false
         }
     }
@@ -143,12 +140,6 @@ fn begin(state: Option<PathBuf>) -> Result<Serves, ThereError> {
         }
         None => Relay::begin(order, lines, dir, state).map(|relay| Serves::Runs(Box::new(relay))),
     }
-}
-
-pub(super) fn send(out: &mut impl Write, message: &FromHost) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, message)?;
-    out.write_all(b"\n")?;
-    out.flush()
 }
 
 /// A supervisor that runs, or has run.
@@ -257,7 +248,7 @@ impl Relay {
             } else if !more && !self.end_sent {
                 self.end_sent = true;
                 let end = self.end_message();
-                send(out, &end)?;
+                end.send(out)?;
             }
         }
     }
@@ -299,7 +290,7 @@ impl Relay {
             rest,
             standing,
         };
-        send(out, &alive)
+        alive.send(out)
     }
 
     fn end_message(&mut self) -> FromHost {
@@ -419,7 +410,7 @@ fn tail(
     let mut part = Vec::new();
     file.take(bytes).read_to_end(&mut part)?;
     let sent = part.len() as u64;
-    send(out, &message(sent))?;
+    message(sent).send(out)?;
     out.write_all(&part)?;
     out.flush()?;
     Ok(Tailed {

@@ -16,7 +16,9 @@
 //! ```
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,9 @@ pub(super) const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 /// Most bytes of output that are sent and not yet shown. The limit keeps reports from waiting behind
 /// output.
 pub(super) const WINDOW_BYTES: u64 = 1 << 20;
+
+/// Time from one look for messages and news on a host to the next.
+pub(super) const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 /// A word of a command line, which may have any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -237,6 +242,18 @@ pub(super) enum FromHost {
     StandsBy(FetchedAhead),
     /// There is neither a supervisor of this incarnation nor a record of its end.
     Vanished,
+}
+
+impl FromHost {
+    /// Writes the line.
+    ///
+    /// # Errors
+    /// When nobody reads at the other end any more.
+    pub(super) fn send(&self, out: &mut impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        out.write_all(b"\n")?;
+        out.flush()
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ impl RunShell<'_> {
                 .map(|at| unix_millis().saturating_sub(clock.since(at))),
             why,
             host: None,
+            standby: None,
             works: now.works && !self.job.is_stopped(),
             work_s: seconds(now.work_ms),
             unsaved_s: now.unsaved_seconds,

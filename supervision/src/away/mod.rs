@@ -437,7 +437,9 @@ impl Mover {
             State::There(stay) => {
                 stay.is_ranking = false;
                 let here = stay.host.clone();
-                self.next_host = self.next_after(now, candidates, &here);
+                // While no other host is free, what the one that was to be next has fetched may serve yet.
+                let next = self.next_after(now, candidates, &here);
+                self.next_host = next.or_else(|| self.next_host.take());
                 self.compare(now, candidates);
             }
             State::Waiting { .. } | State::Ended => {}

@@ -88,6 +88,17 @@ fn a_job_goes_on_on_the_host_that_was_prepared_unless_another_one_is_better_by_m
         let other = if goes_on == "b" { "c" } else { "b" };
         assert_eq!(mover.next_host(), Some(other));
     }
+    // While no host is free it stays the one that was to be next.
+    let mut mover = on_a(Millis(0));
+    let rest = Rest {
+        seconds: 1000.0,
+        left_seconds: None,
+    };
+    let later = Millis(SETTINGS.retry_ms);
+    mover.handle(later, Event::Reported(RunState::Runs(Some(rest))));
+    assert_eq!(actions(&mut mover), [Action::Rank]);
+    mover.handle(later, ranked(&[("a", 1.0)]));
+    assert_eq!(mover.next_host(), Some("b"));
     // One that was to be prepared and is not counts as any other; the present host is never the next one, nor is one
     // that is left alone.
     let mut mover = on_a(Millis(0));

@@ -76,6 +76,9 @@ fn why(job: &RunningJob, now: u64) -> String {
     if let Some(why) = &job.not_saved {
         said.push(format!("not saved: {why}"));
     }
+    if let Some(host) = &job.standby {
+        said.push(format!("{host} stands by"));
+    }
     let age = now.saturating_sub(job.reported_at);
     if age > OLD_SECONDS {
         said.push(format!("reported {} ago", work(age as f64)));
@@ -145,6 +148,7 @@ mod tests {
             since: None,
             why: None,
             host: None,
+            standby: None,
             version: Some(3),
             saved_at: Some(1_790_000_000),
             next_save_seconds: Some(300.0),
@@ -159,6 +163,7 @@ mod tests {
                 job("42", JobState::Running),
                 RunningJob {
                     since: Some(1_790_000_040),
+                    standby: Some("h04".to_owned()),
                     why: Some("the owner needs the processors".to_owned()),
                     not_saved: Some("too few hosts".to_owned()),
                     next_save_seconds: None,
@@ -182,7 +187,9 @@ mod tests {
         );
         assert!(lines[2].contains("STOPPED FOR OWNER"), "{text}");
         assert!(
-            lines[2].contains(": the owner needs the processors; not saved: too few hosts"),
+            lines[2].contains(
+                ": the owner needs the processors; not saved: too few hosts; h04 stands by"
+            ),
             "{text}"
         );
         assert_eq!(lines[3], "1.4 h of work at risk in 2 jobs");
