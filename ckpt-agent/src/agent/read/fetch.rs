@@ -223,6 +223,18 @@ pub(crate) fn planned(known: &KnownCheckpoint, rows: &WantedRows) -> Vec<Planned
     rows.iter().map(planned).collect()
 }
 
+/// The shards of a checkpoint that were fetched ahead.
+fn at_hand(agent: &Agent, known: &KnownCheckpoint) -> BTreeSet<ShardIndex> {
+    let Some(ahead) = &agent.blocks_ahead else {
+        return BTreeSet::new();
+    };
+    let checkpoint = known.manifest.public().checkpoint;
+    let shards = known.holders.iter().map(|(shard, _)| *shard);
+    shards
+        .filter(|shard| ahead.has((checkpoint, *shard)))
+        .collect()
+}
+
 /// What was observed of hosts during a read.
 #[derive(Debug, Default)]
 pub(crate) struct SeenOfHosts {
@@ -338,6 +350,7 @@ impl<'a> Driver<'a> {
             data: known.manifest.public().redundancy.data(),
             rows,
             sources: known.holders.clone(),
+            at_hand: at_hand(agent, known),
             limits,
         };
         let (sender, events) = mpsc::unbounded_channel();
@@ -468,8 +481,8 @@ impl<'a> Driver<'a> {
         let reader = self.reader.clone();
         let sender = self.sender.clone();
         let checkpoint = self.known.manifest.public().checkpoint;
-        let ahead = self.agent.blocks_ahead.clone();
-        let ahead = ahead.filter(|folder| folder.has((checkpoint, shard)));
+        let is_at_hand = self.session.is_at_hand(shard);
+        let ahead = self.agent.blocks_ahead.clone().filter(|_| is_at_hand);
         let task = tokio::spawn(async move {
             let blocks = sender.clone();
             let on_block = move |row, block| {

@@ -101,6 +101,8 @@ impl Batch {
 struct Open {
     /// Whether it failed for this batch before.
     failed: bool,
+    /// Whether the blocks have to come from the host.
+    is_far: bool,
     /// Nanoseconds until it would have answered.
     expected_ns: u64,
     /// Bytes that its host was asked for and has not sent.
@@ -509,6 +511,7 @@ impl RestoreSession {
                 let queued = self.bytes_queued(source.host);
                 Open {
                     failed: batch.failed.contains(&SourceIndex(index)),
+                    is_far: !self.plan.at_hand.contains(&source.shard),
                     expected_ns: source.expected_ns(queued + batch.bytes(), best_known),
                     queued,
                     shard: source.shard,
@@ -516,14 +519,21 @@ impl RestoreSession {
                 }
             })
             .collect();
-        let best = open.iter().map(|open| (open.failed, open.expected_ns));
-        let (failed, fastest) = best.min()?;
+        let best = open.iter();
+        let best = best.map(|open| (open.failed, open.is_far, open.expected_ns));
+        let (failed, is_far, fastest) = best.min()?;
         let alike = fastest.saturating_add(fastest / 4);
         open.into_iter()
-            .filter(|open| open.failed == failed && open.expected_ns <= alike)
+            .filter(|open| (open.failed, open.is_far) == (failed, is_far))
+            .filter(|open| open.expected_ns <= alike)
             // Data shards are cheaper to decode.
             .min_by_key(|open| (open.queued, open.shard, open.index))
             .map(|open| open.index)
+    }
+
+    /// Whether blocks of this shard were fetched ahead.
+    pub fn is_at_hand(&self, shard: ShardIndex) -> bool {
+        self.plan.at_hand.contains(&shard)
     }
 
     /// Bytes of the blocks that were requested of a host and have not come.

@@ -1,5 +1,7 @@
 //! The interface of a restore session: its plan, events, actions and outcome.
 
+use std::collections::BTreeSet;
+
 use codec::ShardIndex;
 
 use crate::core::{Fault, HostIndex};
@@ -71,6 +73,8 @@ pub struct RestorePlan {
     /// Which host has which shard. A shard can be at several hosts, and a host can have several. Of sources
     /// of like speed, data shards are preferred, then the first in this list.
     pub sources: Vec<(ShardIndex, HostIndex)>,
+    /// Shards whose blocks were fetched ahead: they are asked for before others.
+    pub at_hand: BTreeSet<ShardIndex>,
     /// Time and size limits.
     pub limits: RestoreLimits,
 }

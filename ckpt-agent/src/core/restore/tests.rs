@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use codec::Redundancy;
 use protocol::wire::Code;
 
@@ -33,6 +35,7 @@ fn plan(data: usize, rows: u64, shards: u8) -> RestorePlan {
         sources: (0..shards)
             .map(|number| (shard(number), HostIndex(number.into())))
             .collect(),
+        at_hand: BTreeSet::new(),
         limits: limits(),
     }
 }
@@ -135,6 +138,23 @@ fn data_shards_are_asked_first() {
     let rig = Rig::new(mixed);
     let hosts: Vec<usize> = rig.asked.iter().map(|(_, host, _)| *host).collect();
     assert_eq!(hosts, [0, 1]);
+}
+
+#[test]
+fn what_was_fetched_ahead_is_asked_for_first_and_others_where_it_fails() {
+    let mut ahead = plan(3, 4, 5);
+    ahead.at_hand = [1, 3, 4].map(shard).into();
+    let mut rig = Rig::new(ahead);
+    let mut hosts: Vec<usize> = rig.asked.iter().map(|(_, host, _)| *host).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    assert_eq!(hosts, [1, 3, 4]);
+    rig.answer(rig.last(1));
+    rig.answer(rig.last(4));
+    rig.fail(3, gone());
+    assert_eq!(rig.times_asked(0), 1, "{:?}", rig.asked);
+    rig.answer(rig.last(0));
+    assert!(!rig.decoded.is_empty());
 }
 
 #[test]

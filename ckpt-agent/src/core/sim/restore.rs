@@ -76,10 +76,14 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
         }
     }
     let wanted: BTreeSet<u64> = rows.iter().map(|planned| planned.row).collect();
+    // Of some shards the blocks were fetched ahead, whoever holds them.
+    let shards = saved.holders.iter().map(|(shard, _)| *shard);
+    let at_hand = shards.filter(|_| rng.random_bool(0.2)).collect();
     let plan = RestorePlan {
         data,
         rows,
         sources: saved.holders.clone(),
+        at_hand,
         limits,
     };
     let mut shell = Shell {
