@@ -275,6 +275,8 @@ pub struct Mover {
     state: State,
     actions: VecDeque<Action>,
     hosts: Hosts,
+    /// Whether the host on which the job is to go on is prepared.
+    prepares: bool,
     /// The host on which the job is to go on when it leaves the present one.
     next_host: Option<String>,
     /// The host that has the newest version already.
@@ -304,6 +306,7 @@ impl Mover {
             state: State::Ranking,
             actions: VecDeque::new(),
             hosts: Hosts::default(),
+            prepares: false,
             next_host: None,
             prepared: None,
             number: 0,
@@ -347,6 +350,13 @@ impl Mover {
         mover.left_status = Ending::OLDER;
         mover.launch(now, host, number, LaunchMode::Attach);
         mover
+    }
+
+    /// This mover, which also ranks the hosts of a job whose rest is not known, so that [`Self::next_host`] is a good
+    /// one.
+    #[must_use]
+    pub fn preparing(self, prepares: bool) -> Self {
+        Self { prepares, ..self }
     }
 
     /// Takes an event that happened at `now`.
@@ -577,7 +587,8 @@ impl Mover {
                 .push_back(Action::Report(Report::Runs { host, after_ms }));
         }
         self.ran_until = Some(now);
-        if rest.is_some() && !stay.is_ranking && stay.leaving.is_none() && stay.next_look <= now {
+        let is_of_use = rest.is_some() || self.prepares;
+        if is_of_use && !stay.is_ranking && stay.leaving.is_none() && stay.next_look <= now {
             stay.next_look = now.plus(self.settings.retry_ms);
             stay.is_ranking = true;
             self.actions.push_back(Action::Rank);

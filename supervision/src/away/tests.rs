@@ -88,6 +88,16 @@ fn a_job_goes_on_on_the_host_that_was_prepared_unless_another_one_is_better_by_m
         let other = if goes_on == "b" { "c" } else { "b" };
         assert_eq!(mover.next_host(), Some(other));
     }
+    // Where a host is prepared, a job of unknown length is ranked again, too.
+    for prepares in [false, true] {
+        let mut mover = on_a(Millis(0)).preparing(prepares);
+        mover.handle(
+            Millis(SETTINGS.retry_ms),
+            Event::Reported(RunState::Runs(None)),
+        );
+        let ranks = actions(&mut mover).contains(&Action::Rank);
+        assert_eq!(ranks, prepares);
+    }
     // While no host is free it stays the one that was to be next.
     let mut mover = on_a(Millis(0));
     let rest = Rest {
