@@ -30,7 +30,6 @@ fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
         (
             include_str!("../../docs/research/placement.md"),
             concat!(
-                include_str!("../../benches/tables/placement.md"),
                 include_str!("../../benches/tables/placement-spot.md"),
                 include_str!("../../benches/tables/placement-bitbrains.md"),
                 include_str!("../../benches/tables/placement-planetlab.md"),

@@ -1776,6 +1776,8 @@ class RunningJob(TypedDict):
     why: str | None
     #: The host on which it runs for `ckpt run --on`; None on this machine.
     host: str | None
+    #: The host that has fetched the newest version ahead (`ckpt run --on --standby`); None if none has.
+    standby: str | None
     #: The newest version that was committed or restored; None if there is none.
     version: int | None
     #: When that version was committed, Unix seconds; None if the job was restored from it.
