@@ -3,9 +3,9 @@
 
 A grid of five daemons runs in a network namespace whose loopback carries --mbit Mbit/s: everything shares that line.
 The job is that of useful_time.py: --size bytes in memory, of which --rate bytes a second change in blocks of 64 KiB
-anywhere (half of each block compresses away), written every --period seconds. `ckpt run` on its host gets SIGTERM once it
-has saved four times and a host stands by with the newest version (--without: no host does); the time ends when the job has
-read its state on the next host. At most four moves: a host that the job has left is not taken again for three minutes.
+anywhere (half of each block compresses away), written every --period seconds. `ckpt run` on its host, with --grace 30s, gets
+SIGTERM 40 to 90 s after the first save there has come to a host that stands by (--without: after that save), once that
+host has the newest version; the time ends when the job has read its state on the next host. At most four moves: a host that the job has left is not taken again for three minutes.
 
 Needs root, ip and tc, and eight times --size in --dir, which should be in memory (/dev/shm).
 
@@ -15,6 +15,7 @@ Needs root, ip and tc, and eight times --size in --dir, which should be in memor
 import argparse
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -26,10 +27,6 @@ from moves import LAUNCHER
 from useful_time import JOB, last
 
 TARGET_S = 15
-
-# Saves on a host before the job has to leave it: the first one is of the whole state, and the second has all that
-# changed meanwhile.
-SAVES_FIRST = 4
 
 
 def entries(path, event):
@@ -48,11 +45,13 @@ def main():
     parser.add_argument("--period", type=float, default=3.0)
     parser.add_argument("--mbit", type=int, default=100)
     parser.add_argument("--without", action="store_true", help="no host stands by")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dir", default="/dev/shm")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.inside:
         return again_on_a_line(args.mbit)
+    rng = random.Random(args.seed)
     with Lab(args.ckpt, under=args.dir) as lab:
         work, launcher, script, counts = (lab.dir / name for name in ("work", "launcher", "job.py", "counts"))
         work.mkdir()
@@ -60,7 +59,7 @@ def main():
         counts.touch()
         launcher.write_text(LAUNCHER.format(dir=lab.dir))
         launcher.chmod(0o755)
-        options = ["--batch", "--job", "moved", "--retry", "30m", "--grace", "60s", "--history", "none"]
+        options = ["--batch", "--job", "moved", "--retry", "30m", "--grace", "30s", "--history", "none"]
         options += [] if args.without else ["--standby"]
         job = [sys.executable, script, "state", args.size, args.rate, args.period, counts]
         front = subprocess.Popen(
@@ -82,9 +81,7 @@ def main():
 
         def is_ready(place):
             version = newest(place)
-            if len(entries(place / "journal.jsonl", "saved")) < SAVES_FIRST:
-                return None
-            if args.without:
+            if version is None or args.without:
                 return version
             ready = entries(journal, "stands_by")
             return version if ready and ready[-1]["is_complete"] and ready[-1]["version"] >= version else None
@@ -93,6 +90,8 @@ def main():
         try:
             for move in range(args.moves):
                 place = wait_for("the job", lambda: home(move + 1), 900)
+                wait_for("the job is saved", lambda: is_ready(place), 900)
+                time.sleep(rng.uniform(40, 90))
                 wait_for("the job is ready to move", lambda: is_ready(place), 900)
                 at = time.time()
                 os.kill(int((place / "lock").read_text()), signal.SIGTERM)

@@ -30,6 +30,8 @@ pub(super) struct Learned {
     errors: (f64, f64),
     /// Whether a version of the job is stored: the next save then stores only what has changed.
     has_version: bool,
+    /// Bytes of the image in that version, if they are known.
+    version_bytes: Option<u64>,
     /// Whether a save was measured in this run.
     is_measured: bool,
     /// Whether a save has shown how fast the image changes.
@@ -58,6 +60,7 @@ impl Learned {
         Self {
             costs,
             has_version,
+            version_bytes: None,
             is_measured: false,
             knows_change: false,
             has_stood_still: false,
@@ -110,10 +113,21 @@ impl Learned {
         if ahead.image_bytes > 0 {
             self.costs.image_bytes = ahead.image_bytes as f64;
         }
+        if self.has_version {
+            // What was restored lies there.
+            self.version_bytes.get_or_insert(ahead.image_bytes);
+        }
         let rate = ahead.bytes_per_second.filter(|_| !self.is_measured);
         if let Some(rate) = rate.filter(|rate| rate.is_finite() && *rate > 0.0) {
             self.costs.bytes_per_second = rate;
         }
+    }
+
+    /// Whether at least half of an image of so many bytes has come since the newest version: a first version, or a job
+    /// that has begun with little. It is stored once and for all.
+    pub(super) fn is_mostly_new(&self, image_bytes: u64) -> bool {
+        let before = self.version_bytes.filter(|_| self.has_version);
+        !self.has_version || before.is_some_and(|before| image_bytes >= before.saturating_mul(2))
     }
 
     /// The job stood still for `ms` milliseconds for a checkpoint.
@@ -131,26 +145,28 @@ impl Learned {
         self.costs.ask_seconds = f64::midpoint(self.costs.ask_seconds, seconds(ms));
     }
 
-    /// Learns from a committed save. A version that was stored whole teaches nothing about changes, and,
-    /// unless it is the first, nothing about forecasts: they are forecasts of patches. If the time was that
+    /// Learns from a committed save. A version that was stored whole, or of an image that has grown much, teaches
+    /// nothing about changes, and, unless it is the first, nothing about forecasts: they are forecasts of patches. If the time was that
     /// of reading, the save teaches only that sending is no slower.
     pub(super) fn saved(&mut self, save: &MeasuredSave) {
         let work = save.work_seconds;
         let meanwhile = save.ended_with_reading;
         let is_first = !self.has_version;
+        let is_patch = !self.is_mostly_new(save.image_bytes);
         let took = seconds(save.took_ms).max(1e-3);
         let sends = self.final_save(0);
         let forecast = sends.saving_seconds(work).max(1e-3);
-        if !meanwhile && (is_first || save.new_bytes.is_some()) {
+        if !meanwhile && (is_first || is_patch && save.new_bytes.is_some()) {
             let error = (took / forecast).ln();
             self.errors.0 += error * error;
             self.errors.1 += 1.0;
         }
         self.has_version = true;
         self.is_measured |= save.stored_bytes > 0;
-        if !is_first {
+        if is_patch {
             self.learn_change(save);
         }
+        self.version_bytes = Some(save.image_bytes);
         let costs = &mut self.costs;
         let spread = (self.errors.0 / self.errors.1).sqrt();
         costs.spread = spread.clamp(SPREAD_RANGE.0, SPREAD_RANGE.1);

@@ -5,6 +5,7 @@ use super::saving::Saving;
 use crate::action::{Action, Report};
 use crate::ahead::{Ahead, Limit, bearable};
 use crate::clock::{Millis, millis, seconds};
+use crate::event::SaveOutcome;
 use crate::settings::Asking;
 
 /// Until a save has shown how fast the image changes, the next one is due after this much work, seconds.
@@ -44,11 +45,15 @@ impl Supervisor {
         Some(left.max(seconds(self.line_free_at.since(now))).max(0.0))
     }
 
-    /// A save has ended: what it took of the line counts against the share that may be spent. The first version is
-    /// stored once and for all, and does not count.
-    pub(super) fn line_was_used(&mut self, now: Millis, saving: &Saving, is_first: bool) {
+    /// A save has ended: what it took of the line counts against the share that may be spent. What is stored once and
+    /// for all does not count: the first version, and one of an image that has grown to twice its size or more.
+    pub(super) fn line_was_used(&mut self, now: Millis, saving: &Saving, outcome: &SaveOutcome) {
         let took = seconds(now.since(saving.since));
-        if !is_first && self.settings.spend > 0.0 {
+        let is_once = match outcome {
+            SaveOutcome::Committed { image_bytes, .. } => self.costs.is_mostly_new(*image_bytes),
+            SaveOutcome::Failed | SaveOutcome::OtherSuccessor => !self.costs.has_version(),
+        };
+        if !is_once && self.settings.spend > 0.0 {
             self.line_free_at = saving.since.plus(millis(took / self.settings.spend));
         }
     }

@@ -415,7 +415,7 @@ impl Supervisor {
             return;
         }
         self.checkpoints = Checkpoints::Idle;
-        self.line_was_used(now, &saving, self.job.committed.is_none());
+        self.line_was_used(now, &saving, &outcome);
         let since_saving = self.dues.since_saving.take();
         if saving.purpose.is_last() {
             // Work after the final checkpoint would be lost.

@@ -27,6 +27,39 @@ fn a_safe_machine_s_job_is_saved_ahead_and_the_line_is_left_to_others_for_a_whil
 }
 
 #[test]
+fn what_a_job_that_began_with_little_stores_first_does_not_count_against_its_share_of_the_line() {
+    let grown_to = |image_bytes| SaveOutcome::Committed {
+        version: 2,
+        stored_bytes: image_bytes,
+        new_bytes: Some(image_bytes),
+        image_bytes,
+    };
+    for begins_with in [0, 50 << 20, 51 << 20] {
+        let mut desk = Desk::new(ahead(Asking::Never));
+        let size = |image_bytes| {
+            Event::SaveAhead(SaveAhead {
+                image_bytes,
+                ..SaveAhead::default()
+            })
+        };
+        desk.handle(size(begins_with));
+        desk.handle(size(100 << 20));
+        desk.handle(Event::Job(JobNews::Saved));
+        assert_eq!(desk.samples(21, 0.1), [regular(1)]);
+        desk.after(20_000, ended(1, grown_to(100 << 20)));
+        // The job has worked for 20 s meanwhile.
+        let next = desk.handle(Event::Job(JobNews::Saved));
+        if begins_with <= 50 << 20 {
+            assert_eq!(next, [regular(2)]);
+        } else {
+            assert_eq!(next, []);
+            assert_eq!(desk.samples(28, 0.1), []);
+            assert_eq!(desk.samples(4, 0.1), [regular(2)]);
+        }
+    }
+}
+
+#[test]
 fn without_a_share_of_the_line_a_safe_machine_s_job_is_not_saved() {
     let mut desk = Desk::new(Settings {
         spend: 0.0,
