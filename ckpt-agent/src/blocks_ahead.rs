@@ -85,15 +85,17 @@ impl BlocksAhead {
         rows.iter().filter_map(read).collect()
     }
 
-    /// Removes all shards but these.
+    /// Removes the shards of all checkpoints but these, and what was fetched of a shard in part.
     ///
     /// # Errors
     /// When a file can't be removed.
-    pub fn keep_only(&self, shards: &BTreeSet<ShardOf>) -> io::Result<()> {
-        let kept: BTreeSet<PathBuf> = shards.iter().map(|shard| self.path(*shard)).collect();
+    pub fn keep_only(&self, checkpoints: &BTreeSet<CheckpointId>) -> io::Result<()> {
+        let kept: Vec<String> = checkpoints.iter().map(|one| format!("{one}-")).collect();
         for path in self.files()? {
-            if !kept.contains(&path) {
-                fs::remove_file(path)?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let is_kept = kept.iter().any(|one| name.starts_with(one.as_str()));
+            if !is_kept || name.ends_with(PART) {
+                fs::remove_file(&path)?;
             }
         }
         Ok(())
@@ -180,16 +182,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_removed() {
+    fn shards_of_other_checkpoints_and_parts_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let ahead = BlocksAhead::in_dir(dir.path());
         for number in 0..3 {
             ahead.begin(shard(number)).unwrap().end().unwrap();
         }
         ahead.begin(shard(3)).unwrap();
-        ahead
-            .keep_only(&BTreeSet::from([shard(1), shard(4)]))
-            .unwrap();
+        let kept = [shard(1), shard(3), shard(4)].map(|(checkpoint, _)| checkpoint);
+        ahead.keep_only(&BTreeSet::from(kept)).unwrap();
         let left: Vec<PathBuf> = ahead.files().unwrap();
         assert_eq!(left, [ahead.path(shard(1))]);
     }

@@ -51,8 +51,8 @@ impl Agent {
     }
 
     /// Fetches into `folder` as many shards of each checkpoint of the job as a restore needs, the newest first, and
-    /// removes those of checkpoints that hosts do not show any more. Once the folder takes `most_bytes` of the disk,
-    /// nothing more is fetched.
+    /// removes those of checkpoints that no host shows any more, unless so many are silent that they may have one.
+    /// Once the folder takes `most_bytes` of the disk, nothing more is fetched.
     ///
     /// # Errors
     /// When too few hosts answer, or the folder can't be written to.
@@ -73,19 +73,23 @@ impl Agent {
         let all = all.filter(|known| known.can_lose().is_some());
         // What was deleted can still be what others build on.
         let known: Vec<&KnownCheckpoint> = all.chain(gathered.inventory.passed_over()).collect();
-        let wanted: Vec<Wanted> = known.iter().flat_map(|one| self.wanted(one)).collect();
-        folder
-            .keep_only(&wanted.iter().map(|one| one.shard).collect())
-            .map_err(|cause| failed(&cause))?;
+        let few = known
+            .first()
+            .map_or(1, |one| one.manifest.public().redundancy.data());
+        if gathered.silent.len() < few {
+            let shown = known.iter().map(|one| one.stamp().checkpoint);
+            let removed = folder.keep_only(&shown.collect());
+            removed.map_err(|cause| failed(&cause))?;
+        }
+        let wanted = known.iter().flat_map(|one| self.wanted(one, folder));
+        let wanted: Vec<Wanted> = wanted.collect();
         let mut held = folder.bytes().map_err(|cause| failed(&cause))?;
         let mut fetched = FetchedAhead {
             version: known.first().map(|one| one.version().number()),
             is_complete: true,
             ..FetchedAhead::default()
         };
-        let missing = wanted.into_iter().filter(|one| !folder.has(one.shard));
-        let missing: Vec<Wanted> = missing.collect();
-        for of_one in missing.chunk_by(|a, b| a.shard.0 == b.shard.0) {
+        for of_one in wanted.chunk_by(|a, b| a.shard.0 == b.shard.0) {
             let room = most_bytes.saturating_sub(held) / of_one.len() as u64;
             let mut coming = JoinSet::new();
             for wanted in of_one {
@@ -102,13 +106,15 @@ impl Agent {
         Ok(fetched)
     }
 
-    /// The shards of a checkpoint that are fetched: as many as a restore needs. It asks for data shards first.
-    fn wanted(&self, known: &KnownCheckpoint) -> Vec<Wanted> {
+    /// The shards of a checkpoint that are still to be fetched.
+    fn wanted(&self, known: &KnownCheckpoint, folder: &BlocksAhead) -> Vec<Wanted> {
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
-        let shards: BTreeSet<ShardIndex> = known.holders.iter().map(|(shard, _)| *shard).collect();
-        let shards = shards.into_iter().take(public.redundancy.data());
-        let wanted = shards.map(|shard| {
+        let all = public.redundancy.shards();
+        let here = all.filter(|shard| folder.has((public.checkpoint, *shard)));
+        let shown = known.holders.iter().map(|(shard, _)| *shard).collect();
+        let shards = to_fetch(public.redundancy.data(), &here.collect(), &shown);
+        let wanted = shards.into_iter().map(|shard| {
             let holders = known.holders.iter().filter(|(held, _)| *held == shard);
             Wanted {
                 shard: (public.checkpoint, shard),
@@ -119,6 +125,17 @@ impl Agent {
         });
         wanted.collect()
     }
+}
+
+/// Of the shards that hosts show, those to fetch beside the ones that are `here`, until there are as many as a restore
+/// needs. Data shards come first, which it asks for first. A host that is silent now takes nothing away.
+fn to_fetch(
+    needed: usize,
+    here: &BTreeSet<ShardIndex>,
+    shown: &BTreeSet<ShardIndex>,
+) -> Vec<ShardIndex> {
+    let lacking = needed.saturating_sub(here.len());
+    shown.difference(here).copied().take(lacking).collect()
 }
 
 /// What came of a shard.
@@ -183,4 +200,29 @@ async fn from_host(wanted: &Wanted, host: HostIndex, file: ShardAhead, room: u64
     }
     came.is_whole = file.is_some_and(|file| file.end().is_ok());
     came
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::Redundancy;
+
+    use super::*;
+
+    #[test]
+    fn what_is_here_stays_whoever_is_silent_and_only_what_is_lacking_is_fetched() {
+        let shards = |numbers: &[u8]| -> BTreeSet<ShardIndex> {
+            let shard = |number: &u8| Redundancy::DEFAULT.shard(*number).unwrap();
+            numbers.iter().map(shard).collect()
+        };
+        let fetched = |here: &[u8], shown: &[u8]| -> Vec<u8> {
+            let found = to_fetch(3, &shards(here), &shards(shown));
+            found.into_iter().map(ShardIndex::number).collect()
+        };
+        assert_eq!(fetched(&[], &[0, 1, 2, 3, 4]), [0, 1, 2]);
+        assert_eq!(fetched(&[], &[0, 2, 4]), [0, 2, 4]);
+        assert_eq!(fetched(&[0, 1], &[1, 2, 3]), [2]);
+        // The holders of what is here are silent.
+        assert_eq!(fetched(&[0, 1, 2], &[3, 4]), [0_u8; 0]);
+        assert_eq!(fetched(&[0], &[0]), [0_u8; 0]);
+    }
 }
