@@ -294,6 +294,7 @@ impl Orders {
                 ..Costs::default()
             },
             restored,
+            restored_bytes: restored.map(|_| image_bytes),
             spend: self.spend,
             ..Settings::default()
         }

@@ -34,6 +34,8 @@ pub struct Settings {
     pub moving_ms: u64,
     /// The version that the job was restored from, if it was.
     pub restored: Option<u64>,
+    /// Bytes of the image in that version, if they are known.
+    pub restored_bytes: Option<u64>,
     /// The longest time without a sign of life in earlier runs of the job, milliseconds.
     pub longest_quiet_ms: u64,
     /// How long the whole job was predicted to run, milliseconds, if a prediction exists.
@@ -59,6 +61,7 @@ impl Default for Settings {
             spend: 0.0,
             moving_ms: 300_000,
             restored: None,
+            restored_bytes: None,
             longest_quiet_ms: 0,
             predicted_ms: None,
         }

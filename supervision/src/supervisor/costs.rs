@@ -68,6 +68,14 @@ impl Learned {
         }
     }
 
+    /// This, with the bytes of the image in the version from which the job was restored.
+    pub(super) const fn of_bytes(self, version_bytes: Option<u64>) -> Self {
+        Self {
+            version_bytes,
+            ..self
+        }
+    }
+
     pub(super) fn standstill(&self) -> f64 {
         self.costs.standstill_seconds.max(STANDSTILL_MIN)
     }
@@ -112,10 +120,6 @@ impl Learned {
     pub(super) fn foresee(&mut self, ahead: SaveAhead) {
         if ahead.image_bytes > 0 {
             self.costs.image_bytes = ahead.image_bytes as f64;
-        }
-        if self.has_version {
-            // What was restored lies there.
-            self.version_bytes.get_or_insert(ahead.image_bytes);
         }
         let rate = ahead.bytes_per_second.filter(|_| !self.is_measured);
         if let Some(rate) = rate.filter(|rate| rate.is_finite() && *rate > 0.0) {

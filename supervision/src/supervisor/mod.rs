@@ -120,7 +120,8 @@ impl Supervisor {
             answers_last: false,
         });
         Self {
-            costs: Learned::new(settings.costs, settings.restored.is_some()),
+            costs: Learned::new(settings.costs, settings.restored.is_some())
+                .of_bytes(settings.restored_bytes),
             quiet: QuietWatch::new(settings.longest_quiet_ms),
             settings,
             now,

@@ -35,15 +35,14 @@ fn what_a_job_that_began_with_little_stores_first_does_not_count_against_its_sha
         image_bytes,
     };
     for begins_with in [0, 50 << 20, 51 << 20] {
-        let mut desk = Desk::new(ahead(Asking::Never));
-        let size = |image_bytes| {
-            Event::SaveAhead(SaveAhead {
-                image_bytes,
-                ..SaveAhead::default()
-            })
-        };
-        desk.handle(size(begins_with));
-        desk.handle(size(100 << 20));
+        let mut desk = Desk::new(Settings {
+            restored_bytes: Some(begins_with),
+            ..ahead(Asking::Never)
+        });
+        desk.handle(Event::SaveAhead(SaveAhead {
+            image_bytes: 100 << 20,
+            ..SaveAhead::default()
+        }));
         desk.handle(Event::Job(JobNews::Saved));
         assert_eq!(desk.samples(21, 0.1), [regular(1)]);
         desk.after(20_000, ended(1, grown_to(100 << 20)));
