@@ -433,8 +433,8 @@ fn a_host_that_stands_by_is_left_clean_when_the_command_is_killed_and_no_job_nee
     }
     let second = || {
         let runs = lab.entries("lost", "runs_there");
-        let hosts = runs.iter().filter_map(|one| one["host"].as_str());
-        hosts.last().map(str::to_owned)
+        let mut hosts = runs.iter().filter_map(|one| one["host"].as_str());
+        hosts.next_back().map(str::to_owned)
     };
     wait_until("the job runs elsewhere", PATIENCE, || {
         Ok(second().is_some_and(|host| host != first && host != killed))

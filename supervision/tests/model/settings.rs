@@ -63,6 +63,9 @@ pub(super) fn draw(rng: &mut SmallRng) -> Settings {
         },
         moving_ms: rng.random_range(0..600_000),
         restored: rng.random_bool(0.5).then_some(3),
+        restored_bytes: rng
+            .random_bool(0.5)
+            .then(|| rng.random_range(0..2_000_000_000)),
         longest_quiet_ms: 0,
         predicted_ms: rng.random_bool(0.2).then_some(100_000),
     }
