@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Candidate;
 use crate::clock::Millis;
 
 /// Limits the exponent of the back-off. The longest back-off is reached much earlier.
@@ -25,6 +26,26 @@ impl Hosts {
     /// Whether the back-off of a host is over, if it has one.
     pub(super) fn is_free(&self, host: &str, now: Millis) -> bool {
         self.past.get(host).is_none_or(|past| past.free_at <= now)
+    }
+
+    /// The first free host but `here`, or a `prepared` one, unless the job is expected to end earlier on the first by
+    /// more than a move takes.
+    pub(super) fn best<'a>(
+        &self,
+        now: Millis,
+        candidates: &'a [Candidate],
+        here: Option<&str>,
+        prepared: Option<&str>,
+        move_seconds: f64,
+    ) -> Option<&'a Candidate> {
+        let is_free =
+            |one: &&Candidate| Some(one.host.as_str()) != here && self.is_free(&one.host, now);
+        let mut free = candidates.iter().filter(is_free);
+        let first = free.clone().next()?;
+        let latest = first.expected_seconds + move_seconds;
+        let prepared =
+            free.find(|one| Some(one.host.as_str()) == prepared && one.expected_seconds <= latest);
+        Some(prepared.unwrap_or(first))
     }
 
     /// When the first of these hosts ends its back-off; `None` if none of them has one.

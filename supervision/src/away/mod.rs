@@ -435,7 +435,7 @@ impl Mover {
                 Some(host) => {
                     self.number = self.number.saturating_add(1);
                     let number = self.number;
-                    self.next_host = self.next_after(now, candidates, &host);
+                    self.next_host = self.best(now, candidates, Some(&host), self.next_host());
                     self.launch(now, host, number, LaunchMode::Start);
                 }
                 None => {
@@ -448,7 +448,7 @@ impl Mover {
                 stay.is_ranking = false;
                 let here = stay.host.clone();
                 // While no other host is free, what the one that was to be next has fetched may serve yet.
-                let next = self.next_after(now, candidates, &here);
+                let next = self.best(now, candidates, Some(&here), self.next_host());
                 self.next_host = next.or_else(|| self.next_host.take());
                 self.compare(now, candidates);
             }
@@ -456,12 +456,6 @@ impl Mover {
         }
     }
 
-    fn next_after(&self, now: Millis, candidates: &[Candidate], here: &str) -> Option<String> {
-        self.best(now, candidates, Some(here), self.next_host())
-    }
-
-    /// The first free host but `here`, or a `prepared` one, unless the job is expected to end earlier on the first by
-    /// more than a move takes.
     fn best(
         &self,
         now: Millis,
@@ -469,15 +463,11 @@ impl Mover {
         here: Option<&str>,
         prepared: Option<&str>,
     ) -> Option<String> {
-        let is_free = |one: &&Candidate| {
-            Some(one.host.as_str()) != here && self.hosts.is_free(&one.host, now)
-        };
-        let mut free = candidates.iter().filter(is_free);
-        let first = free.clone().next()?;
-        let latest = first.expected_seconds + self.moving_ms as f64 / 1000.0;
-        let prepared =
-            free.find(|one| Some(one.host.as_str()) == prepared && one.expected_seconds <= latest);
-        Some(prepared.unwrap_or(first).host.clone())
+        let move_seconds = self.moving_ms as f64 / 1000.0;
+        let best = self
+            .hosts
+            .best(now, candidates, here, prepared, move_seconds);
+        best.map(|one| one.host.clone())
     }
 
     /// No host is free. If the job has never run and every host refuses it, waiting does not help.
