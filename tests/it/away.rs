@@ -287,6 +287,13 @@ fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
     let began = lab.began()?;
     ensure!(began.len() == 2 && began[1] >= 100, "{began:?}");
     ensure!(Steps::read(&lab.dir.join("state"))?.number == 300);
+    // The result builds on what the first host saved.
+    let listed = grid.run(["--json", "list", "--job", "moved"])?.expect(0)?;
+    let listed = listed.json()?;
+    let all = listed["checkpoints"].as_array().context("no list")?;
+    let newest = all.last().context("no version")?;
+    let stored = newest["stored_bytes"].as_u64();
+    ensure!(stored < Some(32 << 20), "{newest}");
     ensure!(
         report["starts"] == 2 && report["hosts"] == serde_json::json!([first, second]),
         "{report}"

@@ -59,7 +59,7 @@ def main():
         counts.touch()
         launcher.write_text(LAUNCHER.format(dir=lab.dir))
         launcher.chmod(0o755)
-        options = ["--batch", "--job", "moved", "--retry", "30m", "--grace", "30s", "--history", "none"]
+        options = ["--batch", "--job", "moved", "--retry", "30m", "--grace", "30s", "--history", "none", "--exclude", "**/state.next"]
         options += [] if args.without else ["--standby"]
         job = [sys.executable, script, "state", args.size, args.rate, args.period, counts]
         front = subprocess.Popen(

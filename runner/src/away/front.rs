@@ -99,6 +99,8 @@ pub(super) struct Front<'a> {
     asker: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
     rest: Option<RemainingWork>,
+    /// Whether the last host may still have the job's key, or the key was of no use there: the next one gets another.
+    wants_new_key: bool,
     /// The note of how the job stands, for others.
     note: StandingNote,
     /// How the job stands, as its host last reported.
@@ -155,6 +157,7 @@ impl<'a> Front<'a> {
             asker,
             answers,
             rest: None,
+            wants_new_key: true,
             note,
             standing: None,
             reported_end: None,
@@ -340,8 +343,9 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn start(&self, host: &str) -> Result<Start, Failure> {
-        let letter = self.away.letter(&self.orders.job)?;
+    fn start(&mut self, host: &str) -> Result<Start, Failure> {
+        let letter = self.away.letter(&self.orders.job, self.wants_new_key)?;
+        self.wants_new_key = true;
         let mut options: Vec<Word> = self
             .orders
             .options
@@ -521,6 +525,7 @@ impl<'a> Front<'a> {
             }
             FromHost::Ended { end, noted } => {
                 self.say(ToHost::Forget);
+                self.wants_new_key = !matches!(end.exit_code, Ending::SAVED | Ending::OLDER);
                 let there = match end {
                     EndReport {
                         exit_code: status,

@@ -123,11 +123,12 @@ pub trait Away: Reach {
     /// Ranks the hosts for this much work, in seconds at speed 1.
     fn rank(&self, work_seconds: f64) -> RankFuture<'_>;
 
-    /// Makes what a host needs to use the grid for this job.
+    /// Makes what a host needs to use the grid for this job: with a new job key, or with the one of the letter before,
+    /// if it is good for long enough, so that the host's saves build on those of the host before.
     ///
     /// # Errors
     /// When the user's key can't make a job key.
-    fn letter(&self, job: &JobId) -> Result<Letter, Failure>;
+    fn letter(&self, job: &JobId, has_new_key: bool) -> Result<Letter, Failure>;
 
     /// As [`Self::letter`], with a key that can fetch the job's versions and open none.
     ///

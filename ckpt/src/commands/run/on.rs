@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::parser::ValueSource;
@@ -25,15 +25,19 @@ use crate::commands::run::{Connection, orders, write_end};
 use crate::commands::state_dir::state_dir;
 use crate::commands::{Answer, rank, runtime};
 use ckpt_agent::report::{ExitStatus, Failure};
-use ckpt_agent::unix_time::unix_millis;
+use ckpt_agent::unix_time::{unix_millis, unix_seconds};
 use protocol::errors::chain;
 use runner::away::{
     self, Away, AwayOrders, AwayReport, Launcher, LauncherError, Letter, RankFuture, Ranking,
 };
 use runner::{AgentFuture, Reach, Signals, not_started};
 
-/// For how long a host may act as the job, seconds. Each start on a host gets a new key.
+/// For how long a host may act as the job, seconds.
 const KEY_SECONDS: u64 = 30 * 86_400;
+
+/// A host on which a job goes on gets the key of the host before for this long, seconds: what is saved builds only on
+/// what the same key or the owner's has signed.
+const SAME_KEY_SECONDS: u64 = 15 * 86_400;
 
 /// Options that count only on the machine where the user typed the command.
 const OWN_OPTIONS: [&str; 18] = [
@@ -96,6 +100,7 @@ async fn move_around(global: Global, args: RunArgs, typed: &[OsString]) -> Resul
     let here = Arc::new(Here {
         connection: Connection::new(global, connected),
         ranks,
+        key: Mutex::default(),
     });
     let away: Arc<dyn Away> = here.clone();
     let report = away::run(orders, away, signals).await;
@@ -191,6 +196,8 @@ fn values<'a>(matches: &'a ArgMatches, id: &str) -> Vec<&'a OsStr> {
 struct Here {
     connection: Connection,
     ranks: RankArgs,
+    /// The job key for hosts, and when it was made, Unix seconds.
+    key: Mutex<Option<(u64, String)>>,
 }
 
 impl Reach for Here {
@@ -227,8 +234,19 @@ impl Away for Here {
         })
     }
 
-    fn letter(&self, job: &JobId) -> Result<Letter, Failure> {
-        let key = job_key(&self.connection.grid, &self.connection.identity, job)?;
+    fn letter(&self, job: &JobId, has_new_key: bool) -> Result<Letter, Failure> {
+        let now = unix_seconds();
+        let mut kept = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = kept.take().filter(|_| !has_new_key);
+        let same = before.filter(|(made, _)| now < made.saturating_add(SAME_KEY_SECONDS));
+        let (made, key) = match same {
+            Some(same) => same,
+            None => (
+                now,
+                job_key(&self.connection.grid, &self.connection.identity, job)?,
+            ),
+        };
+        *kept = Some((made, key.clone()));
         Ok(Letter {
             grid: self.grid_text()?,
             key,
