@@ -345,7 +345,7 @@ impl<'a> Front<'a> {
 
     fn start(&mut self, host: &str) -> Result<Start, Failure> {
         let letter = self.away.letter(&self.orders.job, self.wants_new_key)?;
-        self.wants_new_key = true;
+        self.wants_new_key = false;
         let mut options: Vec<Word> = self
             .orders
             .options
@@ -490,7 +490,10 @@ impl<'a> Front<'a> {
     fn hear_message(&mut self, message: FromHost) {
         match message {
             // The host begins to start the job.
-            FromHost::Hello { form: FORM, .. } => self.happens(Event::Reported(RunState::Starting)),
+            FromHost::Hello { form: FORM, .. } => {
+                self.wants_new_key = true;
+                self.happens(Event::Reported(RunState::Starting));
+            }
             FromHost::Out { .. } | FromHost::Err { .. } => {}
             FromHost::Hello { form, program } => {
                 self.complain(format!(
