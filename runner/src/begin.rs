@@ -148,7 +148,7 @@ impl Beginning {
                     Err(failure) => failure.status == ExitStatus::TooFewHosts,
                 };
             }
-            if is_last || !is_worth_waiting {
+            if !is_worth_waiting {
                 let request = self.request(&stage, false);
                 let report = agent.restore(request, Arc::clone(observer), cancel).await?;
                 return self.put_in_place(agent, report, &stage).await;

@@ -82,21 +82,25 @@ class Machine:
         return code, json.loads(reports[-1])
 
     def entries(self, event):
-        path = self.dir / "memory" / "run" / self.job / "journal.jsonl"
-        if not path.exists():
-            return []
-        found = []
-        for line in path.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if entry.get("event") == event:
-                found.append(entry)
-        return found
+        return entries(self.dir / "memory" / "run" / self.job / "journal.jsonl", event)
 
     def remove(self):
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def entries(path, event):
+    """The entries of this kind in a journal; none if there is no journal."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text().splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if entry.get("event") == event:
+            found.append(entry)
+    return found
 
 
 def again_on_a_line(mbit):

@@ -3,9 +3,10 @@
 
 A grid of five daemons runs in a network namespace whose loopback carries --mbit Mbit/s: everything shares that line.
 The job is that of useful_time.py: --size bytes in memory, of which --rate bytes a second change in blocks of 64 KiB
-anywhere (half of each block compresses away), written every --period seconds. `ckpt run` on its host, with --grace 30s, gets
-SIGTERM 40 to 90 s after the first save there has come to a host that stands by (--without: after that save), once that
-host has the newest version; the time ends when the job has read its state on the next host. At most four moves: a host that the job has left is not taken again for three minutes.
+anywhere (half of each block compresses away), written every --period seconds. `ckpt run` on its host, with --grace 30s,
+gets SIGTERM 40 to 90 s after the first save there has come to a host that stands by (--without: after that save), once
+that host has the newest version. The time ends when the job has read its state on the next host. At most four moves: a
+host that the job has left is not taken again for three minutes.
 
 Needs root, ip and tc, and eight times --size in --dir, which should be in memory (/dev/shm).
 
@@ -13,7 +14,6 @@ Needs root, ip and tc, and eight times --size in --dir, which should be in memor
 """
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -22,18 +22,11 @@ import subprocess
 import sys
 import time
 
-from lab import Lab, again_on_a_line, wait_for
+from lab import Lab, again_on_a_line, entries, wait_for
 from moves import LAUNCHER
 from useful_time import JOB, last
 
 TARGET_S = 15
-
-
-def entries(path, event):
-    if not path.exists():
-        return []
-    found = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-    return [entry for entry in found if entry["event"] == event]
 
 
 def main():
@@ -59,7 +52,8 @@ def main():
         counts.touch()
         launcher.write_text(LAUNCHER.format(dir=lab.dir))
         launcher.chmod(0o755)
-        options = ["--batch", "--job", "moved", "--retry", "30m", "--grace", "30s", "--history", "none", "--exclude", "**/state.next"]
+        options = ["--batch", "--job", "moved", "--retry", "30m", "--grace", "30s", "--history", "none"]
+        options += ["--exclude", "**/state.next"]
         options += [] if args.without else ["--standby"]
         job = [sys.executable, script, "state", args.size, args.rate, args.period, counts]
         front = subprocess.Popen(

@@ -236,9 +236,35 @@ impl Level {
     }
 }
 
-/// Sums over pairs of hosts `a` and `b`, from which a correlation is estimated. Of a pair, `n` is the number
-/// of slots in which both are known, and `p_a`, `p_b`, `p_ab` are the shares of these slots in which `a`, `b`
-/// or both are usable.
+/// The pasts of two hosts `a` and `b` side by side: `n` is the number of slots in which both are known, and `p_a`,
+/// `p_b`, `p_ab` are the shares of these slots in which `a`, `b` or both are usable.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    known: f64,
+    up_a: f64,
+    up_b: f64,
+    both: f64,
+}
+
+impl Pair {
+    /// `None` without a slot in which both are known.
+    fn of(a: &Past, b: &Past) -> Option<Self> {
+        let known = f64::from(a.known.count_and(&b.known));
+        (known > 0.0).then(|| Self {
+            known,
+            up_a: f64::from(a.usable.count_and(&b.known)) / known,
+            up_b: f64::from(b.usable.count_and(&a.known)) / known,
+            both: f64::from(a.usable.count_and(&b.usable)) / known,
+        })
+    }
+
+    /// `n (p_ab - p_a p_b)`, in slots.
+    fn covariance(&self) -> f64 {
+        self.known * (self.both - self.up_a * self.up_b)
+    }
+}
+
+/// Sums over pairs of hosts, from which a correlation is estimated.
 #[derive(Clone, Copy, Debug, Default)]
 struct PairSums {
     /// `SUM n (p_ab - p_a p_b)`, in slots.
@@ -249,14 +275,13 @@ struct PairSums {
 
 impl PairSums {
     fn add(&mut self, a: &Past, b: &Past) {
-        let known = f64::from(a.known.count_and(&b.known));
-        if known == 0.0 {
+        let Some(pair) = Pair::of(a, b) else {
             return;
-        }
-        let up_a = f64::from(a.usable.count_and(&b.known)) / known;
-        let up_b = f64::from(b.usable.count_and(&a.known)) / known;
-        let both = f64::from(a.usable.count_and(&b.usable)) / known;
-        self.covariance += known * (both - up_a * up_b);
+        };
+        let Pair {
+            known, up_a, up_b, ..
+        } = pair;
+        self.covariance += pair.covariance();
         self.deviation += known * (up_a * (1.0 - up_a) * up_b * (1.0 - up_b)).sqrt();
     }
 
@@ -307,9 +332,13 @@ impl Correlated {
                 spared: Spared::default(),
             })
             .collect();
-        let everywhere = everywhere(&members);
-        let levels = std::array::from_fn(|level| learn_level(&members, level));
-        spared::learn(&mut members, everywhere, &levels);
+        let groups = Groups::of(&members);
+        let everywhere = everywhere(&members, &groups);
+        let levels = std::array::from_fn(|level| learn_level(&groups.domains[level]));
+        let spared = spared::learn(&members, &groups, everywhere, &levels);
+        for (member, spared) in members.iter_mut().zip(spared) {
+            member.spared = spared;
+        }
         let moments = compute.as_ref().and_then(|compute| {
             let delay = compute.restart_seconds.div_ceil(SLOT_SECONDS);
             let failures = compute.failures.as_ref()?.ending_at(newest);
@@ -618,12 +647,46 @@ fn count_by_digits<const DIGITS: usize>(
     total
 }
 
-/// The correlations of the domains of `level`. A domain's is shrunk towards that of all pairs of the level,
+/// Members with a past that are compared with each other, and their indices.
+struct Groups<'a> {
+    /// At most [`PAIRED_MAX`] of all, evenly spaced.
+    sample: Vec<(usize, &'a Past)>,
+    /// The first [`PAIRED_MAX`] of each domain, at each level.
+    domains: [BTreeMap<DomainId, Vec<(usize, &'a Past)>>; LEVELS],
+}
+
+impl<'a> Groups<'a> {
+    fn of(members: &'a [Aligned]) -> Self {
+        let with_past = members.iter().enumerate();
+        let with_past: Vec<(usize, &Past)> = with_past
+            .filter_map(|(index, member)| Some((index, member.past.as_ref()?)))
+            .collect();
+        let stride = with_past.len().div_ceil(PAIRED_MAX).max(1);
+        let of_level = |level: usize| {
+            let mut domains = BTreeMap::<DomainId, Vec<(usize, &Past)>>::new();
+            for (index, past) in &with_past {
+                if let Some(domain) = members[*index].domains[level] {
+                    let hosts = domains.entry(domain).or_default();
+                    if hosts.len() < PAIRED_MAX {
+                        hosts.push((*index, *past));
+                    }
+                }
+            }
+            domains
+        };
+        Self {
+            domains: std::array::from_fn(of_level),
+            sample: with_past.into_iter().step_by(stride).collect(),
+        }
+    }
+}
+
+/// The correlations of the domains of a level. A domain's is shrunk towards that of all pairs of the level,
 /// which is shrunk towards 0.
-fn learn_level(members: &[Aligned], level: usize) -> Level {
+fn learn_level(domains: &BTreeMap<DomainId, Vec<(usize, &Past)>>) -> Level {
     let mut pool = PairSums::default();
     let mut sums = Vec::new();
-    for (domain, group) in domains_with_past(members, level) {
+    for (domain, group) in domains {
         let mut sum = PairSums::default();
         for (i, (_, a)) in group.iter().enumerate() {
             for (_, b) in group.iter().skip(i + 1) {
@@ -631,7 +694,7 @@ fn learn_level(members: &[Aligned], level: usize) -> Level {
             }
         }
         pool.merge(&sum);
-        sums.push((domain, sum));
+        sums.push((*domain, sum));
     }
     let pool = pool.correlation(0.0);
     Level {
@@ -643,42 +706,17 @@ fn learn_level(members: &[Aligned], level: usize) -> Level {
     }
 }
 
-/// The domains of `level` that have hosts with a past, sorted, each with the first [`PAIRED_MAX`] of these hosts.
-fn domains_with_past(members: &[Aligned], level: usize) -> Vec<(DomainId, Vec<(usize, &Past)>)> {
-    let mut domains = BTreeMap::<DomainId, Vec<(usize, &Past)>>::new();
-    for (index, member) in members.iter().enumerate() {
-        if let (Some(domain), Some(past)) = (member.domains[level], &member.past) {
-            let hosts = domains.entry(domain).or_default();
-            if hosts.len() < PAIRED_MAX {
-                hosts.push((index, past));
-            }
-        }
-    }
-    domains.into_iter().collect()
-}
-
 /// Correlation of hosts that share no domain, from the pairs of a sample of the members.
-fn everywhere(members: &[Aligned]) -> f64 {
-    let sample = sample(members);
+fn everywhere(members: &[Aligned], groups: &Groups<'_>) -> f64 {
     let mut sum = PairSums::default();
-    for (i, (a, past_a)) in sample.iter().enumerate() {
-        for (b, past_b) in sample.iter().skip(i + 1) {
+    for (i, (a, past_a)) in groups.sample.iter().enumerate() {
+        for (b, past_b) in groups.sample.iter().skip(i + 1) {
             if are_strangers(&members[*a], &members[*b]) {
                 sum.add(past_a, past_b);
             }
         }
     }
     sum.correlation(0.0)
-}
-
-/// At most [`PAIRED_MAX`] members with a past, evenly spaced, and their indices.
-fn sample(members: &[Aligned]) -> Vec<(usize, &Past)> {
-    let with_past = members.iter().enumerate();
-    let with_past: Vec<(usize, &Past)> = with_past
-        .filter_map(|(index, member)| Some((index, member.past.as_ref()?)))
-        .collect();
-    let stride = with_past.len().div_ceil(PAIRED_MAX).max(1);
-    with_past.into_iter().step_by(stride).collect()
 }
 
 /// Whether the two hosts share no domain.

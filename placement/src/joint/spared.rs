@@ -1,12 +1,7 @@
 //! Hosts that stay when the others of their domain go: a shock of the domain does not hit them. The correlation of a
 //! domain is that of most of its hosts, and says nothing of one that is never down.
 
-use std::collections::BTreeMap;
-
-use super::{
-    Aligned, DomainId, LEVELS, Level, PRIOR_OUTAGE_SLOTS, Past, are_strangers, domains_with_past,
-    sample,
-};
+use super::{Aligned, Groups, LEVELS, Level, PRIOR_OUTAGE_SLOTS, Pair, Past, are_strangers};
 
 /// A host is spared if it is down together with others less than this share as often as a host that each shock hits.
 const SPARED_BELOW: f64 = 0.2;
@@ -31,15 +26,10 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, host: &Past, other: &Past, correlation: f64) {
-        let known = f64::from(host.known.count_and(&other.known));
-        if known == 0.0 {
-            return;
+        if let Some(pair) = Pair::of(host, other) {
+            self.seen += pair.covariance();
+            self.expected += pair.known * pair.up_a * correlation * (1.0 - pair.up_b);
         }
-        let up = f64::from(host.usable.count_and(&other.known)) / known;
-        let other_up = f64::from(other.usable.count_and(&host.known)) / known;
-        let both = f64::from(host.usable.count_and(&other.usable)) / known;
-        self.seen += known * (both - up * other_up);
-        self.expected += known * up * correlation * (1.0 - other_up);
     }
 
     /// Whether the host is spared: `(seen + W) / (expected + W) < SPARED_BELOW` with `W = PRIOR_OUTAGE_SLOTS`, so
@@ -49,18 +39,20 @@ impl Sums {
     }
 }
 
-/// Learns which members the shocks spare; the correlation of the pool is `everywhere`.
-pub(super) fn learn(members: &mut [Aligned], everywhere: f64, levels: &[Level; LEVELS]) {
-    let pool = sample(members);
-    let domains: [BTreeMap<DomainId, _>; LEVELS] =
-        std::array::from_fn(|level| domains_with_past(members, level).into_iter().collect());
+/// Which shocks spare each of the members; the correlation of the pool is `everywhere`.
+pub(super) fn learn(
+    members: &[Aligned],
+    groups: &Groups<'_>,
+    everywhere: f64,
+    levels: &[Level; LEVELS],
+) -> Vec<Spared> {
     let learnt = members.iter().enumerate().map(|(index, member)| {
         let Some(past) = &member.past else {
             return Spared::default();
         };
         let others = |(other, _): &&(usize, _)| *other != index;
         let mut of_pool = Sums::default();
-        for (other, their_past) in pool.iter().filter(others) {
+        for (other, their_past) in groups.sample.iter().filter(others) {
             if are_strangers(member, &members[*other]) {
                 of_pool.add(past, their_past, everywhere);
             }
@@ -69,7 +61,8 @@ pub(super) fn learn(members: &mut [Aligned], everywhere: f64, levels: &[Level; L
             let domain = member.domains[level]?;
             let correlation = levels[level].correlation(domain);
             let mut sums = Sums::default();
-            for (_, their_past) in domains[level].get(&domain)?.iter().filter(others) {
+            let group = groups.domains[level].get(&domain)?;
+            for (_, their_past) in group.iter().filter(others) {
                 sums.add(past, their_past, correlation);
             }
             Some(sums.is_spared())
@@ -79,8 +72,5 @@ pub(super) fn learn(members: &mut [Aligned], everywhere: f64, levels: &[Level; L
             domains: std::array::from_fn(|level| of_domain(level).unwrap_or_default()),
         }
     });
-    let learnt: Vec<Spared> = learnt.collect();
-    for (member, spared) in members.iter_mut().zip(learnt) {
-        member.spared = spared;
-    }
+    learnt.collect()
 }

@@ -13,6 +13,7 @@ mod kept;
 mod link;
 mod marks;
 mod next;
+mod own;
 mod printer;
 pub mod report;
 mod stand_by;

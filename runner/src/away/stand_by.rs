@@ -11,15 +11,15 @@
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
 use ckpt_agent::agent::FetchedAhead;
 use rustix::fs::{FlockOperation, flock};
 
+use super::own::{program, write_private};
 use super::words::{FromHost, LOOK_PERIOD, StandBy, ToHost};
 use crate::files::remove;
 use crate::job_dir::{AHEAD, JOBS, is_held};
@@ -70,10 +70,7 @@ impl StandingBy {
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         remove(&dir.join(MEMBERS_FILE))?;
         for (name, text) in [(GRID_FILE, &wish.grid), (KEY_FILE, &wish.key)] {
-            let path = dir.join(name);
-            // Until the permissions of the file are set, those of the directory protect it.
-            fs::write(&path, text)?;
-            fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+            write_private(&dir.join(name), text)?;
         }
         Ok(Self {
             lines,
@@ -99,10 +96,11 @@ impl StandingBy {
                 Ok(ToHost::Forget) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(ToHost::Signal(_) | ToHost::Shown(_)) | Err(RecvTimeoutError::Timeout) => {}
             }
-            if let Some(ended) = self.ended()? {
-                match ended {
-                    Some(fetched) => FromHost::StandsBy(fetched).send(out)?,
-                    None => self.due = Some(Instant::now() + RETRY),
+            if let Some(report) = self.report_of_fetch()? {
+                match serde_json::from_slice::<FetchedAhead>(&report) {
+                    Ok(fetched) => FromHost::StandsBy(fetched).send(out)?,
+                    // It failed.
+                    Err(_) => self.due = Some(Instant::now() + RETRY),
                 }
             }
             if self.fetch.is_none() && self.due.is_some_and(|due| due <= Instant::now()) {
@@ -112,8 +110,8 @@ impl StandingBy {
         }
     }
 
-    /// What the fetch reports, if it has ended: nothing if it failed.
-    fn ended(&mut self) -> io::Result<Option<Option<FetchedAhead>>> {
+    /// What the fetch has printed, if it has ended.
+    fn report_of_fetch(&mut self) -> io::Result<Option<Vec<u8>>> {
         let Some(child) = &mut self.fetch else {
             return Ok(None);
         };
@@ -125,26 +123,17 @@ impl StandingBy {
             output.take(REPORT_BYTES_MAX).read_to_end(&mut text)?;
         }
         self.fetch = None;
-        Ok(Some(serde_json::from_slice(&text).ok()))
+        Ok(Some(text))
     }
 
     fn start(&self) -> io::Result<Child> {
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("ckpt")
+        let file = |name| self.dir.join(name);
+        let state = self.state.as_deref();
+        program(&self.dir, &file(GRID_FILE), &file(KEY_FILE), state)
             .args(["fetch-ahead", "--job", &self.job])
-            .arg(self.dir.join(AHEAD))
-            .env("CKPT_GRID", self.dir.join(GRID_FILE))
-            .env("CKPT_KEY_FILE", self.dir.join(KEY_FILE))
-            .env_remove("CKPT_KEY_COMMAND")
-            .env_remove("CKPT_CERT_FILE")
-            .stdin(Stdio::null())
+            .arg(file(AHEAD))
             .stdout(Stdio::piped())
-            .current_dir(&self.dir);
-        if let Some(state) = &self.state {
-            command.env("CKPT_STATE_DIR", state);
-        }
-        command.spawn()
+            .spawn()
     }
 }
 

@@ -22,9 +22,8 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -32,6 +31,7 @@ use codec::JobId;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::own::{program, write_private};
 use super::stand_by::{StandingBy, sweep};
 use super::words::{
     EndReport, FORM, FromHost, Incarnation, LINE_BYTES_MAX, LOOK_PERIOD, OUTPUT_BYTES_MAX, Order,
@@ -482,9 +482,7 @@ fn start_one(
     }
     let private = |name: &str, text: &str| -> Result<PathBuf, ThereError> {
         let path = dir.join(name);
-        // Until the permissions of the file are set, those of the directory protect it.
-        fs::write(&path, text).map_err(at(&path))?;
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(at(&path))?;
+        write_private(&path, text).map_err(at(&path))?;
         Ok(path)
     };
     let grid = private(GRID_FILE, &start.grid)?;
@@ -503,25 +501,15 @@ fn start_one(
         let file = File::options().create(true).append(true).open(&path);
         file.map(Stdio::from).map_err(at(&path))
     };
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = program(dir, &grid, &key, state.as_deref());
     command
-        .arg0("ckpt")
         .args(["run", "--staged", "--job", &order.job, "--history"])
         .arg(history)
         .args(start.options.iter().cloned().map(std::ffi::OsString::from))
         .arg("--")
         .args(start.command.iter().cloned().map(std::ffi::OsString::from))
-        .env("CKPT_GRID", grid)
-        .env("CKPT_KEY_FILE", key)
-        .env_remove("CKPT_KEY_COMMAND")
-        .env_remove("CKPT_CERT_FILE")
-        .stdin(Stdio::null())
         .stdout(output(OUT_FILE)?)
-        .stderr(output(ERR_FILE)?)
-        .current_dir(dir);
-    if let Some(state) = state {
-        command.env("CKPT_STATE_DIR", state);
-    }
+        .stderr(output(ERR_FILE)?);
     let mut child = command.spawn().map_err(at(Path::new("ckpt run")))?;
     wait_for_lock(&mut child, dir)?;
     let pid = Pid::from_child(&child);

@@ -130,8 +130,8 @@ impl Learned {
     /// Whether at least half of an image of so many bytes has come since the newest version: a first version, or a job
     /// that has begun with little. It is stored once and for all.
     pub(super) fn is_mostly_new(&self, image_bytes: u64) -> bool {
-        let before = self.version_bytes.filter(|_| self.has_version);
-        !self.has_version || before.is_some_and(|before| image_bytes >= before.saturating_mul(2))
+        let has_doubled = |before: u64| image_bytes >= before.saturating_mul(2);
+        !self.has_version || self.version_bytes.is_some_and(has_doubled)
     }
 
     /// The job stood still for `ms` milliseconds for a checkpoint.
@@ -150,8 +150,8 @@ impl Learned {
     }
 
     /// Learns from a committed save. A version that was stored whole, or of an image that has grown much, teaches
-    /// nothing about changes, and, unless it is the first, nothing about forecasts: they are forecasts of patches. If the time was that
-    /// of reading, the save teaches only that sending is no slower.
+    /// nothing about changes, and, unless it is the first, nothing about forecasts: they are forecasts of patches. If
+    /// the time was that of reading, the save teaches only that sending is no slower.
     pub(super) fn saved(&mut self, save: &MeasuredSave) {
         let work = save.work_seconds;
         let meanwhile = save.ended_with_reading;

@@ -1,7 +1,7 @@
 //! The process that fetches a job's versions ahead on a host that stands by (`ckpt run --on --standby`).
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ckpt_agent::agent::Agent;
 use ckpt_agent::blocks_ahead::BlocksAhead;
@@ -26,8 +26,7 @@ pub(crate) async fn run(agent: &Agent, job: &JobId, dir: PathBuf) -> Result<Text
 
 /// Bytes that the folder may take, with what is in it.
 fn room(folder: &BlocksAhead) -> io::Result<u64> {
-    let dir: &Path = folder.dir();
-    let space = rustix::fs::statvfs(dir)?;
+    let space = rustix::fs::statvfs(folder.dir())?;
     let free = space.f_bavail.saturating_mul(space.f_frsize);
     Ok(free.saturating_add(folder.bytes()?) / DISK_PART)
 }
