@@ -17,7 +17,7 @@ use super::journal::JournalEvent;
 use super::kept_state::{KeptState, NotTaken};
 use super::record::RECORD;
 use super::run_log::RunLog;
-use super::stage::PREFIX;
+use super::stage::{PREFIX, above, clear_stages};
 use ckpt_agent::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::marks::{Wholeness, take_out_marked};
@@ -110,6 +110,11 @@ impl Beginning {
         log: &mut RunLog,
         mut cancel: Cancel,
     ) -> Result<Begun, Failure> {
+        if let Err(cause) = clear_stages(&self.paths, &self.job) {
+            log.warn(format!(
+                "what a run that was killed had set aside is not removed: {cause}"
+            ));
+        }
         let lies_here = self
             .paths
             .iter()
@@ -296,11 +301,6 @@ impl Drop for Staging {
         // If this fails, the next run removes it.
         let _ = remove(&self.dir);
     }
-}
-
-fn above(path: &Path) -> PathBuf {
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    above.map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
 /// Why restored files could not be put in their places.

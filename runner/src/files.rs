@@ -208,6 +208,11 @@ impl Fingerprint {
         self.marks.get(path).map(|mark| mark.file)
     }
 
+    /// Size of a file, bytes.
+    pub(super) fn size_of(&self, path: &Path) -> Option<u64> {
+        self.marks.get(path).map(|mark| mark.size)
+    }
+
     /// The path of a file.
     pub(super) fn path_of(&self, id: FileId) -> Option<&Path> {
         let mut files = self.marks.iter().filter(|(_, mark)| !mark.is_directory);

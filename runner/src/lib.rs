@@ -41,6 +41,7 @@ mod record;
 pub mod report;
 mod run_log;
 mod saver;
+pub mod set_aside;
 mod shell;
 mod signals;
 mod stage;

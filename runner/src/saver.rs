@@ -1,5 +1,6 @@
 //! Saves of a supervised job. There is one at a time, in a task of its own.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +13,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::begin::PATHS;
-use super::files::Fingerprint;
+use super::files::{Change, Fingerprint};
 use super::host::HostKind;
 use super::incarnation::{INCARNATION, mark};
 use super::job_dir::{LEFT, RESULT};
 use super::reach::Reach;
 use super::record::RECORD;
-use super::stage::Stage;
+use super::stage::{MeansAllowed, Stage, copies_pay};
 use ckpt_agent::agent::{After, AfterWhich, SaveInput, SaveOptions, SaveRequest, Strength};
 use ckpt_agent::cancel::{Cancel, Canceller, canceller};
 use ckpt_agent::report::{ExitStatus, Failure, Observer, ProgressEvent, SaveReport};
@@ -88,14 +89,13 @@ pub struct SaveJob {
 }
 
 /// When the job may write again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Release {
     /// At once: the job replaces the file as a whole, so the one that is read does not change.
     AtOnce,
-    /// As soon as the files have copies that share their blocks. If the file system can't make such
-    /// copies, when the image has been read.
-    WhenRead,
-    /// When the image has been read. No copies are tried.
+    /// As soon as the files are set aside. If they can't be by these means, when the image has been read.
+    WhenSetAside(MeansAllowed),
+    /// When the image has been read. Nothing is set aside.
     AtTheEnd,
 }
 
@@ -149,8 +149,8 @@ impl SavePlan {
         let number = save.number;
         let plan = self.clone();
         let task = tokio::spawn(async move {
-            let copies = save.copies(&news).await;
-            let paths = copies.as_ref().map_or(&save.paths, Stage::paths);
+            let aside = save.set_aside(&plan.job, &news, &cancel).await;
+            let paths = aside.as_ref().map_or(&save.paths, Stage::paths);
             let request = plan.request(&save, paths.clone());
             let observer = Arc::new(Reader {
                 number,
@@ -161,7 +161,7 @@ impl SavePlan {
                 (Ok(request), Ok(agent)) => agent.save(request, observer, cancel).await,
                 (Err(failure), _) | (_, Err(failure)) => Err(failure),
             };
-            drop(copies);
+            drop(aside);
             // Fails if the shell has ended.
             let _ = news.send(News::Saved(number, Box::new(ended))).await;
         });
@@ -237,26 +237,35 @@ impl SavePlan {
 }
 
 impl SaveJob {
-    /// Copies of the files, if they are wanted and can be made. Releases the job as soon as it may write
-    /// again.
-    async fn copies(&self, news: &mpsc::Sender<News>) -> Option<Stage> {
-        match self.release {
+    /// The files set aside, if that is wanted and can be done. Releases the job as soon as it may write again.
+    async fn set_aside(
+        &self,
+        job: &JobId,
+        news: &mpsc::Sender<News>,
+        cancel: &Cancel,
+    ) -> Option<Stage> {
+        let allowed = match &self.release {
             Release::AtTheEnd => return None,
             Release::AtOnce => {
                 let _ = news.send(News::Taken(self.number)).await;
                 return None;
             }
-            Release::WhenRead => {}
-        }
+            Release::WhenSetAside(allowed) => allowed.clone(),
+        };
         let paths = self.paths.clone();
-        let made = tokio::task::spawn_blocking(move || Stage::of(&paths)).await;
-        match made {
+        let job = job.clone();
+        let cancel = cancel.clone();
+        let set_aside = move || Stage::of(&paths, &job, &allowed, &|| !cancel.is_cancelled());
+        match tokio::task::spawn_blocking(set_aside).await {
             Ok(Ok(stage)) => {
                 let _ = news.send(News::Taken(self.number)).await;
                 Some(stage)
             }
-            // Without copies, the files themselves are read.
-            Ok(Err(_)) | Err(_) => None,
+            Ok(Err(cause)) => {
+                tracing::debug!(%cause, "the files are read while the job stands still");
+                None
+            }
+            Err(_) => None,
         }
     }
 }
@@ -345,6 +354,10 @@ impl Follows {
 pub(super) struct Saves {
     /// The files as they were when they were last saved.
     pub saved: Fingerprint,
+    /// Files that the job replaces by renaming, as far as it was seen, and has not written in place.
+    replaced: BTreeSet<PathBuf>,
+    /// How long the last image took to read, seconds.
+    reading_s: Option<f64>,
     /// The save that is under way, and the files as they were when it began.
     pub saving: Option<(Saving, Fingerprint)>,
     /// Whether the next save has to hold the job because the last one failed.
@@ -364,11 +377,54 @@ impl Saves {
     ) -> Self {
         Self {
             saved,
+            replaced: BTreeSet::new(),
+            reading_s: None,
             saving: None,
             holds_next: false,
             version: version.map(|version| version.number()),
             follows: Follows::restored(follows),
         }
+    }
+
+    /// When the job may write again, once a save of the files as they are now has begun. `rate` is that of the line,
+    /// bytes per second.
+    pub(super) fn release(&self, now: &Fingerprint, rate: Option<f64>) -> Release {
+        if self.holds_next {
+            return Release::AtTheEnd;
+        }
+        if now.is_one_file() && now.was_replaced_since(&self.saved) {
+            return Release::AtOnce;
+        }
+        let paths = self.replaced_until(now);
+        let sizes = paths.iter().filter_map(|path| now.size_of(path));
+        let copied = now.bytes().saturating_sub(sizes.sum());
+        let reading_s = self.reading_s.or(rate.map(|rate| copied as f64 / rate));
+        Release::WhenSetAside(MeansAllowed {
+            replaced: paths.iter().filter_map(|path| now.id_of(path)).collect(),
+            copies: copies_pay(copied, reading_s),
+        })
+    }
+
+    /// The files that the job replaces by renaming, as far as it was seen until now.
+    fn replaced_until(&self, now: &Fingerprint) -> BTreeSet<PathBuf> {
+        let mut replaced = self.replaced.clone();
+        for (path, change) in now.changes(&self.saved) {
+            match change {
+                Change::Replaced => _ = replaced.insert(path.to_owned()),
+                Change::Written | Change::New => _ = replaced.remove(path),
+            }
+        }
+        replaced
+    }
+
+    /// Files were saved as they were at the beginning of the save.
+    pub(super) fn were_saved(&mut self, files: Fingerprint, report: &SaveReport) {
+        self.replaced = self.replaced_until(&files);
+        self.replaced.retain(|path| files.id_of(path).is_some());
+        self.reading_s = Some(report.held_seconds);
+        self.version = Some(report.version.number());
+        self.holds_next = false;
+        self.saved = files;
     }
 }
 

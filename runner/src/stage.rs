@@ -1,93 +1,120 @@
-//! Copies of a job's files that share their blocks with them (reflinks), if the file system can make such
-//! copies. They are made within milliseconds, and are saved while the job goes on.
+//! A job's files, set aside within moments, so that the job goes on while they are saved.
 
-use std::fs::{self, File, FileTimes};
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
+use codec::JobId;
+use machine::open_files::FileId;
 
-/// Most files that are copied while the job stands still.
+use super::files::remove;
+use super::set_aside::SetAside;
+
+/// Most files that are set aside while the job stands still.
 const FILES_MAX: usize = 20_000;
 
-/// Prefix of the directories that this program makes beside a job's files.
+/// Prefix of the directories that this program makes beside a job's files to restore into.
 pub(super) const PREFIX: &str = ".ckpt-run-";
+/// Prefix of those in which it sets files aside.
+const ASIDE: &str = ".ckpt-aside-";
 
-/// Copies of a job's files. They are removed when this is dropped.
+/// Bytes that are copied in a second at least, as far as that is known before: an old disk's rate.
+const COPIED_BYTES_PER_SECOND: f64 = 100e6;
+/// A copy has to save more than this, seconds.
+const COPY_GAIN_MIN_S: f64 = 1.0;
+
+/// Which means may set a job's files aside.
+#[derive(Clone, Debug, Default)]
+pub struct MeansAllowed {
+    /// Files that the job replaces by renaming: further names of them keep their content.
+    pub replaced: BTreeSet<FileId>,
+    /// Whether copies pay that do not share blocks.
+    pub copies: bool,
+}
+
+/// Whether it pays to copy so many bytes, if reading them while the job stands still takes `reading_s` seconds. Before
+/// that is known, it is taken to take longer.
+pub(super) fn copies_pay(bytes: u64, reading_s: Option<f64>) -> bool {
+    let copying_s = bytes as f64 / COPIED_BYTES_PER_SECOND;
+    reading_s.is_none_or(|reading_s| copying_s + COPY_GAIN_MIN_S < reading_s)
+}
+
+/// A job's files, set aside. They are removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Stage {
-    dirs: Vec<TempDir>,
+    dirs: Vec<PathBuf>,
     paths: Vec<PathBuf>,
 }
 
 impl Stage {
-    /// Copies `paths`, each under its own name.
+    /// Sets `paths` aside, each under its own name.
     ///
     /// # Errors
-    /// When the file system can't make reflinks, when there are other things than files, directories and
-    /// links, or when there are too many files. The caller then reads the files themselves.
-    pub(super) fn of(paths: &[PathBuf]) -> io::Result<Self> {
+    /// When something can't be set aside by the means that are allowed, or is not wanted any more. The caller then
+    /// reads the files themselves.
+    pub(super) fn of(
+        paths: &[PathBuf],
+        job: &JobId,
+        allowed: &MeansAllowed,
+        goes_on: &dyn Fn() -> bool,
+    ) -> io::Result<Self> {
         let mut stage = Self {
             dirs: Vec::new(),
             paths: Vec::new(),
         };
-        let mut files = 0;
-        for path in paths {
+        let is_replaced = |found: &fs::Metadata| allowed.replaced.contains(&FileId::of(found));
+        let mut set_aside =
+            SetAside::new(FILES_MAX, &is_replaced, goes_on).with_copies(allowed.copies);
+        for (path, dir) in paths.iter().zip(dirs(paths, job)) {
             let name = path
                 .file_name()
                 .ok_or_else(|| io::Error::other("a path without a name"))?;
-            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-            let dir = tempfile::Builder::new()
-                .prefix(PREFIX)
-                .permissions(fs::Permissions::from_mode(0o700))
-                .tempdir_in(above.unwrap_or_else(|| Path::new(".")))?;
-            let copy = dir.path().join(name);
-            // A path that the user names may be a link, as for `ckpt save`.
-            clone(&fs::canonicalize(path)?, &copy, &mut files)?;
+            DirBuilder::new().mode(0o700).create(&dir)?;
+            let to = dir.join(name);
             stage.dirs.push(dir);
-            stage.paths.push(copy);
+            // A path that the user names may be a link, as for `ckpt save`.
+            set_aside.duplicate(&fs::canonicalize(path)?, &to)?;
+            stage.paths.push(to);
         }
         Ok(stage)
     }
 
-    /// The paths of the copies.
+    /// Where the files are that were set aside.
     pub(super) const fn paths(&self) -> &Vec<PathBuf> {
         &self.paths
     }
 }
 
-fn clone(from: &Path, to: &Path, files: &mut usize) -> io::Result<()> {
-    *files += 1;
-    if *files > FILES_MAX {
-        return Err(io::Error::other("too many files"));
-    }
-    let found = fs::symlink_metadata(from)?;
-    let kind = found.file_type();
-    if kind.is_symlink() {
-        return std::os::unix::fs::symlink(fs::read_link(from)?, to);
-    }
-    let times = FileTimes::new()
-        .set_modified(found.modified()?)
-        .set_accessed(found.accessed()?);
-    if kind.is_dir() {
-        fs::create_dir(to)?;
-        for entry in fs::read_dir(from)? {
-            let entry = entry?;
-            clone(&entry.path(), &to.join(entry.file_name()), files)?;
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for dir in &self.dirs {
+            // If this fails, the next run removes it.
+            let _ = remove(dir);
         }
-        File::open(to)?.set_times(times)?;
-        return fs::set_permissions(to, found.permissions());
     }
-    if !kind.is_file() || found.nlink() > 1 {
-        return Err(io::Error::other(
-            "a file with several names, or a special one",
-        ));
-    }
-    let copy = File::create_new(to)?;
-    rustix::fs::ioctl_ficlone(&copy, File::open(from)?)?;
-    copy.set_times(times)?;
-    copy.set_permissions(found.permissions())
+}
+
+/// The directory that a path is in.
+pub(super) fn above(path: &Path) -> PathBuf {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    above.map_or_else(|| PathBuf::from("."), Path::to_owned)
+}
+
+/// The directories beside these paths in which they are set aside.
+fn dirs(paths: &[PathBuf], job: &JobId) -> impl Iterator<Item = PathBuf> {
+    let name = job.file_name();
+    let paths = paths.iter().enumerate();
+    paths.map(move |(number, path)| above(path).join(format!("{ASIDE}{number}-{name}")))
+}
+
+/// Removes what a run of the job that was killed had set aside.
+///
+/// # Errors
+/// When something can't be removed.
+pub(super) fn clear_stages(paths: &[PathBuf], job: &JobId) -> io::Result<()> {
+    dirs(paths, job).try_for_each(|dir| remove(&dir))
 }
 
 #[cfg(test)]
@@ -95,19 +122,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_reflinks_nothing_is_left_behind() {
+    fn what_a_killed_run_had_set_aside_is_removed_and_nothing_is_left_behind() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("state");
         fs::create_dir(&root).unwrap();
         fs::write(root.join("a"), b"some").unwrap();
-        match Stage::of(std::slice::from_ref(&root)) {
-            Ok(stage) => {
-                let copy = stage.paths().first().unwrap().clone();
-                fs::write(root.join("a"), b"more").unwrap();
-                assert_eq!(fs::read(copy.join("a")).unwrap(), b"some");
-            }
-            Err(cause) => assert!(cause.raw_os_error().is_some(), "{cause}"),
-        }
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let job: JobId = "42/7".parse().unwrap();
+        let paths = [root.clone()];
+        let left = || fs::read_dir(dir.path()).unwrap().count();
+        let allowed = MeansAllowed {
+            copies: true,
+            ..MeansAllowed::default()
+        };
+        let stage = Stage::of(&paths, &job, &allowed, &|| true).unwrap();
+        let copy = stage.paths().first().unwrap().clone();
+        fs::write(root.join("a"), b"more").unwrap();
+        assert_eq!(fs::read(copy.join("a")).unwrap(), b"some");
+        // As after a kill.
+        std::mem::forget(stage);
+        Stage::of(&paths, &job, &allowed, &|| true).unwrap_err();
+        assert_eq!(left(), 2);
+        clear_stages(&paths, &job).unwrap();
+        assert_eq!(left(), 1);
+        drop(Stage::of(&paths, &job, &allowed, &|| true).unwrap());
+        Stage::of(&[root.join("none")], &job, &allowed, &|| true).unwrap_err();
+        assert_eq!(left(), 1);
+    }
+
+    #[test]
+    fn a_copy_pays_if_the_line_is_slower_than_a_disk() {
+        assert!(copies_pay(1 << 30, Some(80.0)));
+        assert!(!copies_pay(1 << 30, Some(10.0)));
+        assert!(!copies_pay(1 << 20, Some(0.5)));
+        assert!(copies_pay(1 << 40, None));
     }
 }

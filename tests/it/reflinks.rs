@@ -1,5 +1,5 @@
-//! On a file system whose copies share blocks (XFS, on a loop device), an image is that of the moment at once, of any
-//! size.
+//! A job goes on while its files are saved: they are set aside by further names or copies. On a file system whose copies
+//! share blocks (XFS, on a loop device), an image is that of the moment at once, of any size.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,13 +60,28 @@ impl Drop for Mounted {
     }
 }
 
-/// Whether `ckpt run` has copies beside the state.
+/// Writes a large file in place or, with a third argument, replaces it, each few seconds, with a hash of it in a second
+/// file. Counts meanwhile.
+const WRITES: &str = r#"
+    n=0
+    while :; do
+        if [ -n "$2" ]; then
+            head -c 33554432 /dev/urandom >"$1.large"; mv "$1.large" "$1/large"
+        else
+            head -c 33554432 /dev/urandom >"$1/large"
+        fi
+        sha256sum <"$1/large" >"$1/sum.new"; mv "$1/sum.new" "$1/sum"
+        for i in $(seq 40); do n=$((n + 1)); echo $n >"$1.count"; sleep 0.1; done
+    done
+"#;
+
+/// Whether `ckpt run` has files aside, beside the state.
 fn has_copies(beside: &Path) -> Result<bool> {
     let names = fs::read_dir(beside)?.map(|entry| Ok(entry?.file_name()));
     let names: Vec<_> = names.collect::<Result<_>>()?;
     Ok(names
         .iter()
-        .any(|name| name.as_encoded_bytes().starts_with(b".ckpt-run-")))
+        .any(|name| name.as_encoded_bytes().starts_with(b".ckpt-aside-")))
 }
 
 #[test]
@@ -132,7 +147,6 @@ fn where_copies_share_blocks_a_job_goes_on_while_its_checkpoint_is_read() -> Res
         let text = fs::read_to_string(here.dir.join("st.count")).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     };
-    // At its start, `ckpt run` has a directory of the same name.
     here.wait_for_entries("saving", 1)?;
     wait_until("copies are made", PATIENCE, || has_copies(&here.dir))?;
     let seen = count();
@@ -163,4 +177,80 @@ fn where_copies_share_blocks_a_job_goes_on_while_its_checkpoint_is_read() -> Res
     let saved: u64 = fs::read_to_string(back.join("n"))?.trim().parse()?;
     ensure!(saved > seen, "{saved} after {seen}");
     Ok(())
+}
+
+/// Saves a job whose file is written so, kills `ckpt run` during a save, and goes on.
+fn goes_on_while_saved(how: &str) -> Result<()> {
+    let grid = Grid::up(5)?;
+    let here = RunMachine::new(&grid, "here", JOB, "sh")?;
+    let state = here.dir.join("st");
+    fs::create_dir(&state)?;
+    let run = [
+        "--json",
+        "--bandwidth",
+        "4MiB",
+        // Far less than the image, so that it takes as long to read as to send.
+        "--memory",
+        "16MiB",
+        "run",
+        "--batch",
+        "--mtbf",
+        "5s",
+        "--job",
+    ];
+    let job = [
+        JOB, "--files", "st", "--", "sh", "-c", WRITES, "job", "st", how,
+    ];
+    let start = || Running::of(here.bare(&[&run[..], &job].concat())?);
+    let running = start()?;
+    let count = || -> u64 {
+        let text = fs::read_to_string(here.dir.join("st.count")).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    };
+    // The first save shows how long reading takes.
+    here.wait_for_entries("saved", 1)?;
+    wait_until("files are set aside", PATIENCE, || has_copies(&here.dir))?;
+    let seen = count();
+    wait_until(
+        "the job goes on during a save",
+        PATIENCE,
+        || match has_copies(&here.dir)? {
+            true => Ok(count() > seen + 5),
+            false => anyhow::bail!(
+                "the save ended before the job went on: {:?}",
+                here.entries("saved")
+            ),
+        },
+    )?;
+    running.signal(Signal::KILL)?;
+    running.outcome()?;
+    ensure!(has_copies(&here.dir)?, "nothing is left by the kill");
+    let again = start()?;
+    wait_until("what the kill left is removed", PATIENCE, || {
+        Ok(!has_copies(&here.dir)?)
+    })?;
+    let saved = here.entries("saved").len();
+    here.wait_for_entries("saved", saved + 2)?;
+    again.signal(Signal::TERM)?;
+    again.outcome()?;
+    ensure!(!has_copies(&here.dir)?, "copies are left");
+    let args = ["restore", "--job", JOB, "-o", "back"];
+    tests::program::run(&mut here.bare(&args)?)?.expect(0)?;
+    let back = here.dir.join("back");
+    let sum = Command::new("sha256sum").arg(back.join("large")).output()?;
+    let sum = String::from_utf8_lossy(&sum.stdout).into_owned();
+    let noted = fs::read_to_string(back.join("sum"))?;
+    let word = |text: &str| text.split_whitespace().next().map(str::to_owned);
+    ensure!(word(&sum) == word(&noted), "{sum} is not {noted}");
+    Ok(())
+}
+
+#[test]
+fn a_job_that_replaces_one_of_its_files_goes_on_while_they_are_saved() -> Result<()> {
+    goes_on_while_saved("replaces")
+}
+
+#[test]
+fn a_job_that_writes_a_file_in_place_goes_on_while_a_copy_is_saved() -> Result<()> {
+    goes_on_while_saved("")
 }

@@ -524,11 +524,9 @@ impl<'a> RunShell<'a> {
             is_torn: order.is_torn,
             deadline_s: deadline.map(|time| time.as_secs_f64()),
         });
-        let is_replaced = print.is_one_file() && print.was_replaced_since(&self.saves.saved);
-        let release = match (is_final, self.saves.holds_next, is_replaced) {
-            (true, ..) | (_, true, _) => Release::AtTheEnd,
-            (_, _, true) => Release::AtOnce,
-            _ => Release::WhenRead,
+        let release = match is_final {
+            true => Release::AtTheEnd,
+            false => self.saves.release(&print, self.ahead.bytes_per_second),
         };
         let save = SaveJob {
             number: order.number,
@@ -552,11 +550,10 @@ impl<'a> RunShell<'a> {
         let saving = self.saves.saving.take();
         match ended {
             Ok(report) => {
-                self.saves.version = Some(report.version.number());
-                self.saves.holds_next = false;
+                let files = saving.map(|(_, print)| print).unwrap_or_default();
+                self.saves.were_saved(files, report);
                 self.shown.saved_at_ms = Some(unix_millis());
                 self.shown.not_saved = None;
-                self.saves.saved = saving.map(|(_, print)| print).unwrap_or_default();
                 self.log.enter(saved_entry(report));
                 self.note_state();
                 for warning in &report.warnings {

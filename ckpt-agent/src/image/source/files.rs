@@ -296,7 +296,6 @@ impl FileSource {
 
     /// Closes the file, and checks that it is still the planned one.
     fn close(&mut self) -> Result<(), SourceError> {
-        let is_alone = self.is_alone();
         let Some(open) = self.open.take() else {
             return Ok(());
         };
@@ -315,8 +314,7 @@ impl FileSource {
         let longer =
             has_more_bytes(&open, state.size).then_some("it has more bytes than its size says");
         if let Some(what) = change.or(longer) {
-            let is_whole = is_alone && planned.state.lost_only_its_name(&state);
-            if !open.change_reported && !is_whole {
+            if !open.change_reported {
                 self.remarks.push(changed(&path(), what, self.options)?);
             }
             // The final check of all files then reports only later changes.

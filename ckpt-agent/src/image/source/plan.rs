@@ -111,19 +111,14 @@ impl FileState {
         self.inode != now.inode || is_born_later
     }
 
-    /// Whether all that happened to the file is that it lost its last name: another file was renamed into its
-    /// place, or it was removed. Its bytes are still those of its earlier state.
-    pub(super) fn lost_only_its_name(&self, now: &Self) -> bool {
-        now.links == 0 && (self.inode, self.size, self.mtime) == (now.inode, now.size, now.mtime)
-    }
-
-    /// How a file differs from its earlier state; `None` if it does not.
+    /// How a file differs from its earlier state; `None` if it does not, or if all that happened to it is that it lost a
+    /// name: another file was renamed into its place, or the name was removed.
     pub(super) fn change(&self, now: &Self) -> Option<&'static str> {
         if self.is_another(now) {
             Some("it was replaced by another file")
         } else if self.size != now.size {
             Some("its size changed")
-        } else if self.mtime != now.mtime || self.ctime != now.ctime {
+        } else if self.mtime != now.mtime || self.ctime != now.ctime && now.links >= self.links {
             Some("it was written to")
         } else {
             None

@@ -144,6 +144,40 @@ fn a_file_that_changes_after_it_was_read_is_refused_too() {
 }
 
 #[test]
+fn a_further_name_of_a_file_keeps_it_whole_when_the_first_one_goes_and_not_when_it_is_written_to() {
+    let large = vec![7; 3 * SEGMENT_BYTES];
+    let set_aside = || {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("aside");
+        fs::create_dir(&root).unwrap();
+        fs::write(dir.path().join("large"), &large).unwrap();
+        fs::hard_link(dir.path().join("large"), root.join("large")).unwrap();
+        fs::write(root.join("small"), b"some").unwrap();
+        (dir, root)
+    };
+    for before_segment in [0, 1, 2, 3] {
+        let (dir, root) = set_aside();
+        let source = Source::from_paths(std::slice::from_ref(&root), STRICT).unwrap();
+        let replace = |number| {
+            if number == before_segment {
+                fs::write(dir.path().join("next"), b"next").unwrap();
+                fs::rename(dir.path().join("next"), dir.path().join("large")).unwrap();
+            }
+        };
+        let saved = drain_with(source, replace);
+        assert!(saved.is_ok(), "replaced before segment {before_segment}");
+    }
+    let (dir, root) = set_aside();
+    let written = refused(&root, 1, |_| {
+        fs::rename(dir.path().join("large"), dir.path().join("moved")).unwrap();
+        fs::write(dir.path().join("next"), b"next").unwrap();
+        overwrite(&dir.path().join("moved"));
+        fs::remove_file(dir.path().join("moved")).unwrap();
+    });
+    assert!(written.contains("it was written to"), "{written}");
+}
+
+#[test]
 fn a_file_replaced_by_a_link_or_a_fifo_is_not_followed() {
     let (dir, root) = three_files();
     let secret = dir.path().join("secret");

@@ -1,17 +1,17 @@
 //! Sets the content of paths aside within moments, so that their program can go on.
 
-use std::fs::{self, File, FileTimes};
+use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use runner::set_aside::{Means, SetAside};
 
 use super::queue::{Aside, BESIDE};
 use super::report::How;
 
 /// Most files and directories of an image that is set aside.
 const FILES_MAX: usize = 100_000;
-/// Copies may take this part of the free space at most.
-const COPIES_PART: u64 = 2;
 
 /// What is set aside, and by which means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,49 +150,29 @@ pub(crate) fn keep(
     before: &Found,
     accepts_changes: bool,
 ) -> io::Result<How> {
-    if wish == Wish::Link {
-        for place in places {
-            link(&place.from, &dir.join(&place.at))?;
-        }
-        return Ok(How::Linked);
-    }
-    let mut how = How::Shared;
+    let is_replaced = |_: &fs::Metadata| wish == Wish::Link;
+    let mut set_aside = SetAside::new(FILES_MAX, &is_replaced, &|| true).dividing_names();
     for place in places {
-        let to = dir.join(&place.at);
-        duplicate(&place.from, &to, before, &mut how)?;
+        let done = set_aside.duplicate(&place.from, &dir.join(&place.at));
+        done.map_err(|cause| match cause.kind() {
+            io::ErrorKind::StorageFull => {
+                io::Error::other(format!("{cause}: save it without --detach, or with --take"))
+            }
+            _ => cause,
+        })?;
+    }
+    if wish == Wish::Link {
+        return Ok(How::Linked);
     }
     let paths: Vec<PathBuf> = places.iter().map(|place| place.from.clone()).collect();
     if !accepts_changes && Found::of(&paths)? != *before {
         let message = "files were changed while they were set aside: --accept-changed takes them";
         return Err(io::Error::other(message));
     }
-    Ok(how)
-}
-
-/// Makes further names of files, in a tree of their own.
-fn link(from: &Path, to: &Path) -> io::Result<()> {
-    let data = fs::symlink_metadata(from).map_err(at(from))?;
-    if !data.is_dir() {
-        return fs::hard_link(from, to).map_err(at(from));
-    }
-    fs::create_dir(to).map_err(at(to))?;
-    for entry in fs::read_dir(from).map_err(at(from))? {
-        let entry = entry.map_err(at(from))?;
-        link(&entry.path(), &to.join(entry.file_name()))?;
-    }
-    like(to, &data)
-}
-
-/// Gives a directory or copy the times and rights of the original.
-fn like(to: &Path, data: &fs::Metadata) -> io::Result<()> {
-    let times = FileTimes::new()
-        .set_modified(data.modified()?)
-        .set_accessed(data.accessed()?);
-    let set = File::open(to).and_then(|file| {
-        file.set_times(times)?;
-        file.set_permissions(data.permissions())
-    });
-    set.map_err(at(to))
+    Ok(match set_aside.used() {
+        Means::Copied => How::Copied,
+        Means::Shared | Means::Linked => How::Shared,
+    })
 }
 
 fn too_many() -> io::Error {
@@ -203,47 +183,6 @@ fn too_many() -> io::Error {
 
 fn no_file() -> io::Error {
     io::Error::other("neither a file nor a directory")
-}
-
-fn duplicate(from: &Path, to: &Path, found: &Found, how: &mut How) -> io::Result<()> {
-    let data = fs::symlink_metadata(from).map_err(at(from))?;
-    let kind = data.file_type();
-    if kind.is_symlink() {
-        let target = fs::read_link(from).map_err(at(from))?;
-        return std::os::unix::fs::symlink(target, to).map_err(at(to));
-    }
-    if kind.is_dir() {
-        fs::create_dir(to).map_err(at(to))?;
-        for entry in fs::read_dir(from).map_err(at(from))? {
-            let entry = entry.map_err(at(from))?;
-            duplicate(&entry.path(), &to.join(entry.file_name()), found, how)?;
-        }
-    } else {
-        copy(from, to, found, how)?;
-    }
-    like(to, &data)
-}
-
-/// Copies a file, by sharing its blocks if the file system can do that.
-fn copy(from: &Path, to: &Path, found: &Found, how: &mut How) -> io::Result<()> {
-    let source = File::open(from).map_err(at(from))?;
-    let made = File::create_new(to).map_err(at(to))?;
-    if *how == How::Shared && rustix::fs::ioctl_ficlone(&made, &source).is_ok() {
-        return Ok(());
-    }
-    if *how == How::Shared {
-        let space = rustix::fs::fstatvfs(&made)?;
-        let free = space.f_bavail.saturating_mul(space.f_frsize);
-        if found.bytes > free / COPIES_PART {
-            let message = format!(
-                "a copy of {} bytes would take more than half of the free space: save it without --detach, or with --take",
-                found.bytes
-            );
-            return Err(io::Error::other(message));
-        }
-        *how = How::Copied;
-    }
-    fs::copy(from, to).map(drop).map_err(at(from))
 }
 
 #[cfg(test)]

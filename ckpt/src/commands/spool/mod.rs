@@ -33,10 +33,6 @@ use ckpt_agent::unix_time::unix_seconds;
 /// Time from one look for the end of a save to the next.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
-/// How often the save of an image of further names begins, and the pause before it begins again.
-const LINKED_TRIES: u32 = 10;
-const LINKED_PAUSE: Duration = Duration::from_millis(500);
-
 /// Options that are done with once an image is set aside.
 const OWN_OPTIONS: [&str; 3] = ["--detach", "--take", "--link"];
 
@@ -255,7 +251,7 @@ async fn save_all(job: &JobId, cancel: Cancel) -> Result<Answer, Failure> {
 async fn save_one(queue: &Queue, number: u64, cancel: Cancel) -> Outcome {
     let before = queue.outcome();
     let saved = match queue.entry(number) {
-        Ok(entry) => save_patiently(entry, cancel).await,
+        Ok(entry) => save_entry(entry, cancel).await,
         Err(cause) => Err(local(cause)),
     };
     match saved {
@@ -272,25 +268,6 @@ async fn save_one(queue: &Queue, number: u64, cancel: Cancel) -> Outcome {
         Err(failure) => {
             let status = failure.exit_code();
             Outcome::now(number, before.as_ref(), status, failure.message)
-        }
-    }
-}
-
-/// Saves an image. When a program replaces a file of which the image has a further name, that counts as a change of the
-/// file, but only once: then the save begins again.
-async fn save_patiently(entry: Entry, cancel: Cancel) -> Result<(SaveReport, ExitStatus), Failure> {
-    let mut tries = if entry.how == How::Linked {
-        LINKED_TRIES
-    } else {
-        1
-    };
-    loop {
-        tries -= 1;
-        match save_entry(entry.clone(), cancel.clone()).await {
-            Err(failure) if failure.status == ExitStatus::LocalIo && tries > 0 => {
-                tokio::time::sleep(LINKED_PAUSE).await;
-            }
-            ended => return ended,
         }
     }
 }
