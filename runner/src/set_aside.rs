@@ -70,7 +70,7 @@ impl<'a> SetAside<'a> {
         }
     }
 
-    /// Makes copies that do not share blocks only if `copies`.
+    /// Makes copies that do not share blocks only if `copies`. Without them, what is replaced has to get a further name.
     #[must_use]
     pub const fn with_copies(self, copies: bool) -> Self {
         Self { copies, ..self }
@@ -111,7 +111,11 @@ impl<'a> SetAside<'a> {
             return Err(at(from)(io::Error::other("neither a file nor a directory")));
         }
         if (self.is_replaced)(&found) {
-            return fs::hard_link(from, to).map_err(at(from));
+            let linked = fs::hard_link(from, to);
+            // Some file systems have no further names, and a system may refuse those of other users' files.
+            if linked.is_ok() || !self.copies {
+                return linked.map_err(at(from));
+            }
         }
         if found.nlink() > 1 && !self.divides_names {
             return Err(at(from)(io::Error::other("a file with several names")));

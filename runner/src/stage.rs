@@ -20,6 +20,8 @@ pub(super) const PREFIX: &str = ".ckpt-run-";
 /// Prefix of those in which it sets files aside.
 const ASIDE: &str = ".ckpt-aside-";
 
+/// The numbers of tmpfs and ramfs (statfs(2)).
+const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 /// Bytes that are copied in a second at least, as far as that is known before: an old disk's rate.
 const COPIED_BYTES_PER_SECOND: f64 = 100e6;
 /// A copy has to save more than this, seconds.
@@ -65,8 +67,8 @@ impl Stage {
             paths: Vec::new(),
         };
         let is_replaced = |found: &fs::Metadata| allowed.replaced.contains(&FileId::of(found));
-        let mut set_aside =
-            SetAside::new(FILES_MAX, &is_replaced, goes_on).with_copies(allowed.copies);
+        let copies = allowed.copies && !paths.iter().any(|path| is_in_memory(&above(path)));
+        let mut set_aside = SetAside::new(FILES_MAX, &is_replaced, goes_on).with_copies(copies);
         for (path, dir) in paths.iter().zip(dirs(paths, job)) {
             let name = path
                 .file_name()
@@ -94,6 +96,18 @@ impl Drop for Stage {
             let _ = remove(dir);
         }
     }
+}
+
+/// Whether files there are in the memory, as those of `/dev/shm`: copies would count as memory of the job.
+fn is_in_memory(path: &Path) -> bool {
+    // What can't be looked at may be there.
+    rustix::fs::statfs(path).map_or(true, |found| {
+        #[allow(
+            clippy::unnecessary_cast,
+            reason = "the type of this field differs between processors"
+        )]
+        MEMORY_FILE_SYSTEMS.contains(&(found.f_type as i64))
+    })
 }
 
 /// The directory that a path is in.
@@ -124,6 +138,10 @@ mod tests {
     #[test]
     fn what_a_killed_run_had_set_aside_is_removed_and_nothing_is_left_behind() {
         let dir = tempfile::tempdir().unwrap();
+        if is_in_memory(dir.path()) {
+            eprintln!("not checked: copies, because the temporary files are in the memory");
+            return;
+        }
         let root = dir.path().join("state");
         fs::create_dir(&root).unwrap();
         fs::write(root.join("a"), b"some").unwrap();
@@ -147,6 +165,27 @@ mod tests {
         drop(Stage::of(&paths, &job, &allowed, &|| true).unwrap());
         Stage::of(&[root.join("none")], &job, &allowed, &|| true).unwrap_err();
         assert_eq!(left(), 1);
+    }
+
+    #[test]
+    fn files_in_memory_are_not_copied_and_a_further_name_of_them_is_made() {
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+            eprintln!("not checked: files in memory, because there is no /dev/shm");
+            return;
+        };
+        assert!(is_in_memory(dir.path()));
+        let path = dir.path().join("state");
+        fs::write(&path, b"some").unwrap();
+        let job: JobId = "42".parse().unwrap();
+        let id = FileId::of(&fs::metadata(&path).unwrap());
+        let mut allowed = MeansAllowed {
+            copies: true,
+            ..MeansAllowed::default()
+        };
+        let paths = [path];
+        Stage::of(&paths, &job, &allowed, &|| true).unwrap_err();
+        allowed.replaced.insert(id);
+        Stage::of(&paths, &job, &allowed, &|| true).unwrap();
     }
 
     #[test]

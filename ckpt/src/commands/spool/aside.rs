@@ -151,7 +151,9 @@ pub(crate) fn keep(
     accepts_changes: bool,
 ) -> io::Result<How> {
     let is_replaced = |_: &fs::Metadata| wish == Wish::Link;
-    let mut set_aside = SetAside::new(FILES_MAX, &is_replaced, &|| true).dividing_names();
+    let mut set_aside = SetAside::new(FILES_MAX, &is_replaced, &|| true)
+        .dividing_names()
+        .with_copies(wish == Wish::Copy);
     for place in places {
         let done = set_aside.duplicate(&place.from, &dir.join(&place.at));
         done.map_err(|cause| match cause.kind() {
