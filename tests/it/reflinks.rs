@@ -177,14 +177,17 @@ fn where_copies_share_blocks_a_job_goes_on_while_its_checkpoint_is_read() -> Res
     Ok(())
 }
 
+/// Whether the grid's files are in the memory.
+fn is_in_memory(grid: &Grid) -> Result<bool> {
+    let mut stat = Command::new("stat");
+    let file_system = stat.args(["-f", "-c", "%T"]).arg(grid.path(".")).output()?;
+    Ok(file_system.stdout.starts_with(b"tmpfs"))
+}
+
 /// Saves a job whose file is written so, kills `ckpt run` during a save, and goes on.
 fn goes_on_while_saved(how: &str) -> Result<()> {
     let grid = Grid::up(5)?;
-    let file_system = Command::new("stat")
-        .args(["-f", "-c", "%T"])
-        .arg(grid.path("."))
-        .output()?;
-    if how.is_empty() && file_system.stdout.starts_with(b"tmpfs") {
+    if how.is_empty() && is_in_memory(&grid)? {
         return not_checked(
             "copies of a job's files",
             "temporary files are in the memory",
