@@ -184,6 +184,20 @@ fn is_in_memory(grid: &Grid) -> Result<bool> {
     Ok(file_system.stdout.starts_with(b"tmpfs"))
 }
 
+/// Restores the job, and compares its large file with the hash in it.
+fn is_restored_whole(here: &RunMachine) -> Result<bool> {
+    let args = ["restore", "--job", JOB, "-o", "back"];
+    tests::program::run(&mut here.bare(&args)?)?.expect(0)?;
+    let back = here.dir.join("back");
+    let script = r#"test "$(head -c 33554432 "$1" | sha256sum)" = "$(tail -c +33554433 "$1")""#;
+    let args = ["-c", script, "sh"];
+    let is_whole = Command::new("sh")
+        .args(args)
+        .arg(back.join("large"))
+        .status()?;
+    Ok(is_whole.success())
+}
+
 /// Saves a job whose file is written so, kills `ckpt run` during a save, and goes on.
 fn goes_on_while_saved(how: &str) -> Result<()> {
     let grid = Grid::up(5)?;
@@ -245,16 +259,10 @@ fn goes_on_while_saved(how: &str) -> Result<()> {
     again.signal(Signal::TERM)?;
     again.outcome()?;
     ensure!(!has_copies(&here.dir)?, "copies are left");
-    let args = ["restore", "--job", JOB, "-o", "back"];
-    tests::program::run(&mut here.bare(&args)?)?.expect(0)?;
-    let back = here.dir.join("back");
-    let script = r#"test "$(head -c 33554432 "$1" | sha256sum)" = "$(tail -c +33554433 "$1")""#;
-    let args = ["-c", script, "sh"];
-    let is_whole = Command::new("sh")
-        .args(args)
-        .arg(back.join("large"))
-        .status()?;
-    ensure!(is_whole.success(), "the file is not as it was written");
+    ensure!(
+        is_restored_whole(&here)?,
+        "the file is not as it was written"
+    );
     Ok(())
 }
 
