@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use codec::labels::Labels;
 use codec::{JobId, Version};
 
-use super::files::{Fingerprint, are_same, clear, remove, restored};
+use super::files::{Fingerprint, above, are_same, clear, remove, restored};
 use super::host::HostKind;
 use super::incarnation::INCARNATION;
 use super::job_dir::LEFT;
@@ -17,7 +17,7 @@ use super::journal::JournalEvent;
 use super::kept_state::{KeptState, NotTaken};
 use super::record::RECORD;
 use super::run_log::RunLog;
-use super::stage::{PREFIX, above, clear_stages};
+use super::stage::{PREFIX, clear_stages};
 use ckpt_agent::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use ckpt_agent::cancel::Cancel;
 use ckpt_agent::core::marks::{Wholeness, take_out_marked};

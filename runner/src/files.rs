@@ -297,12 +297,17 @@ fn leaves_out(below: &Path, exclude: &Exclude) -> bool {
     exclude.leaves_out(below.as_os_str().as_bytes())
 }
 
+/// The directory that a path is in.
+pub(super) fn above(path: &Path) -> PathBuf {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    above.map_or_else(|| PathBuf::from("."), Path::to_owned)
+}
+
 /// The same paths with links resolved, as far as they exist.
 pub(super) fn resolved(paths: &[PathBuf]) -> Vec<PathBuf> {
     let resolve = |path: &PathBuf| {
         fs::canonicalize(path).or_else(|_| {
-            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-            let above = fs::canonicalize(above.unwrap_or_else(|| Path::new(".")))?;
+            let above = fs::canonicalize(above(path))?;
             Ok::<_, io::Error>(above.join(path.file_name().unwrap_or_default()))
         })
     };

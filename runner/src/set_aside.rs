@@ -2,12 +2,12 @@
 //! that shares the file's blocks, or by a copy.
 
 use std::fs::{self, File, FileTimes, Metadata};
-use std::io;
+use std::io::{self, Read, Seek};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
+use ckpt_agent::image::data_extents;
 
 /// Copies may take this part of the free space at most.
 const COPIES_PART: u64 = 2;
@@ -37,7 +37,8 @@ pub struct SetAside<'a> {
     space_left: Option<u64>,
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
+/// Adds the path to an error.
+pub fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
     move |cause| io::Error::new(cause.kind(), format!("{}: {cause}", path.display()))
 }
 
@@ -120,11 +121,11 @@ impl<'a> SetAside<'a> {
         if found.nlink() > 1 && !self.divides_names {
             return Err(at(from)(io::Error::other("a file with several names")));
         }
-        self.copy(from, to)?;
+        self.copy(from, to, &found)?;
         like(to, &found)
     }
 
-    fn copy(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+    fn copy(&mut self, from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
         let source = File::open(from).map_err(at(from))?;
         let made = File::create_new(to).map_err(at(to))?;
         if self.used < Means::Copied {
@@ -139,11 +140,7 @@ impl<'a> SetAside<'a> {
             self.used = Means::Copied;
         }
         let space = self.space_left.map_or_else(|| space(&made), Ok)?;
-        let bytes = source
-            .metadata()
-            .map_err(at(from))?
-            .blocks()
-            .saturating_mul(512);
+        let bytes = found.blocks().saturating_mul(512);
         let left = space.checked_sub(bytes).ok_or_else(|| {
             let message = format!("copies would take more than 1/{COPIES_PART} of the free space");
             io::Error::new(io::ErrorKind::StorageFull, message)
@@ -152,47 +149,38 @@ impl<'a> SetAside<'a> {
         self.copy_bytes(&source, &made).map_err(at(from))
     }
 
-    /// Copies what a file contains, and leaves its holes out.
+    /// Copies what a file contains: without its holes, and with what follows after the size that it has by its own word.
     fn copy_bytes(&self, source: &File, made: &File) -> io::Result<()> {
-        let end = source.metadata()?.len();
-        made.set_len(end)?;
-        let mut done = 0;
-        while done < end {
-            let data = match rustix::fs::seek(source, SeekFrom::Data(done)) {
-                Ok(data) => data,
-                Err(Errno::NXIO) => break,
-                // This file system knows no holes.
-                Err(_) => done,
-            };
-            let hole = rustix::fs::seek(source, SeekFrom::Hole(data)).unwrap_or(end);
-            done = hole.min(end).max(data);
-            self.copy_range(source, made, data, done)?;
-            if hole <= data {
-                break;
+        let stat = rustix::fs::fstat(source)?;
+        for extent in data_extents(source.as_fd(), &stat)? {
+            if self.copy_range(source, made, extent.offset, extent.len)? < extent.len {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        Ok(())
+        let end = source.metadata()?.len();
+        made.set_len(end)?;
+        self.copy_range(source, made, end, u64::MAX).map(drop)
     }
 
-    fn copy_range(&self, source: &File, made: &File, begin: u64, end: u64) -> io::Result<()> {
-        use io::{Read, Seek};
+    /// Copies this part of a file, or what there is of it. Returns the bytes that there were.
+    fn copy_range(&self, source: &File, made: &File, begin: u64, len: u64) -> io::Result<u64> {
         let mut source = source;
         let mut made = made;
         source.seek(io::SeekFrom::Start(begin))?;
         made.seek(io::SeekFrom::Start(begin))?;
-        let mut left = end - begin;
-        while left > 0 {
+        let mut done = 0;
+        while done < len {
             if !(self.goes_on)() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            let part = left.min(COPIED_AT_ONCE);
+            let part = (len - done).min(COPIED_AT_ONCE);
             let copied = io::copy(&mut source.take(part), &mut made)?;
             if copied == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                break;
             }
-            left = left.saturating_sub(copied);
+            done += copied;
         }
-        Ok(())
+        Ok(done)
     }
 }
 

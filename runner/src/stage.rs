@@ -6,11 +6,12 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use ckpt_agent::image::Exclude;
 use codec::JobId;
 use machine::open_files::FileId;
 
-use super::files::remove;
-use super::set_aside::SetAside;
+use super::files::{Fingerprint, above, remove};
+use super::set_aside::{Means, SetAside};
 
 /// Most files that are set aside while the job stands still.
 const FILES_MAX: usize = 20_000;
@@ -66,6 +67,7 @@ impl Stage {
             dirs: Vec::new(),
             paths: Vec::new(),
         };
+        let before = Fingerprint::of(paths, &Exclude::default());
         let is_replaced = |found: &fs::Metadata| allowed.replaced.contains(&FileId::of(found));
         let copies = allowed.copies && !paths.iter().any(|path| is_in_memory(&above(path)));
         let mut set_aside = SetAside::new(FILES_MAX, &is_replaced, goes_on).with_copies(copies);
@@ -79,6 +81,11 @@ impl Stage {
             // A path that the user names may be a link, as for `ckpt save`.
             set_aside.duplicate(&fs::canonicalize(path)?, &to)?;
             stage.paths.push(to);
+        }
+        // Copies take time, and others than the job may write to its files.
+        let is_copied = set_aside.used() == Means::Copied;
+        if is_copied && !Fingerprint::of(paths, &Exclude::default()).is_as(&before) {
+            return Err(io::Error::other("files changed while they were copied"));
         }
         Ok(stage)
     }
@@ -108,12 +115,6 @@ fn is_in_memory(path: &Path) -> bool {
         )]
         MEMORY_FILE_SYSTEMS.contains(&(found.f_type as i64))
     })
-}
-
-/// The directory that a path is in.
-pub(super) fn above(path: &Path) -> PathBuf {
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    above.map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
 /// The directories beside these paths in which they are set aside.
@@ -163,6 +164,16 @@ mod tests {
         clear_stages(&paths, &job).unwrap();
         assert_eq!(left(), 1);
         drop(Stage::of(&paths, &job, &allowed, &|| true).unwrap());
+        // Asked during a copy only. Where copies share blocks, there is none.
+        let written = std::cell::Cell::new(false);
+        let writes = || {
+            fs::write(root.join("b"), b"by another program").unwrap();
+            written.replace(true);
+            true
+        };
+        let changed = Stage::of(&paths, &job, &allowed, &writes);
+        assert_eq!(changed.is_err(), written.get());
+        drop(changed);
         Stage::of(&[root.join("none")], &job, &allowed, &|| true).unwrap_err();
         assert_eq!(left(), 1);
     }

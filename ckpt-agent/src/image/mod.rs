@@ -27,7 +27,7 @@ pub use sink::{
 };
 pub use source::{
     Exclude, NameError, NamedPath, OnceReader, Remark, Source, SourceError, SourceOptions, Weight,
-    exclude_pattern,
+    data_extents, exclude_pattern,
 };
 
 use std::ffi::OsStr;

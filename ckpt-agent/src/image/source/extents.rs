@@ -35,7 +35,7 @@ pub(super) fn allocated_bytes(stat: &Stat) -> u64 {
 ///
 /// # Errors
 /// When the system call fails. When the file can't be asked.
-pub(super) fn data_extents(file: BorrowedFd<'_>, stat: &Stat) -> io::Result<Vec<Extent>> {
+pub fn data_extents(file: BorrowedFd<'_>, stat: &Stat) -> io::Result<Vec<Extent>> {
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     shown_extents(size, allocated_bytes(stat), |to| seek(file, to))
 }

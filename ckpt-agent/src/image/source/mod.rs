@@ -21,6 +21,7 @@ use codec::index::{FileEntry, PATH_BYTES_MAX};
 use codec::manifest::ImageKind;
 
 pub use exclude::{Exclude, exclude_pattern};
+pub use extents::data_extents;
 pub use files::FileSource;
 pub use named::{NameError, NamedPath};
 pub use stream::{OnceReader, StreamSource};

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use runner::set_aside::{Means, SetAside};
+use runner::set_aside::{Means, SetAside, at};
 
 use super::queue::{Aside, BESIDE};
 use super::report::How;
@@ -76,10 +76,6 @@ impl Found {
         }
         Ok(())
     }
-}
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
-    move |cause| io::Error::new(cause.kind(), format!("{}: {cause}", path.display()))
 }
 
 /// Where the content of each path will be: in the entry's directory, or beside the path where that is on another file

@@ -22,6 +22,7 @@ use std::time::Duration;
 use ckpt_agent::file_lock;
 use ckpt_agent::unix_time::unix_seconds;
 use codec::JobId;
+use runner::set_aside::at;
 use rustix::fs::{FlockOperation, RenameFlags, flock, renameat_with};
 use serde::{Deserialize, Serialize};
 
@@ -113,11 +114,6 @@ pub(crate) struct Queue {
 pub(crate) struct NewEntry {
     pub(crate) dir: PathBuf,
     _maker: File,
-}
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
-    let path = path.display().to_string();
-    move |cause| io::Error::new(cause.kind(), format!("{path}: {cause}"))
 }
 
 /// The queues below a state directory, by the names of their directories.
