@@ -13,6 +13,7 @@ pub mod cgroup;
 pub mod consoles;
 pub mod control;
 pub mod counters;
+pub mod disk;
 pub mod guests;
 pub mod heaps;
 pub mod local;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -142,7 +143,7 @@ impl Fingerprint {
                 return Ok(());
             }
             let path = entry.path();
-            if is_left_out(root, &path, exclude) {
+            if exclude.leaves_out_path(root, &path) {
                 continue;
             }
             self.add(path.clone(), entry.metadata(), |print| {
@@ -159,7 +160,6 @@ impl Fingerprint {
 
     /// A hash of names below `root`, sizes and times. It is the same for a copy that keeps the times.
     pub(super) fn digest(&self, root: &Path) -> String {
-        use std::os::unix::ffi::OsStrExt;
         let mut hasher = blake3::Hasher::new();
         for (path, mark) in &self.marks {
             let name = path.strip_prefix(root).unwrap_or(path).as_os_str();
@@ -274,10 +274,6 @@ fn is_gone(cause: &io::Error) -> bool {
     )
 }
 
-pub(super) fn is_left_out(root: &Path, path: &Path, exclude: &Exclude) -> bool {
-    leaves_out(path.strip_prefix(root).unwrap_or(path), exclude)
-}
-
 /// Which files of a state these processes can write to: those of the fingerprint, and all below `roots` (absolute
 /// paths without links) that is not excluded.
 pub(super) fn written_by(
@@ -286,15 +282,9 @@ pub(super) fn written_by(
     exclude: &Exclude,
     print: &Fingerprint,
 ) -> Writing {
-    let is_left_out = |below: &Path| leaves_out(below, exclude);
+    let is_left_out = |below: &Path| exclude.leaves_out(below.as_os_str().as_bytes());
     let files = StateFiles::new(roots, print.files()).without(&is_left_out);
     written_to(processes, &files)
-}
-
-/// Whether a path below the named directory is excluded.
-fn leaves_out(below: &Path, exclude: &Exclude) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    exclude.leaves_out(below.as_os_str().as_bytes())
 }
 
 /// The directory that a path is in.

@@ -101,6 +101,16 @@ pub(super) enum JournalEvent {
         /// Longest time for the save, seconds; `None` if it has none.
         deadline_s: Option<f64>,
     },
+    /// The files were set aside for a save, so that the job goes on while they are saved.
+    SetAside {
+        /// By further `names` of replaced files, by `reflinks`, or by `copies`: the means that cost most.
+        by: &'static str,
+    },
+    /// The files could not be set aside: the job stands still while they are read.
+    NotSetAside {
+        /// Why.
+        why: String,
+    },
     /// A save was committed.
     Saved {
         /// The version that it became.

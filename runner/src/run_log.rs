@@ -293,6 +293,8 @@ fn sentence(entry: &JournalEvent) -> Option<(String, bool)> {
         | JournalEvent::CutShort { .. }
         | JournalEvent::WaitsForVersion { .. }
         | JournalEvent::Saving { .. }
+        | JournalEvent::SetAside { .. }
+        | JournalEvent::NotSetAside { .. }
         | JournalEvent::Saved { .. }
         | JournalEvent::Promise { .. }
         | JournalEvent::SaveFailed { .. }
@@ -506,6 +508,11 @@ fn checkpoint(entry: &JournalEvent) -> Option<(String, bool)> {
         ),
         JournalEvent::Saving { is_final: true, .. } => ("saving the last checkpoint".to_owned(), false),
         JournalEvent::Saving { .. } => ("saving a checkpoint".to_owned(), false),
+        JournalEvent::SetAside { by } => (format!("the files are set aside by {by}"), false),
+        JournalEvent::NotSetAside { why } => (
+            format!("the job stands still while its files are read: {why}"),
+            false,
+        ),
         JournalEvent::Saved {
             version, seconds, ..
         } => (format!("version {version} saved in {seconds:.1} s"), false),

@@ -19,7 +19,7 @@ use super::incarnation::{INCARNATION, mark};
 use super::job_dir::{LEFT, RESULT};
 use super::reach::Reach;
 use super::record::RECORD;
-use super::stage::{MeansAllowed, Stage, copies_pay};
+use super::stage::{MeansAllowed, Stage, UsedMeans, copies_pay};
 use ckpt_agent::agent::{After, AfterWhich, SaveInput, SaveOptions, SaveRequest, Strength};
 use ckpt_agent::cancel::{Cancel, Canceller, canceller};
 use ckpt_agent::report::{ExitStatus, Failure, Observer, ProgressEvent, SaveReport};
@@ -104,6 +104,8 @@ pub enum Release {
 pub enum News {
     /// The image of this save was taken: the job may write again.
     Taken(SaveNumber),
+    /// The files were set aside for this save, and by which means: the job may write again. Or why they could not.
+    SetAside(SaveNumber, Result<UsedMeans, String>),
     /// A save is over.
     Saved(SaveNumber, Box<Result<SaveReport, Failure>>),
     /// The command that asks the job has ended: its process id, and its error.
@@ -149,7 +151,7 @@ impl SavePlan {
         let number = save.number;
         let plan = self.clone();
         let task = tokio::spawn(async move {
-            let aside = save.set_aside(&plan.job, &news, &cancel).await;
+            let aside = save.set_aside(&plan, &news, &cancel).await;
             let paths = aside.as_ref().map_or(&save.paths, Stage::paths);
             let request = plan.request(&save, paths.clone());
             let observer = Arc::new(Reader {
@@ -240,7 +242,7 @@ impl SaveJob {
     /// The files set aside, if that is wanted and can be done. Releases the job as soon as it may write again.
     async fn set_aside(
         &self,
-        job: &JobId,
+        plan: &SavePlan,
         news: &mpsc::Sender<News>,
         cancel: &Cancel,
     ) -> Option<Stage> {
@@ -253,20 +255,17 @@ impl SaveJob {
             Release::WhenSetAside(allowed) => allowed.clone(),
         };
         let paths = self.paths.clone();
-        let job = job.clone();
+        let job = plan.job.clone();
+        let exclude = plan.options.exclude.clone();
         let cancel = cancel.clone();
-        let set_aside = move || Stage::of(&paths, &job, &allowed, &|| !cancel.is_cancelled());
-        match tokio::task::spawn_blocking(set_aside).await {
-            Ok(Ok(stage)) => {
-                let _ = news.send(News::Taken(self.number)).await;
-                Some(stage)
-            }
-            Ok(Err(cause)) => {
-                tracing::debug!(%cause, "the files are read while the job stands still");
-                None
-            }
-            Err(_) => None,
-        }
+        let set_aside = tokio::task::spawn_blocking(move || {
+            Stage::of(&paths, &job, &allowed, &exclude, &|| !cancel.is_cancelled())
+        });
+        let stage = set_aside.await.unwrap_or_else(|cause| Err(cause.into()));
+        let done = stage.as_ref().map(Stage::means);
+        let done = done.map_err(ToString::to_string);
+        let _ = news.send(News::SetAside(self.number, done)).await;
+        stage.ok()
     }
 }
 
@@ -358,6 +357,8 @@ pub(super) struct Saves {
     replaced: BTreeSet<PathBuf>,
     /// How long the last image took to read, seconds.
     reading_s: Option<f64>,
+    /// Bytes that were copied in a second when files were set aside last by copies.
+    pub copied_per_second: Option<f64>,
     /// The save that is under way, and the files as they were when it began.
     pub saving: Option<(Saving, Fingerprint)>,
     /// Whether the next save has to hold the job because the last one failed.
@@ -379,6 +380,7 @@ impl Saves {
             saved,
             replaced: BTreeSet::new(),
             reading_s: None,
+            copied_per_second: None,
             saving: None,
             holds_next: false,
             version: version.map(|version| version.number()),
@@ -401,7 +403,7 @@ impl Saves {
         let reading_s = self.reading_s.or(rate.map(|rate| copied as f64 / rate));
         Release::WhenSetAside(MeansAllowed {
             replaced: paths.iter().filter_map(|path| now.id_of(path)).collect(),
-            copies: copies_pay(copied, reading_s),
+            copies: copies_pay(copied, reading_s, self.copied_per_second),
         })
     }
 

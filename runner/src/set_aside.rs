@@ -6,11 +6,15 @@ use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use ckpt_agent::image::data_extents;
+use ckpt_agent::image::{Exclude, data_extents};
+use machine::disk::free_bytes;
 
 /// Copies may take this part of the free space at most.
 const COPIES_PART: u64 = 2;
+/// Fewest bytes whose copies show how long copies take.
+const COPIED_MIN: u64 = 32 << 20;
 /// Bytes that are copied before it is asked again whether the copies are still wanted.
 const COPIED_AT_ONCE: u64 = 32 << 20;
 
@@ -25,14 +29,23 @@ pub enum Means {
     Copied,
 }
 
+/// What was copied without sharing blocks.
+#[derive(Clone, Copy, Debug)]
+struct Copied {
+    bytes: u64,
+    took: Duration,
+}
+
 /// Sets files aside, one tree after the other.
 pub struct SetAside<'a> {
     is_replaced: &'a dyn Fn(&Metadata) -> bool,
     goes_on: &'a dyn Fn() -> bool,
+    exclude: Option<&'a Exclude>,
     divides_names: bool,
     copies: bool,
     files_left: usize,
     used: Means,
+    copied: Copied,
     /// Bytes that copies may still take; `None` before the first copy.
     space_left: Option<u64>,
 }
@@ -54,11 +67,25 @@ impl<'a> SetAside<'a> {
         Self {
             is_replaced,
             goes_on,
+            exclude: None,
             divides_names: false,
             copies: true,
             files_left: files_max,
             used: Means::Linked,
+            copied: Copied {
+                bytes: 0,
+                took: Duration::ZERO,
+            },
             space_left: None,
+        }
+    }
+
+    /// Leaves out what a save with these patterns leaves out.
+    #[must_use]
+    pub const fn without(self, exclude: &'a Exclude) -> Self {
+        Self {
+            exclude: Some(exclude),
+            ..self
         }
     }
 
@@ -82,6 +109,13 @@ impl<'a> SetAside<'a> {
         self.used
     }
 
+    /// Bytes that were copied in a second; `None` if so few were copied that it shows nothing.
+    pub fn copied_per_second(&self) -> Option<f64> {
+        let Copied { bytes, took } = self.copied;
+        let is_known = bytes >= COPIED_MIN && !took.is_zero();
+        is_known.then(|| bytes as f64 / took.as_secs_f64())
+    }
+
     /// Sets aside what is at `from`: `to`, which does not exist yet, becomes what `from` is now. Directories are made
     /// anew, and keep times and rights, as copies do; links stay links.
     ///
@@ -90,6 +124,10 @@ impl<'a> SetAside<'a> {
     /// there are too many files, when copies would take too much space ([`io::ErrorKind::StorageFull`]), or when they
     /// are not wanted any more. What was made up to then stays.
     pub fn duplicate(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.duplicate_below(from, from, to)
+    }
+
+    fn duplicate_below(&mut self, root: &Path, from: &Path, to: &Path) -> io::Result<()> {
         self.files_left = self
             .files_left
             .checked_sub(1)
@@ -104,7 +142,14 @@ impl<'a> SetAside<'a> {
             fs::create_dir(to).map_err(at(to))?;
             for entry in fs::read_dir(from).map_err(at(from))? {
                 let entry = entry.map_err(at(from))?;
-                self.duplicate(&entry.path(), &to.join(entry.file_name()))?;
+                let path = entry.path();
+                if self
+                    .exclude
+                    .is_some_and(|exclude| exclude.leaves_out_path(root, &path))
+                {
+                    continue;
+                }
+                self.duplicate_below(root, &path, &to.join(entry.file_name()))?;
             }
             return like(to, &found);
         }
@@ -146,7 +191,11 @@ impl<'a> SetAside<'a> {
             io::Error::new(io::ErrorKind::StorageFull, message)
         })?;
         self.space_left = Some(left);
-        self.copy_bytes(&source, &made).map_err(at(from))
+        let begun = Instant::now();
+        self.copy_bytes(&source, &made).map_err(at(from))?;
+        self.copied.bytes += bytes;
+        self.copied.took += begun.elapsed();
+        Ok(())
     }
 
     /// Copies what a file contains: without its holes, and with what follows after the size that it has by its own word.
@@ -184,10 +233,10 @@ impl<'a> SetAside<'a> {
     }
 }
 
-/// Bytes that copies may take on the file system of a file.
+/// Bytes that copies may take on the file system of a file. Without a bound where its free space is not known.
 fn space(of: &File) -> io::Result<u64> {
-    let space = rustix::fs::fstatvfs(of)?;
-    Ok(space.f_bavail.saturating_mul(space.f_frsize) / COPIES_PART)
+    let free = free_bytes(&rustix::fs::fstatvfs(of)?);
+    Ok(free.map_or(u64::MAX, |free| free / COPIES_PART))
 }
 
 /// Gives a directory or copy the times and rights of the original.

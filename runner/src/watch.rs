@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use supervision::{Event, FilesAtEnd, JobNews, JobStatus, Millis};
 
-use super::files::{Change, Fingerprint, is_left_out};
+use super::files::{Change, Fingerprint};
 use ckpt_agent::image::Exclude;
 use machine::open_files::{FileId, OpenFile, Writing};
 
@@ -278,7 +278,7 @@ impl FileWatch {
                 && if path == root {
                     self.append.leaves_out(name.as_bytes())
                 } else {
-                    is_left_out(root, path, &self.append)
+                    self.append.leaves_out_path(root, path)
                 }
         })
     }

@@ -1,7 +1,9 @@
 //! `ckpt save --detach` and `ckpt wait`: the program goes on at once, and what is committed is one image, whole.
 
 use std::fs;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -110,6 +112,28 @@ fn an_image_that_is_copied_or_linked_is_that_of_the_moment() -> Result<()> {
         grid.run(["wait", "d2"])?.expect(0)?;
         ensure!(restored(&grid, "d2", &format!("back-{number}"))? == number);
     }
+    Ok(())
+}
+
+#[test]
+fn what_a_detached_save_leaves_out_is_not_set_aside() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let image = grid.path("image");
+    write_image(&image, 1)?;
+    // No save takes a socket, and a pipe would never end.
+    let _socket = UnixListener::bind(image.join("job.sock"))?;
+    fs::create_dir(image.join("run"))?;
+    let fifo = image.join("run/pipe");
+    ensure!(Command::new("mkfifo").arg(&fifo).status()?.success());
+    let path = image.display().to_string();
+    let save = ["save", "--detach", "--job", "d5", &path];
+    let refused = grid.run(save)?;
+    ensure!(refused.code != Some(0), "{refused}");
+    let exclude = ["--exclude", "*.sock", "--exclude", "/run"];
+    grid.run([&save[..], &exclude].concat())?.expect(0)?;
+    grid.run(["wait", "d5"])?.expect(0)?;
+    ensure!(restored(&grid, "d5", "back")? == 1);
+    ensure!(!grid.path("back/run").exists());
     Ok(())
 }
 

@@ -198,6 +198,19 @@ fn is_restored_whole(here: &RunMachine) -> Result<bool> {
     Ok(is_whole.success())
 }
 
+/// Waits until the journal says by which means files that are written so are set aside.
+fn wait_for_means(here: &RunMachine, how: &str) -> Result<()> {
+    let by: &[&str] = match how.is_empty() {
+        true => &["copies", "reflinks"],
+        false => &["names"],
+    };
+    wait_until("the journal says by which means", PATIENCE, || {
+        let entries = here.entries("set_aside");
+        let last = entries.last().and_then(|entry| entry["by"].as_str());
+        Ok(last.is_some_and(|last| by.contains(&last)))
+    })
+}
+
 /// Saves a job whose file is written so, kills `ckpt run` during a save, and goes on.
 fn goes_on_while_saved(how: &str) -> Result<()> {
     let grid = Grid::up(5)?;
@@ -236,6 +249,7 @@ fn goes_on_while_saved(how: &str) -> Result<()> {
     here.wait_for_entries("saved", 1)?;
     wait_until("files are set aside", PATIENCE, || has_copies(&here.dir))?;
     let seen = count();
+    wait_for_means(&here, how)?;
     wait_until(
         "the job goes on during a save",
         PATIENCE,

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use direct_io::{DirectFile, DirectReader};
+use machine::disk::free_bytes;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::behind::Closer;
@@ -76,7 +77,8 @@ impl RealDisk {
         // The file system is asked first. Space that is freed in between is then missing for a moment,
         // but never counted twice.
         let stat = rustix::fs::statvfs(&self.root)?;
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        // Where the free space is not known, nothing is stored.
+        let free = free_bytes(&stat).unwrap_or(0);
         Ok(free.saturating_add(self.closer.bytes()))
     }
 

@@ -12,7 +12,8 @@ use rustix::process::Signal;
 use supervision::signals::{Meaning, meaning};
 use supervision::{
     Accounts, Action, Doing, EndedBy, Ending, Event, FilesAtEnd, JobNews, JobStatus, JobUse,
-    Millis, Outlook, Parity, Report, Sample, SaveAhead, SaveKind, SaveOrder, Supervisor,
+    Millis, Outlook, Parity, Report, Sample, SaveAhead, SaveKind, SaveNumber, SaveOrder,
+    Supervisor,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -39,6 +40,7 @@ use crate::record::Recorder;
 use crate::run_log::RunLog;
 use crate::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saves};
 use crate::signals::{Signals, stop_this_process};
+use crate::stage::{UsedMeans, set_aside_entry};
 use crate::standing::StandingNote;
 use crate::succession::saved_entry;
 use crate::usage::{Asking, CKPT_DIR, Usage};
@@ -574,6 +576,7 @@ impl<'a> RunShell<'a> {
     fn hear(&mut self, news: News) {
         match news {
             News::Taken(number) => self.event(Event::ImageTaken(number)),
+            News::SetAside(number, done) => self.hear_set_aside(number, done),
             News::Saved(number, ended) => {
                 self.saved(&ended);
                 let outcome = self.saves.follows.outcome(&ended);
@@ -582,6 +585,16 @@ impl<'a> RunShell<'a> {
             News::Asked(helper, ended) => self.asked(helper, ended),
             News::Outlook(outlook) => self.hear_outlook(*outlook),
             News::OwnersPast(past) => self.event(Event::OwnersPast(past)),
+        }
+    }
+
+    fn hear_set_aside(&mut self, number: SaveNumber, done: Result<UsedMeans, String>) {
+        let means = done.as_ref().ok().copied();
+        self.log.enter(set_aside_entry(done));
+        if let Some(means) = means {
+            let rate = &mut self.saves.copied_per_second;
+            *rate = means.copied_per_second.or(*rate);
+            self.event(Event::ImageTaken(number));
         }
     }
 

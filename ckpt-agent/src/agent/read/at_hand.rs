@@ -1,10 +1,8 @@
 //! What files of this machine have already of an image that is restored: the hashes of its pieces are read, and the files
 //! compared with them.
 
-use codec::base::Base;
-
+use crate::agent::read::hashes::base_of;
 use crate::agent::read::restore::{Attempt, Image};
-use crate::core::compared::HashPlace;
 use crate::image::Target;
 use crate::image::at_hand::{FilesAtHand, Places};
 
@@ -14,9 +12,10 @@ impl Attempt<'_> {
         let summary = &image.summary;
         let chain = summary.tail.chain.as_ref()?;
         let is_whole = image.pick.is_none() && *target != Target::Stdout;
-        if !is_whole || self.agent.hash_place(summary) != Some(HashPlace::Memory) {
+        if !is_whole {
             return None;
         }
+        let hashes_dir = self.agent.hashes_dir(self.agent.hash_place(summary)?);
         let index = image.index.clone();
         let target = target.clone();
         let others = self.paths_at_hand(image);
@@ -37,8 +36,15 @@ impl Attempt<'_> {
         };
         let key = chain.pieces_key.clone();
         let comparing = tokio::task::spawn_blocking(move || {
-            let hashes = Base::new(&index, &hashes, &key).ok()?;
-            places.compare(&index, &hashes)
+            let base = base_of(&index, &hashes, &key, hashes_dir);
+            drop(hashes);
+            match base {
+                Ok(base) => places.compare(&index, &base),
+                Err(cause) => {
+                    tracing::warn!(%cause, "the files here can't be compared; all is fetched");
+                    None
+                }
+            }
         });
         comparing.await.ok()?
     }

@@ -723,8 +723,7 @@ fn bytes_to_write(index: &Index) -> u64 {
 
 /// Free bytes of a file system, if it reports them.
 fn free_bytes(directory: &OwnedFd) -> Option<u64> {
-    let stat = rustix::fs::fstatvfs(directory).ok()?;
-    (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
+    machine::disk::free_bytes(&rustix::fs::fstatvfs(directory).ok()?)
 }
 
 fn no_space(target: &Path, needed: u64, free: u64) -> SinkError {

@@ -1,5 +1,8 @@
 //! Patterns for files that a save leaves out.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use globset::{Candidate, Error, Glob, GlobSet, GlobSetBuilder};
 
 use crate::core::glob;
@@ -37,6 +40,12 @@ impl Exclude {
     /// Whether the file with this path below the named directory is left out.
     pub fn leaves_out(&self, below: &[u8]) -> bool {
         !self.0.is_empty() && self.0.is_match_candidate(&Candidate::from_bytes(below))
+    }
+
+    /// Whether `path` is left out of a save for which the user named `root`.
+    pub fn leaves_out_path(&self, root: &Path, path: &Path) -> bool {
+        let below = path.strip_prefix(root).unwrap_or(path);
+        self.leaves_out(below.as_os_str().as_bytes())
     }
 }
 

@@ -132,6 +132,15 @@ pub struct SaveArgs {
 }
 
 impl SaveArgs {
+    /// The files that are left out.
+    ///
+    /// # Errors
+    /// When the patterns are too many or too long.
+    pub fn excluded(&self) -> Result<Exclude, Failure> {
+        Exclude::new(self.exclude.clone())
+            .map_err(|cause| usage(cause.to_string()).next("--exclude 'PATTERN', such as '*.tmp'"))
+    }
+
     /// These options of a save; all others are the usual ones.
     ///
     /// # Errors
@@ -148,6 +157,7 @@ impl SaveArgs {
             ))
             .next(format!("--allow-degraded={parity}, or more --parity")));
         }
+        let exclude = self.excluded()?;
         let labels = labels_with_note(self.label, self.note);
         Ok(SaveOptions {
             redundancy,
@@ -155,9 +165,7 @@ impl SaveArgs {
             keep: self.keep,
             tenure: self.ttl,
             effort: self.level,
-            exclude: Exclude::new(self.exclude).map_err(|cause| {
-                usage(cause.to_string()).next("--exclude 'PATTERN', such as '*.tmp'")
-            })?,
+            exclude,
             placement,
             labels: labels
                 .map_err(|cause| usage(cause.to_string()).next("--label KEY=VALUE; --note TEXT"))?,

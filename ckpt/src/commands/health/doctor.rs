@@ -225,11 +225,15 @@ fn check_state_dir(report: &mut DoctorReport) {
 
 fn check_room(dir: &Path, report: &mut DoctorReport) {
     let free = match rustix::fs::statvfs(dir) {
-        Ok(found) => found.f_bavail.saturating_mul(found.f_frsize),
+        Ok(found) => machine::disk::free_bytes(&found),
         Err(cause) => {
             let what = format!("{}: {cause}", dir.display());
             return report.bad(Check::Disk, what, "run ckpt in a directory that exists");
         }
+    };
+    let Some(free) = free else {
+        let what = format!("the free space at {} is not known", dir.display());
+        return report.good(Check::Disk, what);
     };
     let what = format!("{} free at {}", bytes(free), dir.display());
     if free < FREE_BYTES_MIN {

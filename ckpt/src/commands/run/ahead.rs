@@ -7,6 +7,7 @@ use ckpt_agent::agent::Agent;
 use ckpt_agent::blocks_ahead::BlocksAhead;
 use ckpt_agent::report::Failure;
 use codec::JobId;
+use machine::disk::free_bytes;
 
 use crate::commands::render::{Text, to_json};
 
@@ -26,7 +27,7 @@ pub(crate) async fn run(agent: &Agent, job: &JobId, dir: PathBuf) -> Result<Text
 
 /// Bytes that the folder may take, with what is in it.
 fn room(folder: &BlocksAhead) -> io::Result<u64> {
-    let space = rustix::fs::statvfs(folder.dir())?;
-    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    // The disk is another's: where its free space is not known, nothing more is put there.
+    let free = free_bytes(&rustix::fs::statvfs(folder.dir())?).unwrap_or(0);
     Ok(free.saturating_add(folder.bytes()?) / DISK_PART)
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use ckpt_agent::image::Exclude;
 use runner::set_aside::{Means, SetAside, at};
 
 use super::queue::{Aside, BESIDE};
@@ -33,19 +34,19 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Looks at all files below these paths.
+    /// Looks at all files below these paths, but for those that are left out.
     ///
     /// # Errors
     /// When something is there that can't be set aside.
-    pub(crate) fn of(paths: &[PathBuf]) -> io::Result<Self> {
+    pub(crate) fn of(paths: &[PathBuf], exclude: &Exclude) -> io::Result<Self> {
         let mut found = Self::default();
         for path in paths {
-            found.add(path)?;
+            found.add(path, path, exclude)?;
         }
         Ok(found)
     }
 
-    fn add(&mut self, path: &Path) -> io::Result<()> {
+    fn add(&mut self, root: &Path, path: &Path, exclude: &Exclude) -> io::Result<()> {
         let data = fs::symlink_metadata(path).map_err(at(path))?;
         let kind = data.file_type();
         if !kind.is_dir() && !kind.is_file() && !kind.is_symlink() {
@@ -71,7 +72,10 @@ impl Found {
         self.files.push(file);
         if kind.is_dir() {
             for entry in fs::read_dir(path).map_err(at(path))? {
-                self.add(&entry.map_err(at(path))?.path())?;
+                let path = entry.map_err(at(path))?.path();
+                if !exclude.leaves_out_path(root, &path) {
+                    self.add(root, &path, exclude)?;
+                }
             }
         }
         Ok(())
@@ -144,10 +148,12 @@ pub(crate) fn keep(
     places: &[Aside],
     wish: Wish,
     before: &Found,
+    exclude: &Exclude,
     accepts_changes: bool,
 ) -> io::Result<How> {
     let is_replaced = |_: &fs::Metadata| wish == Wish::Link;
     let mut set_aside = SetAside::new(FILES_MAX, &is_replaced, &|| true)
+        .without(exclude)
         .dividing_names()
         .with_copies(wish == Wish::Copy);
     for place in places {
@@ -163,7 +169,7 @@ pub(crate) fn keep(
         return Ok(How::Linked);
     }
     let paths: Vec<PathBuf> = places.iter().map(|place| place.from.clone()).collect();
-    if !accepts_changes && Found::of(&paths)? != *before {
+    if !accepts_changes && Found::of(&paths, exclude)? != *before {
         let message = "files were changed while they were set aside: --accept-changed takes them";
         return Err(io::Error::other(message));
     }
@@ -185,6 +191,8 @@ fn no_file() -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use ckpt_agent::image::exclude_pattern;
+
     use super::*;
 
     fn image(dir: &Path) -> PathBuf {
@@ -201,9 +209,9 @@ mod tests {
         fs::create_dir_all(&entry).unwrap();
         let places = places(&entry, &[(root, "state".into())]).unwrap();
         prepare(&entry, &places).unwrap();
-        let found = Found::of(&[dir.join("state")]).unwrap();
+        let found = Found::of(&[dir.join("state")], &Exclude::default()).unwrap();
         assert_eq!(found.bytes, 6);
-        let done = keep(&entry, &places, wish, &found, false);
+        let done = keep(&entry, &places, wish, &found, &Exclude::default(), false);
         (entry.join(&places[0].at), done)
     }
 
@@ -232,8 +240,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = image(dir.path());
         let socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
-        let refused = Found::of(&[root]).unwrap_err().to_string();
-        assert!(refused.contains("socket"), "{refused}");
+        let roots = [root];
+        let refused = Found::of(&roots, &Exclude::default()).unwrap_err();
+        assert!(refused.to_string().contains("socket"), "{refused}");
+        let exclude = Exclude::new(vec![exclude_pattern("socket").unwrap()]).unwrap();
+        assert_eq!(Found::of(&roots, &exclude).unwrap().bytes, 6);
         drop(socket);
     }
 }

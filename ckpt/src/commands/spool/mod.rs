@@ -27,6 +27,7 @@ use super::save::{detached_save, job_of, names};
 use super::state_dir::{needed_state_dir, state_dir};
 use super::{Answer, done};
 use ckpt_agent::cancel::Cancel;
+use ckpt_agent::image::Exclude;
 use ckpt_agent::report::{ExitStatus, Failure, SaveReport};
 use ckpt_agent::unix_time::unix_seconds;
 
@@ -55,9 +56,17 @@ pub(super) fn detach(global: &Global, save: &Save, typed: &[OsString]) -> Result
         return Err(usage(message.to_owned()).next("--detach --take, or --detach --link"));
     }
     let paths = absolute(names(save)?)?;
+    let exclude = save.how.excluded()?;
     let mut entry = entry(global, typed, &job)?;
     let new = queue.begin(&state).map_err(local)?;
-    if let Err(cause) = set_aside(&new, &mut entry, &paths, wish, save.accept_changed) {
+    if let Err(cause) = set_aside(
+        &new,
+        &mut entry,
+        &paths,
+        wish,
+        &exclude,
+        save.accept_changed,
+    ) {
         let undone = new.abandon();
         let more = undone
             .err()
@@ -79,6 +88,7 @@ fn set_aside(
     entry: &mut Entry,
     paths: &[(PathBuf, PathBuf)],
     wish: Wish,
+    exclude: &Exclude,
     accepts_changes: bool,
 ) -> std::io::Result<()> {
     entry.paths = places(&new.dir, paths)?;
@@ -88,7 +98,7 @@ fn set_aside(
         Wish::Copy => How::Shared,
     };
     let from: Vec<PathBuf> = paths.iter().map(|(from, _)| from.clone()).collect();
-    let found = Found::of(&from)?;
+    let found = Found::of(&from, exclude)?;
     entry.bytes = found.bytes;
     // What is about to happen is known before it does, so that it can be undone after a kill.
     new.write(entry)?;
@@ -96,7 +106,14 @@ fn set_aside(
     if wish == Wish::Take {
         return take(&new.dir, &entry.paths);
     }
-    let how = keep(&new.dir, &entry.paths, wish, &found, accepts_changes)?;
+    let how = keep(
+        &new.dir,
+        &entry.paths,
+        wish,
+        &found,
+        exclude,
+        accepts_changes,
+    )?;
     if std::mem::replace(&mut entry.how, how) == how {
         return Ok(());
     }
