@@ -180,7 +180,8 @@ impl<'a> SetAside<'a> {
                 return Ok(());
             }
             if !self.copies {
-                return shared.map_err(|cause| at(from)(cause.into()));
+                let refused = |cause| io::Error::other(format!("no reflink can be made: {cause}"));
+                return shared.map_err(|cause| at(from)(refused(cause)));
             }
             self.used = Means::Copied;
         }
