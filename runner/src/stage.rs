@@ -271,7 +271,18 @@ mod tests {
         let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["a"]);
         assert_eq!(stage.means().most, Means::Linked);
+        drop(stage);
         drop(socket);
+        if is_in_memory(dir.path()) {
+            eprintln!("not checked: copies, because the temporary files are in the memory");
+            return;
+        }
+        let writes = || fs::write(dir.path().join("log"), b"line\nline").is_ok();
+        let allowed = MeansAllowed {
+            copies: true,
+            ..MeansAllowed::default()
+        };
+        Stage::of(&paths, &job, &allowed, &exclude, &writes).unwrap();
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) fn pieces(summary: &Summary) -> u64 {
 }
 
 impl Agent {
-    /// Where the hashes of the pieces of a version are while a save compares its image with them. `None` if it states
+    /// Where the hashes of the pieces of a version are while an image or files are compared with them. `None` if it states
     /// none, or there is no memory for them.
     pub(crate) fn hash_place(&self, summary: &Summary) -> Option<HashPlace> {
         let has_file = self.notebook.dir().is_some();
