@@ -76,6 +76,8 @@ pub(super) struct NextHost {
     pub version: Option<u64>,
     /// Whether it has what it was informed of.
     pub is_ready: bool,
+    /// Whether it fetches nothing for now.
+    pub is_paused: bool,
 }
 
 pub(super) struct Front<'a> {
@@ -514,7 +516,10 @@ impl<'a> Front<'a> {
             } => {
                 self.rest = rest.or(self.rest);
                 self.standing = standing.map(|standing| *standing);
-                self.announce(self.standing.as_ref().and_then(|standing| standing.version));
+                match &self.standing {
+                    _ if !runs => self.pause_next(),
+                    standing => self.announce(standing.as_ref().and_then(|one| one.version)),
+                }
                 self.note_standing();
                 let heard = match (runs, rest) {
                     (false, _) => RunState::Starting,

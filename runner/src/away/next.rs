@@ -56,6 +56,7 @@ impl Front<'_> {
             host,
             version: None,
             is_ready: false,
+            is_paused: false,
         });
         Ok(())
     }
@@ -78,14 +79,25 @@ impl Front<'_> {
         }
     }
 
-    /// The host that stands by fetches a version that is new to it.
+    /// The job runs: the host that stands by fetches a version that is new to it.
     pub(super) fn announce(&mut self, version: Option<u64>) {
         if let Some(next) = &mut self.next
-            && version > next.version
+            && (version > next.version || next.is_paused)
         {
-            next.version = version;
-            next.is_ready = false;
+            next.is_ready &= version <= next.version;
+            next.version = version.max(next.version);
+            next.is_paused = false;
             next.link.say(ToHost::Saved);
+        }
+    }
+
+    /// The job is being saved before it leaves, or restored. It needs its hosts and the network for itself, and what it
+    /// saves last is fetched once it has left.
+    pub(super) fn pause_next(&mut self) {
+        if let Some(next) = &mut self.next
+            && !std::mem::replace(&mut next.is_paused, true)
+        {
+            next.link.say(ToHost::Pause);
         }
     }
 

@@ -48,6 +48,8 @@ pub(super) struct StandingBy {
     fetch: Option<Child>,
     /// When the next fetch begins; `None` until there is a newer version.
     due: Option<Instant>,
+    /// Whether the network belongs to the job's last save.
+    is_paused: bool,
     /// Whether the job comes here, so that the blocks stay.
     comes: bool,
     /// Held for as long as this file is open.
@@ -79,6 +81,7 @@ impl StandingBy {
             state,
             fetch: None,
             due: Some(Instant::now()),
+            is_paused: false,
             comes: false,
             _lock: lock,
         })
@@ -88,7 +91,11 @@ impl StandingBy {
     pub(super) fn pass_on(&mut self, out: &mut impl Write) -> io::Result<()> {
         loop {
             match self.lines.recv_timeout(LOOK_PERIOD) {
-                Ok(ToHost::Saved) => self.due = Some(Instant::now()),
+                Ok(ToHost::Saved) => {
+                    self.is_paused = false;
+                    self.due = Some(Instant::now());
+                }
+                Ok(ToHost::Pause) => self.pause()?,
                 Ok(ToHost::Comes) => {
                     self.comes = true;
                     return Ok(());
@@ -103,11 +110,22 @@ impl StandingBy {
                     Err(_) => self.due = Some(Instant::now() + RETRY),
                 }
             }
-            if self.fetch.is_none() && self.due.is_some_and(|due| due <= Instant::now()) {
+            if self.is_due() {
                 self.due = None;
                 self.fetch = Some(self.start()?);
             }
         }
+    }
+
+    /// Ends the fetch that runs: what it was at comes with the next one.
+    fn pause(&mut self) -> io::Result<()> {
+        self.is_paused = true;
+        self.fetch.as_mut().map_or(Ok(()), Child::kill)
+    }
+
+    fn is_due(&self) -> bool {
+        let is_time = self.due.is_some_and(|due| due <= Instant::now());
+        is_time && !self.is_paused && self.fetch.is_none()
     }
 
     /// What the fetch has printed, if it has ended.
@@ -176,7 +194,34 @@ pub(super) fn sweep(state: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::sync::mpsc::channel;
+
     use super::*;
+
+    #[test]
+    fn a_pause_ends_the_fetch_and_none_begins_until_there_is_a_newer_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sender, lines) = channel();
+        let wish = StandBy {
+            grid: String::new(),
+            key: String::new(),
+        };
+        let place = dir.path().join("job");
+        let mut next = StandingBy::begin(&wish, "job".to_owned(), place, None, lines).unwrap();
+        next.due = None;
+        next.fetch = Some(Command::new("sleep").arg("600").spawn().unwrap());
+        for message in [ToHost::Pause, ToHost::Comes] {
+            sender.send(message).unwrap();
+        }
+        next.pass_on(&mut Vec::new()).unwrap();
+        let ended = next.fetch.take().map(|mut fetch| fetch.wait().unwrap());
+        assert!(ended.is_none_or(|status| status.code().is_none()));
+        next.due = Some(Instant::now());
+        assert!(!next.is_due());
+        next.is_paused = false;
+        assert!(next.is_due());
+    }
 
     #[test]
     fn what_a_killed_one_has_left_is_removed_after_an_hour_and_what_is_in_use_is_not() {

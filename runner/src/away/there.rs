@@ -232,7 +232,7 @@ impl Relay {
                     }
                 }
                 Ok(ToHost::Shown(shown)) => self.shown = shown,
-                Ok(ToHost::Saved | ToHost::Comes) => {}
+                Ok(ToHost::Saved | ToHost::Pause | ToHost::Comes) => {}
                 Ok(ToHost::Forget) => {
                     self.forget();
                     return Ok(());

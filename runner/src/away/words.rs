@@ -161,6 +161,8 @@ pub(super) enum ToHost {
     Forget,
     /// For a host that stands by: there is a newer version.
     Saved,
+    /// For a host that stands by: fetch nothing until there is a newer version.
+    Pause,
     /// For a host that stands by: the job comes here, so keep what was fetched.
     Comes,
 }
