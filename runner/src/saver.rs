@@ -388,16 +388,22 @@ impl Saves {
         }
     }
 
-    /// When the job may write again, once a save of the files as they are now has begun. `rate` is that of the line,
-    /// bytes per second.
-    pub(super) fn release(&self, now: &Fingerprint, rate: Option<f64>) -> Release {
+    /// When the job may write again, once a save of the files as they are now has begun. `seen` are the files that the
+    /// job was seen to replace by renaming since it began; `rate` is that of the line, bytes per second.
+    pub(super) fn release(
+        &mut self,
+        now: &Fingerprint,
+        seen: &BTreeSet<PathBuf>,
+        rate: Option<f64>,
+    ) -> Release {
         if self.holds_next {
             return Release::AtTheEnd;
         }
         if now.is_one_file() && now.was_replaced_since(&self.saved) {
             return Release::AtOnce;
         }
-        let paths = self.replaced_until(now);
+        self.replaced = self.replaced_until(now, seen);
+        let paths = &self.replaced;
         let sizes = paths.iter().filter_map(|path| now.size_of(path));
         let copied = now.bytes().saturating_sub(sizes.sum());
         let reading_s = self.reading_s.or(rate.map(|rate| copied as f64 / rate));
@@ -408,21 +414,21 @@ impl Saves {
     }
 
     /// The files that the job replaces by renaming, as far as it was seen until now.
-    fn replaced_until(&self, now: &Fingerprint) -> BTreeSet<PathBuf> {
+    fn replaced_until(&self, now: &Fingerprint, seen: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
         let mut replaced = self.replaced.clone();
         for (path, change) in now.changes(&self.saved) {
             match change {
-                Change::Replaced => _ = replaced.insert(path.to_owned()),
-                Change::Written | Change::New => _ = replaced.remove(path),
+                Change::New if !seen.contains(path) => _ = replaced.remove(path),
+                Change::Replaced | Change::New => _ = replaced.insert(path.to_owned()),
+                Change::Written => _ = replaced.remove(path),
             }
         }
+        replaced.retain(|path| now.id_of(path).is_some());
         replaced
     }
 
     /// Files were saved as they were at the beginning of the save.
     pub(super) fn were_saved(&mut self, files: Fingerprint, report: &SaveReport) {
-        self.replaced = self.replaced_until(&files);
-        self.replaced.retain(|path| files.id_of(path).is_some());
         self.reading_s = Some(report.held_seconds);
         self.version = Some(report.version.number());
         self.holds_next = false;
@@ -433,6 +439,7 @@ impl Saves {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ckpt_agent::image::Exclude;
     use ckpt_agent::report::SuccessorNote;
 
     fn failed(status: ExitStatus, checkpoint: Option<(u8, bool)>) -> Result<SaveReport, Failure> {
@@ -444,6 +451,29 @@ mod tests {
         });
         failure.successor = successor.map(Box::new);
         Err(failure)
+    }
+
+    #[test]
+    fn the_first_save_links_the_files_that_the_job_was_seen_to_replace() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        for name in ["state", "log"] {
+            std::fs::write(dir.path().join(name), name).unwrap();
+        }
+        let files = Fingerprint::of(&[dir.path().to_owned()], &Exclude::default());
+        let mut saves = Saves::none_yet(Fingerprint::default(), None, None);
+        let mut links = |seen: &[PathBuf]| {
+            let seen = seen.iter().cloned().collect();
+            match saves.release(&files, &seen, None) {
+                Release::WhenSetAside(allowed) => allowed.replaced,
+                Release::AtOnce | Release::AtTheEnd => panic!("two files are set aside"),
+            }
+        };
+        assert!(links(&[]).is_empty());
+        assert_eq!(
+            links(std::slice::from_ref(&path)),
+            files.id_of(&path).into_iter().collect()
+        );
     }
 
     #[test]

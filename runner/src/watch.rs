@@ -145,6 +145,10 @@ pub(super) struct FileWatch {
     passing: BTreeMap<PathBuf, Presence>,
     /// Whether the job was seen to rename files into place.
     replaces: bool,
+    /// The files that it was seen to replace in this way, and never to write to.
+    replaced: BTreeSet<PathBuf>,
+    /// The files that it was seen to write to.
+    written: BTreeSet<PathBuf>,
     /// Whether the job itself reports when they are whole.
     reports_itself: bool,
     /// Whether [`Event::FilesMoving`] was reported since they were whole.
@@ -175,6 +179,11 @@ impl FileWatch {
         &self.whole
     }
 
+    /// The files that the job was seen to replace by renaming, and never to write to.
+    pub(super) const fn replaced(&self) -> &BTreeSet<PathBuf> {
+        &self.replaced
+    }
+
     /// Looks at the files. `writing` finds out which of them processes of the job can write to. It
     /// reads `/proc`, so it is called only when it matters.
     pub(super) fn look(
@@ -183,6 +192,10 @@ impl FileWatch {
         print: Fingerprint,
         writing: impl FnOnce(&Fingerprint) -> Writing,
     ) -> Option<Event> {
+        let before = self.last.replace(print.clone());
+        if let Some(before) = &before {
+            self.note_replaced(&print, before);
+        }
         if self.reports_itself {
             // The files are whole again when the job reports it.
             self.obstacle = self.unreported(&print);
@@ -192,7 +205,6 @@ impl FileWatch {
                 .then(|| self.moves(&print))
                 .flatten();
         }
-        let before = self.last.replace(print.clone());
         let is_same = print.is_as(&self.whole);
         if print.is_empty() || is_same {
             self.obstacle = (!is_same).then_some(Obstacle::Missing);
@@ -230,6 +242,21 @@ impl FileWatch {
         if let Some(before) = before {
             self.note_presence(print, before);
         }
+    }
+
+    fn note_replaced(&mut self, print: &Fingerprint, before: &Fingerprint) {
+        for (path, change) in print.changes(before) {
+            match change {
+                Change::Replaced => _ = self.replaced.insert(path.to_owned()),
+                Change::Written => _ = self.written.insert(path.to_owned()),
+                Change::New => {}
+            }
+        }
+        let is_there = |path: &PathBuf| print.id_of(path).is_some();
+        self.written.retain(is_there);
+        let written = &self.written;
+        self.replaced
+            .retain(|path| is_there(path) && !written.contains(path));
     }
 
     fn note_presence(&mut self, print: &Fingerprint, before: &Fingerprint) {
@@ -554,6 +581,30 @@ mod tests {
         assert_eq!(state.look_after(1, false), Some(Event::FilesAtRest));
         state.replace("another file");
         assert_eq!(state.look_after(1, false), Some(Event::FilesAtRest));
+    }
+
+    #[test]
+    fn files_that_are_replaced_and_never_written_to_are_known_whoever_reports_that_they_are_whole()
+    {
+        for reports in [false, true] {
+            let mut state = State::new();
+            let knows = |state: &State| state.watch.replaced().contains(&state.path());
+            state.replace("one");
+            if reports {
+                state.watch.reported(state.print());
+            }
+            state.look_after(100, false);
+            assert!(!knows(&state));
+            state.replace("two");
+            state.look_after(100, false);
+            assert!(knows(&state));
+            state.append("and more");
+            state.look_after(100, false);
+            assert!(!knows(&state));
+            state.replace("three");
+            state.look_after(100, false);
+            assert!(!knows(&state));
+        }
     }
 
     #[test]

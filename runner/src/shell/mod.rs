@@ -528,7 +528,9 @@ impl<'a> RunShell<'a> {
         });
         let release = match is_final {
             true => Release::AtTheEnd,
-            false => self.saves.release(&print, self.ahead.bytes_per_second),
+            false => {
+                (self.saves).release(&print, self.watch.replaced(), self.ahead.bytes_per_second)
+            }
         };
         let save = SaveJob {
             number: order.number,

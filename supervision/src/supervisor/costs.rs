@@ -9,6 +9,8 @@ use crate::settings::Costs;
 const SPREAD_WEIGHT: f64 = 4.0;
 /// Smallest and largest spread that is used.
 const SPREAD_RANGE: (f64, f64) = (0.05, 2.0);
+/// Smallest spread before a save has shown how fast the image changes: that is a guess then.
+const GUESSED_SPREAD: f64 = 1.0;
 /// Least cost of a checkpoint, seconds: even without a standstill it takes processor time and bandwidth.
 const STANDSTILL_MIN: f64 = 0.1;
 /// Least and most time of a save that stores nothing, seconds.
@@ -113,6 +115,20 @@ impl Learned {
             bytes_per_second: costs.bytes_per_second,
             spread: costs.spread,
             grace_seconds: seconds(grace_ms),
+        }
+    }
+
+    /// The last checkpoint of a job that has to leave.
+    pub(super) fn announced_save(&self, grace_ms: u64) -> FinalSave {
+        let save = self.final_save(grace_ms);
+        let is_guessed = self.has_version && !self.knows_change;
+        FinalSave {
+            spread: if is_guessed {
+                save.spread.max(GUESSED_SPREAD)
+            } else {
+                save.spread
+            },
+            ..save
         }
     }
 
@@ -321,6 +337,18 @@ mod tests {
                 "{found} {expected} {last:?}"
             );
         }
+    }
+
+    #[test]
+    fn until_a_save_shows_how_fast_an_image_changes_the_last_one_is_not_announced_as_sure() {
+        let mut learned = Learned::new(Costs::default(), true);
+        let spread = |learned: &Learned| learned.announced_save(30_000).spread;
+        assert!(spread(&learned) >= GUESSED_SPREAD);
+        learned.saved(&save(1000, 1 << 20, 1 << 30, 60.0));
+        assert_eq!(spread(&learned), learned.final_save(0).spread);
+        // The first version is known to store all there is.
+        let first = Learned::new(Costs::default(), false);
+        assert_eq!(spread(&first), first.final_save(0).spread);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Supervisor {
 
     fn begin_to_leave(&mut self, now: Millis, why: Why, deadline: Millis) {
         let grace_ms = deadline.since(now);
-        let last = self.costs.final_save(grace_ms);
+        let last = self.costs.announced_save(grace_ms);
         let unsaved = self.unsaved_seconds();
         let expected_ms = millis(self.last_save_seconds());
         let chance = last.chance(unsaved);

@@ -6,7 +6,7 @@ use crate::action::{Action, Report};
 use crate::ahead::{Ahead, Limit, bearable};
 use crate::clock::{Millis, millis, seconds};
 use crate::event::SaveOutcome;
-use crate::settings::Asking;
+use crate::settings::{Asking, WhileRead};
 
 /// Until a save has shown how fast the image changes, the next one is due after this much work, seconds.
 const UNKNOWN_SECONDS: f64 = 20.0;
@@ -45,9 +45,10 @@ impl Supervisor {
         Some(left.max(seconds(self.line_free_at.since(now))).max(0.0))
     }
 
-    /// A save has ended: what it took of the line counts against the share that may be spent. What is stored once and
-    /// for all does not count: the first version, and one of an image that has grown to twice its size or more.
-    pub(super) fn line_was_used(&mut self, now: Millis, saving: &Saving, outcome: &SaveOutcome) {
+    /// A save has ended: what it took of the line counts against the share that may be spent, and the time for which
+    /// the job was held shows what later ones take. What is stored once and for all does not count: the first version,
+    /// and one of an image that has grown to twice its size or more.
+    pub(super) fn note_use(&mut self, now: Millis, saving: &Saving, outcome: &SaveOutcome) {
         let took = seconds(now.since(saving.since));
         let is_once = match outcome {
             SaveOutcome::Committed { image_bytes, .. } => self.costs.is_mostly_new(*image_bytes),
@@ -55,6 +56,14 @@ impl Supervisor {
         };
         if !is_once && self.settings.spend > 0.0 {
             self.line_free_at = saving.since.plus(millis(took / self.settings.spend));
+        }
+        // A dump is taken before anything is sent.
+        let dumped = self.settings.asking == Asking::Dump;
+        let stops = self.settings.while_read == WhileRead::Stopped;
+        if let Some(held_ms) = saving.held_ms()
+            && (dumped || stops && !is_once)
+        {
+            self.costs.stood_still(held_ms);
         }
     }
 

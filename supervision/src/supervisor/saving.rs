@@ -88,6 +88,13 @@ pub(super) struct Saving {
     pub(super) cancelled: bool,
 }
 
+impl Saving {
+    /// For how long the job was stopped until its image was read, milliseconds; `None` if it was not read.
+    pub(super) fn held_ms(&self) -> Option<u64> {
+        Some(self.image_taken?.since(self.held_since))
+    }
+}
+
 /// When a save may be tried again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Retry {
@@ -390,9 +397,6 @@ impl Supervisor {
         saving.image_taken = Some(now);
         let saving = *saving;
         let dumped = self.settings.asking == Asking::Dump;
-        if dumped || self.settings.while_read == WhileRead::Stopped {
-            self.costs.stood_still(now.since(saving.held_since));
-        }
         if saving.purpose.is_last() && dumped {
             self.hold(HoldFor::Reading);
         } else if !saving.purpose.is_last() {
@@ -415,7 +419,7 @@ impl Supervisor {
             return;
         }
         self.checkpoints = Checkpoints::Idle;
-        self.line_was_used(now, &saving, &outcome);
+        self.note_use(now, &saving, &outcome);
         let since_saving = self.dues.since_saving.take();
         if saving.purpose.is_last() {
             // Work after the final checkpoint would be lost.

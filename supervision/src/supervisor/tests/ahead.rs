@@ -59,6 +59,29 @@ fn what_a_job_that_began_with_little_stores_first_does_not_count_against_its_sha
 }
 
 #[test]
+fn a_job_that_is_held_until_its_first_version_is_stored_is_saved_again_to_see_what_later_ones_take()
+{
+    let mut desk = Desk::new(Settings {
+        restored: None,
+        while_read: WhileRead::Stopped,
+        ..ahead(Asking::Never)
+    });
+    for (number, held_ms, counted) in [(1, 70_000, 0.0), (2, 1_000, 1.0)] {
+        // Had the 70 s counted, it would not be saved ahead for an hour.
+        assert_eq!(desk.samples(21, 0.1), []);
+        assert_eq!(desk.handle(Event::Job(JobNews::Saved)), [Action::Stop]);
+        let whole = Event::Still {
+            files_at_rest: true,
+        };
+        assert_eq!(desk.handle(whole), [regular(number)]);
+        let read = desk.after(held_ms, Event::ImageTaken(SaveNumber(number)));
+        assert_eq!(read, [Action::GoOn]);
+        desk.handle(ended(number, committed(number.into())));
+        assert_eq!(desk.supervisor.costs.held(), counted);
+    }
+}
+
+#[test]
 fn without_a_share_of_the_line_a_safe_machine_s_job_is_not_saved() {
     let mut desk = Desk::new(Settings {
         spend: 0.0,
