@@ -18,9 +18,13 @@ PATIENCE_S = 120
 
 
 class Lab:
-    """A grid of daemons (five by default) in a directory of its own, which is removed at the end."""
+    """A grid of daemons (five by default) in a directory of its own, which is removed at the end.
 
-    def __init__(self, ckpt, hosts=5, under=None):
+    With `lines`, each host has a network namespace and a line of so many Mbit/s each way. This process has to be in a
+    namespace of its own (again_on_a_line), which has a bridge then, and is not limited.
+    """
+
+    def __init__(self, ckpt, hosts=5, under=None, lines=None):
         self.ckpt = str(Path(ckpt).resolve())
         self.dir = Path(tempfile.mkdtemp(prefix="ckpt-long-", dir=under))
         self.env = {
@@ -32,6 +36,48 @@ class Lab:
         self.grid = self.dir / "grid"
         self.run("grid", "up", "--dir", self.grid, "--hosts", hosts)
         self.env["CKPT_GRID"] = str(self.grid / "grid.toml")
+        self.daemons = []
+        if lines:
+            self.run("grid", "down", "--dir", self.grid)
+            ip("link add br0 type bridge")
+            ip("address add 10.77.0.254/24 dev br0")
+            ip("link set br0 up")
+            (self.dir / "ckpt-store").symlink_to(self.ckpt)
+            for number in range(1, hosts + 1):
+                self.add_line(number, lines)
+            for number in range(1, hosts + 1):
+                self.start_on_line(number)
+
+    def space(self, host):
+        """The network namespace of a host."""
+        return f"ckpt-long-{os.getpid()}-{host}"
+
+    def add_line(self, number, mbit):
+        """Makes the namespace of a host, and lists the host with its address there."""
+        host, port = f"h{number:02}", f"p{number}"
+        space, data = self.space(host), self.grid / "hosts" / host
+        ip(f"netns add {space}")
+        ip(f"link add {port} type veth peer name eth0 netns {space}")
+        ip(f"link set {port} master br0 up")
+        for line in ["link set lo up", f"address add 10.77.0.{number}/24 dev eth0", "link set eth0 up"]:
+            ip(f"-netns {space} {line}")
+        shape = f"root tbf rate {mbit}mbit burst 128kb latency 100ms"
+        for place, device in [([], port), (["ip", "netns", "exec", space], "eth0")]:
+            subprocess.run([*place, "tc", "qdisc", "add", "dev", device, *shape.split()], check=True)
+        key = (self.grid / "grid.toml").read_text().split(f'name = "{host}"')[1].split('id = "')[1].split('"')[0]
+        sign = ["--offline", "--role", "donor", "--pubkey", key, "--name", host, "--addr", f"10.77.0.{number}:7000"]
+        self.run("grid", "sign", "--dir", self.grid, *sign, "-o", data / "identity.crt")
+
+    def start_on_line(self, number):
+        host = f"h{number:02}"
+        data = self.grid / "hosts" / host
+        ready = data / "ready"
+        serve = ["--grid", self.grid / "grid.toml", "--data", data, "--listen", f"10.77.0.{number}:7000"]
+        serve += ["--ready-file", ready, "--normal-priority", "--no-stand-back", "--quota", "100%"]
+        args = ["ip", "netns", "exec", self.space(host), self.dir / "ckpt-store", "serve", *serve]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.daemons.append(subprocess.Popen([*map(str, args)], env=self.env, **quiet))
+        wait_for("the daemon is ready", ready.exists)
 
     def run(self, *args, check=True, env=None, **kwargs):
         args = [self.ckpt, *map(str, args)]
@@ -45,6 +91,10 @@ class Lab:
 
     def __exit__(self, *_):
         self.run("grid", "down", "--dir", self.grid, check=False)
+        for number, daemon in enumerate(self.daemons, 1):
+            daemon.terminate()
+            daemon.wait()
+            ip(f"netns delete {self.space(f'h{number:02}')}")
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
@@ -103,7 +153,11 @@ def entries(path, event):
     return found
 
 
-def again_on_a_line(mbit):
+def ip(line):
+    subprocess.run(["ip", *line.split()], check=True)
+
+
+def again_on_a_line(mbit=None):
     """Runs this program again, with --inside, in a network namespace whose loopback carries this many Mbit/s.
 
     Needs root, ip and tc. Returns the exit status.
@@ -114,7 +168,8 @@ def again_on_a_line(mbit):
     subprocess.run(["ip", "netns", "add", space], check=True)
     try:
         subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
-        subprocess.run([*inside, *shape], check=True)
+        if mbit:
+            subprocess.run([*inside, *shape], check=True)
         return subprocess.run([*inside, sys.executable, *sys.argv, "--inside"]).returncode
     finally:
         subprocess.run(["ip", "netns", "delete", space])

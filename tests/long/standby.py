@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Seconds from SIGTERM until a job of `ckpt run --on` computes on the next machine, with a host that stands by.
 
-A grid of five daemons runs in a network namespace whose loopback carries --mbit Mbit/s: everything shares that line.
+A grid of five daemons: each host, with what runs of the job there, has a line of --mbit Mbit/s, each way. With
+--shared all run in a network namespace whose loopback carries so many: everything shares that line.
 The job is that of useful_time.py: --size bytes in memory, of which --rate bytes a second change in blocks of 64 KiB
 anywhere (half of each block compresses away), written every --period seconds. `ckpt run` on its host, with --grace 30s,
 gets SIGTERM 40 to 90 s after the first save there has come to a host that stands by (--without: after that save), once
@@ -37,20 +38,24 @@ def main():
     parser.add_argument("--rate", type=float, default=5e6, help="bytes of the state that change in a second")
     parser.add_argument("--period", type=float, default=3.0)
     parser.add_argument("--mbit", type=int, default=100)
+    parser.add_argument("--shared", action="store_true", help="one line for all hosts")
     parser.add_argument("--without", action="store_true", help="no host stands by")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dir", default="/dev/shm")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.inside:
-        return again_on_a_line(args.mbit)
+        return again_on_a_line(args.mbit if args.shared else None)
     rng = random.Random(args.seed)
-    with Lab(args.ckpt, under=args.dir) as lab:
+    with Lab(args.ckpt, under=args.dir, lines=None if args.shared else args.mbit) as lab:
         work, launcher, script, counts = (lab.dir / name for name in ("work", "launcher", "job.py", "counts"))
         work.mkdir()
         script.write_text(JOB)
         counts.touch()
-        launcher.write_text(LAUNCHER.format(dir=lab.dir))
+        text = LAUNCHER.format(dir=lab.dir)
+        if not args.shared:
+            text = text.replace("exec sh", f"exec ip netns exec {lab.space('$host')} sh")
+        launcher.write_text(text)
         launcher.chmod(0o755)
         options = ["--batch", "--job", "moved", "--retry", "30m", "--grace", "30s", "--history", "none"]
         options += ["--exclude", "**/state.next"]
@@ -91,8 +96,8 @@ def main():
                 os.kill(int((place / "lock").read_text()), signal.SIGTERM)
                 wait_for("the job computes again", lambda: last(counts, "began")[1] > at, 900)
                 times.append(last(counts, "began")[1] - at)
-                final = entries(place / "journal.jsonl", "saved")[-1]["seconds"]
-                print(f"move {move + 1}: {times[-1]:.1f} s, of which the last save {final:.1f} s", flush=True)
+                left = entries(place / "journal.jsonl", "ended")[-1]["at_ms"] / 1000 - at
+                print(f"move {move + 1}: {times[-1]:.1f} s, of which {left:.1f} s until it had left", flush=True)
         finally:
             front.send_signal(signal.SIGTERM)
             front.wait(300)

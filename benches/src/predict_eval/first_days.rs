@@ -243,7 +243,7 @@ const OTHERS: [(&str, Role); 7] = [
 pub fn section(all: &[FirstDays]) -> String {
     let mut text = String::from(
         "Brier / log loss. In brackets: the model in use minus the other, Brier, with its 95% interval over \
-         days; below zero, the model in use is better. *worse*: the interval lies above zero.\n\n\
+         days; below zero, the model in use is better. *worse*: the interval of one of the two lies above zero.\n\n\
          | trace | days known | horizon | landmarks, days | as in use | ECE | skill |",
     );
     for (name, _) in OTHERS {
