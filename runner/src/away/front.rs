@@ -106,7 +106,7 @@ pub(super) struct Front<'a> {
     /// The note of how the job stands, for others.
     note: StandingNote,
     /// How the job stands, as its host last reported.
-    standing: Option<JobStanding>,
+    pub(super) standing: Option<JobStanding>,
     reported_end: Option<EndReport>,
     noted: Option<String>,
     began_at: u64,
@@ -516,10 +516,7 @@ impl<'a> Front<'a> {
             } => {
                 self.rest = rest.or(self.rest);
                 self.standing = standing.map(|standing| *standing);
-                match &self.standing {
-                    _ if !runs => self.pause_next(),
-                    standing => self.announce(standing.as_ref().and_then(|one| one.version)),
-                }
+                self.inform_next(runs);
                 self.note_standing();
                 let heard = match (runs, rest) {
                     (false, _) => RunState::Starting,

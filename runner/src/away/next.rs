@@ -79,24 +79,19 @@ impl Front<'_> {
         }
     }
 
-    /// The job runs: the host that stands by fetches a version that is new to it.
-    pub(super) fn announce(&mut self, version: Option<u64>) {
-        if let Some(next) = &mut self.next
-            && (version > next.version || next.is_paused)
-        {
+    /// While the job runs, the host that stands by fetches a version that is new to it. While the job is being saved
+    /// before it leaves, or restored, it needs its hosts and the network for itself.
+    pub(super) fn inform_next(&mut self, runs: bool) {
+        let version = self.standing.as_ref().and_then(|standing| standing.version);
+        let Some(next) = &mut self.next else {
+            return;
+        };
+        let was_paused = std::mem::replace(&mut next.is_paused, !runs);
+        if runs && (was_paused || version > next.version) {
             next.is_ready &= version <= next.version;
             next.version = version.max(next.version);
-            next.is_paused = false;
             next.link.say(ToHost::Saved);
-        }
-    }
-
-    /// The job is being saved before it leaves, or restored. It needs its hosts and the network for itself, and what it
-    /// saves last is fetched once it has left.
-    pub(super) fn pause_next(&mut self) {
-        if let Some(next) = &mut self.next
-            && !std::mem::replace(&mut next.is_paused, true)
-        {
+        } else if !runs && !was_paused {
             next.link.say(ToHost::Pause);
         }
     }
