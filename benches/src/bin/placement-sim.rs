@@ -1,11 +1,11 @@
 //! Compares ways of choosing storage hosts by simulation over availability traces, and writes
 //! `benches/tables/placement.md` if asked to; `benches/tables/placement-NAME.md` with `--only NAME`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, ensure};
-use benches::placement_sim::{Case, Effort, report, study};
+use benches::placement_sim::{Case, Effort, report, study, versions_study};
 use benches::predict_eval::{Limits, model_from_others, travelling_examples};
 use benches::traces::{Trace, format};
 use clap::Parser;
@@ -26,6 +26,9 @@ struct Args {
     /// Of these, grids for the smaller tables
     #[arg(long, default_value_t = 60)]
     variant_grids: usize,
+    /// Only versions that store what changed, against whole ones (into placement-NAME-versions.md)
+    #[arg(long, requires = "only")]
+    versions: bool,
     /// Write placement.md, or placement-NAME.md with --only NAME, into this folder
     #[arg(long)]
     write: Option<PathBuf>,
@@ -62,6 +65,10 @@ fn main() -> Result<()> {
     for case in cases.into_iter().filter(wanted) {
         let name = case.name.clone();
         eprintln!("{name} ...");
+        if args.versions {
+            write_versions(&args, &case, effort)?;
+            continue;
+        }
         match study(case, effort) {
             Some(study) => {
                 println!("{}", report::summary(&study));
@@ -70,12 +77,13 @@ fn main() -> Result<()> {
             None => eprintln!("{name}: no moment with enough hosts about which something is known"),
         }
     }
-    ensure!(!studies.is_empty(), "nothing to simulate");
+    ensure!(args.versions || !studies.is_empty(), "nothing to simulate");
+    if args.versions {
+        return Ok(());
+    }
     if let Some(folder) = &args.write {
         let only = args.only.as_ref();
-        let name = only.map_or_else(String::new, |name| {
-            format!("-{}", name.replace([' ', ',', '/'], "-"))
-        });
+        let name = only.map_or_else(String::new, |name| format!("-{}", as_file_name(name)));
         let file = folder.join(format!("placement{name}.md"));
         report::write(&studies, &file, &command(&args))?;
         println!("written to {}", file.display());
@@ -83,12 +91,35 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Writes the table of versions of a case alone.
+fn write_versions(args: &Args, case: &Case, effort: Effort) -> Result<()> {
+    let compared = versions_study(case, effort).context("no share of the image")?;
+    let folder = args.write.as_deref().unwrap_or(Path::new("."));
+    let file = folder.join(format!(
+        "placement-{}-versions.md",
+        as_file_name(&case.name)
+    ));
+    report::write_versions(&case.name, effort.grids, &compared, &file, &command(args))?;
+    println!("written to {}", file.display());
+    Ok(())
+}
+
+fn as_file_name(name: &str) -> String {
+    name.replace([' ', ',', '/'], "-")
+}
+
 /// The command that makes the same tables.
 fn command(args: &Args) -> String {
     let only = args.only.as_ref();
     let only = only.map_or_else(String::new, |name| format!(" --only {name:?}"));
+    let grids = match args.versions {
+        true => format!("--grids {} --versions", args.grids),
+        false => format!(
+            "--grids {} --variant-grids {}",
+            args.grids, args.variant_grids
+        ),
+    };
     format!(
-        "cargo run --release -p benches --bin placement-sim -- DIR --grids {} --variant-grids {}{only} --write benches/tables",
-        args.grids, args.variant_grids
+        "cargo run --release -p benches --bin placement-sim -- DIR {grids}{only} --write benches/tables"
     )
 }

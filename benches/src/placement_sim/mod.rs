@@ -15,4 +15,4 @@ pub mod trial;
 mod versions;
 
 pub use case::Case;
-pub use trial::{Effort, Study, study};
+pub use trial::{Effort, Study, study, versions_study};

@@ -10,7 +10,7 @@ use sim::{Policy, Settings};
 use super::figures::{estimate, makespan, overhead, percent};
 use super::score::{Sums, ratio, single};
 use super::targets::{against_random, codes, failed, incidents_of, makespans, targets};
-use super::trial::{ByCode, Outcomes, Study};
+use super::trial::{ByCode, Compared, Outcomes, Study};
 use super::{calibration, intervals, versions};
 
 const HOUR: f64 = 3600.0;
@@ -22,6 +22,25 @@ const MIB: f64 = (1 << 20) as f64;
 /// When the file can't be written.
 pub fn write(studies: &[Study], file: &Path, command: &str) -> Result<()> {
     let page = document(studies).replace("{command}", command);
+    std::fs::write(file, page).with_context(|| format!("writing {}", file.display()))
+}
+
+/// Writes the table of versions that store what changed alone: `grids` grids of the case `name`.
+///
+/// # Errors
+/// When the file can't be written.
+pub fn write_versions(
+    name: &str,
+    grids: usize,
+    versions: &[Compared; 2],
+    file: &Path,
+    command: &str,
+) -> Result<()> {
+    let table = versions::table([(name, versions)]);
+    let page = format!(
+        "# Versions that store what changed: {name}\n\n{grids} grids of five jobs. `{command}` writes this page; the \
+         other tables say what is simulated.\n\n{VERSIONS}{table}"
+    );
     std::fs::write(file, page).with_context(|| format!("writing {}", file.display()))
 }
 
@@ -43,7 +62,10 @@ fn document(studies: &[Study]) -> String {
     text += &calibration::table(studies);
     text += "\n### Versions that store what changed\n\n";
     text += VERSIONS;
-    text += &versions::table(studies);
+    let named = studies
+        .iter()
+        .map(|study| (study.case.name.as_str(), &study.versions));
+    text += &versions::table(named);
     text += "\n### Makespan\n\nPercent by which makespans are longer than those of `ckpt`, with 95% intervals. *Missed* names the schemes whose interval is wholly below zero.\n\n";
     text += &makespans(studies);
     text += "\n## Everything, by trace\n\n";

@@ -184,23 +184,7 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     let with_rule = |rule| of(OURS, few, Settings { rule, ..base });
     let rules = [with_rule(Rule::Daly)?, with_rule(Rule::Accumulator)?];
     let main = evaluate(&case, &base, &grids, &policies(), threads);
-    let versions = Versions::Layered {
-        changed: Share::new(LAYERED_CHANGED)?,
-    };
-    let compared = |repairs| {
-        let whole = Settings { repairs, ..base };
-        let changed = Settings { versions, ..whole };
-        let of = |settings| evaluate(&case, &settings, &grids, &LAYERED_POLICIES, threads);
-        Compared {
-            repairs,
-            whole: match repairs {
-                true => of(whole),
-                false => main.clone(),
-            },
-            changed: of(changed),
-        }
-    };
-    let versions = [compared(false), compared(true)];
+    let versions = compared(&case, &grids, Some(&main), threads)?;
     Some(Study {
         hosts: grids.iter().map(|grid| grid.hosts.len()).max()?,
         grids: grids.len(),
@@ -214,6 +198,40 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
         rules,
         case,
     })
+}
+
+/// Simulates nothing of a case but versions that store what changed, against whole ones.
+#[must_use]
+pub fn versions_study(case: &Case, effort: Effort) -> Option<[Compared; 2]> {
+    let grids = case.grids(effort.grids);
+    compared(case, &grids, None, effort.threads)
+}
+
+/// `main` are whole versions without repair, if they were simulated already.
+fn compared(
+    case: &Case,
+    grids: &[Grid],
+    main: Option<&Evaluated>,
+    threads: usize,
+) -> Option<[Compared; 2]> {
+    let versions = Versions::Layered {
+        changed: Share::new(LAYERED_CHANGED)?,
+    };
+    let of = |settings| evaluate(case, &settings, grids, &LAYERED_POLICIES, threads);
+    Some([false, true].map(|repairs| {
+        let whole = Settings {
+            repairs,
+            ..case.settings
+        };
+        let changed = Settings { versions, ..whole };
+        Compared {
+            repairs,
+            whole: main
+                .filter(|_| !repairs)
+                .map_or_else(|| of(whole), Clone::clone),
+            changed: of(changed),
+        }
+    }))
 }
 
 /// Runs the jobs of `settings` in `grids` of the case under every one of `policies`.

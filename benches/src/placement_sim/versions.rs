@@ -5,18 +5,18 @@ use sim::Policy;
 use super::figures::{estimate, makespan, overhead};
 use super::score::{Sums, over_days, ratio, single};
 use super::targets::{failed, incidents_of, sums_of};
-use super::trial::{Compared, LAYERED_CHANGED, LAYERED_POLICIES, Study};
+use super::trial::{Compared, LAYERED_CHANGED, LAYERED_POLICIES};
 
 /// Restores that fail, bytes, overhead and makespan of layered versions against whole ones, in the same grids.
-pub(super) fn table(studies: &[Study]) -> String {
+pub(super) fn table<'a>(studies: impl IntoIterator<Item = (&'a str, &'a [Compared; 2])>) -> String {
     let mut table = String::from(
         "| trace | policy | versions | restores | failed (%) | incidents | more fail than of whole ones (points) | bytes of a version / whole one's | bytes of all / whole ones' | overhead / whole ones' | makespan |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
-    for study in studies {
+    for (name, versions) in studies {
         for policy in LAYERED_POLICIES {
-            for compared in &study.versions {
-                table += &rows(&study.case.name, policy, compared);
+            for compared in versions {
+                table += &rows(name, policy, compared);
             }
         }
     }
