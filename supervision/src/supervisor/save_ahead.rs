@@ -47,7 +47,7 @@ impl Supervisor {
 
     /// A save has ended: what it took of the line counts against the share that may be spent, and the time for which
     /// the job was held shows what later ones take. What is stored once and for all does not count: the first version,
-    /// and one of an image that has grown to twice its size or more.
+    /// and one of an image that has grown to twice its size or more. A failed one holds the job again.
     pub(super) fn note_use(&mut self, now: Millis, saving: &Saving, outcome: &SaveOutcome) {
         let took = seconds(now.since(saving.since));
         let is_once = match outcome {
@@ -57,11 +57,12 @@ impl Supervisor {
         if !is_once && self.settings.spend > 0.0 {
             self.line_free_at = saving.since.plus(millis(took / self.settings.spend));
         }
+        let is_stored = matches!(outcome, SaveOutcome::Committed { .. });
         // A dump is taken before anything is sent.
         let dumped = self.settings.asking == Asking::Dump;
         let stops = self.settings.while_read == WhileRead::Stopped;
         if let Some(held_ms) = saving.held_ms()
-            && (dumped || stops && !is_once)
+            && (dumped || stops && !(is_once && is_stored))
         {
             self.costs.stood_still(held_ms);
         }

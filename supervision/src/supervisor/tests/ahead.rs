@@ -82,6 +82,24 @@ fn a_job_that_is_held_until_its_first_version_is_stored_is_saved_again_to_see_wh
 }
 
 #[test]
+fn a_first_save_that_held_the_job_and_failed_is_not_tried_as_if_it_cost_nothing() {
+    let mut desk = Desk::new(Settings {
+        restored: None,
+        while_read: WhileRead::Stopped,
+        ..ahead(Asking::Never)
+    });
+    assert_eq!(desk.samples(21, 0.1), []);
+    assert_eq!(desk.handle(Event::Job(JobNews::Saved)), [Action::Stop]);
+    let whole = Event::Still {
+        files_at_rest: true,
+    };
+    assert_eq!(desk.handle(whole), [regular(1)]);
+    desk.after(600_000, Event::ImageTaken(SaveNumber(1)));
+    desk.handle(ended(1, SaveOutcome::Failed));
+    assert_eq!(desk.supervisor.costs.held(), 600.0);
+}
+
+#[test]
 fn without_a_share_of_the_line_a_safe_machine_s_job_is_not_saved() {
     let mut desk = Desk::new(Settings {
         spend: 0.0,
