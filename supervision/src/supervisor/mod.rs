@@ -51,6 +51,8 @@ pub struct Supervisor {
     retry: Retry,
     /// Until when the line is left to others, because of the share that saves may take of it.
     line_free_at: Millis,
+    /// Whether the next save stores what has changed while something was stored once and for all.
+    catches_up: bool,
     /// The loss that was last promised, seconds, and what limited it.
     promised: Option<(f64, Limit)>,
     /// The foreseen end of the machine for which a checkpoint was begun already.
@@ -135,6 +137,7 @@ impl Supervisor {
             owner_needs: false,
             retry: Retry::default(),
             line_free_at: Millis(0),
+            catches_up: false,
             promised: None,
             prepared_for: None,
             progress: Progress::default(),

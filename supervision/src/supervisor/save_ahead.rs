@@ -47,17 +47,19 @@ impl Supervisor {
 
     /// A save has ended: what it took of the line counts against the share that may be spent, and the time for which
     /// the job was held shows what later ones take. What is stored once and for all does not count: the first version,
-    /// and one of an image that has grown to twice its size or more. A failed one holds the job again.
+    /// and one of an image that has grown to twice its size or more. Nor does what has changed while that was stored
+    /// count against the share: until it is stored, too, the last save is long. A failed save holds the job again.
     pub(super) fn note_use(&mut self, now: Millis, saving: &Saving, outcome: &SaveOutcome) {
         let took = seconds(now.since(saving.since));
         let is_once = match outcome {
             SaveOutcome::Committed { image_bytes, .. } => self.costs.is_mostly_new(*image_bytes),
             SaveOutcome::Failed | SaveOutcome::OtherSuccessor => !self.costs.has_version(),
         };
-        if !is_once && self.settings.spend > 0.0 {
+        let is_stored = matches!(outcome, SaveOutcome::Committed { .. });
+        let catches_up = std::mem::replace(&mut self.catches_up, is_once && is_stored);
+        if !is_once && !catches_up && self.settings.spend > 0.0 {
             self.line_free_at = saving.since.plus(millis(took / self.settings.spend));
         }
-        let is_stored = matches!(outcome, SaveOutcome::Committed { .. });
         // A dump is taken before anything is sent.
         let dumped = self.settings.asking == Asking::Dump;
         let stops = self.settings.while_read == WhileRead::Stopped;
