@@ -396,13 +396,14 @@ impl Saves {
         seen: &BTreeSet<PathBuf>,
         rate: Option<f64>,
     ) -> Release {
+        // However this save goes: a file that was written to must not get a further name at the next one.
+        self.replaced = self.replaced_until(now, seen);
         if self.holds_next {
             return Release::AtTheEnd;
         }
         if now.is_one_file() && now.was_replaced_since(&self.saved) {
             return Release::AtOnce;
         }
-        self.replaced = self.replaced_until(now, seen);
         let paths = &self.replaced;
         let sizes = paths.iter().filter_map(|path| now.size_of(path));
         let copied = now.bytes().saturating_sub(sizes.sum());
@@ -474,6 +475,21 @@ mod tests {
             links(std::slice::from_ref(&path)),
             files.id_of(&path).into_iter().collect()
         );
+    }
+
+    #[test]
+    fn a_file_that_was_written_to_before_a_save_that_held_the_job_is_not_linked_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let files = || Fingerprint::of(&[dir.path().to_owned()], &Exclude::default());
+        std::fs::write(&path, "one").unwrap();
+        let mut saves = Saves::none_yet(files(), None, None);
+        saves.replaced.insert(path.clone());
+        std::fs::write(&path, "written in place").unwrap();
+        saves.holds_next = true;
+        let held = saves.release(&files(), &BTreeSet::new(), None);
+        assert!(matches!(held, Release::AtTheEnd));
+        assert!(!saves.replaced.contains(&path));
     }
 
     #[test]
