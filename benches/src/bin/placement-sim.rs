@@ -62,7 +62,9 @@ fn main() -> Result<()> {
             .is_none_or(|name| case.name.contains(name))
     };
     let mut studies = Vec::new();
-    for case in cases.into_iter().filter(wanted) {
+    cases.retain(wanted);
+    ensure!(!cases.is_empty(), "no case has this name");
+    for case in cases {
         let name = case.name.clone();
         eprintln!("{name} ...");
         if args.versions {
@@ -77,10 +79,10 @@ fn main() -> Result<()> {
             None => eprintln!("{name}: no moment with enough hosts about which something is known"),
         }
     }
-    ensure!(args.versions || !studies.is_empty(), "nothing to simulate");
     if args.versions {
         return Ok(());
     }
+    ensure!(!studies.is_empty(), "nothing to simulate");
     if let Some(folder) = &args.write {
         let only = args.only.as_ref();
         let name = only.map_or_else(String::new, |name| format!("-{}", as_file_name(name)));
