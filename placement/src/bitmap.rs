@@ -35,7 +35,8 @@ impl Slot {
         self.0.saturating_mul(SLOT_SECONDS)
     }
 
-    const fn bit(self) -> usize {
+    /// Its bit in every set ([`SlotSet::words`]).
+    pub(crate) const fn bit(self) -> usize {
         (self.0 % RING) as usize
     }
 }
@@ -377,14 +378,20 @@ impl SlotSet {
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
-        if self.newest == other.newest {
-            for (word, other) in both.words.iter_mut().zip(&other.words) {
-                *word &= other;
-            }
-            return both;
+        both.intersect(other);
+        both
+    }
+
+    /// Leaves the slots that are in both sets, in a window that ends with the later of the two.
+    pub fn intersect(&mut self, other: &Self) {
+        if self.newest != other.newest {
+            let newest = self.newest.max(other.newest);
+            *self = self.ending_at(newest);
+            return self.intersect(&other.ending_at(newest));
         }
-        let newest = self.newest.max(other.newest);
-        self.ending_at(newest).and(&other.ending_at(newest))
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word &= other;
+        }
     }
 
     /// Number of slots that are in both sets. Allocates nothing if both windows end at the same slot.

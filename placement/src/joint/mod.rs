@@ -28,8 +28,10 @@
 //!    result.
 
 mod pool;
+mod shocks;
 mod spared;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::bitmap::{AvailabilityBitmap, SLOT_SECONDS, Slot, SlotSet, WORDS};
@@ -46,9 +48,6 @@ pub struct DomainId(pub u32);
 
 /// The failure domains of a host: its site (or, if that is not known, its network) and its owner.
 pub type Domains = [Option<DomainId>; LEVELS];
-
-/// Most shocks that the model takes into account, the likeliest ones: it sums over all `2^8` combinations.
-const SHOCKS_MAX: usize = 8;
 
 /// Most hosts of one domain that are compared pair by pair; also the size of the sample of the whole pool.
 const PAIRED_MAX: usize = 24;
@@ -79,31 +78,58 @@ pub fn at_least(
     probabilities: impl IntoIterator<Item = Probability>,
     needed: usize,
 ) -> Probability {
-    let probabilities: Vec<f64> = probabilities.into_iter().map(Probability::value).collect();
-    Probability::saturating(at_least_of(&probabilities, needed, &mut Vec::new()))
+    let mut below = Below::default();
+    below.reset(needed);
+    for p in probabilities {
+        below.add(p.value());
+    }
+    Probability::saturating(below.or_more())
 }
 
-/// [`at_least`] for probabilities from 0 to 1, with a buffer for `needed` numbers.
-fn at_least_of(probabilities: &[f64], needed: usize, below: &mut Vec<f64>) -> f64 {
-    if needed == 0 {
-        return 1.0;
+/// How likely it is that exactly `j` of some independent events happen, for each `j` below a number.
+#[derive(Clone, Debug, Default)]
+struct Below {
+    /// By `j`.
+    exactly: Vec<f64>,
+}
+
+impl Below {
+    /// No events, for each `j` below `needed`.
+    fn reset(&mut self, needed: usize) {
+        self.exactly.clear();
+        self.exactly.resize(needed, 0.0);
+        if let Some(none) = self.exactly.first_mut() {
+            *none = 1.0;
+        }
     }
-    // below[j]: probability of exactly j events among those seen so far, for j < needed.
-    below.clear();
-    below.resize(needed, 0.0);
-    if let Some(none) = below.first_mut() {
-        *none = 1.0;
-    }
-    for p in probabilities {
+
+    /// Adds an event that happens with this probability, 0 to 1.
+    fn add(&mut self, p: f64) {
         let mut carried = 0.0;
-        for exactly in below.iter_mut() {
+        for exactly in &mut self.exactly {
             let stays = *exactly * (1.0 - p);
             let moves = *exactly * p;
             *exactly = stays + carried;
             carried = moves;
         }
     }
-    (1.0 - below.iter().sum::<f64>()).clamp(0.0, 1.0)
+
+    /// Becomes equal to `other`.
+    fn copy(&mut self, other: &Self) {
+        self.exactly.clone_from(&other.exactly);
+    }
+
+    /// Stays as it is with probability `stays`, 0 to 1, and is `other` else.
+    fn mix(&mut self, stays: f64, other: &Self) {
+        for (own, other) in self.exactly.iter_mut().zip(&other.exactly) {
+            *own = stays * *own + (1.0 - stays) * other;
+        }
+    }
+
+    /// Probability of as many events as the number, or more.
+    fn or_more(&self) -> f64 {
+        (1.0 - self.exactly.iter().sum::<f64>()).clamp(0.0, 1.0)
+    }
 }
 
 /// A joint distribution of which hosts of a pool can be read.
@@ -183,8 +209,7 @@ struct Aligned {
 struct Past {
     known: SlotSet,
     usable: SlotSet,
-    /// Number of slots in `known`, and in `usable`: most hosts of a set are known in the same slots, and counting
-    /// them is a good part of a search.
+    /// Number of slots in `known`, and in `usable`: counting them is a good part of a search.
     counts: (u32, u32),
 }
 
@@ -381,95 +406,6 @@ impl Correlated {
             .map_or(0.0, |counted| counted.observations)
     }
 
-    /// Probability, by the common-shock model, that at least `needed` of `hosts` can be read, where host `i`
-    /// taken alone can be read with probability `own[i]`; `M(own)` in the formula. With `compute_failed` it
-    /// is the probability after a failure of the compute host, else that at any moment.
-    ///
-    /// ```text
-    /// M(own) = SUM over sets C of shocks:  PROD_{s in C} g_s * PROD_{s not in C} (1 - g_s) * T(C)
-    ///
-    /// T(C)   probability that at least `needed` hosts can be read when exactly the shocks in C happen:
-    ///        host i with probability 0 if a shock in C hits it, else own[i] / PROD_{s hits i} (1 - a_s)
-    /// a_s    probability of shock s at any moment
-    /// g_s    probability of shock s in the case asked for
-    /// ```
-    ///
-    /// A host's own probability contains the shocks that hit it. The division takes them out, so that
-    /// without a failure of the compute host each host alone keeps `own[i]`.
-    fn model(
-        &self,
-        hosts: &[usize],
-        own: &[Probability],
-        needed: usize,
-        compute_failed: bool,
-    ) -> f64 {
-        let shocks = self.shocks(hosts, own, compute_failed);
-        let mut base: Vec<f64> = own.iter().map(|p| p.value()).collect();
-        for (i, p) in base.iter_mut().enumerate() {
-            for shock in shocks.iter().filter(|shock| shock.hits[i]) {
-                *p = (*p / (1.0 - shock.unconditional)).min(1.0);
-            }
-        }
-        let mut sum = 0.0;
-        let mut left = Vec::new();
-        let mut below = Vec::new();
-        for combination in 0..1_u32 << shocks.len() {
-            let happens = |bit: usize| combination >> bit & 1 == 1;
-            let mut weight = 1.0;
-            left.clone_from(&base);
-            for (bit, shock) in shocks.iter().enumerate() {
-                if !happens(bit) {
-                    weight *= 1.0 - shock.conditional;
-                    continue;
-                }
-                // No host is left after a shock that hits all.
-                weight *= if shock.hits_all {
-                    0.0
-                } else {
-                    shock.conditional
-                };
-                for (p, hit) in left.iter_mut().zip(&shock.hits) {
-                    if *hit {
-                        *p = 0.0;
-                    }
-                }
-            }
-            if weight > 0.0 {
-                sum += weight * at_least_of(&left, needed, &mut below);
-            }
-        }
-        sum
-    }
-
-    /// The shocks that can hit at least two of `hosts`, or one and the compute host; likeliest first, at most
-    /// [`SHOCKS_MAX`]. There is one for each domain, and one for the whole pool.
-    fn shocks(&self, hosts: &[usize], own: &[Probability], compute_failed: bool) -> Vec<Shock> {
-        let compute = self.compute.as_ref().filter(|_| compute_failed);
-        let mut shocks = Vec::new();
-        for (level, learnt) in self.levels.iter().enumerate() {
-            let domain_of = |host: &usize| self.members.get(*host)?.domains[level];
-            let mut domains: Vec<DomainId> = hosts.iter().filter_map(domain_of).collect();
-            domains.sort_unstable();
-            domains.dedup();
-            for domain in domains {
-                let is_hit = |host: &usize| match self.members.get(*host) {
-                    Some(one) => one.domains[level] == Some(domain) && !one.spared.domains[level],
-                    None => false,
-                };
-                let hits: Vec<bool> = hosts.iter().map(is_hit).collect();
-                let with_compute = compute.filter(|c| c.domains[level] == Some(domain));
-                let excess = learnt.correlation(domain) - self.everywhere;
-                shocks.extend(Shock::new(excess, hits, own, with_compute));
-            }
-        }
-        let is_hit = |host: &usize| self.members.get(*host).is_none_or(|m| !m.spared.pool);
-        let hits: Vec<bool> = hosts.iter().map(is_hit).collect();
-        shocks.extend(Shock::new(self.everywhere, hits, own, compute));
-        shocks.sort_by(|a, b| b.conditional.total_cmp(&a.conditional));
-        shocks.truncate(SHOCKS_MAX);
-        shocks
-    }
-
     /// How often at least `needed` of `hosts` were usable in the past; `None` when one of the hosts has no
     /// past, or there is no slot in which all of them are known.
     fn counted(&self, hosts: &[usize], needed: usize) -> Option<Counted> {
@@ -478,10 +414,15 @@ impl Correlated {
             pasts.push(self.members.get(*host)?.past.as_ref()?);
         }
         let (first, rest) = pasts.split_first()?;
-        let known = rest
-            .iter()
-            .fold(first.known.clone(), |all, past| all.and(&past.known));
-        let known_count = known.count();
+        // Most hosts of a set are known in the same slots.
+        let (known, known_count) = if rest.iter().all(|past| past.known == first.known) {
+            (Cow::Borrowed(&first.known), first.counts.0)
+        } else {
+            let mut all = first.known.clone();
+            rest.iter().for_each(|past| all.intersect(&past.known));
+            let count = all.count();
+            (Cow::Owned(all), count)
+        };
         if known_count == 0 {
             return None;
         }
@@ -492,12 +433,14 @@ impl Correlated {
         };
         let shares = pasts.iter().map(|past| {
             let up = past.usable_in(&known, known_count);
-            Probability::saturating(f64::from(up) / f64::from(known_count))
+            f64::from(up) / f64::from(known_count)
         });
-        let own = self.moments.as_ref().map(|moments| known.and(moments));
-        let (observations, failed_share, compute_failed) = match own.map(|own| (own.count(), own)) {
-            Some((count, own)) if count >= OWN_FAILURES_MIN => {
-                (f64::from(count), failed_share(&own, count), true)
+        let own = self.moments.as_ref();
+        let own = own.map(|moments| (known.count_and(moments), moments));
+        let (observations, failed_share, compute_failed) = match own {
+            Some((count, moments)) if count >= OWN_FAILURES_MIN => {
+                let failed_share = failed_share(&known.and(moments), count);
+                (f64::from(count), failed_share, true)
             }
             _ => {
                 let hours = f64::from(known_count) / SLOTS_PER_OBSERVATION;
@@ -518,16 +461,14 @@ impl Joint for Correlated {
         if needed == 0 {
             return Probability::ONE;
         }
-        let readable = |host: &usize| {
-            self.members
-                .get(*host)
-                .map_or(Probability::ZERO, |m| m.readable)
-        };
-        let own: Vec<Probability> = hosts.iter().map(readable).collect();
-        let fails = 1.0 - self.model(hosts, &own, needed, true);
+        let readable = |host: &usize| self.members.get(*host).map_or(0.0, |m| m.readable.value());
+        let own: Vec<f64> = hosts.iter().map(readable).collect();
+        let reaches = self.reaches(hosts);
+        let fails = 1.0 - self.model(&reaches, &own, needed, true);
         let correction = self.counted(hosts, needed).map_or(1.0, |counted| {
             // The share of the past in which the model, given the hosts' past availability, expects failure.
-            let expected = 1.0 - self.model(hosts, &counted.shares, needed, counted.compute_failed);
+            let expected =
+                1.0 - self.model(&reaches, &counted.shares, needed, counted.compute_failed);
             (PRIOR_FAILURES + counted.observations * counted.failed_share)
                 / (PRIOR_FAILURES + counted.observations * expected.max(0.0))
         });
@@ -543,60 +484,13 @@ impl Joint for Correlated {
 /// The past of a set of hosts, in the slots in which all of them are known.
 struct Counted {
     /// Share of these slots in which each host was usable; `s` in the formula.
-    shares: Vec<Probability>,
+    shares: Vec<f64>,
     /// Number of independent observations, `n`: failures of the compute host, or hours.
     observations: f64,
     /// Share of the observations in which too few hosts were usable, `f`.
     failed_share: f64,
     /// Whether the observations are the moments after failures of the compute host.
     compute_failed: bool,
-}
-
-/// An event that takes down the hosts of a domain at once.
-struct Shock {
-    /// Which of the hosts it takes down, in the order of the hosts asked about.
-    hits: Vec<bool>,
-    /// Whether it takes down all of them.
-    hits_all: bool,
-    /// Its probability at any moment.
-    unconditional: f64,
-    /// Its probability in the case asked for: if that is a failure of the compute host, given this failure.
-    conditional: f64,
-}
-
-impl Shock {
-    /// The shock that gives the hosts that it `hits` the correlation `r`; `None` if it makes no difference.
-    ///
-    /// Two hosts of availability `p` that share a shock of probability `a` have the correlation
-    /// `r = a p / ((1 - a) (1 - p))`; hence `a = r (1 - p) / (p + r (1 - p))`, with the mean of the hosts'
-    /// probabilities `own` for `p`. A shock that takes the compute host down, too, has the probability
-    /// `a / Pr{compute host fails}` given that failure. A compute host that fails more rarely than these hosts can't
-    /// be read is taken to fail as often as they: it is then as correlated with them as they are with each other.
-    /// Else the failure of one that hardly ever fails would be certain to be the shock.
-    fn new(
-        r: f64,
-        hits: Vec<bool>,
-        own: &[Probability],
-        compute: Option<&Compute>,
-    ) -> Option<Self> {
-        let members = hits.iter().filter(|hit| **hit).count();
-        if r <= 0.0 || members == 0 || (members == 1 && compute.is_none()) {
-            return None;
-        }
-        let pairs = own.iter().zip(&hits).filter(|(_, hit)| **hit);
-        let p = pairs.map(|(p, _)| p.value()).sum::<f64>() / members as f64;
-        let unconditional = (r * (1.0 - p) / (p + r * (1.0 - p))).clamp(0.0, CORRELATION_MAX);
-        let conditional = compute.map_or(unconditional, |compute| {
-            let fails = compute.survives.complement().value();
-            unconditional / fails.max(1.0 - p).max(f64::MIN_POSITIVE)
-        });
-        (unconditional > 0.0).then_some(Self {
-            hits_all: members == hits.len(),
-            hits,
-            unconditional,
-            conditional: conditional.clamp(0.0, 1.0),
-        })
-    }
 }
 
 /// Number of slots of `among` that are in at least `needed` of the `sets`, at most 255 sets.
@@ -606,43 +500,56 @@ fn count_at_least(sets: &[&[u64; WORDS]], among: &[u64; WORDS], needed: usize) -
     }
     match sets.len() {
         0..=7 => count_by_digits::<3>(sets, among, needed),
-        8..=31 => count_by_digits::<5>(sets, among, needed),
+        8..=15 => count_by_digits::<4>(sets, among, needed),
+        16..=31 => count_by_digits::<5>(sets, among, needed),
         _ => count_by_digits::<8>(sets, among, needed),
     }
 }
 
-/// [`count_at_least`] for fewer than `2^DIGITS` sets. Counts the 64 slots of a word at once: `digits[d]` holds binary
+/// Words of a set that are counted at once. They divide [`WORDS`], and make full vectors of 128 bits.
+const WORDS_AT_ONCE: usize = 6;
+
+/// [`count_at_least`] for fewer than `2^DIGITS` sets. Counts all slots of some words at once: `digits[d]` holds binary
 /// digit `d` of each slot's count.
 fn count_by_digits<const DIGITS: usize>(
     sets: &[&[u64; WORDS]],
     among: &[u64; WORDS],
     needed: usize,
 ) -> u32 {
+    const { assert!(WORDS.is_multiple_of(WORDS_AT_ONCE)) };
     let mut total = 0;
-    for (word, among) in among.iter().enumerate() {
-        if *among == 0 {
+    let (among, _) = among.as_chunks::<WORDS_AT_ONCE>();
+    for (at, among) in among.iter().enumerate() {
+        if among.iter().all(|word| *word == 0) {
             continue;
         }
-        let mut digits = [0_u64; DIGITS];
+        let mut digits = [[0_u64; WORDS_AT_ONCE]; DIGITS];
         for set in sets {
-            let mut carry = set[word];
+            let mut carry = set.as_chunks::<WORDS_AT_ONCE>().0[at];
             for digit in &mut digits {
-                (*digit, carry) = (*digit ^ carry, *digit & carry);
+                for (digit, carry) in digit.iter_mut().zip(&mut carry) {
+                    (*digit, *carry) = (*digit ^ *carry, *digit & *carry);
+                }
             }
         }
         // From the highest digit down: the slots whose count is already more than `needed`, and those whose
         // digits are equal to its digits so far.
-        let mut more = 0;
-        let mut equal = u64::MAX;
+        let mut more = [0; WORDS_AT_ONCE];
+        let mut equal = [u64::MAX; WORDS_AT_ONCE];
         for (place, digit) in digits.iter().enumerate().rev() {
-            if needed >> place & 1 == 1 {
-                equal &= digit;
-            } else {
-                more |= equal & digit;
-                equal &= !digit;
+            let is_set = needed >> place & 1 == 1;
+            for ((more, equal), digit) in more.iter_mut().zip(&mut equal).zip(digit) {
+                if is_set {
+                    *equal &= digit;
+                } else {
+                    *more |= *equal & digit;
+                    *equal &= !digit;
+                }
             }
         }
-        total += ((more | equal) & among).count_ones();
+        let enough = more.iter().zip(&equal).zip(among);
+        let enough = enough.map(|((more, equal), among)| (more | equal) & among);
+        total += enough.map(u64::count_ones).sum::<u32>();
     }
     total
 }

@@ -2,7 +2,7 @@
 //! and code has no influence on them.
 
 use super::Past;
-use crate::bitmap::{AvailabilityBitmap, SLOT_SECONDS, SLOTS, Slot, SlotSet};
+use crate::bitmap::{AvailabilityBitmap, SLOT_SECONDS, SLOTS, Slot, SlotSet, WORDS};
 use crate::probability::Probability;
 
 /// Most hosts whose pasts are compared, an evenly spaced sample of the pool.
@@ -164,17 +164,30 @@ impl PoolPast {
     }
 }
 
-/// For each slot, oldest first: of how many hosts it is known whether they were usable, and how many were.
+/// For each slot, oldest first: of how many of at most 255 hosts it is known whether they were usable, and how many were.
 fn in_time(pasts: &[Past]) -> impl Iterator<Item = (usize, usize)> {
     let newest = pasts.first().map_or(0, |past| past.known.newest().0);
     let first = (newest + 1).saturating_sub(SLOTS as u64);
+    let known = counts(pasts.iter().map(|past| &past.known));
+    let usable = counts(pasts.iter().map(|past| &past.usable));
     (first..=newest).map(move |slot| {
-        let of = |set: fn(&Past) -> &SlotSet| {
-            let sets = pasts.iter().map(set);
-            sets.filter(|set| set.contains(Slot(slot))).count()
-        };
-        (of(|past| &past.known), of(|past| &past.usable))
+        let bit = Slot(slot).bit();
+        let of = |counts: &[[u8; 64]]| usize::from(counts[bit / 64][bit % 64]);
+        (of(&known), of(&usable))
     })
+}
+
+/// In how many of at most 255 sets each slot is, by word and bit.
+fn counts<'a>(sets: impl Iterator<Item = &'a SlotSet>) -> Vec<[u8; 64]> {
+    let mut counts = vec![[0; 64]; WORDS];
+    for set in sets {
+        for (counts, word) in counts.iter_mut().zip(set.words()) {
+            for (bit, count) in counts.iter_mut().enumerate() {
+                *count += u8::from(word >> bit & 1 == 1);
+            }
+        }
+    }
+    counts
 }
 
 #[cfg(test)]

@@ -241,26 +241,25 @@ fn what_happened_when_the_compute_host_failed_is_counted() {
 #[test]
 fn slots_are_counted_word_by_word_as_one_by_one() {
     let mut random = SmallRng::seed_from_u64(3);
-    let sets: Vec<[u64; WORDS]> = (0..9)
-        .map(|_| std::array::from_fn(|_| random.random()))
-        .collect();
-    let among: [u64; WORDS] = std::array::from_fn(|_| random.random());
-    let refs: Vec<&[u64; WORDS]> = sets.iter().collect();
-    for needed in 0..=10 {
-        let slow = (0..SLOTS)
+    let mut sets: Vec<[u64; WORDS]> = Vec::new();
+    let mut among: [u64; WORDS] = std::array::from_fn(|_| random.random());
+    among[20..40].fill(0);
+    // As many sets as binary digits of 3, 4, 5 and 8 places count.
+    for of in [1, 7, 8, 15, 16, 31, 32, 40] {
+        sets.resize_with(of, || std::array::from_fn(|_| random.random()));
+        let refs: Vec<&[u64; WORDS]> = sets.iter().collect();
+        let counts = (0..SLOTS)
             .filter(|bit| among[bit / 64] >> (bit % 64) & 1 == 1)
-            .filter(|bit| {
+            .map(|bit| {
                 sets.iter()
-                    .filter(|s| s[bit / 64] >> (bit % 64) & 1 == 1)
-                    .count()
-                    >= needed
-            })
-            .count();
-        assert_eq!(
-            count_at_least(&refs, &among, needed) as usize,
-            slow,
-            "{needed}"
-        );
+                    .filter(move |s| s[bit / 64] >> (bit % 64) & 1 == 1)
+            });
+        let counts: Vec<usize> = counts.map(Iterator::count).collect();
+        for needed in 0..=of + 1 {
+            let slow = counts.iter().filter(|count| **count >= needed).count();
+            let fast = count_at_least(&refs, &among, needed) as usize;
+            assert_eq!(fast, slow, "{needed} of {of}");
+        }
     }
 }
 

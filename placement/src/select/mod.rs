@@ -100,6 +100,18 @@ fn improve(start: Choice, candidates: &[Candidate], stake: &Stake, joint: &impl 
         ..start
     };
     let shortlist = shortlist(&start, candidates, stake);
+    let seconds: Vec<f64> = candidates.iter().map(|c| c.shard_seconds(stake)).collect();
+    // The distribution is asked only about sets that can be better.
+    let better_than = |hosts: &[usize], bar: f64| {
+        let slowest = hosts.iter().map(|host| seconds[*host]).fold(0.0, f64::max);
+        let with = |reliability| Some(Score::new(stake, slowest, reliability));
+        let is_better = |score: &Score| score.total() < bar - GAIN_MIN;
+        with(joint.at_best()).filter(is_better)?;
+        if !keeps(hosts, candidates, caps) {
+            return None;
+        }
+        with(joint.at_least(hosts, stake.width.data())).filter(is_better)
+    };
     let mut best = (start.hosts, started);
     for _ in 0..EXCHANGES_MAX {
         let others: Vec<usize> = shortlist
@@ -107,13 +119,11 @@ fn improve(start: Choice, candidates: &[Candidate], stake: &Stake, joint: &impl 
             .copied()
             .filter(|other| !best.0.contains(other))
             .collect();
-        let found = best_of(singles(&best.0, &others), &best, |hosts| {
-            keeps(hosts, candidates, caps).then(|| score(candidates, hosts, stake, joint))
-        });
-        let found = match found {
-            None if others.len() <= PAIRS_MAX => best_of(pairs(&best.0, &others), &best, |hosts| {
-                keeps(hosts, candidates, caps).then(|| score(candidates, hosts, stake, joint))
-            }),
+        let present = best.1.total();
+        let found = match best_of(singles(&best.0, &others), present, better_than) {
+            None if others.len() <= PAIRS_MAX => {
+                best_of(pairs(&best.0, &others), present, better_than)
+            }
             found => found,
         };
         match found {
@@ -126,20 +136,17 @@ fn improve(start: Choice, candidates: &[Candidate], stake: &Stake, joint: &impl 
     Choice { hosts, score, caps }
 }
 
-/// The best of the sets `tried`, if it is better than `present`. `value` is `None` for a set that breaks
-/// the caps.
+/// The best of the sets `tried`, if its objective is less than `present`. `better_than` is the score of a set whose
+/// objective is less than a number, else `None`.
 fn best_of(
     tried: impl Iterator<Item = Vec<usize>>,
-    present: &(Vec<usize>, Score),
-    mut value: impl FnMut(&[usize]) -> Option<Score>,
+    present: f64,
+    better_than: impl Fn(&[usize], f64) -> Option<Score>,
 ) -> Option<(Vec<usize>, Score)> {
     let mut best: Option<(Vec<usize>, Score)> = None;
     for hosts in tried {
-        let Some(score) = value(&hosts) else { continue };
-        let bar = best
-            .as_ref()
-            .map_or(present.1.total(), |(_, best)| best.total());
-        if score.total() < bar - GAIN_MIN {
+        let bar = best.as_ref().map_or(present, |(_, best)| best.total());
+        if let Some(score) = better_than(&hosts, bar) {
             best = Some((hosts, score));
         }
     }
