@@ -26,8 +26,11 @@ struct Args {
     /// Of these, grids for the smaller tables
     #[arg(long, default_value_t = 60)]
     variant_grids: usize,
+    /// Of these, grids for versions that store what changed, the longest part; all without it
+    #[arg(long)]
+    version_grids: Option<usize>,
     /// Only versions that store what changed, against whole ones (into placement-NAME-versions.md)
-    #[arg(long, requires = "only")]
+    #[arg(long, requires = "only", conflicts_with = "version_grids")]
     versions: bool,
     /// Write placement.md, or placement-NAME.md with --only NAME, into this folder
     #[arg(long)]
@@ -39,6 +42,7 @@ fn main() -> Result<()> {
     let effort = Effort {
         grids: args.grids,
         variant_grids: args.variant_grids,
+        version_grids: args.version_grids.unwrap_or(args.grids),
         threads: available_parallelism().map_or(1, usize::from),
     };
     let mut cases = vec![Case::of_grid5000()];
@@ -117,8 +121,11 @@ fn command(args: &Args) -> String {
     let grids = match args.versions {
         true => format!("--grids {} --versions", args.grids),
         false => format!(
-            "--grids {} --variant-grids {}",
-            args.grids, args.variant_grids
+            "--grids {} --variant-grids {}{}",
+            args.grids,
+            args.variant_grids,
+            args.version_grids
+                .map_or_else(String::new, |n| format!(" --version-grids {n}"))
         ),
     };
     format!(

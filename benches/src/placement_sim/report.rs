@@ -61,11 +61,7 @@ fn document(studies: &[Study]) -> String {
     text += FORECASTS;
     text += &calibration::table(studies);
     text += "\n### Versions that store what changed\n\n";
-    text += VERSIONS;
-    let named = studies
-        .iter()
-        .map(|study| (study.case.name.as_str(), &study.versions));
-    text += &versions::table(named);
+    text += &of_versions(studies);
     text += "\n### Makespan\n\nPercent by which makespans are longer than those of `ckpt`, with 95% intervals. *Missed* names the schemes whose interval is wholly below zero.\n\n";
     text += &makespans(studies);
     text += "\n## Everything, by trace\n\n";
@@ -167,6 +163,18 @@ const INTERVALS: &str = "`ckpt plan when` and the simulator use one function. Fo
     stretched to Daly's; Daly's abstract gives 117, 57 and 9.1 minutes for the first three rows, which\n\
     the exact optimum confirms. *Makespan* is what a job of 24 h is expected to take with checkpoints as\n\
     often as Daly says, restores as long as checkpoints, and five minutes to restart.\n\n";
+
+fn of_versions(studies: &[Study]) -> String {
+    let mut text = String::from(VERSIONS);
+    for study in studies.iter().filter(|s| s.version_grids < s.grids) {
+        let name = &study.case.name;
+        let grids = study.version_grids;
+        let _ = write!(text, "Of {name}, the first {grids} grids alone.\n\n");
+    }
+    let named = studies.iter();
+    let named = named.map(|study| (study.case.name.as_str(), &study.versions));
+    text + &versions::table(named)
+}
 
 fn cases(studies: &[Study]) -> String {
     let mut table = String::from(

@@ -67,6 +67,8 @@ pub struct Effort {
     pub grids: usize,
     /// Grids of each of the other tables.
     pub variant_grids: usize,
+    /// Grids of the table of versions that store what changed, which takes most of the time.
+    pub version_grids: usize,
     /// Threads to run on.
     pub threads: usize,
 }
@@ -118,9 +120,11 @@ pub struct Study {
     pub grids: usize,
     /// Grids of the others.
     pub variant_grids: usize,
+    /// Grids of `versions`.
+    pub version_grids: usize,
     /// Every policy.
     pub main: Evaluated,
-    /// [`LAYERED_POLICIES`] in the grids of the main table.
+    /// [`LAYERED_POLICIES`] in the first grids of the main table.
     pub versions: [Compared; 2],
     /// `FIXED` in the grids of the main table, with every one of [`PARITIES`].
     pub redundancy: ByCode,
@@ -184,11 +188,14 @@ pub fn study(case: Case, effort: Effort) -> Option<Study> {
     let with_rule = |rule| of(OURS, few, Settings { rule, ..base });
     let rules = [with_rule(Rule::Daly)?, with_rule(Rule::Accumulator)?];
     let main = evaluate(&case, &base, &grids, &policies(), threads);
-    let versions = compared(&case, &grids, Some(&main), threads)?;
+    let of_versions: &[Grid] = grids.get(..effort.version_grids).unwrap_or(&grids);
+    let same = Some(&main).filter(|_| of_versions.len() == grids.len());
+    let versions = compared(&case, of_versions, same, threads)?;
     Some(Study {
         hosts: grids.iter().map(|grid| grid.hosts.len()).max()?,
         grids: grids.len(),
         variant_grids: few.len(),
+        version_grids: of_versions.len(),
         main,
         versions,
         redundancy: parities.into_iter().filter_map(of_code).collect(),
@@ -207,7 +214,7 @@ pub fn versions_study(case: &Case, effort: Effort) -> Option<[Compared; 2]> {
     compared(case, &grids, None, effort.threads)
 }
 
-/// `main` are whole versions without repair, if they were simulated already.
+/// `main` are whole versions without repair, if they were simulated in the same grids already.
 fn compared(
     case: &Case,
     grids: &[Grid],
