@@ -11,6 +11,8 @@ const SHOCKS_MAX: usize = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct HostSet(u64);
 
+const _: () = assert!(SHARDS_MAX <= u64::BITS as usize);
+
 impl HostSet {
     /// The hosts for which `holds` is true.
     fn of(hosts: &[usize], holds: impl Fn(usize) -> bool) -> Self {
