@@ -194,9 +194,14 @@ pub fn score(
     stake: &Stake,
     joint: &impl Joint,
 ) -> Score {
-    let seconds = |host: &usize| candidates.get(*host).map(|c| c.shard_seconds(stake));
-    let slowest = hosts.iter().filter_map(seconds).fold(0.0, f64::max);
+    let slowest = slowest_seconds(candidates, hosts, stake);
     Score::new(stake, slowest, joint.at_least(hosts, stake.width.data()))
+}
+
+/// Expected time until the slowest of `hosts` has its shard, seconds.
+pub(crate) fn slowest_seconds(candidates: &[Candidate], hosts: &[usize], stake: &Stake) -> f64 {
+    let seconds = |host: &usize| candidates.get(*host).map(|c| c.shard_seconds(stake));
+    hosts.iter().filter_map(seconds).fold(0.0, f64::max)
 }
 
 /// Probability that a host is present `seconds` from now, after any number of absences in between.

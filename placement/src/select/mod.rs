@@ -9,7 +9,7 @@
 mod capped;
 
 use crate::joint::{Domains, Independent, Joint, LEVELS};
-use crate::objective::{Candidate, Score, Stake, score};
+use crate::objective::{Candidate, Score, Stake, score, slowest_seconds};
 use crate::probability::Probability;
 use capped::CappedSet;
 
@@ -100,10 +100,9 @@ fn improve(start: Choice, candidates: &[Candidate], stake: &Stake, joint: &impl 
         ..start
     };
     let shortlist = shortlist(&start, candidates, stake);
-    let seconds: Vec<f64> = candidates.iter().map(|c| c.shard_seconds(stake)).collect();
     // The distribution is asked only about sets that can be better.
     let better_than = |hosts: &[usize], bar: f64| {
-        let slowest = hosts.iter().map(|host| seconds[*host]).fold(0.0, f64::max);
+        let slowest = slowest_seconds(candidates, hosts, stake);
         let with = |reliability| Some(Score::new(stake, slowest, reliability));
         let is_better = |score: &Score| score.total() < bar - GAIN_MIN;
         with(joint.at_best()).filter(is_better)?;
